@@ -1,0 +1,356 @@
+"""Every option's name, type and rule.
+
+Values live in `conf/`, once; the fields here have no defaults, so that a value missing from the YAML is an error and
+not a surprise. Rules that need one section stand in that section's `__post_init__`, rules across sections in `Config`.
+Nothing here imports torch: a configuration error is reported before anything slow happens.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any
+
+from aiayn.errors import ConfigError
+
+# Special tokens have fixed ids, everywhere: in tokenizers, prepared corpora, checkpoints and exports.
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+
+
+def require(holds: bool, message: str) -> None:
+    """Raises ConfigError(message) unless the rule holds."""
+    if not holds:
+        raise ConfigError(message)
+
+
+def one_of(key: str, value: Any, choices: tuple[str, ...]) -> None:
+    require(value in choices, f"{key}={value}: choose one of {', '.join(choices)}")
+
+
+def at_least(key: str, value: float | None, least: float) -> None:
+    require(value is None or value >= least, f"{key}={value}: must be at least {least:g}")
+
+
+def fraction(key: str, value: float) -> None:
+    require(0 <= value < 1, f"{key}={value}: must be at least 0 and below 1")
+
+
+@dataclass(kw_only=True)
+class ModelConfig:
+    """Section 3 of the paper, in the order of the columns of its Table 3."""
+
+    n_layers: int  # N
+    d_model: int
+    d_ff: int
+    n_heads: int  # h
+    d_k: int | None  # null: d_model / n_heads
+    d_v: int | None  # null: d_model / n_heads
+    dropout: float  # P_drop
+    positions: str  # sinusoidal | learned (row E)
+    max_positions: int  # rows of the learned tables; sinusoids have no limit
+
+    def __post_init__(self) -> None:
+        for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions"):
+            at_least(f"model.{name}", getattr(self, name), 1)
+        fraction("model.dropout", self.dropout)
+        one_of("model.positions", self.positions, ("sinusoidal", "learned"))
+        require(
+            self.positions == "learned" or self.d_model % 2 == 0,
+            f"model.d_model={self.d_model}: sinusoids come in pairs; choose an even d_model or model.positions=learned",
+        )
+        require(
+            self.d_model % self.n_heads == 0 or None not in (self.d_k, self.d_v),
+            f"model.d_model={self.d_model} is not divisible by model.n_heads={self.n_heads}: "
+            "choose another number of heads, or set both model.d_k and model.d_v",
+        )
+
+    @property
+    def key_size(self) -> int:
+        """d_k, resolved."""
+        return self.d_k if self.d_k is not None else self.d_model // self.n_heads
+
+    @property
+    def value_size(self) -> int:
+        """d_v, resolved."""
+        return self.d_v if self.d_v is not None else self.d_model // self.n_heads
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """Section 5.1: which text, how it is cleaned and cut into subwords, and how many tokens make a step."""
+
+    source: str  # hub | files | phrasebook
+    hub_path: str | None  # hub: the data set, a name on the hub or a local folder of the same layout
+    hub_name: str | None  # hub: its configuration
+    hub_revision: str | None  # hub: commit, so that the text cannot change under a run
+    train: Any  # files: one prefix or a list of prefixes; hub: a split's name
+    val: Any
+    test: Any
+    src_lang: str
+    tgt_lang: str
+    folder: str  # prepared corpora are kept here
+    vocab_size: int  # joint byte-level BPE, special tokens included
+    max_length: int  # longest sentence kept for training, in subwords without end mark
+    max_length_ratio: float  # longest side / shortest side, in subwords; 5 subwords are forgiven
+    tokenizer_pairs: int | None  # learn the BPE on at most so many pairs, evenly spread; null: on all
+    tokens_per_step: int  # at most so many source and so many target tokens make one optimizer step
+    max_tokens_per_device: int  # padded tokens, per side, that one device takes at once
+    micro_batches: int | None  # parts of a step; null: the fewest that max_tokens_per_device allows
+    workers: int  # loader processes; 0: the training process cuts its own batches
+
+    def __post_init__(self) -> None:
+        one_of("data.source", self.source, ("hub", "files", "phrasebook"))
+        require(
+            self.source != "hub" or bool(self.hub_path),
+            "data.hub_path is empty: name a data set, or use data=files with data.train=PREFIX",
+        )
+        for split in ("train", "val", "test"):
+            value = getattr(self, split)
+            prefixes = value if isinstance(value, (list, tuple)) else [value]
+            require(
+                value is None or (len(prefixes) > 0 and all(isinstance(p, str) and p for p in prefixes)),
+                f"data.{split}={value}: must be a prefix of text files, a list of prefixes, or the name of a split",
+            )
+        for side in ("src_lang", "tgt_lang"):
+            require(bool(getattr(self, side)), f"data.{side} is empty: set it, for example data.{side}=en")
+        require(
+            self.src_lang != self.tgt_lang,
+            f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
+        )
+        # 256 byte symbols and the four special tokens are always there.
+        at_least("data.vocab_size", self.vocab_size, 261)
+        for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "micro_batches", "tokenizer_pairs"):
+            at_least(f"data.{name}", getattr(self, name), 1)
+        at_least("data.max_length_ratio", self.max_length_ratio, 1)
+        at_least("data.workers", self.workers, 0)
+        for name in ("tokens_per_step", "max_tokens_per_device"):
+            require(
+                getattr(self, name) > self.max_length,
+                f"data.{name}={getattr(self, name)}: the longest sentence (data.max_length={self.max_length} and its "
+                f"end mark) does not fit; raise data.{name} or lower data.max_length",
+            )
+
+
+@dataclass(kw_only=True)
+class OptimConfig:
+    """Sections 5.3 and 5.4."""
+
+    warmup_steps: int
+    lr_scale: float  # multiplies equation (3)
+    beta1: float
+    beta2: float
+    eps: float
+    label_smoothing: float
+
+    def __post_init__(self) -> None:
+        at_least("optim.warmup_steps", self.warmup_steps, 1)
+        require(self.lr_scale > 0, f"optim.lr_scale={self.lr_scale}: must be above 0")
+        require(self.eps > 0, f"optim.eps={self.eps}: must be above 0")
+        for name in ("beta1", "beta2", "label_smoothing"):
+            fraction(f"optim.{name}", getattr(self, name))
+
+
+@dataclass(kw_only=True)
+class TrainerConfig:
+    """How long to train, on what, and how often to look and to save. Every interval is in optimizer steps."""
+
+    max_steps: int
+    accelerator: str  # auto | cpu | gpu
+    devices: int
+    num_nodes: int
+    strategy: str  # auto | ddp
+    precision: str  # auto: bf16-mixed where the hardware computes in bf16, else 32-true
+    val_every: int
+    val_bleu_sentences: int  # validation sentences translated for val/bleu; 0: none
+    checkpoint_every: int
+    average_last: int  # so many checkpoints are kept, and averaged at the end (section 6.1)
+    log_every: int
+
+    def __post_init__(self) -> None:
+        one_of("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu"))
+        one_of("trainer.strategy", self.strategy, ("auto", "ddp"))
+        one_of("trainer.precision", self.precision, ("auto", "32-true", "bf16-mixed"))
+        for name in ("max_steps", "devices", "num_nodes", "val_every", "checkpoint_every", "average_last", "log_every"):
+            at_least(f"trainer.{name}", getattr(self, name), 1)
+        at_least("trainer.val_bleu_sentences", self.val_bleu_sentences, 0)
+
+    @property
+    def world_size(self) -> int:
+        return self.devices * self.num_nodes
+
+
+@dataclass(kw_only=True)
+class SearchConfig:
+    """Section 6.1: beam search."""
+
+    beam_size: int  # 1 is greedy search
+    length_penalty: float  # alpha
+    penalty: str  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
+    max_extra_tokens: int  # an output has at most |X| + so many tokens
+    max_tokens: int  # padded source tokens times beams in one batch
+
+    def __post_init__(self) -> None:
+        for name in ("beam_size", "max_extra_tokens", "max_tokens"):
+            at_least(f"search.{name}", getattr(self, name), 1)
+        at_least("search.length_penalty", self.length_penalty, 0)
+        one_of("search.penalty", self.penalty, ("gnmt", "power"))
+
+
+@dataclass(kw_only=True)
+class LoggerConfig:
+    """Where the curves go besides the run's own metrics.jsonl."""
+
+    kind: str  # wandb | tensorboard | csv | none
+    project: str
+    entity: str | None
+    group: str | None
+    mode: str  # auto: online where a key is found, else offline
+
+    def __post_init__(self) -> None:
+        one_of("logger.kind", self.kind, ("wandb", "tensorboard", "csv", "none"))
+        one_of("logger.mode", self.mode, ("auto", "online", "offline"))
+
+
+@dataclass(kw_only=True)
+class Config:
+    """What `train.py` is told."""
+
+    name: str | None  # the run's folder under outputs/; null: derived from data, model and row
+    seed: int
+    debug: bool  # show tracebacks
+    model: ModelConfig
+    data: DataConfig
+    optim: OptimConfig
+    trainer: TrainerConfig
+    search: SearchConfig
+    logger: LoggerConfig
+
+    def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
+        valid_name("name", self.name)
+        require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
+        require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
+        parts, world = self.data.micro_batches, self.trainer.world_size
+        require(
+            parts is None or parts % world == 0,
+            f"data.micro_batches={parts}: {world} devices cannot share it evenly; set a multiple of {world}, or null",
+        )
+        if self.model.positions == "learned":
+            longest = self.data.max_length + self.search.max_extra_tokens + 1
+            require(
+                self.model.max_positions >= longest,
+                f"model.max_positions={self.model.max_positions}: outputs reach {longest} positions (data.max_length + "
+                f"search.max_extra_tokens + 1); set model.max_positions={longest} or more",
+            )
+
+
+@dataclass(kw_only=True)
+class SearchOverrides:
+    """Search options of `evaluate.py` and `aiayn translate`: null means as the run was configured."""
+
+    beam_size: int | None
+    length_penalty: float | None
+    penalty: str | None
+    max_extra_tokens: int | None
+    max_tokens: int | None
+
+    def apply(self, search: SearchConfig) -> SearchConfig:
+        return SearchConfig(**asdict(search) | {k: v for k, v in asdict(self).items() if v is not None})
+
+
+@dataclass(kw_only=True)
+class EvaluateConfig:
+    """What `evaluate.py` is told."""
+
+    run: str
+    split: str  # val | test
+    checkpoint: str | None  # averaged | last | a file; null: averaged where there is one, else last
+    test: str | None  # PREFIX of text files to translate and score instead of the split
+    baseline: str | None  # another run's folder to compare with
+    accelerator: str  # auto | cpu | gpu
+    debug: bool
+    search: SearchOverrides
+
+    def __post_init__(self) -> None:
+        one_of("split", self.split, ("val", "test"))
+        one_of("accelerator", self.accelerator, ("auto", "cpu", "gpu"))
+
+
+# Changing one of these between two starts of a run leaves every training step as it was. All others define the
+# training, and a run continues only with the values that it began with.
+HARMLESS = (
+    "name",
+    "debug",
+    "logger.*",
+    "search.*",
+    "data.folder",
+    "data.test",
+    "data.workers",
+    "data.max_tokens_per_device",  # acts through the number of micro-batches, which the run remembers
+    "trainer.max_steps",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.strategy",
+    "trainer.val_every",
+    "trainer.val_bleu_sentences",
+    "trainer.checkpoint_every",
+    "trainer.average_last",
+    "trainer.log_every",
+)
+
+
+def is_harmless(key: str) -> bool:
+    return key in HARMLESS or f"{key.split('.')[0]}.*" in HARMLESS
+
+
+def valid_name(key: str, name: str | None) -> None:
+    """A run's name becomes a folder: refuse what would leave `outputs/` or need quoting on a command line."""
+    good = name is None or (
+        all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in name.split("/"))
+    )
+    require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
+
+
+NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def to_plain(config: Any) -> dict[str, Any]:
+    """The configuration as nested dictionaries of plain values, fit for JSON, YAML and checkpoints."""
+    return asdict(config)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"model": {"d_k": 64}} becomes {"model.d_k": 64}."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def option_names(schema: type, prefix: str = "") -> list[str]:
+    """Every dotted option of a schema class, in order."""
+    names: list[str] = []
+    for option in fields(schema):
+        if isinstance(option.type, type) and is_dataclass(option.type):
+            names += option_names(option.type, f"{prefix}{option.name}.")
+        else:
+            names.append(prefix + option.name)
+    return names
+
+
+def from_plain(schema: type, tree: Mapping[str, Any]) -> Any:
+    """Rebuilds a configuration from plain values, by name, refusing unknown and missing keys.
+
+    Reads what `to_plain` wrote. Values are data only: nothing in `tree` can name code.
+    """
+    known = {option.name: option.type for option in fields(schema)}
+    unknown, missing = sorted(set(tree) - set(known)), sorted(set(known) - set(tree))
+    require(not unknown, f"stored {schema.__name__} has unknown options: {', '.join(unknown)}")
+    require(not missing, f"stored {schema.__name__} lacks options: {', '.join(missing)}")
+    values = {
+        name: from_plain(kind, tree[name]) if isinstance(kind, type) and is_dataclass(kind) else tree[name]
+        for name, kind in known.items()
+    }
+    return schema(**values)
