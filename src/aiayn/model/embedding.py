@@ -1,0 +1,68 @@
+"""Sections 3.4 and 3.5: embeddings and positions."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos likewise. Returns (length, D)."""
+    # float64: at position 10,000 a float32 angle is already off by 1e-3.
+    positions = torch.arange(length, dtype=torch.float64)[:, None]
+    frequencies = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    angles = positions * frequencies  # (length, D / 2)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
+
+
+class SinusoidalPositions(nn.Module):
+    """The fixed encoding of section 3.5, for any length."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.d_model = d_model
+        # Not part of the weights: computed, and computed anew when a longer sentence comes.
+        self.register_buffer("table", sinusoids(256, d_model), persistent=False)
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """Encodings of positions start ... start + length - 1: (length, D)."""
+        if start + length > len(self.table):
+            self.table = sinusoids(2 * (start + length), self.d_model).to(self.table)
+        return self.table[start : start + length]
+
+
+class LearnedPositions(nn.Module):
+    """Row E of Table 3: one trained vector per position."""
+
+    def __init__(self, max_positions: int, d_model: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(max_positions, d_model))
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """Vectors of positions start ... start + length - 1: (length, D).
+
+        Raises ValueError beyond the table: such a position was never trained.
+        """
+        if start + length > len(self.table):
+            raise ValueError(
+                f"position {start + length} is beyond the {len(self.table)} learned ones (model.max_positions)"
+            )
+        return self.table[start : start + length]
+
+
+class SharedEmbedding(nn.Module):
+    """Section 3.4: one matrix embeds source and target, and turns the decoder's output into logits."""
+
+    def __init__(self, vocab_size: int, d_model: int):
+        super().__init__()
+        self.scale = math.sqrt(d_model)
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids (B, T). Returns their vectors times sqrt(d_model), (B, T, D)."""
+        return F.embedding(ids, self.weight) * self.scale
+
+    def project(self, states: Tensor) -> Tensor:
+        """states (..., D). Returns logits (..., V)."""
+        return F.linear(states, self.weight)

@@ -1,0 +1,91 @@
+"""Sections 3.1 and 3.3: the layers of the encoder and of the decoder.
+
+Around every sub-layer stands LayerNorm(x + Dropout(Sublayer(x))): post-norm, with the dropout of section 5.4.
+"""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from aiayn.config import ModelConfig
+from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.cache import LayerCache
+
+
+class FeedForward(nn.Module):
+    """Section 3.3, equation (2): max(0, x W_1 + b_1) W_2 + b_2, at every position alike."""
+
+    def __init__(self, d_model: int, d_ff: int):
+        super().__init__()
+        self.w_1 = nn.Linear(d_model, d_ff)
+        self.w_2 = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, D). Returns (B, T, D)."""
+        return self.w_2(F.relu(self.w_1(x)))
+
+
+class AddNorm(nn.Module):
+    """Section 3.1: the residual connection around a sub-layer, followed by layer normalisation."""
+
+    def __init__(self, d_model: int, dropout: float):
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer: Tensor) -> Tensor:
+        """x, and the sub-layer's output for it, both (B, T, D). Returns (B, T, D)."""
+        return self.norm(x + self.dropout(sublayer))
+
+
+def _attention(config: ModelConfig) -> MultiHeadAttention:
+    return MultiHeadAttention(config.d_model, config.n_heads, config.key_size, config.value_size)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward network."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.self_attention = _attention(config)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff)
+        self.norm_1 = AddNorm(config.d_model, config.dropout)
+        self.norm_2 = AddNorm(config.d_model, config.dropout)
+
+    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
+        """x (B, S, D), src_mask (B, 1, 1, S). Returns (B, S, D)."""
+        x = self.norm_1(x, self.self_attention(x, x, src_mask))
+        return self.norm_2(x, self.feed_forward(x))
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the encoder's output, then the feed-forward network."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.self_attention = _attention(config)
+        self.cross_attention = _attention(config)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff)
+        self.norm_1 = AddNorm(config.d_model, config.dropout)
+        self.norm_2 = AddNorm(config.d_model, config.dropout)
+        self.norm_3 = AddNorm(config.d_model, config.dropout)
+
+    def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor, src_mask: Tensor) -> Tensor:
+        """x (B, T, D), memory (B, S, D), tgt_mask (T, T), src_mask (B, 1, 1, S). Returns (B, T, D)."""
+        x = self.norm_1(x, self.self_attention(x, x, tgt_mask))
+        x = self.norm_2(x, self.cross_attention(x, memory, src_mask))
+        return self.norm_3(x, self.feed_forward(x))
+
+    def step(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
+        """`forward` for the newest position of N sentences with K beams each, the older ones being in the cache.
+
+        x (N, K, D), src_mask (N, 1, 1, S). Returns (N, K, D).
+        """
+        n, k, d = x.shape
+        newest = x.reshape(n * k, 1, d)  # each beam has a past of its own
+        past = cache.append(*self.self_attention.keys_values(newest))
+        own = self.self_attention.attend(self.self_attention.queries(newest), *past, None)
+        x = self.norm_1(x, own.view(n, k, d))
+        # The beams of a sentence share its keys and values: here they stand where a sentence's positions stood.
+        cross = self.cross_attention.attend(self.cross_attention.queries(x), cache.cross_k, cache.cross_v, src_mask)
+        x = self.norm_2(x, cross)
+        return self.norm_3(x, self.feed_forward(x))

@@ -1,0 +1,85 @@
+"""Figure 1 of the paper: the Transformer."""
+
+from torch import Tensor, nn
+
+from aiayn.config import ModelConfig
+from aiayn.model.attention import causal_mask
+from aiayn.model.cache import DecoderCache, LayerCache
+from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions
+from aiayn.model.layers import DecoderLayer, EncoderLayer
+
+
+class Transformer(nn.Module):
+    """The encoder-decoder model of section 3.
+
+    Shapes: B sentences of S source and T target positions, N sentences with K beams each in search, D = d_model,
+    V = vocabulary. Source rows end with the end mark; `tgt_in` starts with the start mark. `src_mask` (B, 1, 1, S) is
+    True at real positions.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int):
+        super().__init__()
+        self.config = config
+        self.embedding = SharedEmbedding(vocab_size, config.d_model)
+        self.src_positions = _positions(config)
+        self.tgt_positions = _positions(config)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_layers))
+        self.dropout = nn.Dropout(config.dropout)  # section 5.4: also on the sums of embeddings and positions
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot-uniform projections; embeddings of standard deviation d_model^-0.5, so that scaled they have 1.
+
+        The paper does not say how it initialises; this follows its authors' released code.
+        """
+        for name, parameter in self.named_parameters():
+            if name.startswith(("embedding", "src_positions", "tgt_positions")):
+                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
+            elif parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def forward(self, src: Tensor, tgt_in: Tensor, src_mask: Tensor) -> Tensor:
+        """src (B, S), tgt_in (B, T). Returns logits (B, T, V): those at t predict the token after tgt_in[:, t]."""
+        return self.project(self.decode(tgt_in, self.encode(src, src_mask), src_mask))
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        """src (B, S). Returns memory (B, S, D)."""
+        x = self.dropout(self.embedding(src) + self.src_positions(0, src.size(1)))
+        for layer in self.encoder:
+            x = layer(x, src_mask)
+        return x
+
+    def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """tgt_in (B, T), memory (B, S, D). Returns states (B, T, D)."""
+        tgt_mask = causal_mask(tgt_in.size(1), tgt_in.device)
+        x = self.dropout(self.embedding(tgt_in) + self.tgt_positions(0, tgt_in.size(1)))
+        for layer in self.decoder:
+            x = layer(x, memory, tgt_mask, src_mask)
+        return x
+
+    def project(self, states: Tensor) -> Tensor:
+        """states (..., D). Returns logits (..., V), through the embedding matrix (section 3.4)."""
+        return self.embedding.project(states)
+
+    def start(self, memory: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> DecoderCache:
+        """Prepares `step` for N sentences: memory (N, S, D), src_mask (N, 1, 1, S), room for max_length positions."""
+        layers = [
+            LayerCache(*layer.cross_attention.keys_values(memory), beam_size, max_length) for layer in self.decoder
+        ]
+        return DecoderCache(layers, src_mask, beam_size)
+
+    def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+        """Decodes one more position: tokens (N, K) are the newest of each beam. Returns logits (N, K, V)."""
+        x = self.dropout(self.embedding(tokens) + self.tgt_positions(cache.length, 1))
+        for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
+            x = layer.step(x, layer_cache, cache.src_mask)
+        return self.project(x)
+
+
+def _positions(config: ModelConfig) -> nn.Module:
+    if config.positions == "learned":
+        return LearnedPositions(config.max_positions, config.d_model)
+    return SinusoidalPositions(config.d_model)
