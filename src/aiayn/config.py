@@ -188,10 +188,16 @@ class SearchConfig:
     max_tokens: int  # padded source tokens times beams in one batch
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "max_extra_tokens", "max_tokens"):
-            at_least(f"search.{name}", getattr(self, name), 1)
-        at_least("search.length_penalty", self.length_penalty, 0)
-        one_of("search.penalty", self.penalty, ("gnmt", "power"))
+        _check_search(self)
+
+
+def _check_search(options: Any) -> None:
+    """The rules of SearchConfig and SearchOverrides: null is a value of the latter only, and always fine."""
+    for name in ("beam_size", "max_extra_tokens", "max_tokens"):
+        at_least(f"search.{name}", getattr(options, name), 1)
+    at_least("search.length_penalty", options.length_penalty, 0)
+    if options.penalty is not None:
+        one_of("search.penalty", options.penalty, ("gnmt", "power"))
 
 
 @dataclass(kw_only=True)
@@ -252,6 +258,9 @@ class SearchOverrides:
     max_extra_tokens: int | None
     max_tokens: int | None
 
+    def __post_init__(self) -> None:
+        _check_search(self)
+
     def apply(self, search: SearchConfig) -> SearchConfig:
         return SearchConfig(**asdict(search) | {k: v for k, v in asdict(self).items() if v is not None})
 
@@ -308,6 +317,12 @@ def valid_name(key: str, name: str | None) -> None:
         all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in name.split("/"))
     )
     require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
+
+
+def default_name(choices: Mapping[str, str]) -> str:
+    """A run's name from the chosen groups: data and model, and the row of Table 3 where it is not base."""
+    row = choices.get("ablation", "base")
+    return "-".join([choices["data"], choices["model"]] + ([row] if row != "base" else []))
 
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")

@@ -1,0 +1,24 @@
+"""Translates a test set with a trained run and scores the text.
+
+    python evaluate.py run=outputs/quickstart
+    python evaluate.py --help
+"""
+
+import hydra
+from omegaconf import DictConfig
+
+from aiayn import entry
+from aiayn.config import EvaluateConfig
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
+def main(composed: DictConfig) -> None:
+    with entry.one_line_errors(EvaluateConfig):
+        config = entry.checked(composed, EvaluateConfig)
+        from aiayn.evaluation.evaluate import evaluate  # torch comes in only once the configuration holds
+
+        evaluate(config)
+
+
+if __name__ == "__main__":
+    entry.run(main, EvaluateConfig)

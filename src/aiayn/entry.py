@@ -1,0 +1,94 @@
+"""What both entry points share: from Hydra's composition to a checked configuration, from errors to one line each."""
+
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from aiayn.config import flatten, from_plain, option_names
+from aiayn.errors import ConfigError, UserError
+
+
+def register(schema: type) -> None:
+    """Makes a schema class the first entry of the defaults list, so that Hydra checks names and types against it."""
+    ConfigStore.instance().store(name="schema", node=schema)
+
+
+def checked(composed: DictConfig, schema: type) -> Any:
+    """The composed options as an instance of the schema; raises ConfigError for unknown, missing or impossible ones."""
+    # `+key=value` gets past Hydra's own check of names.
+    known = option_names(schema)
+    for key in flatten(OmegaConf.to_container(composed, resolve=False)):
+        if key not in known:
+            raise ConfigError(f"{key}: no such option{_suggestion(key, known)}")
+    missing = OmegaConf.missing_keys(composed)
+    if missing:
+        raise ConfigError(f"{min(missing)} is missing: set {min(missing)}=VALUE")
+    return from_plain(schema, OmegaConf.to_container(composed, resolve=True))
+
+
+def run(main: Callable[[], None], schema: type) -> None:
+    """Runs a Hydra application; what its composition finds wrong ends it with one line and exit code 2."""
+    register(schema)
+    # Hydra would print its own errors over several lines and exit with 1.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    with one_line_errors(schema):
+        main()
+
+
+@contextmanager
+def one_line_errors(schema: type) -> Iterator[None]:
+    """Every error that a user can cause ends the program with one line and its exit code; debug=true adds a traceback.
+
+    Stands around Hydra, for its composition, and inside it, since Hydra comments on exceptions that pass through it.
+    """
+    try:
+        yield
+    except UserError as error:
+        _fail(str(error), error.exit_code)
+    except (HydraException, OmegaConfBaseException) as error:
+        _fail(one_line(error, schema), ConfigError.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+
+
+def one_line(error: BaseException, schema: type) -> str:
+    """What Hydra or OmegaConf found wrong: key, rule, and the nearest valid key or choice."""
+    while isinstance(error, HydraException) and isinstance(error.__cause__, (HydraException, OmegaConfBaseException)):
+        error = error.__cause__
+    text = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, OmegaConfBaseException):
+        key = error.full_key or ""
+        reason = error.msg.splitlines()[0] if error.msg else text[0]
+        if "not in" in reason:
+            return f"{key}: no such option{_suggestion(key, option_names(schema))}"
+        return f"{key}: {reason}" if key and key not in reason else reason
+    head = text[0]
+    # "Could not find 'model/bgi'", "Available options in 'model':", then one option a line.
+    for number, line in enumerate(text):
+        if line.startswith("Available options"):
+            options = [option.strip() for option in text[number + 1 :] if "=" not in option and " " not in option]
+            return f"{head.rstrip('.')}: choose one of {', '.join(options)}"
+    return " ".join(text[:2]) if head.endswith(":") else head
+
+
+def _suggestion(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    if not near:  # right name, wrong section
+        near = [name for name in known if name.split(".")[-1] == key.split(".")[-1]][:1]
+    return f"; did you mean {near[0]}?" if near else "; --help lists them all"
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    if any(argument.lower() == "debug=true" for argument in sys.argv):
+        traceback.print_exc()
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(exit_code)

@@ -1,0 +1,28 @@
+"""Trains a Transformer, or continues where an earlier start of the same run stopped.
+
+    python train.py experiment=quickstart
+    python train.py model=big trainer.devices=8
+    python train.py --help
+"""
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from aiayn import entry
+from aiayn.config import Config, default_name
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="train")
+def main(composed: DictConfig) -> None:
+    with entry.one_line_errors(Config):
+        config = entry.checked(composed, Config)
+        if config.name is None:
+            config.name = default_name(HydraConfig.get().runtime.choices)
+        from aiayn.training.run import train  # torch comes in only once the configuration holds
+
+        train(config)
+
+
+if __name__ == "__main__":
+    entry.run(main, Config)
