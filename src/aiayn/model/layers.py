@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from aiayn.config import ModelConfig
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.cache import LayerCache
+from aiayn.model.dropout import Dropout
 
 
 class FeedForward(nn.Module):
@@ -30,7 +31,7 @@ class AddNorm(nn.Module):
     def __init__(self, d_model: int, dropout: float):
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Tensor) -> Tensor:
         """x, and the sub-layer's output for it, both (B, T, D). Returns (B, T, D)."""

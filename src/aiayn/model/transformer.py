@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from aiayn.config import ModelConfig
 from aiayn.model.attention import causal_mask
 from aiayn.model.cache import DecoderCache, LayerCache
+from aiayn.model.dropout import Dropout
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions
 from aiayn.model.layers import DecoderLayer, EncoderLayer
 
@@ -25,7 +26,7 @@ class Transformer(nn.Module):
         self.tgt_positions = _positions(config)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_layers))
-        self.dropout = nn.Dropout(config.dropout)  # section 5.4: also on the sums of embeddings and positions
+        self.dropout = Dropout(config.dropout)  # section 5.4: also on the sums of embeddings and positions
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -1,0 +1,219 @@
+"""The run's memory: checkpoints that are complete, verified, and hold everything but the training text.
+
+`checkpoints/step_N.ckpt` holds the weights with what gives them meaning: the configuration, the tokenizer, the corpus'
+fingerprint and the counters. `step_N.optim` beside it holds what only the next training step needs, and is kept for the
+newest two. `last.ckpt` is the newest step; `averaged.ckpt` is the mean of the last ones (section 6.1).
+
+Every file is an ordinary torch archive of tensors and plain values. The SHA-256 of its bytes stands in the archive's
+own comment field, so that one file under its final name is either whole and verified, or refused.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aiayn.config import Config, from_plain
+from aiayn.errors import RefusedError, ResourceError
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+END_RECORD = b"PK\x05\x06"  # the last 22 bytes of an archive without comment
+MARK = b"sha256:"
+SEAL_SIZE = len(MARK) + 64
+
+
+def write(path: Path, payload: Mapping[str, Any]) -> None:
+    """Writes tensors and plain values so that `path` is never incomplete, whatever happens and whenever.
+
+    Raises ResourceError where the disk is full; what stood under `path` before is then still there.
+    """
+    buffer = BytesIO()
+    torch.save(dict(payload), buffer)
+    archive = buffer.getbuffer()
+    seal = MARK + hashlib.sha256(archive).hexdigest().encode()
+    archive[-2:] = struct.pack("<H", len(seal))  # the length of the comment that follows
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(archive)
+            file.write(seal)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise ResourceError(
+            f"{path}: cannot be written ({error.strerror}); {(len(archive) + SEAL_SIZE) / 1e6:.1f} MB are needed, "
+            "earlier checkpoints are intact; make room and run the same command again"
+        ) from error
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Reads a file of `write` onto the CPU. Raises RefusedError if it is missing, damaged, or no such file."""
+    try:
+        stored = bytearray(path.read_bytes())
+    except OSError as error:
+        raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
+    archive, seal = stored[:-SEAL_SIZE], bytes(stored[-SEAL_SIZE:])
+    if not seal.startswith(MARK) or archive[-22:-18] != END_RECORD:
+        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
+    archive[-2:] = b"\0\0"
+    if MARK + hashlib.sha256(archive).hexdigest().encode() != seal:
+        raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
+    payload = torch.load(BytesIO(archive), map_location="cpu", weights_only=True)
+    if payload.get("format") != FORMAT:
+        raise RefusedError(f"{path}: written in format {payload.get('format')}, this program reads format {FORMAT}")
+    return payload
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames inside `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model and all that is needed to use it or to go on training it."""
+
+    step: int
+    config: Config
+    weights: dict[str, Tensor]
+    tokenizer: str  # its JSON
+    corpus: str  # fingerprint of the prepared corpus
+    micro_batches: int  # parts of a step, fixed at the run's first start
+    averaged: list[int]  # the steps whose weights were averaged; empty: none were
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.weights["embedding.weight"])
+
+
+def save(path: Path, checkpoint: Checkpoint) -> None:
+    """Writes a checkpoint file. Raises ResourceError where it cannot be written."""
+    from aiayn.config import to_plain
+
+    write(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
+
+
+def load(path: Path) -> Checkpoint:
+    """Reads a checkpoint file. Raises RefusedError if it is missing or damaged."""
+    payload = read(path)
+    names = Checkpoint.__dataclass_fields__
+    if not set(names) <= set(payload):
+        raise RefusedError(f"{path}: not a model (it lacks {', '.join(sorted(set(names) - set(payload)))})")
+    payload["config"] = from_plain(Config, payload["config"])
+    return Checkpoint(**{name: payload[name] for name in names})
+
+
+def steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints in a folder, oldest first."""
+    numbers = (path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt"))
+    return sorted(int(number) for number in numbers if number.isdigit())
+
+
+def step_path(folder: Path, step: int) -> Path:
+    return folder / f"step_{step}.ckpt"
+
+
+def optimizer_path(checkpoint: Path) -> Path:
+    """Where the state lies that goes with a checkpoint and only training needs."""
+    return checkpoint.with_suffix(".optim")
+
+
+def newest_complete(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
+    """The newest checkpoint that is whole, with its optimizer state; damaged ones are passed over with a warning.
+
+    Returns None where there is no checkpoint at all. Raises RefusedError if there are some and none is whole.
+    """
+    found = steps(folder)
+    for step in reversed(found):
+        path = step_path(folder, step)
+        try:
+            return load(path), read(optimizer_path(path))
+        except RefusedError as error:
+            log.warning("warning: %s; trying the one before", error)
+    if found:
+        raise RefusedError(
+            f"{folder}: no checkpoint is whole enough to continue from; remove the folder or choose another name="
+        )
+    return None
+
+
+def point_last(folder: Path, step: int) -> None:
+    """Makes `last.ckpt` the checkpoint of `step`, in one instant."""
+    temporary = folder / f".last.ckpt.{os.getpid()}.part"
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    try:
+        os.link(step_path(folder, step), temporary)
+    except OSError:  # a file system without hard links
+        temporary.write_bytes(step_path(folder, step).read_bytes())
+    os.replace(temporary, folder / "last.ckpt")
+    sync_folder(folder)
+
+
+def prune(folder: Path, keep: int, keep_optimizers: int = 2) -> None:
+    """Removes all but the newest `keep` checkpoints, and all but the newest two optimizer states."""
+    found = steps(folder)
+    for step in found[: -max(keep, keep_optimizers)]:
+        step_path(folder, step).unlink(missing_ok=True)
+    for step in found[:-keep_optimizers]:
+        optimizer_path(step_path(folder, step)).unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Removes what interrupted writes left behind; only the process that owns the run may call it."""
+    for orphan in folder.glob(".*.part"):
+        orphan.unlink(missing_ok=True)
+
+
+def average(checkpoints: list[Checkpoint]) -> Checkpoint:
+    """The arithmetic mean of the weights, summed in float64 (section 6.1); everything else is the newest one's.
+
+    Raises RefusedError if the checkpoints are not of one model.
+    """
+    newest = checkpoints[-1]
+    for other in checkpoints[:-1]:
+        if (other.config.model, other.tokenizer) != (newest.config.model, newest.tokenizer):
+            raise RefusedError(f"the checkpoints of steps {other.step} and {newest.step} are not of one model")
+    weights = {}
+    for name, tensor in newest.weights.items():
+        total = torch.zeros_like(tensor, dtype=torch.float64)
+        for checkpoint in checkpoints:
+            total += checkpoint.weights[name]
+        weights[name] = (total / len(checkpoints)).to(tensor.dtype)
+    merged = vars(newest) | {"weights": weights, "averaged": [checkpoint.step for checkpoint in checkpoints]}
+    return Checkpoint(**merged)
+
+
+def resolve(run: Path, checkpoint: str | None) -> Path:
+    """The checkpoint file meant by `averaged`, `last`, a path, or None: averaged where there is one, else last.
+
+    Raises RefusedError if there is no such run or file.
+    """
+    folder = run / "checkpoints"
+    if not folder.is_dir():
+        raise RefusedError(f"{run}: not a run (it has no checkpoints/)")
+    if checkpoint is None:
+        checkpoint = "averaged" if (folder / "averaged.ckpt").exists() else "last"
+    path = folder / f"{checkpoint}.ckpt" if checkpoint in ("averaged", "last") else Path(checkpoint)
+    if not path.is_file():
+        raise RefusedError(f"{path}: there is no such checkpoint")
+    return path

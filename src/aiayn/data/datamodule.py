@@ -1,0 +1,66 @@
+"""Lightning's view of the data."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytorch_lightning as pl
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from aiayn.data.batch import Batch, cut_batch
+from aiayn.data.plan import Plan
+from aiayn.data.prepared import PreparedSplit
+
+
+class MicroBatches(Dataset):
+    """Micro-batches by their number in the run."""
+
+    def __init__(self, split: PreparedSplit, plan: Plan):
+        self.split = split
+        self.plan = plan
+
+    def __getitem__(self, number: int) -> Batch:
+        return cut_batch(self.split, self.plan.part(number), number)
+
+
+class ShareOfRun(Sampler):
+    """Numbers of the micro-batches that one of `world_size` devices takes, from optimizer step `start` on, for ever.
+
+    Without an end no device can run dry before the others; when to stop is the trainer's business.
+    """
+
+    def __init__(self, start: int, micro_batches: int, rank: int, world_size: int):
+        self.numbers = range(start * micro_batches + rank, 2**62, world_size)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers)
+
+
+class TranslationData(pl.LightningDataModule):
+    """Training batches from wherever the trainer stands; validation batches shared evenly among the devices."""
+
+    def __init__(self, train: PreparedSplit, plan: Plan, val: PreparedSplit, val_plan: Plan, workers: int):
+        super().__init__()
+        self.train, self.plan = train, plan
+        self.val, self.val_plan = val, val_plan
+        self.workers = workers
+
+    def train_dataloader(self) -> DataLoader:
+        trainer = self.trainer
+        share = ShareOfRun(trainer.global_step, self.plan.micro_batches, trainer.global_rank, trainer.world_size)
+        return DataLoader(
+            MicroBatches(self.train, self.plan),
+            sampler=share,
+            batch_size=None,
+            num_workers=self.workers,
+            pin_memory=trainer.strategy.root_device.type == "cuda",
+            persistent_workers=self.workers > 0,
+            prefetch_factor=4 if self.workers else None,
+        )
+
+    def validation_batches(self) -> Iterator[Batch]:
+        """This device's share of the validation batches."""
+        plan = self.val_plan
+        for number in itertools.islice(
+            range(plan.steps_per_epoch * plan.micro_batches), self.trainer.global_rank, None, self.trainer.world_size
+        ):
+            yield cut_batch(self.val, plan.part(number), number)

@@ -1,0 +1,80 @@
+"""Section 5.4: label smoothing; and the loss of the output layer without its logits ever standing in memory at once.
+
+The target distribution puts 1 - eps + eps/V on the right token and eps/V on every other one, so with logits z the loss
+of a token y is logsumexp(z) - (1 - eps) z_y - (eps/V) sum(z). With eps = 0 it is the negative log-likelihood, whose
+mean's exponential is the perplexity.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from aiayn.config import PAD_ID
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    """The loss summed over all real target tokens, in nats; whoever knows all their counts divides, once.
+
+    logits (B, T, V), targets (B, T).
+    """
+    return F.cross_entropy(
+        logits.flatten(0, 1).float(),
+        targets.flatten(),
+        ignore_index=PAD_ID,
+        label_smoothing=label_smoothing,
+        reduction="sum",
+    )
+
+
+def output_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    """`cross_entropy` of the logits states @ embedding.T: states (B, T, D), embedding (V, D), targets (B, T).
+
+    On a CPU the logits of all positions are the largest tensor of a step, and moving them is slower than computing
+    them; so they are made and used up a few rows at a time, gradients included, while they lie in the cache.
+    """
+    if states.device.type != "cpu":
+        return cross_entropy(F.linear(states, embedding), targets, label_smoothing)
+    real = targets != PAD_ID
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else states.dtype
+    return _RowsAtATime.apply(states[real], embedding, targets[real], label_smoothing, dtype)
+
+
+class _RowsAtATime(torch.autograd.Function):
+    """states (N, D), embedding (V, D), targets (N,). Returns the summed loss."""
+
+    LOGITS = 2**20  # so many at a time: 4 MB
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, label_smoothing: float, dtype: torch.dtype
+    ) -> Tensor:
+        x, w, vocab_size = states.to(dtype), embedding.to(dtype), len(embedding)
+        rows = max(1, _RowsAtATime.LOGITS // vocab_size)
+        loss = torch.zeros((), dtype=torch.float32)
+        needs_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        if needs_gradient:
+            grad_x, grad_w = torch.empty_like(states), torch.zeros_like(embedding)
+        for start in range(0, len(x), rows):
+            part, y = x[start : start + rows], targets[start : start + rows, None]
+            z = (part @ w.T).float()
+            lse = z.logsumexp(1, keepdim=True)
+            smoothed = (1 - label_smoothing) * z.gather(1, y) + label_smoothing / vocab_size * z.sum(1, keepdim=True)
+            loss += (lse - smoothed).sum()
+            if needs_gradient:
+                grad_z = z.sub_(lse).exp_().sub_(label_smoothing / vocab_size)
+                grad_z.scatter_add_(1, y, grad_z.new_full(y.shape, label_smoothing - 1))
+                grad_z = grad_z.to(dtype)
+                grad_x[start : start + rows] = grad_z @ w
+                grad_w += grad_z.T @ part
+        if needs_gradient:
+            ctx.save_for_backward(grad_x, grad_w)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grad_x, grad_w = ctx.saved_tensors
+        return grad_x * grad, grad_w * grad, None, None, None

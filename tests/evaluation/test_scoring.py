@@ -1,0 +1,248 @@
+"""Scores against published ones, against BLEU by its definition, and against cases worked out by hand."""
+
+import csv
+import gzip
+import math
+import os
+import runpy
+import sys
+from collections import Counter
+from dataclasses import asdict
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from aiayn.errors import DataError
+from aiayn.evaluation import scoring
+from aiayn.evaluation.scoring import KINDS, compound_split, moses_tokenized, paired_bootstrap, score
+
+CORPORA = Path(os.environ.get("AIAYN_CORPORA", Path(__file__).parents[3] / "shared" / "corpora"))
+WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"
+SYSTEMS = sorted(path.name.split(".")[1] for path in WMT21.glob("hyp.*.de.gz"))
+TWO_AT_ONCE = [pytest.param(name, marks=pytest.mark.slow) if n > 1 else name for n, name in enumerate(SYSTEMS)]
+
+REFERENCES = [
+    "Der alte Mann sieht das Haus.",
+    "Die Katze schläft heute auf dem Sofa, sagt er.",
+    "Am Montag fahren wir mit dem Zug nach Berlin-Mitte.",
+]
+HYPOTHESES = [
+    "Der alte mann sieht das Haus.",
+    "Die Katze schläft auf dem Sofa, sagt sie.",
+    "Am Montag fahren wir mit dem Bus nach Berlin-Mitte.",
+]
+
+
+def read(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")
+
+
+def bleu_by_definition(hypotheses: list[str], references: list[str]) -> float:
+    """Papineni et al. 2002, for one reference, of texts whose tokens stand between spaces."""
+    hits, totals = [0] * 4, [0] * 4
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        for n in range(4):
+            found, wanted = (
+                Counter(zip(*(text.split()[i:] for i in range(n + 1)), strict=False))
+                for text in (hypothesis, reference)
+            )
+            hits[n] += (found & wanted).total()
+            totals[n] += found.total()
+    lengths = [sum(len(text.split()) for text in side) for side in (hypotheses, references)]
+    brevity = min(1.0, math.exp(1 - lengths[1] / lengths[0]))
+    return 100 * brevity * math.prod(hit / total for hit, total in zip(hits, totals, strict=True)) ** 0.25
+
+
+@pytest.mark.skipif(not SYSTEMS, reason="no bleu-check/wmt21-ende in AIAYN_CORPORA")
+@pytest.mark.parametrize("system", TWO_AT_ONCE)
+def test_published_wmt21_scores_come_out_to_four_decimals(system):
+    with (WMT21 / "scores.tsv").open() as file:
+        published = {row["system"]: row for row in csv.DictReader(file, delimiter="\t")}[system]
+    hypotheses = read(WMT21 / f"hyp.{system}.de.gz")
+    references = {name: read(WMT21 / f"ref.{name}.de.gz") for name in "ACD"}
+    for name, lines in references.items():
+        bleu = score(hypotheses, lines, "de", kinds=["sacrebleu"])
+        assert bleu.metrics["sacrebleu"] == pytest.approx(float(published[f"bleu_ref_{name}"]), abs=5e-5)
+        assert bleu.lines == 1002
+    bleu = score(hypotheses, list(references.values()), "de", kinds=["sacrebleu"])
+    assert bleu.metrics["sacrebleu"] == pytest.approx(float(published["bleu_refs_ACD"]), abs=5e-5)
+    assert bleu.signature.startswith("nrefs:3|case:mixed|eff:no|tok:13a|smooth:exp")
+
+
+@pytest.mark.skipif(not SYSTEMS, reason="no bleu-check/wmt21-ende in AIAYN_CORPORA")
+def test_published_wmt21_chrf_comes_out_to_four_decimals():
+    with (WMT21 / "scores.tsv").open() as file:
+        published = next(row for row in csv.DictReader(file, delimiter="\t") if row["system"] == "UEdin")
+    chrf = score(read(WMT21 / "hyp.UEdin.de.gz"), read(WMT21 / "ref.A.de.gz"), "de", kinds=["chrf"])
+    assert chrf.metrics["chrf"] == pytest.approx(float(published["chrf_ref_A"]), abs=5e-5)
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason="no multi30k in AIAYN_CORPORA")
+def test_the_multi30k_reference_has_the_published_number_of_lower_cased_tokens():
+    references = read(MULTI30K / "test_2016_flickr.de.gz")
+    scores = score(references, references, "de", kinds=["bleu_tokenized_lc"])
+    assert scores.details["bleu_tokenized_lc"]["reference_tokens"] == 12_103
+    assert scores.metrics["bleu_tokenized_lc"] == pytest.approx(100)
+
+
+def test_tokenized_kinds_are_bleu_by_definition_of_texts_prepared_by_hand():
+    cased = {
+        "hypotheses": [
+            "Der alte mann sieht das Haus .",
+            "Die Katze schläft auf dem Sofa , sagt sie .",
+            "Am Montag fahren wir mit dem Bus nach Berlin-Mitte .",
+        ],
+        "references": [
+            "Der alte Mann sieht das Haus .",
+            "Die Katze schläft heute auf dem Sofa , sagt er .",
+            "Am Montag fahren wir mit dem Zug nach Berlin-Mitte .",
+        ],
+    }
+    lowered = {side: [line.lower() for line in lines] for side, lines in cased.items()}
+    split = {
+        side: [line.replace("Berlin-Mitte", "Berlin ##AT##-##AT## Mitte") for line in lines]
+        for side, lines in cased.items()
+    }
+    scores = score(HYPOTHESES, REFERENCES, "de")
+    assert scores.metrics["bleu_tokenized"] == pytest.approx(bleu_by_definition(**cased))
+    assert scores.metrics["bleu_tokenized_lc"] == pytest.approx(bleu_by_definition(**lowered))
+    assert scores.metrics["bleu_compound_split"] == pytest.approx(bleu_by_definition(**split))
+    assert len({round(scores.metrics[kind], 6) for kind in KINDS[1:]}) == 5
+    assert scores.details["bleu_compound_split"]["reference_tokens"] == 7 + 11 + 12
+    assert scores.details["bleu_tokenized"]["hypothesis_tokens"] == 7 + 10 + 10
+
+
+def test_every_score_names_its_kind_in_its_signature():
+    scores = score(HYPOTHESES, REFERENCES, "de")
+    assert list(scores.metrics) == list(scores.signatures) == list(KINDS)
+    assert len(set(scores.signatures.values())) == len(KINDS)
+    assert scores.signature == scores.signatures["sacrebleu"]
+    assert "case:mixed|eff:no|tok:13a|smooth:exp" in scores.signature
+    assert "case:mixed|eff:no|tok:moses-de|norm:moses|sacremoses:" in scores.signatures["bleu_tokenized"]
+    assert "case:lc|eff:no|tok:moses-de|norm:moses|sacremoses:" in scores.signatures["bleu_tokenized_lc"]
+    assert "tok:moses-de-compound-split|" in scores.signatures["bleu_compound_split"]
+    assert "smooth:none" in scores.signatures["bleu_tokenized"]
+    assert asdict(scores)["lines"] == 3
+
+
+def test_perfect_translations_score_100_and_need_no_edits():
+    scores = score(REFERENCES, REFERENCES, "de_DE")
+    assert scores.metrics.pop("ter") == 0
+    assert all(value == pytest.approx(100) for value in scores.metrics.values())
+
+
+def test_the_compound_split_kind_is_for_german_only():
+    scores = score(HYPOTHESES, REFERENCES, "fr")
+    assert scores.metrics["bleu_compound_split"] is None
+    assert scores.signatures["bleu_compound_split"] is None
+    assert "tok:moses-fr|" in scores.signatures["bleu_tokenized"]
+    assert sum(value is None for value in scores.metrics.values()) == 1
+
+
+def test_published_tokenized_scores_are_not_smoothed():
+    scores = score(["Der Mann sieht ein Haus heute"], ["Der Mann sah gestern ein Haus"], "de")
+    assert scores.metrics["sacrebleu"] > 1
+    assert scores.metrics["bleu_tokenized"] == 0
+
+
+def test_moses_preparation_normalises_and_splits_punctuation_by_language():
+    assert moses_tokenized("„Ja,“ sagt er (z.B.) heute…", "de") == '" Ja " , sagt er ( z.B. ) heute ...'
+    assert moses_tokenized("L’été – «\u00a0bien\u00a0»", "fr") == 'L\' été - " bien "'
+
+
+def test_lower_case_comes_before_tokenisation():
+    # Moses takes "Bart." for an abbreviation, "bart." for a word and a full stop.
+    reference = ["Ein Mann mit grauen Haaren rasiert seinen Bart."]
+    details = score(reference, reference, "de").details
+    assert details["bleu_tokenized"]["reference_tokens"] == 8
+    assert details["bleu_tokenized_lc"]["reference_tokens"] == 9
+
+
+def test_typographic_quotes_of_the_reference_match_straight_ones_when_compounds_are_split():
+    typographic = "Er sagt: „Das ist ‚gut‘“, und geht zum E-Mail-Server »heute«…"
+    straight = 'Er sagt: "Das ist \'gut\'", und geht zum E-Mail-Server "heute"...'
+    assert compound_split(typographic) == compound_split(straight)
+
+
+def test_hyphenated_words_are_split_and_free_hyphens_are_not():
+    assert compound_split("Das Rich-Text-Format - so heißt es.") == (
+        "Das Rich ##AT##-##AT## Text ##AT##-##AT## Format - so heißt es ."
+    )
+
+
+def test_a_quote_and_the_comma_after_it_keep_their_order_when_compounds_are_split():
+    assert compound_split('"Ja", sagt er') == '" Ja " , sagt er'
+    assert compound_split('"Ja," sagt er') == '" Ja , " sagt er'
+
+
+def test_several_references_can_only_help():
+    one = score(HYPOTHESES, [REFERENCES], "de", kinds=["sacrebleu", "bleu_tokenized"])
+    two = score(HYPOTHESES, [REFERENCES, HYPOTHESES], "de", kinds=["sacrebleu", "bleu_tokenized"])
+    assert one == score(HYPOTHESES, REFERENCES, "de", kinds=["sacrebleu", "bleu_tokenized"])
+    assert one.metrics["sacrebleu"] < 99
+    assert two.metrics["sacrebleu"] == pytest.approx(100)
+    assert two.metrics["bleu_tokenized"] == pytest.approx(100)
+    assert two.signature.startswith("nrefs:2|")
+
+
+@pytest.mark.parametrize(
+    ("references", "message"),
+    [
+        (REFERENCES[:2], "3 hypotheses but 2 lines in reference 1 of 1"),
+        ([*REFERENCES, ""], "3 hypotheses but 4 lines in reference 1 of 1"),
+        ([REFERENCES, REFERENCES[1:]], "3 hypotheses but 2 lines in reference 2 of 2"),
+        ([[line] for line in REFERENCES], "3 hypotheses but 1 lines in reference 1 of 3"),
+        ([REFERENCES, REFERENCES[0]], "references mix 1 lines with 1 lists of lines"),
+        (REFERENCES[0], "references are one text"),
+        ([], "3 hypotheses but 0 lines"),
+    ],
+)
+def test_lines_that_do_not_belong_together_are_refused_with_both_counts(references, message):
+    with pytest.raises(DataError, match=message):
+        score(HYPOTHESES, references, "de")
+    with pytest.raises(DataError, match=message):
+        paired_bootstrap(HYPOTHESES, HYPOTHESES, references)
+
+
+def test_both_systems_of_a_comparison_must_have_all_lines():
+    with pytest.raises(DataError, match="2 hypotheses but 3 lines"):
+        paired_bootstrap(HYPOTHESES[:2], HYPOTHESES, REFERENCES)
+    with pytest.raises(DataError, match="4 hypotheses but 3 lines"):
+        paired_bootstrap(HYPOTHESES, [*HYPOTHESES, ""], REFERENCES)
+
+
+def test_nothing_to_score_and_one_text_instead_of_lines_are_refused():
+    with pytest.raises(DataError, match="0 hypotheses and 0 references"):
+        score([], [], "de")
+    with pytest.raises(DataError, match="0 hypotheses but 3 lines"):
+        score([], REFERENCES, "de")
+    with pytest.raises(DataError, match="hypotheses are one text"):
+        score("abc", ["a", "b", "c"], "de")
+
+
+def test_empty_translations_are_scored_and_count():
+    scores = score(["", *HYPOTHESES[1:]], REFERENCES, "de")
+    assert 0 < scores.metrics["sacrebleu"] < score(HYPOTHESES, REFERENCES, "de").metrics["sacrebleu"]
+
+
+def test_sacrebleu_is_scored_without_sacremoses(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    fresh = runpy.run_path(scoring.__file__)
+    scores = fresh["score"](HYPOTHESES, REFERENCES, "de", kinds=["sacrebleu"])
+    assert [kind for kind, value in scores.metrics.items() if value is not None] == ["sacrebleu"]
+
+
+def test_paired_bootstrap_tells_a_clear_difference_from_none():
+    words = ["Haus", "Mann", "Katze", "Sofa", "Zug", "Tag"]
+    references = [f"Heute sieht der {a} den {b} nicht mehr." for a, b in product(words, words)]
+    worse = [line.replace("nicht mehr", "niemals") if n % 2 else line for n, line in enumerate(references)]
+    result = paired_bootstrap(references, worse, references, n_samples=100)
+    assert result["delta"] == pytest.approx(result["system"]["score"] - 100)
+    assert result["delta"] < -10
+    assert result["p_value"] < 0.05
+    assert result == paired_bootstrap(references, worse, references, n_samples=100)
+    assert "bs:100" in result["signature"]
+    same = paired_bootstrap(worse, worse, references, n_samples=100)
+    assert same["delta"] == 0
+    assert same["p_value"] == 1

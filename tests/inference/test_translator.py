@@ -1,0 +1,197 @@
+"""Lines in, lines out: order, batches, blank lines, limits; and nothing of it changes the model."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiayn.config import EOS_ID, PAD_ID, ModelConfig, SearchConfig
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import ConfigError, DataError
+from aiayn.inference import translator as module
+from aiayn.inference.beam_search import Hypothesis, beam_search
+from aiayn.inference.translator import Translation, Translator
+from aiayn.model.transformer import Transformer
+
+SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, max_tokens=60)
+LINES = [
+    "the old house",
+    "a",
+    "the cat sees the old house of the man",
+    "",
+    "two cats",
+    "   ",
+    "the man the man",
+    "é\u00a0!",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes sieht"]], 280)
+
+
+def transformer(vocab_size: int, positions: str = "sinusoidal") -> Transformer:
+    torch.manual_seed(3)
+    config = ModelConfig(
+        n_layers=1,
+        d_model=12,
+        d_ff=20,
+        n_heads=2,
+        d_k=None,
+        d_v=None,
+        dropout=0.4,
+        positions=positions,
+        max_positions=20,
+    )
+    model = Transformer(config, vocab_size)
+    with torch.no_grad():
+        model.embedding.weight.mul_(3)
+    return model
+
+
+def translator(tokenizer: Tokenizer, **search) -> Translator:
+    options = {**vars(SEARCH), **search}
+    return Translator(transformer(tokenizer.vocab_size), tokenizer, SearchConfig(**options), "cpu")
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """Replaces the search by one that gives the source back; records the shape of every batch."""
+    shapes = []
+
+    def search(model, src, src_mask, config):
+        shapes.append(tuple(src.shape))
+        assert torch.equal(src_mask[:, 0, 0], src != PAD_ID)
+        rows = [row[mask].tolist() for row, mask in zip(src, src_mask[:, 0, 0], strict=True)]
+        assert all(row[-1] == EOS_ID for row in rows)
+        return [[Hypothesis(row[:-1], -1.0 - k, -2.0 - k) for k in range(config.beam_size)] for row in rows]
+
+    monkeypatch.setattr(module, "beam_search", search)
+    return shapes
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    lines=st.lists(st.text(st.sampled_from("the odcasu é.-"), max_size=25), max_size=12), max_tokens=st.integers(1, 200)
+)
+def test_every_line_comes_back_in_its_place_whatever_the_batches(tokenizer, lines, max_tokens):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            module,
+            "beam_search",
+            lambda model, src, mask, config: [
+                [Hypothesis(row[row > EOS_ID].tolist(), 0.0, 0.0)] * config.beam_size for row in src
+            ],
+        )
+        translated = translator(tokenizer, max_tokens=max_tokens).translate(lines)
+    assert translated == [line if line.strip() else "" for line in lines]
+
+
+def test_batches_hold_lines_of_similar_length_and_keep_the_budget_of_positions_times_beams(tokenizer, echo):
+    lines = ["the " * n for n in (1, 9, 2, 8, 3, 30, 1)]
+    translator(tokenizer, max_tokens=60).translate(lines)
+    widths = [len(ids) + 1 for ids in tokenizer.encode(lines)]
+    assert sum(rows for rows, _ in echo) == 7
+    assert echo[0] == (1, max(widths))  # longer than the budget alone, and still translated
+    assert all(rows * width * 3 <= 60 for rows, width in echo[1:])
+    assert [width for _, width in echo] == sorted((width for _, width in echo), reverse=True)
+    assert len(echo) < 7
+
+
+def test_blank_lines_give_empty_translations_without_the_model(tokenizer, echo):
+    assert translator(tokenizer).translate(["", "  ", "\t", "\u00a0\u3000"]) == [""] * 4
+    assert translator(tokenizer).n_best([" "], 2) == [[Translation("", 0.0, 0.0, [])]]
+    assert translator(tokenizer).translate([]) == []
+    assert echo == []
+
+
+@pytest.mark.parametrize("separator", ["\n", "\r\n", "\r", "\u2028", "\x85", "\x0b"])
+def test_a_translation_never_holds_a_line_break(tokenizer, echo, separator):
+    assert translator(tokenizer).translate([f"the{separator}cat", "a"]) == ["the cat", "a"]
+
+
+def test_translations_are_those_of_the_search_on_each_line_alone(tokenizer):
+    ready = translator(tokenizer)
+    results = ready.n_best(LINES, 2)
+    assert ready.translate(LINES) == [candidates[0].text for candidates in results]
+    model = ready.model.eval()
+    for line, candidates in zip(LINES, results, strict=True):
+        if not line.strip():
+            continue
+        src = torch.tensor([[*tokenizer.encode([line])[0], EOS_ID]])
+        [alone] = beam_search(model, src, (src != PAD_ID)[:, None, None], SEARCH)
+        assert [c.tokens for c in candidates] == [h.tokens for h in alone[:2]]
+        assert [c.score for c in candidates] == pytest.approx([h.score for h in alone[:2]], abs=2e-5)
+        assert [c.log_prob for c in candidates] == pytest.approx([h.log_prob for h in alone[:2]], abs=2e-5)
+        texts = tokenizer.decode([h.tokens for h in alone[:2]])
+        assert [c.text for c in candidates] == [" ".join(text.splitlines()) for text in texts]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_translating_ignores_dropout_and_leaves_the_model_in_the_mode_it_was_in(tokenizer, training):
+    ready = translator(tokenizer)
+    ready.model.train(training)
+    before = {name: tensor.clone() for name, tensor in ready.model.state_dict().items()}
+    assert ready.translate(LINES) == ready.translate(LINES)
+    assert all(part.training == training for part in ready.model.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in ready.model.state_dict().items())
+
+
+def test_a_model_that_has_translated_long_lines_can_still_be_trained(tokenizer):
+    ready = translator(tokenizer, max_extra_tokens=300)
+    ready.model.train()
+    ready.translate(["the " * 200])  # beyond the sinusoids computed so far
+    src = torch.tensor([[5, 6, EOS_ID]])
+    ready.model(src, src, (src != PAD_ID)[:, None, None]).sum().backward()
+    assert all(parameter.grad is not None for parameter in ready.model.parameters())
+
+
+def test_the_mode_is_restored_when_the_search_fails(tokenizer, monkeypatch):
+    def fail(*_):
+        raise DataError("no")
+
+    ready = translator(tokenizer)
+    monkeypatch.setattr(module, "beam_search", fail)
+    with pytest.raises(DataError):
+        ready.translate(["a"])
+    assert ready.model.training
+
+
+def test_a_line_beyond_the_learned_positions_is_refused_by_its_number_before_anything_is_translated(tokenizer, echo):
+    model = transformer(tokenizer.vocab_size, positions="learned")  # 20 positions: 15 subwords + 4 extra + 1
+    ready = Translator(model, tokenizer, SEARCH, "cpu")
+    fits, too_long = "the" + " the" * 14, "the" + " the" * 15
+    assert [len(ids) for ids in tokenizer.encode([fits, too_long])] == [15, 16]
+    assert ready.translate([fits]) == [fits]
+    echo.clear()
+    with pytest.raises(DataError, match=r"^line 3 has 16 subwords: .* suffice for 15; split the line or lower"):
+        ready.translate(["a", "", too_long, fits])
+    assert echo == []
+
+
+def test_the_longest_line_that_learned_positions_allow_is_really_searched_to_its_limit(tokenizer):
+    model = transformer(tokenizer.vocab_size, positions="learned")
+    assert len(Translator(model, tokenizer, SEARCH, "cpu").translate(["the" + " the" * 14])) == 1
+
+
+def test_more_candidates_than_beams_are_refused(tokenizer):
+    with pytest.raises(ConfigError, match=r"4 translations .* search\.beam_size=3: .* set search\.beam_size=4"):
+        translator(tokenizer).n_best(["a"], 4)
+    with pytest.raises(ConfigError, match="0 translations"):
+        translator(tokenizer).n_best(["a"], 0)
+
+
+def test_candidates_come_best_first(tokenizer, echo):
+    [candidates] = translator(tokenizer).n_best(["the cat"], 3)
+    assert [(c.text, c.score, c.log_prob) for c in candidates] == [
+        ("the cat", -1, -2),
+        ("the cat", -2, -3),
+        ("the cat", -3, -4),
+    ]
+
+
+def test_progress_counts_lines_up_to_all_of_them(tokenizer, echo):
+    seen = []
+    translator(tokenizer, max_tokens=1).translate(["a", "", "the cat", "two"], on_batch=lambda *n: seen.append(n))
+    assert seen == [(2, 4), (3, 4), (4, 4)]
