@@ -1,7 +1,7 @@
 """Translates a test set with a trained run and scores the text.
 
-    python evaluate.py run=outputs/quickstart
-    python evaluate.py --help
+python evaluate.py run=outputs/quickstart
+python evaluate.py --help
 """
 
 import hydra

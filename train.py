@@ -1,8 +1,8 @@
 """Trains a Transformer, or continues where an earlier start of the same run stopped.
 
-    python train.py experiment=quickstart
-    python train.py model=big trainer.devices=8
-    python train.py --help
+python train.py experiment=quickstart
+python train.py model=big trainer.devices=8
+python train.py --help
 """
 
 import hydra

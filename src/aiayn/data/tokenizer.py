@@ -1,0 +1,103 @@
+"""Joint byte-level BPE (section 5.1): learned on both languages at once, lossless, the same bytes on every run."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from functools import cached_property
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from aiayn.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from aiayn.errors import DataError
+
+SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
+
+# The library's threads do not survive a fork. Said explicitly it stays fast here and quiet about forks, and children
+# (loader workers, ranks) work on one thread instead of waiting for threads that they do not have.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+os.register_at_fork(after_in_child=lambda: os.environ.__setitem__("TOKENIZERS_PARALLELISM", "false"))
+
+
+class Tokenizer:
+    """Text to subword ids and back: `decode(encode(lines)) == lines` for every string that UTF-8 can hold.
+
+    Every line gets one space in front, which decoding takes off again. A word at the beginning is thereby the same
+    subword as in the middle, and a line's own leading spaces stay distinguishable from the added one. Bytes are the
+    alphabet, so `<unk>` is never produced; its id is kept for other engines.
+    """
+
+    def __init__(self, core: tokenizers.Tokenizer):
+        # Not part of the library's file format: text that looks like a special token is text.
+        core.encode_special_tokens = True
+        self._core = core
+
+    @classmethod
+    def train(cls, batches: Iterable[list[str]], vocab_size: int) -> "Tokenizer":
+        """Learns exactly `vocab_size` subwords, special tokens and the 256 bytes included.
+
+        Raises DataError, naming the size that is possible, when the text has too few distinct words for that.
+        """
+        core = tokenizers.Tokenizer(models.BPE())
+        core.normalizer = normalizers.Prepend(" ")
+        core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=list(SPECIAL_IDS),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        core.train_from_iterator(batches, trainer)
+        learned = core.get_vocab_size()
+        if learned < vocab_size:
+            raise DataError(
+                f"data.vocab_size={vocab_size}: this text supports at most {learned}; "
+                f"set data.vocab_size={learned} or less"
+            )
+        return cls(core)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Tokenizer":
+        """Reads what `to_json` gave. Raises DataError for anything else."""
+        try:
+            core = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises bare Exception
+            raise DataError(f"not a tokenizer: {' '.join(str(error).split())}") from error
+        special = {token.content: number for number, token in core.get_added_tokens_decoder().items()}
+        if special != SPECIAL_IDS:
+            raise DataError(f"not a tokenizer of this program: its special tokens are {special}, not {SPECIAL_IDS}")
+        return cls(core)
+
+    def to_json(self) -> str:
+        """The whole tokenizer as canonical JSON: the same tokenizer always gives the same text."""
+        return json.dumps(json.loads(self._core.to_str()), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+    def __reduce__(self):
+        return Tokenizer.from_json, (self.to_json(),)
+
+    @property
+    def vocab_size(self) -> int:
+        return self._core.get_vocab_size()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical JSON, as hexadecimal digits."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def encode(self, lines: list[str]) -> list[list[int]]:
+        """Subword ids of every line, without begin and end marks. An empty line has none."""
+        return [encoding.ids for encoding in self._core.encode_batch_fast(lines, add_special_tokens=False)]
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """Text of every row. Special ids leave no trace; bytes that are not UTF-8 become U+FFFD."""
+        return self._core.decode_batch(ids, skip_special_tokens=True)
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """One readable piece for each id, for pictures: `▁` stands for a space, U+FFFD for a part of a character."""
+        readable = decoders.ByteLevel()
+        special = {number: token for token, number in SPECIAL_IDS.items()}
+        return [
+            special[i] if i in special else readable.decode([self._core.id_to_token(i)]).replace(" ", "▁") for i in ids
+        ]
