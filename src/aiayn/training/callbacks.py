@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -109,7 +110,7 @@ class Measure(StepCallback):
         remaining = elapsed / (step - self.first_step) * (settings.max_steps - step)
         metrics = {
             "train/loss": loss,
-            "train/lr": module.lr_schedulers().get_last_lr()[0],
+            "train/lr": module.rate(step),
             "train/epoch": step / self.steps_per_epoch,
             "perf/tokens_per_sec": rate,
         }
@@ -194,6 +195,10 @@ class Save(StepCallback):
         self.folder = folder
         self.stop = stop
 
+    def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+        super().on_train_start(trainer, module)
+        self.stop.listen()  # Lightning has put a handler of its own in place, which saves nothing
+
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         settings = self.config.trainer
         # All devices must decide alike, so that all enter the save together.
@@ -223,12 +228,16 @@ class Stop:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handles the signals for as long as the context lasts."""
-        before = {number: signal.signal(number, self._ask) for number in self.SIGNALS}
+        before = self.listen()
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def listen(self) -> dict[int, Any]:
+        """Installs the handlers. Returns those that were there before."""
+        return {number: signal.signal(number, self._ask) for number in self.SIGNALS}
 
     def check(self, message: str) -> None:
         """Raises InterruptedRunError if a stop was requested."""

@@ -47,12 +47,14 @@ class TranslationModule(pl.LightningModule):
         return output_cross_entropy(states, self.model.embedding.weight, batch.tgt_out, label_smoothing)
 
     def configure_optimizers(self) -> dict:
-        optim, d_model = self.optim, self.model.config.d_model
+        optim = self.optim
         adam = torch.optim.Adam(self.parameters(), lr=1.0, betas=(optim.beta1, optim.beta2), eps=optim.eps, fused=True)
-        rate = torch.optim.lr_scheduler.LambdaLR(
-            adam, lambda done: learning_rate(done + 1, d_model, optim.warmup_steps, optim.lr_scale)
-        )
-        return {"optimizer": adam, "lr_scheduler": {"scheduler": rate, "interval": "step"}}
+        schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda done: self.rate(done + 1))
+        return {"optimizer": adam, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def rate(self, step: int) -> float:
+        """The learning rate of optimizer step 1, 2, ..."""
+        return learning_rate(step, self.model.config.d_model, self.optim.warmup_steps, self.optim.lr_scale)
 
 
 def dropout_seed(seed: int, number: int) -> int:

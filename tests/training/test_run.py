@@ -1,0 +1,256 @@
+import copy
+import json
+import math
+import os
+import shutil
+import signal
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+import torch
+
+from aiayn import checkpoint as memory
+from aiayn.config import flatten, is_harmless, to_plain
+from aiayn.errors import ConfigError, InterruptedRunError, RefusedError
+from aiayn.training import callbacks, run
+from aiayn.training.loggers import read_metrics
+from aiayn.training.run import train
+
+
+def losses(folder):
+    return {r["step"]: r["train/loss"] for r in read_metrics(folder / "metrics.jsonl") if "train/loss" in r}
+
+
+def weights(folder, name="last"):
+    return memory.load(folder / "checkpoints" / f"{name}.ckpt").weights
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def changed(config, **sections):
+    new = copy.deepcopy(config)
+    for section, values in sections.items():
+        for key, value in values.items():
+            setattr(getattr(new, section), key, value)
+    return new
+
+
+@pytest.fixture
+def unbroken(config, tmp_path):
+    return train(config, tmp_path / "unbroken")
+
+
+def test_a_run_leaves_its_checkpoints_metrics_samples_and_picture(unbroken, config):
+    checkpoints = unbroken / "checkpoints"
+    assert memory.steps(checkpoints) == [6, 9, 12]
+    assert sorted(path.name for path in checkpoints.glob("*.optim")) == ["step_12.optim", "step_9.optim"]
+    assert same(weights(unbroken), weights(unbroken, "step_12"))
+    assert memory.load(checkpoints / "averaged.ckpt").averaged == [6, 9, 12]
+    assert sorted(losses(unbroken)) == list(range(1, 13))
+    validated = [r for r in read_metrics(unbroken / "metrics.jsonl") if "val/ppl" in r]
+    assert [r["step"] for r in validated if "val/bleu" in r] == [6, 12]
+    samples = [json.loads(line) for line in (unbroken / "samples.jsonl").read_text().split("\n")[:-1]]
+    assert [sample["step"] for sample in samples] == [6, 6, 6, 12, 12, 12]
+    assert all(sample["source"] and sample["reference"] for sample in samples)
+    assert (unbroken / "learning_curve.png").stat().st_size > 5000
+    assert not [path for path in unbroken.rglob(".*") if path.is_file()]
+
+
+def test_averaging_is_the_mean_of_the_last_checkpoints(unbroken):
+    parts = [weights(unbroken, f"step_{step}") for step in (6, 9, 12)]
+    for name, tensor in weights(unbroken, "averaged").items():
+        torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name] + parts[2][name]) / 3)
+
+
+def test_the_loss_falls_and_starts_near_a_uniform_guess(unbroken):
+    curve = losses(unbroken)
+    # Embeddings of unit variance, tied to the output, put half a nat on top of ln V.
+    assert math.log(290) < curve[1] < math.log(290) + 1.5
+    assert curve[12] < curve[1] - 1
+
+
+@pytest.mark.parametrize("stop_at", [1, 5, 6, 7])
+def test_a_stopped_run_continues_to_the_bit(config, unbroken, tmp_path, monkeypatch, stop_at):
+    stop_with_signal(monkeypatch, stop_at)
+    with pytest.raises(InterruptedRunError) as stopped:
+        train(config, tmp_path / "stopped")
+    assert stopped.value.exit_code == 143
+    assert f"step {stop_at}" in str(stopped.value)
+    folder = tmp_path / "stopped" / "run"
+    assert memory.steps(folder / "checkpoints")[-1] == stop_at
+    monkeypatch.undo()
+    train(config, tmp_path / "stopped")
+    assert losses(folder) == losses(unbroken)
+    assert same(weights(folder), weights(unbroken))
+
+
+def stop_with_signal(monkeypatch, step, number=signal.SIGTERM):
+    """Sends a signal in the middle of the accumulation of `step`."""
+    plain = callbacks.Measure.on_part_end
+
+    def on_part_end(self, outputs, batch):
+        if self.done == step - 1 and batch.number % 2 == 0:
+            os.kill(os.getpid(), number)
+        plain(self, outputs, batch)
+
+    monkeypatch.setattr(callbacks.Measure, "on_part_end", on_part_end)
+
+
+def test_ctrl_c_saves_and_exits_with_130(config, tmp_path, monkeypatch):
+    stop_with_signal(monkeypatch, 4, signal.SIGINT)
+    with pytest.raises(InterruptedRunError) as stopped:
+        train(config, tmp_path)
+    assert stopped.value.exit_code == 130
+    assert memory.steps(tmp_path / "run" / "checkpoints")[-1] == 4
+
+
+def test_a_killed_run_continues_to_the_bit(config, unbroken, tmp_path):
+    """kill -9 at moments that no handler sees; the same command again until it is done."""
+    folder = tmp_path / "killed" / "run"
+    for after in (0.05, 0.4, 0.9):
+        child = os.fork()
+        if child == 0:
+            try:
+                train(config, tmp_path / "killed")
+            finally:
+                os._exit(0)
+        deadline = time.monotonic() + 30
+        while not (folder / "metrics.jsonl").exists() and time.monotonic() < deadline:
+            if os.waitpid(child, os.WNOHANG)[0]:
+                break
+        wait_until(time.monotonic() + after)
+        with suppress(ChildProcessError, ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    train(config, tmp_path / "killed")
+    assert losses(folder) == losses(unbroken)
+    assert same(weights(folder), weights(unbroken))
+
+
+def wait_until(moment):
+    while time.monotonic() < moment:
+        pass
+
+
+def test_a_finished_run_is_left_as_it_is(unbroken, config, caplog):
+    before = {path: path.stat().st_mtime_ns for path in unbroken.rglob("*") if path.is_file()}
+    train(config, unbroken.parent)
+    assert {path: path.stat().st_mtime_ns for path in unbroken.rglob("*") if path.is_file()} == before
+    assert "already finished at step 12" in caplog.text
+
+
+def test_a_finished_run_goes_on_when_asked_for_more_steps(unbroken, config, tmp_path):
+    train(changed(config, trainer={"max_steps": 15}), unbroken.parent)
+    long = train(changed(config, trainer={"max_steps": 15}), tmp_path / "long")
+    assert losses(unbroken) == losses(long)
+    assert same(weights(unbroken), weights(long))
+
+
+def test_the_run_does_not_depend_on_workers_validation_or_logging(unbroken, config, tmp_path):
+    other = changed(
+        config,
+        data={"workers": 2},
+        trainer={"val_every": 1000, "log_every": 4, "checkpoint_every": 5, "val_bleu_sentences": 0},
+        logger={"kind": "csv"},
+    )
+    assert same(weights(train(other, tmp_path / "other")), weights(unbroken))
+
+
+def test_the_number_of_micro_batches_changes_nothing_but_rounding_without_dropout(config, tmp_path):
+    ends = []
+    for parts in (1, 3):
+        settings = changed(config, data={"micro_batches": parts}, model={"dropout": 0.0})
+        ends.append(losses(train(settings, tmp_path / str(parts))))
+    assert ends[0] == pytest.approx(ends[1], abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "seed",
+        "model.n_heads",
+        "model.dropout",
+        "data.vocab_size",
+        "data.tokens_per_step",
+        "data.micro_batches",
+        "data.train",
+        "optim.lr_scale",
+        "optim.label_smoothing",
+        "trainer.precision",
+    ],
+)
+def test_a_changed_option_that_defines_the_training_is_refused_with_a_diff(unbroken, config, corpus, key):
+    value = {
+        "seed": 4,
+        "model.n_heads": 4,
+        "model.dropout": 0.1,
+        "data.vocab_size": 280,
+        "data.tokens_per_step": 500,
+        "data.micro_batches": 4,
+        "data.train": str(corpus / "val"),
+        "optim.lr_scale": 2.0,
+        "optim.label_smoothing": 0.0,
+        "trainer.precision": "bf16-mixed",
+    }[key]
+    assert not is_harmless(key)
+    section, _, name = key.rpartition(".")
+    other = changed(config, **{section: {name: value}}) if section else replace(config, **{name: value})
+    with pytest.raises(RefusedError) as refused:
+        train(other, unbroken.parent)
+    assert f"{key}: {flatten(to_plain(config))[key]} -> {value}" in str(refused.value)
+    assert "name=" in str(refused.value)
+
+
+def test_another_text_under_the_same_path_is_refused(config, corpus, write_pairs, tmp_path):
+    text = tmp_path / "text"
+    shutil.copytree(corpus, text)
+    settings = changed(
+        config, data={"train": str(text / "train"), "val": str(text / "val"), "folder": str(text / "prepared")}
+    )
+    train(settings, tmp_path)
+    write_pairs(text / "train", 300, seed=99)
+    with pytest.raises(RefusedError, match="was started on another text"):
+        train(settings, tmp_path)
+
+
+def test_devices_that_cannot_share_the_step_are_refused(unbroken, config):
+    with pytest.raises(ConfigError, match="micro_batches=2: 3 devices"):
+        changed(config, trainer={"devices": 3}).__post_init__()
+    other = changed(config, trainer={"devices": 3})
+    with pytest.raises(RefusedError, match="use 1, 2"):
+        train(other, unbroken.parent)
+
+
+def test_a_run_folder_in_use_is_refused(config, tmp_path):
+    with run._owned(tmp_path / "run"), pytest.raises(ConfigError, match=f"in use by process {os.getpid()}"):
+        train(config, tmp_path)
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(config, unbroken, tmp_path, monkeypatch, caplog):
+    stop_with_signal(monkeypatch, 8)
+    with pytest.raises(InterruptedRunError):
+        train(config, tmp_path)
+    monkeypatch.undo()
+    newest = tmp_path / "run" / "checkpoints" / "step_8.ckpt"
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 4
+    newest.write_bytes(content)
+    train(config, tmp_path)
+    assert "step_8.ckpt: damaged" in caplog.text
+    assert losses(tmp_path / "run") == losses(unbroken)
+
+
+def test_checkpoints_load_with_plain_torch_and_weights_only(unbroken):
+    for path in (unbroken / "checkpoints").iterdir():
+        assert torch.load(path, weights_only=True)["format"] == 1
+
+
+def test_a_missing_gpu_is_refused_before_any_text_is_read(config, tmp_path):
+    settings = changed(config, trainer={"accelerator": "gpu"}, data={"train": "/nowhere"})
+    with pytest.raises(ConfigError, match="this machine has 0 GPUs"):
+        train(settings, tmp_path)
+    assert not (tmp_path / "run").exists()
