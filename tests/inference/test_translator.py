@@ -85,11 +85,11 @@ def test_every_line_comes_back_in_its_place_whatever_the_batches(tokenizer, line
             ],
         )
         translated = translator(tokenizer, max_tokens=max_tokens).translate(lines)
-    assert translated == [line if line.strip() else "" for line in lines]
+    assert translated == [line.strip() for line in lines]
 
 
 def test_batches_hold_lines_of_similar_length_and_keep_the_budget_of_positions_times_beams(tokenizer, echo):
-    lines = ["the " * n for n in (1, 9, 2, 8, 3, 30, 1)]
+    lines = [" ".join(["the"] * n) for n in (1, 9, 2, 8, 3, 30, 1)]
     translator(tokenizer, max_tokens=60).translate(lines)
     widths = [len(ids) + 1 for ids in tokenizer.encode(lines)]
     assert sum(rows for rows, _ in echo) == 7

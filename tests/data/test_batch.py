@@ -1,0 +1,86 @@
+"""Batches against a loop over pairs."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiayn.config import BOS_ID, EOS_ID, PAD_ID
+from aiayn.data.batch import cut_batch, pad_sources, shift_right, source_mask
+from aiayn.data.plan import Part
+from aiayn.data.prepared import PreparedSplit
+
+SENTENCES = st.lists(st.integers(4, 60_000), max_size=9)
+PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=20)
+
+
+def split_of(pairs: list[tuple[list[int], list[int]]], dtype: type = np.uint16) -> PreparedSplit:
+    arrays = []
+    for side in zip(*pairs, strict=True):
+        offsets = np.array([0, *itertools.accumulate(map(len, side))], np.int64)
+        arrays += [np.array(list(itertools.chain(*side)), dtype), offsets]
+    return PreparedSplit(Path(), "train", *arrays)
+
+
+def part_of(*pairs: int, step_tokens: int = 99) -> Part:
+    return Part(np.array(pairs, np.uint32), step_tokens)
+
+
+@given(PAIRS, st.data(), st.sampled_from([np.uint16, np.uint32]))
+def test_a_batch_is_what_a_loop_over_its_pairs_builds(pairs, data, dtype):
+    chosen = data.draw(st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=8))
+    batch = cut_batch(split_of(pairs, dtype), part_of(*chosen), number=31)
+    src, tgt = [pairs[i][0] for i in chosen], [pairs[i][1] for i in chosen]
+    width = max(map(len, src)) + 1
+    height = max(map(len, tgt)) + 1
+    assert batch.src.tolist() == [ids + [EOS_ID] + [PAD_ID] * (width - len(ids) - 1) for ids in src]
+    assert batch.tgt_out.tolist() == [ids + [EOS_ID] + [PAD_ID] * (height - len(ids) - 1) for ids in tgt]
+    assert batch.src_mask.tolist() == [[[[i <= len(ids) for i in range(width)]]] for ids in src]
+    for row, ids in zip(batch.tgt_in.tolist(), tgt, strict=True):
+        assert row[: len(ids) + 1] == [BOS_ID, *ids]
+    assert batch.n_src_tokens == sum(len(ids) + 1 for ids in src)
+    assert batch.n_tokens == sum(len(ids) + 1 for ids in tgt) == int((batch.tgt_out != PAD_ID).sum())
+    assert (batch.number, batch.step_tokens) == (31, 99)
+    assert {batch.src.dtype, batch.tgt_in.dtype, batch.tgt_out.dtype} == {torch.int64}
+
+
+def test_the_decoder_predicts_at_every_position_the_token_that_it_reads_at_the_next():
+    batch = cut_batch(split_of([([5], [6, 7, 8]), ([5, 4], [9])]), part_of(0, 1), number=0)
+    assert batch.tgt_in.tolist() == [[BOS_ID, 6, 7, 8], [BOS_ID, 9, EOS_ID, PAD_ID]]
+    assert batch.tgt_out.tolist() == [[6, 7, 8, EOS_ID], [9, EOS_ID, PAD_ID, PAD_ID]]
+    assert torch.equal(batch.tgt_in[:, 1:], batch.tgt_out[:, :-1])
+    assert torch.equal(shift_right(batch.tgt_out), batch.tgt_in)
+
+
+def test_a_part_without_pairs_is_one_row_that_weighs_nothing():
+    batch = cut_batch(split_of([([5], [6])]), part_of(step_tokens=42), number=3)
+    assert (batch.n_src_tokens, batch.n_tokens, batch.step_tokens, batch.number) == (0, 0, 42, 3)
+    assert torch.all(batch.tgt_out == PAD_ID)
+    assert bool(batch.src_mask.all()), "attention has something to attend to"
+
+
+def test_sources_of_a_search_are_padded_like_those_of_training():
+    sentences = [[5, 6, 7], [], [9]]
+    batch = cut_batch(split_of([(ids, [4]) for ids in sentences]), part_of(0, 1, 2), number=0)
+    assert torch.equal(pad_sources(sentences), batch.src)
+    assert torch.equal(source_mask(batch.src), batch.src_mask)
+    assert pad_sources([[]]).tolist() == [[EOS_ID]]
+
+
+def test_moving_and_pinning_keep_everything(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self.clone())
+    batch = cut_batch(split_of([([5], [6, 7]), ([4], [])]), part_of(1, 0), number=2)
+    moved = batch.to(torch.device("meta"))
+    assert {moved.src.device.type, moved.tgt_in.device.type, moved.tgt_out.device.type} == {"meta"}
+    assert moved.src_mask.shape == (2, 1, 1, 2)
+    for name, value in vars(batch).items():
+        pinned = getattr(batch.pin_memory(), name)
+        if isinstance(value, torch.Tensor):
+            assert pinned is not value
+            assert torch.equal(pinned, value)
+            assert getattr(moved, name).shape == value.shape
+        else:
+            assert pinned == getattr(moved, name) == value

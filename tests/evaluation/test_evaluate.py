@@ -1,0 +1,251 @@
+"""From a run's folder and raw text to scores on disk, with real checkpoints of tiny models."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from aiayn import checkpoint as memory
+from aiayn import entry
+from aiayn.checkpoint import Checkpoint
+from aiayn.config import Config, EvaluateConfig, SearchOverrides, from_plain
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
+from aiayn.evaluation import evaluate as module
+from aiayn.evaluation.evaluate import Progress, evaluate
+from aiayn.inference.translator import Translator
+from aiayn.model.transformer import Transformer
+
+ROOT = Path(__file__).parents[2]
+# Lines that any other idea of a line than LF would break in two.
+SOURCES = ["the old house", "two\u2028cats\x85 see", "", "a man\x0b and a cat", "the cat \r the cat"]
+REFERENCES = ["das alte Haus", "zwei Katzen\u2028 sehen", "ein Haus", "ein Mann und eine Katze", "die\x1cKatze"]
+NO_OVERRIDES = dict.fromkeys(("beam_size", "length_penalty", "penalty", "max_extra_tokens", "max_tokens"))
+
+
+def write_pair(prefix: Path, sources: list[str], references: list[str], tgt_lang: str = "de") -> str:
+    for lang, lines in (("en", sources), (tgt_lang, references)):
+        Path(f"{prefix}.{lang}").write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return str(prefix)
+
+
+def make_run(folder: Path, seed: int = 0, tgt_lang: str = "de") -> Path:
+    """A run with last.ckpt (step 7) and averaged.ckpt (other weights), and text to test on beside it."""
+    (folder / "checkpoints").mkdir(parents=True)
+    test = write_pair(folder.parent / f"text-{tgt_lang}", SOURCES, REFERENCES, tgt_lang)
+    options = [
+        f"data.test='{test}'", f"data.tgt_lang={tgt_lang}", "data=files", "data.train=x", "data.val=/nowhere/val",
+        "model.n_layers=1", "model.d_model=12", "model.d_ff=20", "model.n_heads=2",
+        "search.beam_size=3", "search.max_extra_tokens=4",
+    ]  # fmt: skip
+    entry.register(Config)
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        config = from_plain(Config, OmegaConf.to_container(compose("train", options), resolve=True))
+    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280)
+    torch.manual_seed(seed)
+    for name, averaged in (("last", []), ("averaged", [5, 6, 7])):
+        weights = Transformer(config.model, tokenizer.vocab_size).state_dict()
+        weights["embedding.weight"] *= 3
+        found = Checkpoint(7, config, weights, tokenizer.to_json(), "corpus", 1, averaged)
+        memory.save(folder / "checkpoints" / f"{name}.ckpt", found)
+    return folder
+
+
+def options(run: Path | str, **changes) -> EvaluateConfig:
+    search = SearchOverrides(**NO_OVERRIDES | changes.pop("search", {}))
+    plain = {"split": "test", "checkpoint": None, "test": None, "baseline": None, "accelerator": "cpu", "debug": False}
+    return EvaluateConfig(**plain | {"run": str(run), "search": search} | changes)
+
+
+def lines_of(path: Path) -> list[str]:
+    *lines, rest = path.read_bytes().decode().split("\n")
+    assert rest == ""
+    return lines
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    return make_run(tmp_path / "outputs" / "tiny")
+
+
+def test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_made_from_them(run):
+    result = evaluate(options(run))
+    folder = run / "evaluation" / "test"
+    hypotheses = lines_of(folder / "hypotheses.txt")
+    assert hypotheses == Translator.from_run(run).translate(SOURCES)
+    assert len(set(hypotheses)) == 5
+    assert result["metrics"]["sacrebleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score)
+    assert result["metrics"]["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [REFERENCES]).score)
+    assert json.loads((folder / "evaluation.json").read_bytes()) == result
+    assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "hypotheses.txt"]
+
+
+def test_the_json_says_what_was_scored_and_how(run):
+    result = evaluate(options(run, search={"beam_size": 2, "length_penalty": 1.0, "penalty": "power"}))
+    assert set(result["metrics"]) == {
+        "sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter"
+    }  # fmt: skip
+    assert None not in result["metrics"].values()
+    assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    assert (result["lines"], result["src_lang"], result["tgt_lang"]) == (5, "en", "de")
+    assert (result["checkpoint"], result["step"], result["averaged"]) == ("averaged.ckpt", 7, [5, 6, 7])
+    assert result["search"] == {
+        "beam_size": 2, "length_penalty": 1.0, "penalty": "power", "max_extra_tokens": 4, "max_tokens": 8192
+    }  # fmt: skip
+    assert result["seconds"] >= 0
+
+
+def test_the_table_names_kind_score_and_signature_of_every_score_and_the_number_of_lines(run, capsys):
+    result = evaluate(options(run))
+    printed = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in printed.splitlines() if line}
+    for kind, value in result["metrics"].items():
+        assert f"{value:.2f}" in rows[kind]
+        assert rows[kind].endswith(result["signatures"][kind])
+    assert "5 lines" in rows["text"]
+    assert "en -> de" in rows["text"]
+    assert "averaged.ckpt, step 7, average of 3 checkpoints" in rows["model"]
+    assert "beam_size 3, length_penalty 0.6 (gnmt)" in rows["search"]
+    assert str(run / "evaluation" / "test") in printed
+
+
+def test_a_kind_that_does_not_apply_is_null(tmp_path, capsys):
+    result = evaluate(options(make_run(tmp_path / "french", tgt_lang="fr")))
+    assert [kind for kind, value in result["metrics"].items() if value is None] == ["bleu_compound_split"]
+    assert "bleu_compound_split       -  does not apply" in capsys.readouterr().out
+
+
+def test_the_checkpoint_can_be_chosen_and_changes_the_translations(run):
+    averaged = evaluate(options(run))
+    last = evaluate(options(run, checkpoint="last"))
+    assert (last["checkpoint"], last["averaged"]) == ("last.ckpt", [])
+    assert last["metrics"] != averaged["metrics"]
+    same = evaluate(options(run, checkpoint=str(run / "checkpoints" / "last.ckpt")))
+    assert same["metrics"] == last["metrics"]
+
+
+def test_a_prefix_of_files_is_scored_instead_of_the_split_under_its_own_name(run, tmp_path):
+    prefix = tmp_path / "corpora" / "news=2014"
+    prefix.parent.mkdir()
+    for lang, text in (("en", "the man\nthe cat"), ("de", "der Mann\ndie Katze\n")):
+        with gzip.open(f"{prefix}.{lang}.gz", "wb") as file:
+            file.write(text.encode())
+    result = evaluate(options(run, test=str(prefix)))
+    assert (result["lines"], result["text"]) == (2, f"test={prefix}")
+    assert len(lines_of(run / "evaluation" / "news-2014" / "hypotheses.txt")) == 2
+    assert not (run / "evaluation" / "test").exists()
+
+
+def test_a_baseline_is_compared_line_by_line_with_a_p_value(tmp_path, capsys):
+    run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
+    score = evaluate(options(other))["metrics"]["sacrebleu"]
+    result = evaluate(options(run, baseline=str(other)))
+    compared = result["baseline"]
+    assert compared["run"] == str(other)
+    assert compared["baseline"]["score"] == pytest.approx(score)
+    assert compared["system"]["score"] == pytest.approx(result["metrics"]["sacrebleu"])
+    assert compared["delta"] == pytest.approx(result["metrics"]["sacrebleu"] - score)
+    assert f"p = {compared['p_value']:.4f}, paired bootstrap of 1000 samples" in capsys.readouterr().out
+    itself = evaluate(options(run, baseline=str(run)))["baseline"]
+    assert (itself["delta"], itself["p_value"]) == (0, 1)
+
+
+def test_a_baseline_that_was_not_scored_on_this_text_is_refused_with_the_command_before_anything_is_written(tmp_path):
+    run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
+    with pytest.raises(
+        RefusedError, match=rf"there are no scored .*; type: python evaluate\.py run={other} split=test"
+    ):
+        evaluate(options(run, baseline=str(other)))
+    evaluate(options(other))
+    for changed in (SOURCES[:4], [*SOURCES[:4], "two cats"]):
+        write_pair(tmp_path / "text-de", changed, REFERENCES[: len(changed)])
+        with pytest.raises(RefusedError, match=rf"another text \(5 lines, here {len(changed)}\); type: .*split=test$"):
+            evaluate(options(run, baseline=str(other)))
+    assert not (run / "evaluation").exists()
+
+
+def test_a_torn_baseline_is_refused(tmp_path):
+    run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
+    evaluate(options(other))
+    path = other / "evaluation" / "test" / "evaluation.json"
+    path.write_text(path.read_text()[:40])
+    with pytest.raises(RefusedError, match="there are no scored translations"):
+        evaluate(options(run, baseline=str(other)))
+
+
+def test_missing_or_misaligned_text_is_refused_with_the_remedy_and_nothing_is_written(run, tmp_path):
+    with pytest.raises(DataError, match=r"data\.val=/nowhere/val: there is neither .* or name other text: test=PREFIX"):
+        evaluate(options(run, split="val"))
+    with pytest.raises(DataError, match=r"test=/no/where: there is neither /no/where\.en nor"):
+        evaluate(options(run, test="/no/where"))
+    prefix = write_pair(tmp_path / "shifted", ["a", "b"], ["a\nb", "c"])
+    with pytest.raises(DataError, match=rf"test={prefix}: .*shifted\.en has 2 lines and .*shifted\.de has 3"):
+        evaluate(options(run, test=prefix))
+    with pytest.raises(DataError, match="has 0 lines and"):
+        evaluate(options(run, test=write_pair(tmp_path / "nothing", [], [])))
+    assert not (run / "evaluation").exists()
+
+
+def test_missing_runs_checkpoints_and_gpus_are_refused(run, tmp_path, monkeypatch):
+    with pytest.raises(RefusedError, match="not a run"):
+        evaluate(options(tmp_path / "nothing"))
+    with pytest.raises(RefusedError, match="no such checkpoint"):
+        evaluate(options(run, checkpoint="step_3.ckpt"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="accelerator=gpu: this machine has no GPU"):
+        evaluate(options(run, accelerator="gpu"))
+
+
+def test_results_that_cannot_be_written_leave_the_old_ones_and_no_debris(run, monkeypatch):
+    evaluate(options(run))
+    folder = run / "evaluation" / "test"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.os, "fsync", full)
+    with pytest.raises(ResourceError, match=r"hypotheses\.txt: cannot be written \(No space left on device\)"):
+        evaluate(options(run, checkpoint="last"))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_goes_to_stderr_with_rate_and_time_left(monkeypatch, capsys, terminal):
+    now = iter([100.0, 104.0, 112.0, 120.0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(module.sys.stderr, "isatty", lambda: terminal)
+    progress = Progress()
+    progress(8, 60)
+    progress(24, 60)
+    assert progress.finish() == 20
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    late = "translated 24 of 60 lines  2 lines/s  ETA 0:00:18"
+    if terminal:
+        assert captured.err == f"\rtranslated 8 of 60 lines  2 lines/s  ETA 0:00:26\x1b[K\r{late}\x1b[K\r\x1b[K"
+    else:
+        assert captured.err == f"{late}\n"  # at most one line every ten seconds
+
+
+def test_the_real_command_scores_and_exits_with_the_contracts_codes(run):
+    def command(*arguments: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, ROOT / "evaluate.py", *arguments], cwd=run.parent, capture_output=True, text=True
+        )
+
+    good = command("run=tiny", "accelerator=cpu", "search.beam_size=2")
+    assert (good.returncode, good.stderr) == (0, "")
+    assert "sacrebleu" in good.stdout
+    assert sorted(path.name for path in run.parent.iterdir()) == ["text-de.de", "text-de.en", "tiny"]
+    for arguments, code in ((("run=missing",), 4), (("run=tiny", "split=val"), 3)):
+        bad = command(*arguments)
+        assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (code, "", 1)
+        assert bad.stderr.startswith("error: ")

@@ -1,0 +1,98 @@
+"""Section 3.2 against loops that are written out, one query, head and key at a time."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from aiayn.model.attention import MultiHeadAttention, attention, attention_weights, causal_mask
+
+
+def attention_in_loops(q, k, v, mask):
+    """Equation (1) for lists: q (T, d_k), k (S, d_k), v (S, d_v), mask (T, S)."""
+    rows = []
+    for query, allowed in zip(q.tolist(), mask.tolist(), strict=True):
+        exponentials = [
+            math.exp(sum(a * b for a, b in zip(query, key, strict=True)) / math.sqrt(len(query))) if may else 0.0
+            for key, may in zip(k.tolist(), allowed, strict=True)
+        ]
+        shares = [value / sum(exponentials) for value in exponentials]
+        rows.append([sum(s * x for s, x in zip(shares, column, strict=True)) for column in v.T.tolist()])
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def random_mask(*shape):
+    """True with probability a half, and everywhere at the first key: every query may attend to something."""
+    mask = torch.rand(shape) < 0.5
+    mask[..., 0] = True
+    return mask
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_attention_is_equation_1_written_out_as_a_loop(seed):
+    torch.manual_seed(seed)
+    b, h, t, s, d_k, d_v = 2, 3, 4, 5, 6, 7
+    q, k, v = torch.randn(b, h, t, d_k), torch.randn(b, h, s, d_k), torch.randn(b, h, s, d_v)
+    mask = random_mask(b, h, t, s)
+    output = attention(q, k, v, mask)
+    for i in range(b):
+        for j in range(h):
+            expected = attention_in_loops(q[i, j], k[i, j], v[i, j], mask[i, j])
+            torch.testing.assert_close(output[i, j].double(), expected, rtol=0, atol=1e-6)
+
+
+def test_without_a_mask_everything_may_be_attended_to():
+    q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 7)
+    assert torch.equal(attention(q, k, v, None), attention(q, k, v, torch.ones(1, 1, 1, 5, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1, 5), (4, 5), (2, 3, 4, 5)])
+def test_masks_broadcast_and_hidden_keys_get_exactly_no_weight(shape):
+    mask = random_mask(*shape)
+    weights = attention_weights(torch.randn(2, 3, 4, 6) * 30, torch.randn(2, 3, 5, 6), mask)
+    assert weights.shape == (2, 3, 4, 5)
+    assert torch.all(weights[~mask.expand(2, 3, 4, 5)] == 0)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 4))
+
+
+def test_the_readable_form_and_torchs_fused_kernel_agree_in_values_and_gradients():
+    # GPUs take the fused kernel, CPUs the readable one.
+    leaves = [torch.randn(2, 3, n, d, requires_grad=True) for n, d in ((4, 6), (5, 6), (5, 7))]
+    mask, weight = random_mask(2, 1, 4, 5), torch.randn(2, 3, 4, 7)
+    results = []
+    for function in (attention, F.scaled_dot_product_attention):
+        output = function(*leaves, mask)
+        results.append((output, *torch.autograd.grad((output * weight).sum(), leaves)))
+    for ours, fused in zip(*results, strict=True):
+        torch.testing.assert_close(ours, fused, rtol=0, atol=1e-5)
+
+
+def test_heads_attend_through_projections_of_their_own_and_are_concatenated():
+    b, t, s, d_model, h, d_k, d_v = 2, 4, 5, 12, 3, 6, 7
+    module = MultiHeadAttention(d_model, h, d_k, d_v).double()
+    x, memory = torch.randn(b, t, d_model).double(), torch.randn(b, s, d_model).double()
+    mask = random_mask(b, 1, t, s)
+    output = module(x, memory, mask)
+    for i in range(b):
+        heads = []
+        for head in range(h):
+            of_k, of_v = slice(head * d_k, (head + 1) * d_k), slice(head * d_v, (head + 1) * d_v)
+            q, k = x[i] @ module.w_q.weight[of_k].T, memory[i] @ module.w_k.weight[of_k].T
+            heads.append(attention_in_loops(q, k, memory[i] @ module.w_v.weight[of_v].T, mask[i, 0]))
+        expected = torch.cat(heads, dim=1) @ module.w_o.weight.T
+        torch.testing.assert_close(output[i], expected, rtol=0, atol=1e-12)
+
+
+def test_projections_have_no_bias_and_sizes_that_d_k_and_d_v_set_apart():
+    shapes = {name: tuple(p.shape) for name, p in MultiHeadAttention(12, 3, 5, 7).named_parameters()}
+    assert shapes == {
+        "w_q.weight": (15, 12),
+        "w_k.weight": (15, 12),
+        "w_v.weight": (21, 12),
+        "w_o.weight": (12, 21),
+    }
+
+
+def test_the_causal_mask_allows_a_position_itself_and_what_came_before():
+    assert causal_mask(4).tolist() == [[column <= row for column in range(4)] for row in range(4)]

@@ -1,0 +1,250 @@
+"""Figure 1: what the whole model must not see, what it must be equal to, and how large it is."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from aiayn.config import BOS_ID, PAD_ID, ModelConfig
+from aiayn.model import dropout
+from aiayn.model.embedding import sinusoids
+from aiayn.model.transformer import Transformer
+
+VOCAB = 17
+SRC_LENGTHS, TGT_LENGTHS = [6, 3, 1, 5], [4, 7, 2, 3]
+
+
+@pytest.fixture
+def model(tiny_config) -> Transformer:
+    """Ready to be evaluated; its embeddings are large, so that attention is far from uniform."""
+    model = Transformer(tiny_config, VOCAB).eval()
+    with torch.no_grad():
+        model.embedding.weight.mul_(3)
+    return model
+
+
+def padded(lengths: list[int]) -> tuple[Tensor, Tensor]:
+    """Random ids (B, L) with padding on the right, and where they are real."""
+    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return torch.randint(3, VOCAB, real.shape).where(real, PAD_ID), real
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """src (4, 6), tgt_in (4, 7), and where they are real."""
+    src, src_real = padded(SRC_LENGTHS)
+    tgt_in, tgt_real = padded(TGT_LENGTHS)
+    tgt_in[:, 0] = BOS_ID
+    return src, tgt_in, src_real, tgt_real
+
+
+def mask(real: Tensor) -> Tensor:
+    return real[:, None, None, :]
+
+
+@torch.no_grad()
+def test_no_logit_changes_by_a_bit_when_later_target_tokens_change(model, batch):
+    src, tgt_in, src_real, _ = batch
+    logits = model(src, tgt_in, mask(src_real))
+    for t in range(1, tgt_in.size(1)):
+        changed = tgt_in.clone()
+        changed[:, t:] = torch.randint(3, VOCAB, changed[:, t:].shape)
+        changed[:, t] = (tgt_in[:, t] + 1) % VOCAB
+        others = model(src, changed, mask(src_real))
+        assert torch.equal(others[:, :t], logits[:, :t])
+        assert not torch.isclose(others[:, t], logits[:, t]).all(dim=-1).any(), "position t does see token t"
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_gradient_of_a_logit_with_respect_to_later_target_tokens_is_exactly_zero(model, batch, training):
+    src, tgt_in, src_real, _ = batch
+    model.train(training)
+    embedded = []
+    model.embedding.register_forward_hook(lambda module, arguments, output: embedded.append(output))
+    logits = model(src, tgt_in, mask(src_real))
+    for t in range(tgt_in.size(1)):
+        gradient, of_source = (
+            torch.autograd.grad(logits[:, t].square().sum(), target, retain_graph=True)[0] for target in embedded[::-1]
+        )
+        assert torch.all(gradient[:, t + 1 :] == 0)
+        assert torch.all(gradient[:, : t + 1].abs().sum(-1) > 0), "every earlier token does matter"
+        assert torch.all((of_source.abs().sum(-1) > 0) == src_real), "and so does all of the source, padding excepted"
+
+
+@torch.no_grad()
+def test_what_stands_at_padded_positions_changes_no_bit_of_the_logits(model, batch):
+    src, tgt_in, src_real, tgt_real = batch
+    model.embedding.weight[PAD_ID:3] *= 50
+    logits = model(src, tgt_in, mask(src_real))
+    src_noise = torch.randint(0, VOCAB, src.shape).where(~src_real, src)
+    tgt_noise = torch.randint(0, VOCAB, tgt_in.shape).where(~tgt_real, tgt_in)
+    assert not torch.equal(src, src_noise)
+    assert not torch.equal(tgt_in, tgt_noise)
+    noisy = model(src_noise, tgt_noise, mask(src_real))
+    assert torch.equal(noisy[tgt_real], logits[tgt_real])
+
+
+@torch.no_grad()
+def test_the_amount_of_padding_changes_the_logits_by_rounding_only(model, batch):
+    src, tgt_in, src_real, tgt_real = batch
+    logits = model(src, tgt_in, mask(src_real))
+    more = [nn.functional.pad(x, (0, 11)) for x in (src, tgt_in, src_real)]
+    padded_more = model(more[0], more[1], mask(more[2]))[:, :7]
+    torch.testing.assert_close(padded_more[tgt_real], logits[tgt_real], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_sentence_has_the_logits_that_it_has_alone_wherever_in_the_batch_it_stands(model, batch):
+    src, tgt_in, src_real, _ = batch
+    logits = model(src, tgt_in, mask(src_real))
+    backwards = model(src.flip(0), tgt_in.flip(0), mask(src_real.flip(0))).flip(0)
+    torch.testing.assert_close(backwards, logits, rtol=0, atol=1e-5)
+    for n, (s, t) in enumerate(zip(SRC_LENGTHS, TGT_LENGTHS, strict=True)):
+        alone = model(src[[n], :s], tgt_in[[n], :t], mask(src_real[[n], :s]))
+        torch.testing.assert_close(alone[0], logits[n, :t], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_model_is_a_stack_of_torchs_layers_without_final_norms(tiny_config, batch, torch_twin, seed):
+    torch.manual_seed(seed)
+    config = replace(tiny_config, n_layers=3, n_heads=(1, 2, 4)[seed], d_k=None, d_v=None, dropout=0.0)
+    model = Transformer(config, VOCAB)
+    first = [torch_twin(layer) for layer in (model.encoder[0], model.decoder[0])]
+    encoder = nn.TransformerEncoder(first[0], 3, enable_nested_tensor=False)
+    decoder = nn.TransformerDecoder(first[1], 3)
+    encoder.layers = nn.ModuleList(map(torch_twin, model.encoder))
+    decoder.layers = nn.ModuleList(map(torch_twin, model.decoder))
+    src, tgt_in, src_real, _ = batch
+    weight = model.embedding.weight.detach().clone().requires_grad_()
+    embedded = [weight[ids] * math.sqrt(12) + sinusoids(ids.size(1), 12) for ids in (src, tgt_in)]
+    memory = encoder(embedded[0], src_key_padding_mask=~src_real)
+    causal = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    states = decoder(embedded[1], memory, tgt_mask=causal, memory_key_padding_mask=~src_real)
+    expected, logits = states @ weight.T, model(src, tgt_in, mask(src_real))
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+    sample = torch.randn_like(logits)
+    gradient = torch.autograd.grad((logits * sample).sum(), model.embedding.weight)
+    torch.testing.assert_close(gradient, torch.autograd.grad((expected * sample).sum(), weight), rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_stands_behind_both_embedding_sums_and_every_sublayer_and_nowhere_else(tiny_config, batch, monkeypatch):
+    src, tgt_in, src_real, _ = batch
+    seen = []
+    monkeypatch.setattr(dropout.Dropout, "forward", lambda self, x: (seen.append((self.p, tuple(x.shape))), x)[1])
+    model = Transformer(tiny_config, VOCAB)
+    model(src, tgt_in, mask(src_real))
+    assert seen == [(0.3, (4, 6, 12))] * (1 + 2 * 2) + [(0.3, (4, 7, 12))] * (1 + 2 * 3)
+    assert not any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
+
+
+@torch.no_grad()
+def test_training_is_random_by_torchs_seed_and_evaluation_is_not_random(model, batch):
+    src, tgt_in, src_real, _ = batch
+    inputs = (src, tgt_in, mask(src_real))
+    assert torch.equal(model(*inputs), model(*inputs))
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outputs.append(model.train()(*inputs))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.allclose(outputs[0], outputs[2])
+
+
+def test_under_bfloat16_autocast_the_logits_stay_near_those_of_single_precision(model, batch):
+    src, tgt_in, src_real, tgt_real = batch
+    with torch.no_grad():
+        exact = model(src, tgt_in, mask(src_real))[tgt_real]
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        rounded = model(src, tgt_in, mask(src_real))[tgt_real]
+    assert float((rounded - exact).norm() / exact.norm()) < 0.03
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("d_model", [64, 256])
+def test_initial_weights_have_the_documented_statistics(tiny_config, d_model):
+    config = replace(tiny_config, d_model=d_model, d_ff=3 * d_model, d_k=d_model // 4, d_v=d_model // 2)
+    model = Transformer(replace(config, positions="learned", max_positions=300), 4000)
+    matrices = []
+    for name, parameter in model.named_parameters():
+        if name.startswith(("embedding", "src_positions", "tgt_positions")):
+            assert float(parameter.std()) == pytest.approx(d_model**-0.5, rel=0.05)
+            assert abs(float(parameter.mean())) < 0.05 * d_model**-0.5
+        elif parameter.dim() == 2:
+            bound = math.sqrt(6 / sum(parameter.shape))
+            assert 0.95 * bound < float(parameter.abs().max()) <= bound
+            assert float(parameter.std()) == pytest.approx(bound / math.sqrt(3), rel=0.05)
+            matrices.append(parameter)
+        else:
+            assert torch.all(parameter == (1.0 if name.endswith("norm.weight") else 0.0)), name
+    assert len(matrices) == 2 * (4 + 2) + 2 * (8 + 2)
+    assert len({float(matrix[0, 0]) for matrix in matrices}) == len(matrices), "every matrix has its own draw"
+    ids = torch.randint(0, 4000, (3, 50))
+    assert float(model.embedding(ids).std()) == pytest.approx(1, rel=0.05)
+
+
+def test_the_seed_decides_the_initial_weights(tiny_config):
+    models = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        models.append(nn.utils.parameters_to_vector(Transformer(tiny_config, VOCAB).parameters()))
+    assert torch.equal(models[0], models[1])
+    assert not torch.equal(models[0], models[2])
+
+
+def count(config: ModelConfig, vocab_size: int) -> int:
+    """Parameters, without allocating them."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in Transformer(config, vocab_size).parameters())
+
+
+def test_the_number_of_parameters_is_what_the_equations_add_up_to(tiny_config):
+    d, f, h, d_k, d_v = 12, 20, 3, 5, 7
+    attention, feed_forward, norm = 2 * d * h * d_k + 2 * d * h * d_v, 2 * d * f + f + d, 2 * d
+    encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+    assert count(tiny_config, VOCAB) == VOCAB * d + 2 * (encoder + decoder)
+    learned = replace(tiny_config, positions="learned")
+    assert count(learned, VOCAB) == count(tiny_config, VOCAB) + 2 * 64 * d
+
+
+# Table 3, column "params", in millions.
+PAPER = {
+    "base": 65,
+    "a_h1": 65,
+    "a_h4": 65,
+    "a_h16": 65,
+    "a_h32": 65,
+    "b_dk16": 58,
+    "b_dk32": 60,
+    "c_n2": 36,
+    "c_n4": 50,
+    "c_n8": 80,
+    "c_dmodel256": 28,
+    "c_dmodel1024": 168,
+    "c_dff1024": 53,
+    "c_dff4096": 90,
+    "d_drop00": 65,
+    "d_drop02": 65,
+    "d_ls00": 65,
+    "d_ls02": 65,
+}
+
+
+@pytest.mark.parametrize("row", PAPER)
+def test_with_40960_words_every_base_sized_row_has_the_papers_number_of_parameters(row, composed):
+    assert count(composed(f"ablation={row}").model, 40_960) / 1e6 == pytest.approx(PAPER[row], abs=0.6)
+
+
+def test_big_misses_the_papers_213_million_by_a_vocabulary_that_is_not_the_base_models(composed):
+    big = composed("model=big").model
+    assert count(big, 40_960) / 1e6 == pytest.approx(218.2, abs=0.05)
+    assert count(big, 37_000) / 1e6 == pytest.approx(214.2, abs=0.05)
+    assert count(big, 35_850) / 1e6 == pytest.approx(213.0, abs=0.05)
+    base = composed().model
+    assert (count(base, 40_960), count(base, 37_000)) == (65_073_152, 63_045_632)
+
+
+def test_learned_positions_add_what_two_tables_hold(composed):
+    learned, base = composed("ablation=e_learned").model, composed().model
+    assert count(learned, 40_960) - count(base, 40_960) == 2 * learned.max_positions * 512

@@ -1,0 +1,80 @@
+"""A model that must learn, through the real command line: digits in words become the same digits reversed."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+
+
+def write(prefix, count, seed):
+    rng = random.Random(seed)
+    drawn = [[rng.randrange(10) for _ in range(rng.randint(2, 6))] for _ in range(count)]
+    Path(f"{prefix}.en").write_text("".join(" ".join(WORDS[d] for d in digits) + "\n" for digits in drawn))
+    Path(f"{prefix}.xx").write_text("".join(" ".join(map(str, reversed(digits))) + "\n" for digits in drawn))
+
+
+def call(folder, script, *arguments):
+    command = [sys.executable, str(ROOT / script), *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("learning")
+    for seed, (split, count) in enumerate({"train": 4000, "val": 40, "test": 120}.items()):
+        write(folder / split, count, seed)
+    call(
+        folder,
+        "train.py",
+        "data=files",
+        "data.train=train",
+        "data.val=val",
+        "data.test=test",
+        "data.src_lang=en",
+        "data.tgt_lang=xx",
+        "data.vocab_size=300",
+        "data.tokens_per_step=1500",
+        "data.max_length=40",
+        "model=tiny",
+        "model.n_layers=2",
+        "model.d_model=64",
+        "model.d_ff=128",
+        "model.dropout=0.0",
+        "optim.warmup_steps=100",
+        "trainer.max_steps=350",
+        "trainer.val_every=350",
+        "trainer.checkpoint_every=10",
+        "trainer.precision=32-true",
+        "logger=none",
+        "name=reverse",
+    )
+    return folder
+
+
+def test_a_small_model_learns_to_reverse_digits_it_has_never_seen_together(trained):
+    done = call(trained, "evaluate.py", "run=outputs/reverse")
+    results = trained / "outputs/reverse/evaluation/test"
+    hypotheses = (results / "hypotheses.txt").read_text().split("\n")[:-1]
+    references = (trained / "test.xx").read_text().split("\n")[:-1]
+    right = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    assert right >= 0.95 * len(references), f"{right} of {len(references)} right"
+    scores = json.loads((results / "evaluation.json").read_text())
+    assert scores["metrics"]["sacrebleu"] > 95
+    assert scores["lines"] == len(references) == 120
+    assert "sacreBLEU" in done.stdout
+
+
+def test_validation_perplexity_approaches_one(trained):
+    lines = (trained / "outputs/reverse/metrics.jsonl").read_text().split("\n")[:-1]
+    perplexity = [json.loads(line)["val/ppl"] for line in lines if "val/ppl" in line][-1]
+    assert 1 <= perplexity < 1.3

@@ -1,0 +1,168 @@
+"""Section 5.4 against its definition, and the loss by rows against the loss of all logits at once."""
+
+import math
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from aiayn.config import PAD_ID
+from aiayn.training.loss import _RowsAtATime, cross_entropy, output_cross_entropy
+from aiayn.training.module import dropout_seed
+
+B, T, D, V = 3, 5, 6, 23
+
+
+@pytest.fixture
+def targets() -> Tensor:
+    """(B, T), rows of 5, 2 and 4 tokens and padding behind them."""
+    real = torch.arange(T) < torch.tensor([5, 2, 4])[:, None]
+    return torch.randint(1, V, (B, T)).where(real, PAD_ID)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.1, 0.4])
+def test_label_smoothing_is_the_cross_entropy_with_the_smoothed_distribution(targets, eps):
+    logits = torch.randn(B, T, V) * 3
+    expected = 0.0
+    for row, tokens in zip(logits.double().log_softmax(-1).tolist(), targets.tolist(), strict=True):
+        for log_probs, token in zip(row, tokens, strict=True):
+            if token != PAD_ID:
+                smoothed = [eps / V + (1 - eps) * (v == token) for v in range(V)]
+                expected -= sum(q * log_p for q, log_p in zip(smoothed, log_probs, strict=True))
+    assert cross_entropy(logits, targets, eps).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_without_smoothing_the_loss_is_the_negative_log_likelihood(targets):
+    logits = torch.randn(B, T, V)
+    nll = F.nll_loss(logits.log_softmax(-1).transpose(1, 2), targets, ignore_index=PAD_ID, reduction="sum")
+    torch.testing.assert_close(cross_entropy(logits, targets, 0.0), nll)
+
+
+def test_the_smoothed_loss_of_a_perfect_model_is_the_entropy_of_the_smoothed_distribution():
+    eps, token = 0.1, 7
+    q = torch.full((V,), eps / V)
+    q[token] += 1 - eps
+    entropy = -float((q * q.log()).sum())
+    assert cross_entropy(q.log()[None, None], torch.tensor([[token]]), eps).item() == pytest.approx(entropy)
+    assert cross_entropy(torch.randn(1, 1, V), torch.tensor([[token]]), eps).item() > entropy
+
+
+def test_padding_adds_nothing_to_the_loss_and_gets_no_gradient(targets):
+    pads = targets == PAD_ID
+    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
+    loss = output_cross_entropy(states, embedding, targets, 0.1)
+    of_states, of_embedding = torch.autograd.grad(loss, (states, embedding))
+    assert torch.all(of_states[pads] == 0)
+    assert torch.all(of_states[~pads].abs().sum(-1) > 0)
+    noisy = (states + torch.randn(B, T, D) * 50 * pads[..., None]).detach().requires_grad_()
+    again = output_cross_entropy(noisy, embedding, targets, 0.1)
+    assert torch.equal(again, loss)
+    assert torch.equal(torch.autograd.grad(again, embedding)[0], of_embedding)
+
+
+def test_a_batch_of_nothing_but_padding_has_loss_and_gradients_of_zero():
+    states, embedding = torch.randn(1, 1, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
+    loss = output_cross_entropy(states, embedding, torch.tensor([[PAD_ID]]), 0.1)
+    (loss * 2).backward()
+    assert loss.item() == 0
+    assert torch.equal(states.grad, torch.zeros(1, 1, D))
+    assert torch.equal(embedding.grad, torch.zeros(V, D))
+
+
+def losses_and_gradients(states, embedding, targets, eps, autocast=False):
+    """(loss, gradients of states and of embedding) by all logits at once, and by rows."""
+    found = []
+    for by_rows in (False, True):
+        with torch.autocast("cpu", torch.bfloat16) if autocast and by_rows else nullcontext():
+            loss = (
+                output_cross_entropy(states, embedding, targets, eps)
+                if by_rows
+                else cross_entropy(F.linear(states, embedding), targets, eps)
+            )
+        # The loss is scaled before its gradient is taken, as by the tokens of a step.
+        found.append((loss, *torch.autograd.grad(loss * 0.37, (states, embedding))))
+    return zip(*found, strict=True)
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    return ((found.detach() - expected.detach()).norm() / expected.detach().norm()).item()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 10, 11, 1000])
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_however_many_rows_at_a_time_loss_and_gradients_are_those_of_all_logits_at_once(
+    targets, eps, rows, monkeypatch
+):
+    monkeypatch.setattr(_RowsAtATime, "LOGITS", rows * V + V - 1)
+    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
+    for expected, found in losses_and_gradients(states, embedding, targets, eps):
+        assert distance(found, expected) < 1e-6
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_vocabulary_larger_than_the_logits_at_a_time_goes_row_by_row(targets, monkeypatch):
+    monkeypatch.setattr(_RowsAtATime, "LOGITS", 5)
+    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
+    for expected, found in losses_and_gradients(states, embedding, targets, 0.1):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [2, 1000])
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_under_bfloat16_autocast_it_differs_from_single_precision_by_rounding(targets, eps, rows, monkeypatch):
+    monkeypatch.setattr(_RowsAtATime, "LOGITS", rows * V)
+    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
+    for expected, found in losses_and_gradients(states, embedding, targets, eps, autocast=True):
+        assert found.dtype == torch.float32
+        assert distance(found, expected) < 0.01
+
+
+def test_extreme_logits_stay_finite():
+    states, embedding = torch.full((1, 2, 1), 1e4, requires_grad=True), torch.tensor([[0.0], [3.0], [-3.0]])
+    loss = output_cross_entropy(states, embedding.requires_grad_(), torch.tensor([[1, 2]]), 0.0)
+    loss.backward()
+    assert loss.item() == pytest.approx(6e4)
+    assert torch.isfinite(states.grad).all()
+    assert torch.isfinite(embedding.grad).all()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_where_no_gradient_is_wanted_none_is_computed(targets, mode):
+    states, embedding = torch.randn(B, T, D), torch.randn(V, D, requires_grad=True)
+    expected = output_cross_entropy(states, embedding, targets, 0.1)
+    with mode(), FlopCounterMode(display=False) as counter:
+        loss = output_cross_entropy(states, embedding, targets, 0.1)
+    assert torch.equal(loss, expected.detach())
+    assert not loss.requires_grad
+    assert counter.get_total_flops() == 2 * 11 * D * V, "the logits, and nothing more"
+
+
+def test_gradients_can_be_wanted_of_one_side_only(targets):
+    states, embedding = torch.randn(B, T, D), torch.randn(V, D)
+    both = [x.clone().requires_grad_() for x in (states, embedding)]
+    expected = torch.autograd.grad(output_cross_entropy(*both, targets, 0.1), both)
+    for which in (0, 1):
+        sides = [states, embedding]
+        sides[which] = sides[which].clone().requires_grad_()
+        loss = output_cross_entropy(*sides, targets, 0.1)
+        assert torch.equal(torch.autograd.grad(loss, sides[which])[0], expected[which])
+
+
+def test_the_seeds_of_dropout_never_change():
+    # A run that is continued with a later version must draw what it would have drawn.
+    seeds = [dropout_seed(0, 0), dropout_seed(0, 1), dropout_seed(42, 10**6)]
+    assert seeds == [1576848291327681832, 9221934688551543782, 1204009526523900222]
+
+
+def test_the_seeds_of_dropout_are_distinct_and_well_spread():
+    seeds = [dropout_seed(seed, number) for seed in (0, 1, 2**32 - 1) for number in range(5000)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    n = len(seeds)
+    for bit in range(63):
+        assert abs(sum(seed >> bit & 1 for seed in seeds) - n / 2) < 5 * math.sqrt(n) / 2
+    flips = [(a ^ b).bit_count() for a, b in zip(seeds, seeds[1:], strict=False)]
+    assert sum(flips) / len(flips) == pytest.approx(31.5, abs=0.3)

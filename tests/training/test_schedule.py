@@ -1,0 +1,59 @@
+"""Section 5.3 against values computed by hand."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from aiayn.model.transformer import Transformer
+from aiayn.training.module import TranslationModule
+from aiayn.training.schedule import learning_rate
+
+# d_model, step, rate: equation (3) with 4000 steps of warm-up.
+BY_HAND = [
+    (512, 1, 1.7469e-7),  # 0.0441942 * 3.95285e-6
+    (512, 2000, 3.4939e-4),  # half of the peak
+    (512, 4000, 6.9877e-4),  # 0.0441942 * 0.0158114
+    (512, 16_000, 3.4939e-4),  # four times as late, half as large
+    (512, 100_000, 1.3975e-4),  # 0.0441942 * 0.00316228
+    (1024, 4000, 4.9411e-4),  # 0.03125 * 0.0158114
+    (1024, 300_000, 5.7054e-5),  # 0.03125 * 0.00182574
+]
+
+
+@pytest.mark.parametrize(("d_model", "step", "rate"), BY_HAND)
+def test_the_rate_is_equation_3(d_model, step, rate):
+    assert learning_rate(step, d_model, 4000) == pytest.approx(rate, rel=1e-4)
+
+
+def test_the_rate_rises_linearly_peaks_at_the_end_of_warm_up_and_falls():
+    rates = [learning_rate(step, 512, 100) for step in range(1, 400)]
+    assert rates.index(max(rates)) + 1 == 100
+    assert rates[:100] == pytest.approx([rates[0] * step for step in range(1, 101)])
+    assert all(later < earlier for earlier, later in zip(rates[99:], rates[100:], strict=False))
+
+
+def test_lr_scale_multiplies():
+    assert learning_rate(7, 512, 100, 2.5) == pytest.approx(2.5 * learning_rate(7, 512, 100))
+
+
+def test_the_multi30k_recipe_peaks_at_the_published_rate(composed):
+    config = composed("experiment=multi30k")
+    optim = config.optim
+    peak = learning_rate(optim.warmup_steps, config.model.d_model, optim.warmup_steps, optim.lr_scale)
+    assert peak == pytest.approx(0.005, rel=1e-3)
+
+
+def test_the_optimizers_first_step_has_the_rate_of_step_1_and_so_on(tiny_config, composed):
+    optim = replace(composed().optim, warmup_steps=3, lr_scale=2.0)
+    chosen = TranslationModule(Transformer(tiny_config, 17), optim, seed=0).configure_optimizers()
+    adam, scheduler = chosen["optimizer"], chosen["lr_scheduler"]["scheduler"]
+    assert chosen["lr_scheduler"]["interval"] == "step"
+    assert (adam.defaults["betas"], adam.defaults["eps"]) == ((0.9, 0.98), 1e-9)
+    for step in range(1, 8):
+        [group] = adam.param_groups
+        assert group["lr"] == pytest.approx(2 * 12**-0.5 * min(step**-0.5, step * 3**-1.5))
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+        adam.step()
+        scheduler.step()

@@ -1,0 +1,91 @@
+"""Two processes on one machine, started as users start them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiayn import checkpoint as memory
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(folder, corpus, *arguments):
+    command = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        "data=files",
+        f"data.train={corpus}/train",
+        f"data.val={corpus}/val",
+        "data.src_lang=en",
+        "data.tgt_lang=xx",
+        "data.vocab_size=290",
+        "data.tokens_per_step=500",
+        "data.max_length=60",
+        "data.micro_batches=2",
+        "model=tiny",
+        "model.n_layers=1",
+        "model.d_model=32",
+        "model.d_ff=48",
+        "logger=none",
+        "trainer.accelerator=cpu",
+        "trainer.precision=32-true",
+        "trainer.val_every=5",
+        "trainer.val_bleu_sentences=5",
+        "trainer.checkpoint_every=5",
+        "trainer.log_every=1",
+        *arguments,
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def metrics(folder, name):
+    lines = (folder / "outputs" / name / "metrics.jsonl").read_text().split("\n")[:-1]
+    records = [json.loads(line) for line in lines]
+    train = [record["train/loss"] for record in records if "train/loss" in record]
+    return train, [(record["val/loss"], record["val/bleu"]) for record in records if "val/loss" in record]
+
+
+@pytest.fixture(scope="module")
+def runs(corpus, tmp_path_factory):
+    """Eight steps on one device, on two, and on two and then one."""
+    folder = tmp_path_factory.mktemp("runs")
+    start(folder, corpus, "trainer.max_steps=8", "name=one")
+    two = start(folder, corpus, "trainer.max_steps=8", "name=two", "trainer.devices=2")
+    start(folder, corpus, "trainer.max_steps=5", "name=both", "trainer.devices=2")
+    start(folder, corpus, "trainer.max_steps=8", "name=both", "trainer.devices=1")
+    return folder, two
+
+
+def test_two_devices_train_with_the_losses_of_one(runs):
+    folder, _ = runs
+    assert metrics(folder, "two")[0] == pytest.approx(metrics(folder, "one")[0], abs=1e-6)
+    assert len(metrics(folder, "one")[0]) == 8
+
+
+def test_two_devices_validate_with_the_scores_of_one(runs):
+    folder, _ = runs
+    for one, two in zip(metrics(folder, "one")[1], metrics(folder, "two")[1], strict=True):
+        assert two == pytest.approx(one, abs=1e-5)
+
+
+def test_a_run_begun_on_two_devices_continues_on_one(runs):
+    folder, _ = runs
+    assert metrics(folder, "both")[0] == pytest.approx(metrics(folder, "one")[0], abs=1e-6)
+    both, one = (memory.load(folder / f"outputs/{name}/checkpoints/last.ckpt") for name in ("both", "one"))
+    for name, tensor in one.weights.items():
+        assert (both.weights[name] - tensor).abs().max() < 1e-5
+
+
+def test_only_the_first_process_speaks(runs):
+    _, two = runs
+    assert two.stderr.count("step 8/8  epoch") == 1
+    assert "device   2 x cpu" in two.stderr
+    assert "Warning" not in two.stderr
+    assert two.stdout == ""
