@@ -5,6 +5,8 @@ python train.py model=big trainer.devices=8
 python train.py --help
 """
 
+from pathlib import Path
+
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
@@ -17,8 +19,10 @@ from aiayn.config import Config, default_name
 def main(composed: DictConfig) -> None:
     with entry.one_line_errors(Config):
         config = entry.checked(composed, Config)
+        choices = HydraConfig.get().runtime.choices
+        entry.check_row(composed, choices["ablation"], Path(__file__).with_name("conf"))
         if config.name is None:
-            config.name = default_name(HydraConfig.get().runtime.choices)
+            config.name = default_name(choices)
         from aiayn.training.run import train  # torch comes in only once the configuration holds
 
         train(config)

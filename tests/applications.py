@@ -1,8 +1,9 @@
-"""Runs the entry points inside the test process, as a command line would: a fresh interpreter costs seconds each time."""
+"""Runs the entry points inside the test process, as a command line would: new interpreters cost seconds each."""
 
 import contextlib
 import io
 import logging
+import random
 import runpy
 import signal
 import sys
@@ -51,3 +52,34 @@ def run_application(script: str, *arguments: str) -> Outcome:
             register(Config)
             logging.getLogger("aiayn").handlers.clear()
     return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+
+
+# A model and a training that take a second, whatever else is asked for.
+TINY = (
+    "model.n_layers=1",
+    "model.d_model=16",
+    "model.d_ff=24",
+    "model.n_heads=2",
+    "data.vocab_size=280",
+    "data.tokens_per_step=400",
+    "data.max_tokens_per_device=300",
+    "trainer.accelerator=cpu",
+    "trainer.max_steps=2",
+    "trainer.val_every=2",
+    "trainer.val_bleu_sentences=2",
+    "trainer.checkpoint_every=1",
+    "search.max_extra_tokens=3",
+    "logger=none",
+)
+
+
+def write_pairs(prefix: Path, count: int, seed: int) -> None:
+    """Numbers in words, English and German: PREFIX.en and PREFIX.de."""
+    english = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    german = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
+    rng = random.Random(seed)
+    drawn = [[rng.randrange(10) for _ in range(rng.randint(1, 8))] for _ in range(count)]
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    for lang, words in (("en", english), ("de", german)):
+        text = "".join(" ".join(words[digit] for digit in digits) + "\n" for digits in drawn)
+        Path(f"{prefix}.{lang}").write_text(text, encoding="utf-8")

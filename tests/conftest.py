@@ -1,7 +1,7 @@
 """What all tests share: one thread, reproducible examples, slow tests on request only, and configurations."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,8 +54,12 @@ def tiny_config() -> ModelConfig:
 
 
 @pytest.fixture(scope="session")
-def composed() -> Iterator[Callable[..., Config]]:
+def composed() -> Callable[..., Config]:
     """composed("model=big", ...): the configuration that `python train.py model=big ...` runs with."""
-    register(Config)
-    with initialize_config_dir(str(Path(__file__).parent.parent / "conf"), version_base=None):
-        yield lambda *overrides: checked(compose("train", overrides=list(overrides)), Config)
+
+    def compose_train(*overrides: str) -> Config:
+        register(Config)
+        with initialize_config_dir(str(Path(__file__).parent.parent / "conf"), version_base="1.3"):
+            return checked(compose("train", overrides=list(overrides)), Config)
+
+    return compose_train

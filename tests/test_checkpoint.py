@@ -195,7 +195,7 @@ def tar(evil: object) -> bytes:
 
 
 ATTACKS: dict[str, Callable[[Evil], bytes]] = {
-    "pickle": lambda evil: pickle.dumps(evil),
+    "pickle": lambda evil: pickle.dumps(evil, 2),
     "archive": lambda evil: torch_archive({"format": 1, "step": evil}),
     "nested": lambda evil: torch_archive({"format": 1, "weights": {"a": [{"b": (torch.ones(2), evil)}]}}),
     "legacy": lambda evil: torch_archive({"format": 1, "step": evil}, _use_new_zipfile_serialization=False),
@@ -344,6 +344,7 @@ def test_pruning_keeps_the_newest_and_the_optimizers_of_the_newest_two(original,
 def test_sweeping_removes_orphans_only(original, tmp_path):
     fill(tmp_path, original, 9)
     memory.point_last(tmp_path, 9)
+    (tmp_path / "score.part").touch()
     kept = sorted(tmp_path.iterdir())
     for orphan in (".step_9.ckpt.4711.part", ".step_12.optim.1.part", ".last.ckpt.7.part"):
         (tmp_path / orphan).write_bytes(b"half")

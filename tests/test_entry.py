@@ -83,7 +83,8 @@ def the_one_line(err: str) -> str:
 
 @pytest.mark.parametrize(
     ("script", "arguments", "key", "hint"),
-    [("train.py", *mistake) for mistake in TRAIN_MISTAKES] + [("evaluate.py", *mistake) for mistake in EVALUATE_MISTAKES],
+    [("train.py", *mistake) for mistake in TRAIN_MISTAKES]
+    + [("evaluate.py", *mistake) for mistake in EVALUATE_MISTAKES],
     ids=lambda value: "_".join(value) if isinstance(value, list) else None,
 )
 def test_a_mistake_ends_in_one_line_with_its_key_and_remedy_and_exit_code_2(

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from aiayn.config import Config, from_plain
-from aiayn.errors import RefusedError, ResourceError
+from aiayn.errors import ConfigError, RefusedError, ResourceError
 
 log = logging.getLogger(__name__)
 
@@ -68,12 +68,17 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
     archive, seal = stored[:-SEAL_SIZE], bytes(stored[-SEAL_SIZE:])
-    if not seal.startswith(MARK) or archive[-22:-18] != END_RECORD:
+    if not seal.startswith(MARK) or archive[-22:-18] != END_RECORD or archive[-2:] != struct.pack("<H", SEAL_SIZE):
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
     archive[-2:] = b"\0\0"
     if MARK + hashlib.sha256(archive).hexdigest().encode() != seal:
         raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
-    payload = torch.load(BytesIO(archive), map_location="cpu", weights_only=True)
+    try:
+        payload = torch.load(BytesIO(archive), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch's reader of untrusted bytes raises whatever it stumbles over
+        raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
+    if not isinstance(payload, dict):
+        raise RefusedError(f"{path}: not a checkpoint of this program")
     if payload.get("format") != FORMAT:
         raise RefusedError(f"{path}: written in format {payload.get('format')}, this program reads format {FORMAT}")
     return payload
@@ -118,7 +123,10 @@ def load(path: Path) -> Checkpoint:
     names = Checkpoint.__dataclass_fields__
     if not set(names) <= set(payload):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(sorted(set(names) - set(payload)))})")
-    payload["config"] = from_plain(Config, payload["config"])
+    try:
+        payload["config"] = from_plain(Config, payload["config"])
+    except ConfigError as error:
+        raise RefusedError(f"{path}: {error}; it was written by another version of this program") from error
     return Checkpoint(**{name: payload[name] for name in names})
 
 
@@ -166,6 +174,7 @@ def point_last(folder: Path, step: int) -> None:
     except OSError:  # a file system without hard links
         temporary.write_bytes(step_path(folder, step).read_bytes())
     os.replace(temporary, folder / "last.ckpt")
+    temporary.unlink(missing_ok=True)  # a rename between two names of one file does nothing
     sync_folder(folder)
 
 

@@ -5,6 +5,7 @@ not a surprise. Rules that need one section stand in that section's `__post_init
 Nothing here imports torch: a configuration error is reported before anything slow happens.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
@@ -26,7 +27,7 @@ def one_of(key: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def at_least(key: str, value: float | None, least: float) -> None:
-    require(value is None or value >= least, f"{key}={value}: must be at least {least:g}")
+    require(value is None or least <= value < math.inf, f"{key}={value}: must be at least {least:g}, and finite")
 
 
 def fraction(key: str, value: float) -> None:
@@ -142,8 +143,9 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         at_least("optim.warmup_steps", self.warmup_steps, 1)
-        require(self.lr_scale > 0, f"optim.lr_scale={self.lr_scale}: must be above 0")
-        require(self.eps > 0, f"optim.eps={self.eps}: must be above 0")
+        for name in ("lr_scale", "eps"):
+            value = getattr(self, name)
+            require(0 < value < math.inf, f"optim.{name}={value}: must be above 0 and finite")
         for name in ("beta1", "beta2", "label_smoothing"):
             fraction(f"optim.{name}", getattr(self, name))
 

@@ -6,10 +6,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.core.config_store import ConfigStore
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -35,13 +36,33 @@ def checked(composed: DictConfig, schema: type) -> Any:
     return from_plain(schema, OmegaConf.to_container(composed, resolve=True))
 
 
+def check_row(composed: DictConfig, row: str, conf: Path) -> None:
+    """Raises ConfigError if something that was composed later takes back what the row of Table 3 changes.
+
+    conf is the folder of the configuration files.
+    """
+    for key, value in flatten(OmegaConf.to_container(OmegaConf.load(conf / "ablation" / f"{row}.yaml"))).items():
+        now = OmegaConf.select(composed, key)
+        if now != value:
+            raise ConfigError(
+                f"ablation={row} sets {key}={value}, which the experiment or the command line sets to {now}"
+            )
+
+
 def run(main: Callable[[], None], schema: type) -> None:
     """Runs a Hydra application; what its composition finds wrong ends it with one line and exit code 2."""
     register(schema)
     # Hydra would print its own errors over several lines and exit with 1.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     with one_line_errors(schema):
-        main()
+        if {"-m", "--multirun"} & set(sys.argv):
+            raise ConfigError("-m: this version runs one job at a time; start it once for every value")
+        try:
+            main()
+        except ValueError as error:
+            if "Config group override" in str(error):  # Hydra's, for model=3 or data=null
+                raise ConfigError(str(error).splitlines()[0]) from error
+            raise
 
 
 @contextmanager
@@ -65,6 +86,8 @@ def one_line(error: BaseException, schema: type) -> str:
     while isinstance(error, HydraException) and isinstance(error.__cause__, (HydraException, OmegaConfBaseException)):
         error = error.__cause__
     text = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not key=value as Hydra reads it; quote the value twice: 'key=\"value\"'"
     if isinstance(error, OmegaConfBaseException):
         key = error.full_key or ""
         reason = error.msg.splitlines()[0] if error.msg else text[0]

@@ -15,7 +15,9 @@ from omegaconf import OmegaConf
 from aiayn import checkpoint as memory
 from aiayn import entry
 from aiayn.checkpoint import Checkpoint
-from aiayn.config import Config, EvaluateConfig, SearchOverrides, from_plain
+from aiayn.config import PAD_ID, Config, EvaluateConfig, SearchOverrides, from_plain
+from aiayn.data.batch import pad_sources, shift_right, source_mask
+from aiayn.data.corpus import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.evaluation import evaluate as module
@@ -24,9 +26,29 @@ from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 
 ROOT = Path(__file__).parents[2]
-# Lines that any other idea of a line than LF would break in two.
-SOURCES = ["the old house", "two\u2028cats\x85 see", "", "a man\x0b and a cat", "the cat \r the cat"]
-REFERENCES = ["das alte Haus", "zwei Katzen\u2028 sehen", "ein Haus", "ein Mann und eine Katze", "die\x1cKatze"]
+# Some hold what any idea of a line but LF's would break in two. The tiny models learn TAUGHT by heart, which is not
+# quite what the references say.
+SOURCES = [
+    "the old house is big",
+    "two\u2028cats see a house\x85 today",
+    "",
+    "a man\x0b and a cat sleep",
+    "the cat is \r small and old",
+]
+TAUGHT = [
+    "das alte Haus ist klein",
+    "zwei Katzen sehen heute ein Haus",
+    "",
+    "ein Mann und eine Katze schlafen",
+    "die Katze ist klein und alt",
+]
+REFERENCES = [
+    "das alte Haus ist groß",
+    "zwei Katzen\u2028 sehen heute ein Haus",
+    "ein Haus",
+    "ein Mann und eine Katze schlafen",
+    "die\x1cKatze ist klein und jung",
+]
 NO_OVERRIDES = dict.fromkeys(("beam_size", "length_penalty", "penalty", "max_extra_tokens", "max_tokens"))
 
 
@@ -42,20 +64,39 @@ def make_run(folder: Path, seed: int = 0, tgt_lang: str = "de") -> Path:
     test = write_pair(folder.parent / f"text-{tgt_lang}", SOURCES, REFERENCES, tgt_lang)
     options = [
         f"data.test='{test}'", f"data.tgt_lang={tgt_lang}", "data=files", "data.train=x", "data.val=/nowhere/val",
-        "model.n_layers=1", "model.d_model=12", "model.d_ff=20", "model.n_heads=2",
+        "model.n_layers=1", "model.d_model=24", "model.d_ff=20", "model.n_heads=2", "model.dropout=0",
         "search.beam_size=3", "search.max_extra_tokens=4",
     ]  # fmt: skip
     entry.register(Config)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = from_plain(Config, OmegaConf.to_container(compose("train", options), resolve=True))
-    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280)
-    torch.manual_seed(seed)
-    for name, averaged in (("last", []), ("averaged", [5, 6, 7])):
-        weights = Transformer(config.model, tokenizer.vocab_size).state_dict()
-        weights["embedding.weight"] *= 3
+    tokenizer = Tokenizer.train([[*SOURCES, *TAUGHT] * 3], 300)
+    for name, steps, averaged in (("last", 25, []), ("averaged", 60, [5, 6, 7])):
+        weights = learned(config, tokenizer, steps, seed)
         found = Checkpoint(7, config, weights, tokenizer.to_json(), "corpus", 1, averaged)
         memory.save(folder / "checkpoints" / f"{name}.ckpt", found)
     return folder
+
+
+LEARNED: dict[tuple[int, int], dict[str, torch.Tensor]] = {}
+
+
+def learned(config: Config, tokenizer: Tokenizer, steps: int, seed: int) -> dict[str, torch.Tensor]:
+    """Weights after some steps on the five pairs."""
+    if (steps, seed) not in LEARNED:
+        torch.manual_seed(seed)
+        model = Transformer(config.model, tokenizer.vocab_size)
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        src = pad_sources(tokenizer.encode([normalise(line)[0] for line in SOURCES]))
+        tgt_out = pad_sources(tokenizer.encode(TAUGHT))
+        for _ in range(steps):
+            logits = model(src, shift_right(tgt_out), source_mask(src))
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), ignore_index=PAD_ID)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        LEARNED[steps, seed] = model.state_dict()
+    return LEARNED[steps, seed]
 
 
 def options(run: Path | str, **changes) -> EvaluateConfig:
@@ -80,7 +121,7 @@ def test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_m
     folder = run / "evaluation" / "test"
     hypotheses = lines_of(folder / "hypotheses.txt")
     assert hypotheses == Translator.from_run(run).translate(SOURCES)
-    assert len(set(hypotheses)) == 5
+    assert 20 < result["metrics"]["sacrebleu"] < 99
     assert result["metrics"]["sacrebleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score)
     assert result["metrics"]["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [REFERENCES]).score)
     assert json.loads((folder / "evaluation.json").read_bytes()) == result
@@ -145,12 +186,13 @@ def test_a_prefix_of_files_is_scored_instead_of_the_split_under_its_own_name(run
 
 def test_a_baseline_is_compared_line_by_line_with_a_p_value(tmp_path, capsys):
     run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
-    score = evaluate(options(other))["metrics"]["sacrebleu"]
+    score = evaluate(options(other, checkpoint="last"))["metrics"]["sacrebleu"]
     result = evaluate(options(run, baseline=str(other)))
     compared = result["baseline"]
     assert compared["run"] == str(other)
     assert compared["baseline"]["score"] == pytest.approx(score)
     assert compared["system"]["score"] == pytest.approx(result["metrics"]["sacrebleu"])
+    assert compared["delta"] > 1
     assert compared["delta"] == pytest.approx(result["metrics"]["sacrebleu"] - score)
     assert f"p = {compared['p_value']:.4f}, paired bootstrap of 1000 samples" in capsys.readouterr().out
     itself = evaluate(options(run, baseline=str(run)))["baseline"]
@@ -245,7 +287,6 @@ def test_the_real_command_scores_and_exits_with_the_contracts_codes(run):
     assert (good.returncode, good.stderr) == (0, "")
     assert "sacrebleu" in good.stdout
     assert sorted(path.name for path in run.parent.iterdir()) == ["text-de.de", "text-de.en", "tiny"]
-    for arguments, code in ((("run=missing",), 4), (("run=tiny", "split=val"), 3)):
-        bad = command(*arguments)
-        assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (code, "", 1)
-        assert bad.stderr.startswith("error: ")
+    bad = command("run=tiny", "split=val")
+    assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (3, "", 1)
+    assert bad.stderr.startswith("error: data.val=")

@@ -1,16 +1,24 @@
 """Lines in, lines out: order, batches, blank lines, limits; and nothing of it changes the model."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
-from aiayn.config import EOS_ID, PAD_ID, ModelConfig, SearchConfig
+from aiayn import checkpoint as memory
+from aiayn import entry
+from aiayn.checkpoint import Checkpoint
+from aiayn.config import EOS_ID, PAD_ID, Config, ModelConfig, SearchConfig, SearchOverrides, from_plain
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError
+from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.inference import translator as module
 from aiayn.inference.beam_search import Hypothesis, beam_search
-from aiayn.inference.translator import Translation, Translator
+from aiayn.inference.translator import Translation, Translator, choose_device
 from aiayn.model.transformer import Transformer
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, max_tokens=60)
@@ -195,3 +203,104 @@ def test_progress_counts_lines_up_to_all_of_them(tokenizer, echo):
     seen = []
     translator(tokenizer, max_tokens=1).translate(["a", "", "the cat", "two"], on_batch=lambda *n: seen.append(n))
     assert seen == [(2, 4), (3, 4), (4, 4)]
+
+
+def test_lines_are_spaced_as_the_training_text_was(tokenizer, echo):
+    lines = ["  the cat\r", "the\u2028cat", "the\r\ncat", "\u3000the\x0bcat\t", "the\x1ccat"]
+    assert translator(tokenizer).translate(lines) == ["the cat"] * 5
+    assert translator(tokenizer).source_ids(lines) == tokenizer.encode(["the cat"]) * 5
+    assert translator(tokenizer).source_ids(["\u2028 \x85", ""]) == [[], []]
+
+
+@pytest.mark.parametrize("bad", ["half \ud800", "an argument \udcff of bytes", b"bytes", None])
+def test_what_is_not_text_is_refused_by_its_line_number(tokenizer, bad):
+    with pytest.raises(DataError, match=r"^line 12 is not text that UTF-8 can hold: .*; correct it$"):
+        translator(tokenizer).n_best(["the cat", bad], 1, first_line=11)
+
+
+def test_one_text_instead_of_a_list_of_lines_is_refused(tokenizer):
+    with pytest.raises(DataError, match="give a list of lines"):
+        translator(tokenizer).translate("the cat")
+
+
+def test_a_lack_of_memory_names_the_option_that_lowers_the_need(tokenizer, monkeypatch):
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(module, "beam_search", fail)
+    with pytest.raises(ResourceError, match=r"1 sentences of 4 subwords: lower search\.max_tokens \(now 60\)"):
+        translator(tokenizer).translate(["the the the"])
+
+
+def test_auto_takes_a_gpu_where_there_is_one_and_only_gpu_insists(monkeypatch):
+    for gpus, expected in ((0, "cpu"), (2, "cuda")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        assert choose_device("auto") == torch.device(expected)
+        assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("gpu") == torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="accelerator=gpu: this machine has no GPU"):
+        choose_device("gpu")
+    with pytest.raises(ConfigError, match="accelerator=tpu: choose one of auto, cpu, gpu"):
+        choose_device("tpu")
+
+
+@pytest.fixture
+def stored(tokenizer) -> Checkpoint:
+    """A checkpoint whose row of Table 3 differs from the others in every size."""
+    options = ["data=files", "data.train=x", "data.val=x", "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
+    options += ["model.n_heads=3", "model.d_k=5", "model.d_v=7", "search.beam_size=3", "search.max_extra_tokens=4"]
+    entry.register(Config)
+    with initialize_config_dir(str(Path(__file__).parents[2] / "conf"), version_base="1.3"):
+        config = from_plain(Config, OmegaConf.to_container(compose("train", options), resolve=True))
+    torch.manual_seed(8)
+    model = Transformer(config.model, tokenizer.vocab_size)
+    with torch.no_grad():
+        model.embedding.weight.mul_(3)
+    return Checkpoint(9, config, model.state_dict(), tokenizer.to_json(), "corpus", 1, [])
+
+
+def run_of(folder: Path, **checkpoints: Checkpoint) -> Path:
+    (folder / "checkpoints").mkdir()
+    for name, checkpoint in checkpoints.items():
+        memory.save(folder / "checkpoints" / f"{name}.ckpt", checkpoint)
+    return folder
+
+
+def test_a_run_translates_as_the_model_that_was_saved(stored, tokenizer, tmp_path):
+    model = Transformer(stored.config.model, tokenizer.vocab_size)
+    model.load_state_dict(stored.weights)
+    expected = Translator(model, tokenizer, stored.config.search, "cpu").n_best(LINES, 3)
+    ready = Translator.from_run(run_of(tmp_path, last=stored))
+    assert not ready.model.training
+    assert ready.n_best(LINES, 3) == expected
+
+
+def test_a_run_is_read_from_its_average_unless_another_checkpoint_is_named(stored, tmp_path):
+    other = replace(stored, weights={name: tensor + 1 for name, tensor in stored.weights.items()})
+    run = run_of(tmp_path, last=stored, averaged=other, step_3=stored)
+    step_3 = str(run / "checkpoints" / "step_3.ckpt")
+    for named, expected in ((None, other), ("averaged", other), ("last", stored), (step_3, stored)):
+        weights = Translator.from_run(str(run), named).model.state_dict()
+        assert all(torch.equal(weights[name], tensor) for name, tensor in expected.weights.items())
+    with pytest.raises(RefusedError, match="no such checkpoint"):
+        Translator.from_run(run, "step_4.ckpt")
+
+
+def test_overrides_replace_only_the_options_that_they_name(stored, tmp_path):
+    search = SearchOverrides(beam_size=None, length_penalty=1.5, penalty=None, max_extra_tokens=7, max_tokens=None)
+    ready = Translator.from_run(run_of(tmp_path, last=stored), search=search)
+    assert ready.search == replace(stored.config.search, length_penalty=1.5, max_extra_tokens=7)
+
+
+@pytest.mark.parametrize("change", ["missing", "unexpected", "shape"])
+def test_weights_that_do_not_fit_are_refused_in_one_line(stored, tmp_path, change):
+    weights = dict(stored.weights)
+    if change == "missing":
+        del weights["decoder.1.cross_attention.w_k.weight"]
+    elif change == "unexpected":
+        weights["decoder.2.cross_attention.w_k.weight"] = torch.zeros(2)
+    else:
+        weights["decoder.1.cross_attention.w_k.weight"] = torch.zeros(2, 3)
+    with pytest.raises(RefusedError, match=r"^the checkpoint of step 9 .*cross_attention\.w_k\.weight.*$"):
+        Translator.from_run(run_of(tmp_path, last=replace(stored, weights=weights)))

@@ -1,5 +1,6 @@
 """Section 5.4 against its definition, and the loss by rows against the loss of all logits at once."""
 
+import itertools
 import math
 from contextlib import nullcontext
 
@@ -164,5 +165,5 @@ def test_the_seeds_of_dropout_are_distinct_and_well_spread():
     n = len(seeds)
     for bit in range(63):
         assert abs(sum(seed >> bit & 1 for seed in seeds) - n / 2) < 5 * math.sqrt(n) / 2
-    flips = [(a ^ b).bit_count() for a, b in zip(seeds, seeds[1:], strict=False)]
+    flips = [(a ^ b).bit_count() for a, b in itertools.pairwise(seeds)]
     assert sum(flips) / len(flips) == pytest.approx(31.5, abs=0.3)

@@ -1,5 +1,6 @@
 """Section 5.3 against values computed by hand."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -30,7 +31,7 @@ def test_the_rate_rises_linearly_peaks_at_the_end_of_warm_up_and_falls():
     rates = [learning_rate(step, 512, 100) for step in range(1, 400)]
     assert rates.index(max(rates)) + 1 == 100
     assert rates[:100] == pytest.approx([rates[0] * step for step in range(1, 101)])
-    assert all(later < earlier for earlier, later in zip(rates[99:], rates[100:], strict=False))
+    assert all(later < earlier for earlier, later in itertools.pairwise(rates[99:]))
 
 
 def test_lr_scale_multiplies():

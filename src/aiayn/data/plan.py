@@ -95,6 +95,7 @@ class Plan:
         return cuts
 
     def _fewest_parts(self, src: np.ndarray, tgt: np.ndarray, devices: int, limit: int) -> int:
+        assert max(src.max(), tgt.max()) <= limit, "a pair does not fit a device"
         fullest = max(np.diff(self._src_sum[self._steps]).max(), np.diff(self._tgt_sum[self._steps]).max())
         count = -(-int(fullest) // limit)
         count = -(-count // devices) * devices
@@ -131,7 +132,7 @@ def _cut_steps(src_sum: np.ndarray, tgt_sum: np.ndarray, budget: int) -> np.ndar
     """
     best = _greedy(src_sum, tgt_sum, budget)
     low, high = budget // 2, budget
-    while high - low > max(1, budget // 500):
+    while high - low > 1:
         middle = (low + high) // 2
         steps = _greedy(src_sum, tgt_sum, middle)
         if steps is not None and len(steps) == len(best):
@@ -155,6 +156,5 @@ def _greedy(src_sum: np.ndarray, tgt_sum: np.ndarray, budget: int) -> np.ndarray
 
 def _padded(cuts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Padded tokens of every part: pairs times the longest of them; cuts (steps, M + 1), lengths (n,) in order."""
-    starts = np.minimum(cuts[:, :-1].ravel(), len(lengths) - 1)
-    longest = np.maximum.reduceat(lengths, starts)
+    longest = np.maximum.reduceat(np.append(lengths, 0), cuts[:, :-1].ravel())
     return (np.diff(cuts, axis=1).ravel() * longest).reshape(len(cuts), -1)

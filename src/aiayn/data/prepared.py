@@ -109,6 +109,7 @@ def prepare(config: DataConfig) -> Prepared:
     target = folder / f"{config.src_lang}-{config.tgt_lang}-{fingerprint[:16]}"
     try:
         if _flaw(target):
+            next(corpus.raw_pairs(config, "train"), None)  # refuse what cannot be read before anything is written
             folder.mkdir(parents=True, exist_ok=True)
             with _locked(folder / f".{target.name}.lock"):
                 flaw = _flaw(target)  # another process may have built it meanwhile

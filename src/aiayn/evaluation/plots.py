@@ -1,8 +1,15 @@
 """Pictures of what was measured."""
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from aiayn.errors import ResourceError
+
+if TYPE_CHECKING:
+    from aiayn.evaluation.attention_maps import AttentionMaps
 
 
 def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> None:
@@ -21,7 +28,8 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     panels = [(title, keys) for title, keys in panels if keys]
     if not panels:
         return
-    figure, axes = _figure(len(panels))
+    figure = _figure(5 * len(panels), 3.6)
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, keys) in zip(axes, panels, strict=True):
         for key in keys:
             axis.plot(*_series(records, key), marker="" if key == "train/loss" else "o", markersize=3, label=key)
@@ -38,14 +46,71 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     figure.savefig(path)
 
 
+def draw_attention_maps(maps: "AttentionMaps", path: Path, layer: int = -1) -> None:
+    """One layer's attention: from target to source as the mean of the heads and head by head, then both kinds of
+    self-attention as means.
+
+    Writes a PNG. Every row of a map sums to 1; all maps have one colour scale. Raises ResourceError where it cannot.
+    """
+    n_layers, n_heads, n_tgt, n_src = maps.cross.shape
+    # A token takes 0.2 inches; of a long sentence less, so that the picture stays one that viewers open.
+    width, height = (min(max(0.2 * n + 1.2, 3.6), 16) for n in (n_src, n_tgt))
+    figure = _figure(2.2 * width, 2 * height + 0.8)
+    figure.suptitle(f"attention of layer {range(n_layers)[layer] + 1} of {n_layers}")
+    upper, lower = figure.subfigures(2, 1)
+    left, right = upper.subfigures(1, 2)
+    _draw_map(left.subplots(), maps.cross[layer].mean(0), maps.tgt_out, maps.src, "target to source, mean of heads")
+    columns = math.ceil(math.sqrt(n_heads))
+    grid = right.subplots(math.ceil(n_heads / columns), columns, squeeze=False).flatten()
+    for number, axis in enumerate(grid):
+        if number < n_heads:
+            _draw_map(axis, maps.cross[layer, number], [], [], f"head {number + 1}")
+        else:
+            axis.set_axis_off()
+    axes = encoder, decoder = lower.subplots(1, 2)
+    _draw_map(encoder, maps.encoder_self[layer].mean(0), maps.src, maps.src, "encoder self-attention, mean of heads")
+    image = _draw_map(
+        decoder, maps.decoder_self[layer].mean(0), maps.tgt_out, maps.tgt_in, "decoder self-attention, mean of heads"
+    )
+    lower.colorbar(image, ax=list(axes), label="weight", fraction=0.03, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 1])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a script that the font lacks shows as boxes
+            figure.savefig(path)
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
+
+
+def _draw_map(axis: Any, weights: Any, rows: Sequence[str], columns: Sequence[str], title: str) -> Any:
+    """weights (rows, columns); without tokens the axes stay bare."""
+    from matplotlib.colors import PowerNorm
+
+    # Weights spread over many tokens are small: their square roots tell them apart.
+    scale = PowerNorm(0.5, vmin=0, vmax=1)
+    image = axis.imshow(weights.numpy(), cmap="Blues", norm=scale, aspect="auto", interpolation="nearest")
+    axis.set_title(title, fontsize=9)
+    size = 8 if max(len(rows), len(columns)) <= 60 else 5
+    # Dollar signs are text here, no formulas.
+    axis.set_xticks(range(len(columns)), map(_label, columns), fontsize=size, rotation=90, parse_math=False)
+    axis.set_yticks(range(len(rows)), map(_label, rows), fontsize=size, parse_math=False)
+    return image
+
+
+def _label(token: str) -> str:
+    """Control characters spelled out, and long tokens cut, so that a label is one short line."""
+    text = token if token.isprintable() else repr(token)[1:-1]
+    return text if len(text) <= 16 else f"{text[:15]}…"
+
+
 def _series(records: Sequence[Mapping[str, float]], key: str) -> tuple[list[float], list[float]]:
     points = [(record["step"], record[key]) for record in records if key in record]
     return [step for step, _ in points], [value for _, value in points]
 
 
-def _figure(columns: int) -> tuple[Any, Any]:
+def _figure(width: float, height: float) -> Any:
+    """An empty figure of so many inches."""
     # Not pyplot: a figure of its own needs no display and leaves no state behind.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5 * columns, 3.6), layout="constrained", dpi=120)
-    return figure, figure.subplots(1, columns, squeeze=False)[0]
+    return Figure(figsize=(width, height), layout="constrained", dpi=120)

@@ -1,20 +1,26 @@
 """Raw text in, raw text out: subwords, batches of similar lengths, beam search, and everything back in its place."""
 
+import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from aiayn.config import EOS_ID, PAD_ID, SearchConfig
-from aiayn.data.batch import source_mask
+from aiayn.checkpoint import Checkpoint, load, resolve
+from aiayn.config import SearchConfig, SearchOverrides, one_of
+from aiayn.data.batch import pad_sources, source_mask
+from aiayn.data.corpus import normalise
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError
+from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.inference.beam_search import Hypothesis, beam_search
 from aiayn.model.transformer import Transformer
 
 Progress = Callable[[int, int], None]
+
+# Half of a character in UTF-16; Python also puts one for every byte of an argument that is not UTF-8.
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,15 @@ class Translation:
     tokens: list[int]
 
 
+def choose_device(accelerator: str) -> torch.device:
+    """The device meant by auto (a GPU where there is one), cpu or gpu. Raises ConfigError for what is not there."""
+    one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
+    gpus = torch.cuda.device_count()
+    if accelerator == "gpu" and not gpus:
+        raise ConfigError("accelerator=gpu: this machine has no GPU that torch can use; set accelerator=cpu")
+    return torch.device("cuda" if gpus and accelerator != "cpu" else "cpu")
+
+
 class Translator:
     """A model, its tokenizer and the search options, ready to translate lines."""
 
@@ -37,30 +52,65 @@ class Translator:
         self.search = search
         self.device = torch.device(device)
 
+    @classmethod
+    def from_run(
+        cls,
+        run: Path | str,
+        checkpoint: str | None = None,
+        search: SearchOverrides | None = None,
+        accelerator: str = "cpu",
+    ) -> "Translator":
+        """The model of a run's folder: its averaged checkpoint where there is one, else the last, or the one named.
+
+        Raises RefusedError for a missing or damaged run, ConfigError for impossible options or a GPU that is not there.
+        """
+        return cls.from_checkpoint(load(resolve(Path(run), checkpoint)), search, accelerator)
+
+    @classmethod
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, search: SearchOverrides | None = None, accelerator: str = "cpu"
+    ) -> "Translator":
+        """Rebuilds model and tokenizer from the checkpoint alone. Raises what `from_run` raises."""
+        device = choose_device(accelerator)
+        options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
+        tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
+        model = Transformer(checkpoint.config.model, tokenizer.vocab_size)
+        try:
+            model.load_state_dict(checkpoint.weights, strict=True)
+        except RuntimeError as error:
+            raise RefusedError(
+                f"the checkpoint of step {checkpoint.step} does not fit the model of its own configuration: "
+                f"{' '.join(str(error).split())[:300]}; it was written by another version of this program"
+            ) from error
+        return cls(model.eval(), tokenizer, options, device)
+
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
         """The best translation of every line, one line for one line; a blank line gives an empty one.
 
-        After every batch `on_batch` is told the number of lines done and of all lines. Raises DataError for a line too
-        long for the model, DivergedError for a broken model.
+        After every batch `on_batch` is told the number of lines done and of all lines. Raises DataError for what is not
+        text or too long for the model, DivergedError for a broken model, ResourceError where memory does not suffice.
         """
         return [best.text for best, *_ in self.n_best(lines, 1, on_batch)]
 
-    def n_best(self, lines: list[str], n: int, on_batch: Progress | None = None) -> list[list[Translation]]:
+    def n_best(
+        self, lines: list[str], n: int, on_batch: Progress | None = None, first_line: int = 1
+    ) -> list[list[Translation]]:
         """For every line its n best translations, best first; fewer where the search finished fewer.
 
-        Raises ConfigError if n is more than `beam_size`, and what `translate` raises.
+        `first_line` is the number that error messages give to lines[0]. Raises ConfigError if n is more than
+        `beam_size`, and what `translate` raises.
         """
         if not 1 <= n <= self.search.beam_size:
             raise ConfigError(
                 f"{n} translations per line asked for, search.beam_size={self.search.beam_size}: the search keeps as "
                 f"many as it has beams; ask for 1 to {self.search.beam_size} or set search.beam_size={max(n, 1)}"
             )
-        src_ids = self.tokenizer.encode(lines)
+        src_ids = self.source_ids(lines, first_line)
         nothing = Translation(text="", score=0.0, log_prob=0.0, tokens=[])
         results = [[nothing] for _ in lines]
-        to_do = [number for number, line in enumerate(lines) if line.strip()]
+        to_do = [number for number, ids in enumerate(src_ids) if ids]
         for number in to_do:
-            self._check_length(len(src_ids[number]), number + 1)
+            self._check_length(len(src_ids[number]), first_line + number)
         done = len(lines) - len(to_do)
         for batch in self._batches(to_do, src_ids):
             for number, hypotheses in zip(batch, self._search([src_ids[number] for number in batch]), strict=True):
@@ -69,6 +119,28 @@ class Translator:
             if on_batch:
                 on_batch(done, len(lines))
         return results
+
+    def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
+        """Subwords of every line without end mark, spaced as the training text was; none of a blank line.
+
+        Raises DataError for what is not text.
+        """
+        if isinstance(lines, str):
+            raise DataError("the source is one text: give a list of lines")
+        for number, line in enumerate(lines, first_line):
+            if not isinstance(line, str) or SURROGATE.search(line):
+                raise DataError(f"line {number} is not text that UTF-8 can hold: {line!r:.80}; correct it")
+        return self.tokenizer.encode([normalise(line)[0] for line in lines])
+
+    @contextmanager
+    def without_dropout(self) -> Iterator[None]:
+        """The model in evaluation mode for a while, afterwards in the mode it was in."""
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(was_training)
 
     def _check_length(self, length: int, line_number: int) -> None:
         """Learned positions end somewhere, sinusoids nowhere."""
@@ -95,14 +167,15 @@ class Translator:
 
     @torch.inference_mode()
     def _search(self, src_ids: list[list[int]]) -> list[list[Hypothesis]]:
-        rows: list[Tensor] = [torch.tensor([*ids, EOS_ID]) for ids in src_ids]
-        src = pad_sequence(rows, batch_first=True, padding_value=PAD_ID).to(self.device)
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            return beam_search(self.model, src, source_mask(src), self.search)
-        finally:
-            self.model.train(was_training)
+        src = pad_sources(src_ids).to(self.device)
+        with self.without_dropout():
+            try:
+                return beam_search(self.model, src, source_mask(src), self.search)
+            except torch.OutOfMemoryError as error:
+                raise ResourceError(
+                    f"out of memory with {src.size(0)} sentences of {src.size(1)} subwords: lower search.max_tokens "
+                    f"(now {self.search.max_tokens}) or search.beam_size (now {self.search.beam_size})"
+                ) from error
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:
         texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])

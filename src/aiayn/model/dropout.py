@@ -22,5 +22,5 @@ class Dropout(nn.Module):
         # to within 1e-5.
         words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-        keep = bits >= round(self.p * 2**16) - 2**15
+        keep = bits >= min(round(self.p * 2**16) - 2**15, 2**15 - 1)
         return x * (keep * (1 / (1 - self.p)))

@@ -32,13 +32,16 @@ class Transformer(nn.Module):
     def reset_parameters(self) -> None:
         """Glorot-uniform projections; embeddings of standard deviation d_model^-0.5, so that scaled they have 1.
 
-        The paper does not say how it initialises; this follows its authors' released code.
+        The paper does not say how it initialises. What the two sub-layers of a layer add to its input starts smaller,
+        by (2 n_layers)^-0.5: without that, post-norm layers at high learning rates can make all positions of a
+        sentence alike before attention has learnt to tell them apart, and do not recover.
         """
         for name, parameter in self.named_parameters():
             if name.startswith(("embedding", "src_positions", "tgt_positions")):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
             elif parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
+                into_residual = name.endswith(("w_o.weight", "w_2.weight"))
+                nn.init.xavier_uniform_(parameter, gain=(2 * self.config.n_layers) ** -0.5 if into_residual else 1.0)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 

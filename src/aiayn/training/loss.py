@@ -39,7 +39,7 @@ def output_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, lab
         return cross_entropy(F.linear(states, embedding), targets, label_smoothing)
     real = targets != PAD_ID
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else states.dtype
-    return _RowsAtATime.apply(states[real], embedding, targets[real], label_smoothing, dtype)
+    return _RowsAtATime.apply(states[real], embedding, targets[real], label_smoothing, dtype, torch.is_grad_enabled())
 
 
 class _RowsAtATime(torch.autograd.Function):
@@ -49,12 +49,18 @@ class _RowsAtATime(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, label_smoothing: float, dtype: torch.dtype
+        ctx: Any,
+        states: Tensor,
+        embedding: Tensor,
+        targets: Tensor,
+        label_smoothing: float,
+        dtype: torch.dtype,
+        grad_enabled: bool,
     ) -> Tensor:
         x, w, vocab_size = states.to(dtype), embedding.to(dtype), len(embedding)
         rows = max(1, _RowsAtATime.LOGITS // vocab_size)
         loss = torch.zeros((), dtype=torch.float32)
-        needs_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        needs_gradient = grad_enabled and any(ctx.needs_input_grad)
         if needs_gradient:
             grad_x, grad_w = torch.empty_like(states), torch.zeros_like(embedding)
         for start in range(0, len(x), rows):
@@ -77,4 +83,4 @@ class _RowsAtATime(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_x, grad_w = ctx.saved_tensors
-        return grad_x * grad, grad_w * grad, None, None, None
+        return grad_x * grad, grad_w * grad, None, None, None, None

@@ -348,7 +348,7 @@ def _quiet_libraries() -> None:
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
     logger.setLevel(logging.INFO if rank_zero_only.rank == 0 else logging.ERROR)
-    for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric"):
+    for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric|torch\.utils\._pytree).*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")

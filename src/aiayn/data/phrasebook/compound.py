@@ -153,7 +153,8 @@ def relative_subject(dice: Dice) -> Sentence:
     if dice.chance(0.5):
         know = start(PRONOUNS["you"], BE_ACQUAINTED, Tense("simple"))
         question = know._replace(objects=(en, head.acc))
-        return finished(english_question(question), f"{german_question(question)}, {de}", clause.combos, "?")
+        combos = ((BE_ACQUAINTED.lemma, noun.en), *clause.combos)
+        return finished(english_question(question), f"{german_question(question)}, {de}", combos, "?")
     head = head._replace(en=en, nom=f"{head.nom}, {de},", combos=clause.combos)
     return stated(is_quality(dice, head, dice.pick(ADJECTIVES_OF[noun.en]), noun.en))
 

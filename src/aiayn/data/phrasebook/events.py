@@ -1,6 +1,5 @@
 """Drawing whole clauses: who does what, in which tense, to whom, where and when."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from aiayn.data.phrasebook.clauses import MODALS, Clause, Forms, copula, forms
@@ -8,6 +7,7 @@ from aiayn.data.phrasebook.parts import (
     HABIT,
     NOW,
     OFTEN,
+    PEOPLE,
     POSSESSIVE_OF,
     Dice,
     Person,
@@ -20,7 +20,6 @@ from aiayn.data.phrasebook.parts import (
     future_time,
     named,
     past_time,
-    person,
 )
 from aiayn.data.phrasebook.phrases import NOTHING, PRONOUNS, Pair, Phrase, prepositional, words
 from aiayn.data.phrasebook.words import (
@@ -34,8 +33,6 @@ from aiayn.data.phrasebook.words import (
     Noun,
     Verb,
 )
-
-Entries = Sequence[tuple[Verb, tuple[Noun, ...]]]
 
 # English says "I see myself" where subject and object are the same: such pairs are left out.
 NOT_BESIDE = {"I": ("I", "we"), "we": ("I", "we")}
@@ -87,6 +84,7 @@ def start(who: Phrase, verb: Verb, tense: Tense) -> Clause:
         late=tense.late,
         negated=tense.negated,
         nicht=tense.negated and not tense.late[1],
+        combos=who.combos,
     )
 
 
@@ -112,34 +110,34 @@ def with_object(dice: Dice, who: Person, verb: Verb, noun: Noun, tense: Tense) -
         clause = clause._replace(nicht=False)
     else:
         target = described(dice, noun, POSSESSIVE_OF.get(who.pronoun, ""), definite or tense.negated)
-    clause = clause._replace(combos=((verb.lemma, noun.en), *target.combos, *who.phrase.combos))
+    clause = clause._replace(combos=(*clause.combos, (verb.lemma, noun.en), *target.combos))
     if preposition:
         return clause._replace(objects=(target.en, ""), place=("", prepositional(preposition, case, target)))
     return clause._replace(objects=(target.en, target.acc if case == "acc" else target.dat))
 
 
-def transitive(
-    dice: Dice, who: Person, entries: Entries = TRANSITIVE, timed: bool = True, deniable: bool = True
-) -> Clause:
-    verb, nouns = dice.pick(entries)
+def transitive(dice: Dice, who: Person, timed: bool = True, deniable: bool = True) -> Clause:
+    verb, nouns = dice.pick(TRANSITIVE)
     return with_object(dice, who, verb, dice.pick(nouns), draw_tense(dice, verb.aspects, timed, deniable))
 
 
 def ditransitive(dice: Dice, who: Person, timed: bool = True, deniable: bool = True) -> Clause:
-    clause = transitive(dice, who, DITRANSITIVE, timed, deniable)
+    verb, nouns = dice.pick(DITRANSITIVE)
+    clause = with_object(dice, who, verb, dice.pick(nouns), draw_tense(dice, verb.aspects, timed, deniable))
     en, de = clause.objects
     roll = dice.random()
     if roll < 0.4:
         to = other_pronoun(dice, who)
         return clause._replace(objects=(words(to.en_object, en), de), pronouns=to.dat)
-    to = named(dice).phrase if roll < 0.55 else person(dice).phrase
-    return clause._replace(objects=(words(to.en, en), words(to.dat, de)), combos=clause.combos + to.combos)
+    receiver = dice.pick(PEOPLE)
+    to = named(dice).phrase if roll < 0.55 else described(dice, receiver, rate=0.25)
+    combos = () if roll < 0.55 else ((verb.lemma, receiver.en), *to.combos)
+    return clause._replace(objects=(words(to.en, en), words(to.dat, de)), combos=clause.combos + combos)
 
 
 def intransitive(dice: Dice, who: Person, timed: bool = True, deniable: bool = True) -> Clause:
     verb, kinds = dice.pick(INTRANSITIVE)
     clause = start(who.phrase, verb, draw_tense(dice, verb.aspects, timed, deniable))
-    clause = clause._replace(combos=who.phrase.combos)
     kind = dice.pick(kinds)
     if kind == "-":
         return clause
@@ -156,8 +154,8 @@ def action(dice: Dice, who: Person, timed: bool = True, deniable: bool = True) -
     """Any of the above, in natural proportion."""
     roll = dice.random()
     if roll < 0.65:
-        return transitive(dice, who, timed=timed, deniable=deniable)
-    return (ditransitive if roll < 0.8 else intransitive)(dice, who, timed=timed, deniable=deniable)
+        return transitive(dice, who, timed, deniable)
+    return (ditransitive if roll < 0.8 else intransitive)(dice, who, timed, deniable)
 
 
 def timetable(dice: Dice) -> Clause:
@@ -165,7 +163,7 @@ def timetable(dice: Dice) -> Clause:
     verb, nouns = dice.pick(TIMETABLE)
     noun = dice.pick(nouns)
     who = described(dice, noun, definite=True, plural=False)
-    return start(who, verb, Tense("simple"))._replace(time=day_and_clock(dice, HABIT[:1]), combos=who.combos)
+    return start(who, verb, Tense("simple"))._replace(time=day_and_clock(dice, HABIT[:1]))
 
 
 def is_quality(

@@ -26,6 +26,7 @@ from aiayn.data.phrasebook.events import (
 from aiayn.data.phrasebook.parts import (
     CITIES,
     CLOCK_MINUTES,
+    NAMES,
     PEOPLE,
     Dice,
     Person,
@@ -34,7 +35,6 @@ from aiayn.data.phrasebook.parts import (
     future_time,
     located,
     named,
-    person,
     place_phrase,
     small_number,
     someone,
@@ -165,12 +165,13 @@ def price(dice: Dice) -> Sentence:
 
 
 def age(dice: Dice) -> Sentence:
-    who = (named(dice) if dice.chance(0.3) else person(dice)).phrase
+    noun = dice.pick(PEOPLE)
+    who = named(dice).phrase if dice.chance(0.3) else described(dice, noun, rate=0.25)
+    combos = () if who.en in dict(NAMES) else (("old", noun.en), *who.combos)
     if dice.chance(0.2):
-        return asked(Clause(who, copula(who.agreement), combos=who.combos), "how old", "wie alt")
+        return asked(Clause(who, copula(who.agreement), combos=combos), "how old", "wie alt")
     en, de = number(dice.between(2, 99))
-    years = (f"{en} years old", f"{de} Jahre alt")
-    return stated(Clause(who, copula(who.agreement), place=years, combos=who.combos))
+    return stated(Clause(who, copula(who.agreement), place=(f"{en} years old", f"{de} Jahre alt"), combos=combos))
 
 
 def possession(dice: Dice) -> Sentence:
@@ -269,7 +270,9 @@ def menu_order(dice: Dice) -> Sentence:
     determiner = "" if plural or "free" in noun.tags else "a"
     what = noun_phrase(determiner, noun, adjective(dice, noun, 0.6), plural, small_number(dice) if plural else None)
     en, de = dice.pick((("I", "ich möchte"), ("we", "wir möchten")))
-    return finished(f"{en} would like {what.en}, please", f"{de} {what.acc}, bitte", what.combos)
+    return finished(
+        f"{en} would like {what.en}, please", f"{de} {what.acc}, bitte", (("would like", noun.en), *what.combos)
+    )
 
 
 def way(dice: Dice) -> Sentence:

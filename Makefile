@@ -1,0 +1,45 @@
+# A machine with Python 3.11 or newer, make and git needs nothing else.
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+START := $(shell date +%s)
+
+.DEFAULT_GOAL := help
+.PHONY: help install quickstart test lint
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r target text; do printf 'make %-12s%s\n' "$$target" "$$text"; done
+
+install: $(INSTALLED)  ## only .venv, with everything that training and the tests need
+
+quickstart: $(INSTALLED)  ## train on the built-in corpus, score, translate, draw: outputs/quickstart
+	@$(BIN)/python train.py experiment=quickstart
+	@$(BIN)/python evaluate.py run=outputs/quickstart
+	@echo 'five sentences:'
+	@$(BIN)/aiayn translate outputs/quickstart examples/phrasebook.en
+	@$(BIN)/aiayn attention outputs/quickstart "$$(head -n 1 examples/phrasebook.en)"
+	@echo 'pictures:'
+	@find outputs/quickstart -name '*.png' -o -name '*.html'
+	@echo "done in $$(( $$(date +%s) - $(START) )) seconds"
+
+test: $(INSTALLED)  ## run the test suite; PYTEST_ARGS="-k beam" runs a part of it
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(INSTALLED)  ## check style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+# torch comes first and alone, by its exact version: a range could fetch gigabytes of another build.
+$(INSTALLED): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo 'error: $(PYTHON) not found; install Python 3.11, or make PYTHON=PATH' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit("error: $(PYTHON) is Python %d.%d, 3.11 or newer is needed; make PYTHON=PATH" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@echo 'installing into .venv: '$$(grep '^torch==' constraints.txt)
+	@$(PIP) "$$(grep '^torch==' constraints.txt)"
+	@echo 'installing into .venv: the rest'
+	@$(PIP) -e '.[dev]'
+	@touch $@

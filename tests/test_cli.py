@@ -1,0 +1,259 @@
+"""The console script: text in, text out, one line per error. Runs are real folders with tiny models."""
+
+import gzip
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from threading import Timer
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from typer.testing import CliRunner, Result
+
+from aiayn import checkpoint as memory
+from aiayn import cli, entry
+from aiayn.checkpoint import Checkpoint
+from aiayn.config import Config, from_plain
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import ConfigError, DataError, RefusedError, UserError
+from aiayn.inference.translator import Translator
+from aiayn.model.transformer import Transformer
+
+LINES = ["the old house", "", "two\u2028cats see", "the man \x85 sees", "the cat\r", "é 猫"]
+TEXT = "\n".join(LINES).encode()  # its last line has no LF
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+PROGRAM = [sys.executable, "-c", "from aiayn.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("outputs") / "tiny"
+    options = ["data=files", "data.train=x", "data.val=x", "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
+    options += ["model.n_heads=2", "search.beam_size=3", "search.max_extra_tokens=4"]
+    entry.register(Config)
+    with initialize_config_dir(str(Path(__file__).parents[1] / "conf"), version_base="1.3"):
+        config = from_plain(Config, OmegaConf.to_container(compose("train", options), resolve=True))
+    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280)
+    (folder / "checkpoints").mkdir(parents=True)
+    torch.manual_seed(2)
+    for name in ("last", "averaged"):
+        weights = Transformer(config.model, tokenizer.vocab_size).state_dict()
+        weights["embedding.weight"] *= 3
+        found = Checkpoint(7, config, weights, tokenizer.to_json(), "corpus", 1, [])
+        memory.save(folder / "checkpoints" / f"{name}.ckpt", found)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translator(run) -> Translator:
+    return Translator.from_run(run)
+
+
+def invoke(*arguments: object, text: bytes = TEXT) -> Result:
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments], input=text)
+
+
+def output(*arguments: object, text: bytes = TEXT) -> list[str]:
+    result = invoke(*arguments, text=text)
+    assert result.exception is None, result.exception
+    *lines, rest = result.stdout_bytes.decode().split("\n")
+    assert rest == ""
+    return lines
+
+
+def test_one_line_comes_out_for_every_line_in_order_and_blank_lines_stay_blank(run, translator):
+    expected = translator.translate(LINES)
+    assert output("translate", run) == expected
+    assert [line == "" for line in expected] == [line == "" for line in LINES]
+    assert len(set(expected)) > 4
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_file_a_packed_file_and_standard_input_give_the_same(run, translator, tmp_path, end):
+    (tmp_path / "text.en").write_bytes(TEXT + end)
+    with gzip.open(tmp_path / "text.en.gz", "wb") as file:
+        file.write(TEXT + end)
+    expected = translator.translate(LINES)
+    assert output("translate", run, tmp_path / "text.en", text=b"") == expected
+    assert output("translate", run, tmp_path / "text.en.gz", text=b"") == expected
+    assert output("translate", run, "-", text=TEXT + end) == expected
+
+
+def test_nothing_in_gives_nothing_out(run, tmp_path):
+    (tmp_path / "nothing").write_bytes(b"")
+    assert output("translate", run, text=b"") == output("translate", run, tmp_path / "nothing") == []
+
+
+def test_the_chunks_of_a_long_text_leave_no_trace(run, translator, tmp_path, monkeypatch):
+    lines = [f"the cat sees {number} cats" for number in range(23)]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    (tmp_path / "text").write_bytes(text)
+    expected = translator.translate(lines)
+    monkeypatch.setattr(cli, "FILE_LINES", 4)
+    monkeypatch.setattr(cli, "STREAM_BYTES", 31)
+    assert output("translate", run, text=text) == expected
+    assert output("translate", run, tmp_path / "text") == expected
+    assert output("translate", run, "--n-best", 1, text=text) == [
+        f"{number} ||| {best.text} ||| {best.score:.4f}" for number, [best] in enumerate(translator.n_best(lines, 1))
+    ]
+
+
+def test_n_best_gives_index_text_and_score_best_first(run, translator):
+    lines = output("translate", run, "--n-best", "2")
+    assert lines == [
+        f"{index} ||| {candidate.text} ||| {candidate.score:.4f}"
+        for index, candidates in enumerate(translator.n_best(LINES, 2))
+        for candidate in candidates
+    ]
+    assert "1 |||  ||| 0.0000" in lines
+    assert len(lines) == 2 * (len(LINES) - 1) + 1
+
+
+def test_scores_stand_after_the_last_tab(run, translator):
+    expected = [f"{best.text}\t{best.score:.4f}" for best, *_ in translator.n_best(LINES, 1)]
+    assert output("translate", run, "--scores") == expected
+
+
+def test_search_options_and_checkpoint_reach_the_search(run):
+    from aiayn.config import SearchOverrides
+
+    search = SearchOverrides(beam_size=5, length_penalty=2.5, penalty=None, max_extra_tokens=None, max_tokens=None)
+    expected = [c.text for cs in Translator.from_run(run, "last", search).n_best(LINES, 5) for c in cs]
+    options = ("--beam-size", 5, "--length-penalty", 2.5, "--checkpoint", "last", "--n-best", 5)
+    assert [line.split(" ||| ")[1] for line in output("translate", run, *options)] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "error", "message"),
+    [
+        (["{run}", "--n-best", "4"], b"", ConfigError, r"--n-best 4: the search keeps 3 .*; add --beam-size 4 or more"),
+        (["{run}", "--beam-size", "0"], b"", ConfigError, "beam_size=0: must be at least 1"),
+        (["{run}", "--accelerator", "tpu"], b"", ConfigError, "accelerator=tpu: choose one of auto, cpu, gpu"),
+        (["{run}", "--checkpoint", "nope"], b"", RefusedError, "nope: there is no such checkpoint"),
+        (["{run}/nope"], b"", RefusedError, "nope: not a run"),
+        (["{run}", "{run}/nope.txt"], b"", DataError, r"nope\.txt: cannot be read"),
+        (["{run}"], b"good\nbad \xff\n", DataError, "standard input: line 2 is not UTF-8"),
+        (["{run}"], b"good\nbad \xff", DataError, "standard input: line 2 is not UTF-8"),
+    ],
+)  # fmt: skip
+def test_what_a_user_gets_wrong_is_named(run, arguments, text, error, message):
+    result = invoke("translate", *(argument.format(run=run) for argument in arguments), text=text)
+    assert type(result.exception) is error
+    with pytest.raises(UserError, match=message):
+        raise result.exception
+
+
+def test_attention_draws_one_picture_for_every_layer(run, tmp_path):
+    names = ["layer_1.png", "layer_2.png"]
+    assert output("attention", run, "the old house", "--out", tmp_path / "new") == [
+        str(tmp_path / "new" / n) for n in names
+    ]
+    assert all((tmp_path / "new" / name).read_bytes().startswith(b"\x89PNG") for name in names)
+    assert type(invoke("attention", run, " ").exception) is DataError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["translate", "{run}/nope"], 4, "error: {run}/nope: not a run (it has no checkpoints/)\n"),
+        (["translate", "{run}", "{run}/checkpoints"], 3, None),
+        (["translate"], 2, "error: Missing argument 'RUN'. (--help lists what there is)\n"),
+        (["translate", "{run}", "--beam", "3"], 2, None),
+        (["trnslate"], 2, None),
+        (["translate", "{run}", "--n-best", "0"], 2, None),
+    ],
+)
+def test_an_error_is_one_line_and_the_exit_code_of_the_contract(run, monkeypatch, capsys, arguments, code, line):
+    monkeypatch.setattr(sys, "argv", ["aiayn", *(argument.format(run=run) for argument in arguments)])
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    captured = capsys.readouterr()
+    assert ended.value.code == code
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert line is None or captured.err == line.format(run=run)
+
+
+def test_debug_adds_the_traceback(run, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["aiayn", "translate", "--debug", f"{run}/nope"])
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit):
+        cli.main()
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback")
+    assert error.splitlines()[-1].startswith("error: ")
+
+
+def test_help_needs_no_torch_and_without_a_command_there_is_help(tmp_path):
+    code = "import sys; from aiayn.cli import app; app([], standalone_mode=False); print('torch' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert shown.stdout.splitlines()[-1] == "False"
+    assert "translate " in shown.stdout
+    assert "attention " in shown.stdout
+
+
+def test_a_line_is_answered_before_the_next_is_written_and_a_reader_who_leaves_ends_it_quietly(run, translator):
+    with subprocess.Popen(
+        [*PROGRAM, "translate", str(run)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    ) as process:
+        limit = Timer(100, process.kill)
+        limit.start()
+        for line in ("the cat", "", "two cats"):
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == translator.translate([line])[0] + "\n"
+        process.stdout.close()
+        process.stdin.write(b"the cat\n")
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    limit.cancel()
+    assert process.returncode == -13  # SIGPIPE; 141 in a shell
+
+
+def test_on_a_terminal_there_is_a_prompt_until_the_end_of_input(run, translator):
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*PROGRAM, "translate", str(run)], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+    ) as process:
+        os.close(theirs)
+        limit = Timer(100, process.kill)
+        limit.start()
+        seen = b""
+
+        def until(expected: bytes) -> None:
+            nonlocal seen
+            while expected not in seen:
+                seen += os.read(ours, 1000)
+
+        until(b"> ")
+        os.write(ours, b"the old cat\n")
+        translation = translator.translate(["the old cat"])[0]
+        until(f"{translation}\r\n".encode())
+        seen = seen.partition(translation.encode())[2]
+        until(b"> ")
+        os.write(ours, b"\x04")
+        assert f"{run}: a line to translate" in process.stderr.read().decode()
+        assert process.wait() == 0
+    limit.cancel()
+    os.close(ours)
+
+
+def test_a_full_disk_is_one_line_and_exit_code_6(run):
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [*PROGRAM, "translate", str(run)], input=b"a\n", stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT
+        )
+    assert ended.returncode == 6
+    assert ended.stderr == (
+        b"error: standard output cannot be written (No space left on device); make room and run again\n"
+    )

@@ -1,0 +1,230 @@
+"""What the files in conf/ compose to: every one of them, and every row of Table 3 as the diff that it claims to be."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from aiayn.config import Config, EvaluateConfig, ModelConfig, flatten, option_names, to_plain
+from aiayn.entry import checked, register
+
+CONF = Path(__file__).parent.parent / "conf"
+GROUPS = {
+    folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in CONF.iterdir() if folder.is_dir()
+}
+
+# Table 3: what differs from base, newstest2013 perplexity and BLEU as printed in the paper.
+ROWS = {
+    "base": ({}, "4.92", "25.8"),
+    "a_h1": ({"model.n_heads": 1}, "5.29", "24.9"),
+    "a_h4": ({"model.n_heads": 4}, "5.00", "25.5"),
+    "a_h16": ({"model.n_heads": 16}, "4.91", "25.8"),
+    "a_h32": ({"model.n_heads": 32}, "5.01", "25.4"),
+    "b_dk16": ({"model.d_k": 16}, "5.16", "25.1"),
+    "b_dk32": ({"model.d_k": 32}, "5.01", "25.4"),
+    "c_n2": ({"model.n_layers": 2}, "6.11", "23.7"),
+    "c_n4": ({"model.n_layers": 4}, "5.19", "25.3"),
+    "c_n8": ({"model.n_layers": 8}, "4.88", "25.5"),
+    "c_dmodel256": ({"model.d_model": 256}, "5.75", "24.5"),
+    "c_dmodel1024": ({"model.d_model": 1024}, "4.66", "26.0"),
+    "c_dff1024": ({"model.d_ff": 1024}, "5.12", "25.4"),
+    "c_dff4096": ({"model.d_ff": 4096}, "4.75", "26.2"),
+    "d_drop00": ({"model.dropout": 0.0}, "5.77", "24.6"),
+    "d_drop02": ({"model.dropout": 0.2}, "4.95", "25.5"),
+    "d_ls00": ({"optim.label_smoothing": 0.0}, "4.67", "25.3"),
+    "d_ls02": ({"optim.label_smoothing": 0.2}, "5.47", "25.7"),
+    "e_learned": ({"model.positions": "learned"}, "4.92", "25.7"),
+}
+# The sizes of one head that Table 3 prints.
+HEAD_SIZES = {
+    "base": (64, 64),
+    "a_h1": (512, 512),
+    "a_h4": (128, 128),
+    "a_h16": (32, 32),
+    "a_h32": (16, 16),
+    "b_dk16": (16, 64),
+    "b_dk32": (32, 64),
+    "c_dmodel256": (32, 32),
+    "c_dmodel1024": (128, 128),
+}
+
+
+@pytest.fixture(scope="module")
+def base(composed) -> Config:
+    return composed()
+
+
+def changes(before: Config, after: Config) -> dict:
+    """What differs, as {option: new value}."""
+    old, new = flatten(to_plain(before)), flatten(to_plain(after))
+    assert old.keys() == new.keys()
+    return {key: new[key] for key in new if new[key] != old[key]}
+
+
+@pytest.mark.parametrize(("group", "choice"), [(group, choice) for group in GROUPS for choice in GROUPS[group]])
+def test_every_choice_of_every_group_composes(composed, group, choice):
+    text = ["data.train=my/train", "data.val=my/dev"] if choice == "files" else []
+
+    config = composed(f"{group}={choice}", *text)
+
+    assert isinstance(config, Config)
+
+
+def test_every_group_is_in_the_defaults_list_after_the_schema_and_in_the_order_that_lets_rows_win():
+    defaults = yaml.safe_load((CONF / "train.yaml").read_text())["defaults"]
+
+    names = [next(iter(entry)) if isinstance(entry, dict) else entry for entry in defaults]
+
+    order = ["schema", "_self_", "trainer", "optim", "search", "logger", "data", "model", "ablation", "experiment"]
+    assert [name for name in names if not name.startswith("override")] == order
+    assert set(GROUPS) == set(order[2:])
+
+
+def test_base_is_the_base_model_of_the_paper(base):
+    assert base.model == ModelConfig(
+        n_layers=6,
+        d_model=512,
+        d_ff=2048,
+        n_heads=8,
+        d_k=None,
+        d_v=None,
+        dropout=0.1,
+        positions="sinusoidal",
+        max_positions=512,
+    )
+    optim, trainer, search, data = base.optim, base.trainer, base.search, base.data
+    assert (optim.beta1, optim.beta2, optim.eps, optim.warmup_steps, optim.lr_scale) == (0.9, 0.98, 1e-9, 4000, 1)
+    assert (optim.label_smoothing, trainer.max_steps, trainer.average_last) == (0.1, 100_000, 5)
+    assert (search.beam_size, search.length_penalty, search.penalty, search.max_extra_tokens) == (4, 0.6, "gnmt", 50)
+    assert (data.hub_path, data.src_lang, data.tgt_lang, data.vocab_size) == ("wmt/wmt14", "en", "de", 37_000)
+    assert data.tokens_per_step == 25_000
+
+
+def test_big_on_eight_devices_differs_from_base_in_exactly_what_the_paper_says(composed, base):
+    assert changes(base, composed("model=big", "trainer.devices=8")) == {
+        "model.d_model": 1024,
+        "model.d_ff": 4096,
+        "model.n_heads": 16,
+        "model.dropout": 0.3,
+        "trainer.max_steps": 300_000,
+        "trainer.checkpoint_every": 600,
+        "trainer.average_last": 20,
+        "trainer.devices": 8,
+    }
+
+
+def test_tiny_differs_from_base_in_its_sizes_and_dropout_only(composed, base):
+    assert changes(base, composed("model=tiny")) == {
+        "model.n_layers": 4,
+        "model.d_model": 128,
+        "model.d_ff": 256,
+        "model.n_heads": 4,
+        "model.dropout": 0.3,
+    }
+
+
+def test_there_is_a_file_for_every_row_of_table_3_and_no_other():
+    assert GROUPS["ablation"] == sorted(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_row_changes_only_its_own_keys(composed, base, row):
+    assert changes(base, composed(f"ablation={row}")) == ROWS[row][0]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_row_file_is_global_and_states_the_figures_of_the_paper(row):
+    first, second, *_ = (CONF / "ablation" / f"{row}.yaml").read_text().split("\n")
+
+    assert first == "# @package _global_"  # anywhere else it is silently ignored, and base is trained
+    assert re.search(r"perplexity (\S+), BLEU (\S+)$", second).groups() == ROWS[row][1:]
+
+
+@pytest.mark.parametrize("row", HEAD_SIZES)
+def test_the_sizes_of_a_head_follow_as_table_3_prints_them(composed, row):
+    model = composed(f"ablation={row}").model
+
+    assert (model.key_size, model.value_size) == HEAD_SIZES[row]
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row != "base"])
+def test_a_row_wins_over_the_model_it_is_combined_with(composed, row):
+    [(key, value)] = ROWS[row][0].items()
+
+    assert flatten(to_plain(composed("model=tiny", f"ablation={row}")))[key] == value
+
+
+def test_the_command_line_wins_over_everything(composed):
+    assert composed("experiment=quickstart", "model.dropout=0.25").model.dropout == 0.25
+    assert composed("ablation=a_h4", "model.n_heads=2").model.n_heads == 2
+    assert composed("experiment=quickstart", "model=base").model.d_model == 512
+
+
+def test_the_quickstart_is_the_phrasebook_with_a_tiny_model_and_without_any_account(composed):
+    config = composed("experiment=quickstart")
+
+    assert (config.name, config.data.source, config.logger.kind) == ("quickstart", "phrasebook", "none")
+    assert (config.model.n_layers, config.model.d_model) == (4, 128)
+
+
+def test_multi30k_is_the_recipe_of_transformer_tiny(composed):
+    config = composed("experiment=multi30k")
+
+    assert (config.name, config.data.vocab_size, config.data.tokens_per_step) == ("multi30k", 10_000, 4096)
+    assert changes(composed("model=tiny", "data=multi30k_en_de"), config).keys() <= {
+        *(name for name in option_names(Config) if name.startswith(("trainer.", "search.", "optim."))),
+        "name",
+    }
+    assert (config.search.beam_size, config.search.length_penalty, config.search.penalty) == (5, 1.0, "power")
+    peak = config.optim.lr_scale * 128**-0.5 * config.optim.warmup_steps**-0.5
+    assert peak == pytest.approx(0.0028, rel=0.01)
+
+
+def test_multi30k_reads_text_files_as_well_with_the_same_recipe(composed):
+    files = ["data.source=files", "data.train=m/train", "data.val=m/val", "data.test=m/test"]
+
+    assert changes(composed("experiment=multi30k"), composed("experiment=multi30k", *files)).keys() == {
+        "data.source",
+        "data.train",
+        "data.val",
+        "data.test",
+    }
+
+
+def values_of(path: Path, prefix: str) -> list[str]:
+    """The options that a file gives a value."""
+    tree = yaml.safe_load(path.read_text()) or {}
+    return list(flatten({key: value for key, value in tree.items() if key not in ("defaults", "hydra")}, prefix))
+
+
+def test_every_option_of_train_has_its_value_exactly_once():
+    defaults = yaml.safe_load((CONF / "train.yaml").read_text())["defaults"]
+    chosen = [next(iter(entry.items())) for entry in defaults if isinstance(entry, dict)]
+    given = values_of(CONF / "train.yaml", "")
+    for group, choice in chosen:
+        if group in GROUPS and choice is not None:
+            prefix = "" if group == "ablation" else f"{group}."
+            inherited = values_of(CONF / "logger/none.yaml", prefix) if group == "logger" else []
+            given += [name for name in inherited if name != "logger.kind"]
+            given += values_of(CONF / group / f"{choice}.yaml", prefix)
+
+    assert Counter(given) == Counter(option_names(Config))
+
+
+def test_every_option_of_evaluate_is_in_its_file_and_only_the_run_must_be_given():
+    register(EvaluateConfig)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        bare = compose("evaluate")
+        config = checked(compose("evaluate", overrides=["run=outputs/x", "search.beam_size=7"]), EvaluateConfig)
+
+    assert Counter(values_of(CONF / "evaluate.yaml", "")) == Counter(option_names(EvaluateConfig))
+    assert OmegaConf.missing_keys(bare) == {"run"}
+    assert (config.run, config.split, config.search.beam_size, config.search.penalty) == ("outputs/x", "test", 7, None)
+
+
+def test_no_file_names_code():
+    assert [path for path in CONF.rglob("*.yaml") if "_target_" in path.read_text()] == []

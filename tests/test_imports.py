@@ -1,0 +1,296 @@
+"""The walls of the house: who may import whom, where each library lives, what is never called, what is loaded when."""
+
+import ast
+import json
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from applications import ROOT, TINY, write_pairs
+
+PACKAGE = ROOT / "src" / "aiayn"
+MODULES = {path.relative_to(PACKAGE).with_suffix("").as_posix(): path for path in PACKAGE.rglob("*.py")}
+
+# Room: the rooms that it may import from, besides itself. `__init__` holds the version and imports nothing.
+WALLS = {
+    "__init__": set(),
+    "errors": set(),
+    "config": {"errors"},
+    "entry": {"config", "errors"},
+    "model": {"config", "errors"},
+    "data": {"config", "errors"},
+    "checkpoint": {"config", "errors"},
+    "inference": {"config", "errors", "data", "model", "checkpoint"},
+    "evaluation": {"config", "errors", "data", "model", "checkpoint", "inference"},
+    "training": {"config", "errors", "data", "model", "checkpoint", "inference", "evaluation"},
+    "cli": {"config", "errors", "data", "model", "checkpoint", "inference", "evaluation", "training"},
+}
+LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of searches and scores
+
+# Library: the modules, or rooms, that may import it.
+HOMES = {
+    "hydra": {"entry"},
+    "omegaconf": {"entry"},
+    "torch": {"model", "data/batch", "data/datamodule", "checkpoint", "inference", "evaluation", "training"},
+    "pytorch_lightning": {
+        "data/datamodule",
+        *(f"training/{name}" for name in ("module", "callbacks", "loggers", "run")),
+    },
+    "numpy": {"data"},
+    "tokenizers": {"data/tokenizer"},
+    "datasets": {"data/corpus"},
+    "huggingface_hub": {"data/corpus"},
+    "pyarrow": {"data/corpus"},
+    "sacrebleu": {"evaluation/scoring"},
+    "sacremoses": {"evaluation/scoring"},
+    "matplotlib": {"evaluation/plots"},
+    "wandb": {"training/loggers"},
+    "rich": {"training/callbacks"},
+    "yaml": {"training/run"},
+    "typer": {"cli"},
+}
+# Slow or optional: never imported before they are needed.
+LAZY = {"datasets", "huggingface_hub", "pyarrow", "wandb", "matplotlib", "sacremoses"}
+# These run before it is known that an option is right, and must stay fast.
+LIGHT = {"__init__", "errors", "config", "entry", "cli"}
+INSTALLED_WITH = {"yaml": "pyyaml", "huggingface_hub": "datasets", "pyarrow": "datasets"}
+
+# Lines of text end at LF only, so these are the places where text is no corpus: messages, a table in the source, and
+# line breaks of every kind that a model wrote and that must become spaces.
+MAY_SPLIT_LINES = {"entry", "data/phrasebook/words", "inference/translator"}
+
+
+class Import(NamedTuple):
+    name: str  # dotted
+    line: int
+    lazy: bool  # inside a function, or for type checkers only
+
+
+def imports(tree: ast.Module) -> Iterator[Import]:
+    lazy = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.Lambda))
+        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, node in lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import in line {node.lineno}"
+            # `from aiayn import entry` imports aiayn.entry.
+            names = [f"aiayn.{alias.name}" for alias in node.names] if node.module == "aiayn" else [node.module]
+            yield from (Import(name, node.lineno, node in lazy) for name in names)
+
+
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+IMPORTS = {name: list(imports(tree)) for name, tree in TREES.items()}
+
+
+def room(module: str) -> str:
+    return module.split("/")[0]
+
+
+def lives_in(module: str, homes: set[str]) -> bool:
+    return module in homes or room(module) in homes
+
+
+def test_every_module_stands_in_a_known_room():
+    assert {room(module) for module in MODULES} == set(WALLS)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_only_point_back(module):
+    allowed = WALLS[room(module)] | {room(module)}
+    if module in LEARNING:
+        allowed = allowed - {"inference", "evaluation"}
+
+    seen = {(found.name.split(".")[1], found.line) for found in IMPORTS[module] if found.name.startswith("aiayn.")}
+
+    assert {(name, line) for name, line in seen if name not in allowed} == set()
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_every_library_is_imported_in_its_home_only(module):
+    libraries = {found.name.split(".")[0] for found in IMPORTS[module]} - sys.stdlib_module_names - {"aiayn"}
+
+    assert {library for library in libraries if not lives_in(module, HOMES.get(library, set()))} == set()
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_heavy_and_optional_libraries_are_imported_when_they_are_needed(module):
+    eager = {found.name.split(".")[0] for found in IMPORTS[module] if not found.lazy}
+
+    assert eager & LAZY == set()
+
+
+@pytest.mark.parametrize("module", sorted(LIGHT))
+def test_what_runs_before_the_configuration_holds_imports_nothing_slow(module):
+    eager = {found.name for found in IMPORTS[module] if not found.lazy}
+    outside = {name.split(".")[0] for name in eager} - sys.stdlib_module_names - {"aiayn"}
+
+    assert outside <= {"hydra", "omegaconf", "typer"}
+    assert {name for name in eager if name.startswith("aiayn.")} <= {f"aiayn.{light}" for light in LIGHT}
+
+
+def test_every_imported_library_is_a_declared_dependency():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {requirement.split(">")[0] for requirement in project["dependencies"]}
+    needed = {INSTALLED_WITH.get(library, library).replace("_", "-") for library in HOMES}
+
+    assert needed - declared == {"hydra"}  # hydra-core
+    assert "hydra-core" in declared
+
+
+def test_everything_declared_is_pinned_in_constraints_by_an_exact_version_without_local_label():
+    pins = [line for line in (ROOT / "constraints.txt").read_text().split("\n") if line and not line.startswith("#")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+
+    pinned = dict(pin.split("==") for pin in pins)
+
+    assert {requirement.split(">")[0] for requirement in wanted} <= {name.lower() for name in pinned}
+    assert pinned["torch"] == "2.13.0"
+    assert not any("+" in version for version in pinned.values())
+
+
+@pytest.mark.parametrize("script", ["train.py", "evaluate.py"])
+def test_entry_points_are_short_and_nothing_imports_them(script):
+    assert (ROOT / script).read_text().count("\n") < 60
+
+    name = script.removesuffix(".py")
+    assert [module for module in MODULES for found in IMPORTS[module] if found.name.split(".")[0] == name] == []
+
+
+def test_no_module_has_a_name_that_says_nothing():
+    parts = {part for module in MODULES for part in module.split("/")}
+
+    assert parts & {"utils", "util", "helpers", "helper", "common", "core", "misc"} == set()
+
+
+def banned(module: str, tree: ast.Module) -> Iterator[str]:
+    """Ways to run code out of data, or to lose track of lines."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        options = {option.arg: ast.unparse(option.value) for option in node.keywords}
+        last = called.split(".")[-1]
+        if called in (
+            "eval",
+            "exec",
+            "os.system",
+            "pickle.load",
+            "pickle.loads",
+            "yaml.load",
+            "hydra.utils.instantiate",
+        ):
+            yield f"{called}() in line {node.lineno}"
+        if called == "torch.load" and options.get("weights_only") != "True":
+            yield f"torch.load without weights_only=True in line {node.lineno}"
+        if options.get("weights_only") == "False" or options.get("shell") == "True" or "trust_remote_code" in options:
+            yield f"{called}({options}) in line {node.lineno}"
+        if last in ("extractall", "allow_pickle") or options.get("allow_pickle") == "True":
+            yield f"{called}() in line {node.lineno}"
+        if last == "splitlines" and module not in MAY_SPLIT_LINES:
+            yield f"splitlines() in line {node.lineno}"
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_loading_never_runs_code_and_only_lf_ends_a_line(module):
+    assert list(banned(module, TREES[module])) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "pickle.load(file)",
+        "eval(text)",
+        "exec(text)",
+        "subprocess.run(text, shell=True)",
+        "load_dataset(name, trust_remote_code=True)",
+        "archive.extractall()",
+        "np.load(path, allow_pickle=True)",
+        "text.splitlines()",
+    ],
+)
+def test_the_search_for_banned_calls_finds_them(line):
+    assert list(banned("data/corpus", ast.parse(line)))
+    assert not list(
+        banned("data/corpus", ast.parse("torch.load(path, weights_only=True); model.eval(); text.split('\\n')"))
+    )
+
+
+# What is loaded when, in fresh interpreters.
+
+DRIVER = """
+import json, runpy, sys
+for name in {absent}:
+    sys.modules[name] = None  # as if it were not installed
+for sys.argv in {commands}:
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code
+    else:
+        code = 0
+    print(json.dumps({{"code": code, "loaded": sorted(n for n in sys.modules if sys.modules[n] and "." not in n)}}))
+"""
+
+
+def in_a_fresh_interpreter(folder: Path, *commands: list[str], absent: list[str]) -> list[dict]:
+    """Runs commands one after the other where some libraries do not exist. Returns exit codes and what was loaded."""
+    code = DRIVER.format(absent=absent, commands=[[str(ROOT / script), *rest] for script, *rest in commands])
+    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.split("\n") if line.startswith('{"code"')]
+
+
+def test_help_and_configuration_errors_load_neither_torch_nor_any_other_heavy_library(tmp_path):
+    outcomes = in_a_fresh_interpreter(
+        tmp_path,
+        ["train.py", "--help"],
+        ["train.py", "model=big", "--cfg", "job"],
+        ["train.py", "model.n_heads=7"],
+        ["evaluate.py", "run=x", "split=dev"],
+        absent=[],
+    )
+
+    assert [outcome["code"] for outcome in outcomes] == [0, 0, 2, 2]
+    heavy = {"torch", "pytorch_lightning", "datasets", "wandb", "matplotlib", "numpy", "tokenizers", "sacrebleu"}
+    assert heavy & set(outcomes[-1]["loaded"]) == set()
+
+
+def test_training_on_files_without_a_logger_runs_where_datasets_and_wandb_are_not_installed(tmp_path):
+    write_pairs(tmp_path / "train", 90, seed=1)
+    write_pairs(tmp_path / "dev", 5, seed=2)
+    text = ["data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de"]
+
+    trained, evaluated = in_a_fresh_interpreter(
+        tmp_path,
+        ["train.py", *text, *TINY, "name=small"],
+        ["evaluate.py", "run=outputs/small", "accelerator=cpu"],
+        absent=["datasets", "wandb", "pyarrow", "huggingface_hub", "tensorboard"],
+    )
+
+    assert (trained["code"], evaluated["code"]) == (0, 0)
+    assert {"torch", "pytorch_lightning", "sacrebleu"} <= set(evaluated["loaded"])
+    assert (tmp_path / "outputs/small/evaluation/test/hypotheses.txt").read_text().count("\n") == 5
+
+
+def test_every_library_has_been_seen_somewhere():
+    """Otherwise the table of homes describes another program."""
+    seen = defaultdict(set)
+    for module, found in IMPORTS.items():
+        for name in found:
+            seen[name.name.split(".")[0]].add(module)
+
+    assert set(HOMES) - set(seen) == set()

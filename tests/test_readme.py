@@ -1,0 +1,159 @@
+"""What the pages tell people to type works, and what they name exists."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from applications import ROOT, TINY, run_application, write_pairs
+
+from aiayn.config import Config, EvaluateConfig, option_names
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "data/README.md", ROOT / "outputs/README.md"])
+# Prefixes of text that the pages' commands name.
+PREFIXES = ["my/train", "my/more", "my/dev", "my/test", "my/other"]
+MULTI30K = ["multi30k/train", "multi30k/valid", "multi30k/test_2016_flickr"]
+ON_THE_HUB = {"wmt14_en_de", "wmt14_en_fr", "multi30k_en_de"}
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Every command in the page's fenced bash blocks, as words, without comments."""
+    blocks = re.findall(r"^```bash\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").split("\n")
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def quickstart() -> list[list[str]]:
+    """What `make quickstart` runs with the project's own programs."""
+    lines = make("-n", "quickstart", "INSTALLED=Makefile").split("\n")
+    started = [line.removeprefix(".venv/bin/") for line in lines if line.startswith(".venv/bin/")]
+    first = (ROOT / "examples/phrasebook.en").read_text(encoding="utf-8").split("\n")[0]
+    return [shlex.split(line.replace("$(head -n 1 examples/phrasebook.en)", first)) for line in started]
+
+
+def make(*arguments: str) -> str:
+    return subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def in_miniature(words: list[str]) -> list[str] | None:
+    """The same command made small: little training; of text on the hub only the configuration. None: not for here."""
+    if words[0] in ("make", "pip"):
+        return None
+    if words[0] == "aiayn":
+        return words
+    assert words[0] == "python", words
+    script, *options = words[1:]
+    if script == "evaluate.py":
+        return [script, *options, "accelerator=cpu"]
+    if "--cfg" in options:
+        return [script, *options]
+    if any(option in ("data=files", "data.source=files", "experiment=quickstart") for option in options):
+        return [script, *options, *TINY, "data.tokenizer_pairs=400"]
+    return [script, *options, "--cfg", "job"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An empty place with the text that the pages' commands name."""
+    for number, prefix in enumerate(PREFIXES + MULTI30K):
+        write_pairs(tmp_path / prefix, 120 if "train" in prefix or "more" in prefix else 4, seed=number)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_every_command_of_a_page_runs(page, folder):
+    for words in commands(page):
+        small = in_miniature(words)
+        if small is None:
+            assert words[:2] in (["make", target] for target in ("quickstart", "test", "install", "lint")), words
+            make("-n", words[1])
+            continue
+        outcome = run_application(*small)
+        assert outcome.code == 0, f"{shlex.join(words)}\n{outcome.err}"
+        assert outcome.out or words[1] == "train.py", shlex.join(words)
+
+
+def test_what_make_quickstart_runs_works_and_makes_pictures(folder):
+    steps = quickstart()
+
+    assert [step[:2] for step in steps] == [
+        ["python", "train.py"],
+        ["python", "evaluate.py"],
+        ["aiayn", "translate"],
+        ["aiayn", "attention"],
+    ]
+    outcomes = []
+    for step in steps:
+        few = ["test=my/test"] if step[1] == "evaluate.py" else []  # scoring nonsense takes its time
+        outcomes.append(run_application(*in_miniature(step), *few))
+        assert outcomes[-1].code == 0, f"{shlex.join(step)}\n{outcomes[-1].err}"
+
+    assert outcomes[2].out.count("\n") == 5
+    pictures = {path.relative_to(folder / "outputs/quickstart").as_posix() for path in folder.rglob("*.png")}
+    assert {"learning_curve.png", "attention/layer_1.png"} <= pictures
+    assert (folder / "outputs/quickstart/evaluation/test/hypotheses.txt").read_bytes().count(b"\n") == 4
+
+
+def test_the_example_sentences_are_new_to_the_corpus_but_made_of_its_words():
+    from aiayn.data import phrasebook
+
+    known = {en for split in ("train", "val", "test") for en, _ in phrasebook.pairs(split)}
+    words = {word for en, _ in phrasebook.pairs("train") for word in re.findall(r"[\w'-]+", en.lower())}
+    lines = (ROOT / "examples/phrasebook.en").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+    assert len(lines) == 5
+    assert not set(lines) & known
+    assert {word for line in lines for word in re.findall(r"[\w'-]+", line.lower())} <= words
+
+
+def test_make_alone_lists_its_targets():
+    listed = [line.split()[1] for line in make("--no-print-directory").split("\n") if line]
+
+    assert listed == ["help", "install", "quickstart", "test", "lint"]
+
+
+def test_continuous_integration_runs_make_test():
+    script = ROOT / ".ci/run"
+
+    assert script.stat().st_mode & 0o111
+    assert script.read_text().rstrip().split("\n")[-1] == "exec make test"
+
+
+def test_the_readme_has_at_most_150_lines():
+    assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_file_and_no_page_names_a_path_of_this_machine(page):
+    text = page.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
+    sources = re.findall(r"`((?:src|conf|tests|examples|docs)/[\w/.]*)`", text)
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert [path for path in sources if not (ROOT / path).exists()] == []
+    assert not re.search(r"(?<![\w.])/(work|root|home|tmp)/", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_option_that_a_page_names_exists(page):
+    known = {*option_names(Config), *option_names(EvaluateConfig)}
+    sections = {name.split(".")[0] for name in known if "." in name}
+    quoted = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
+
+    named = {
+        word.split("=")[0] for text in quoted for word in text.split() if word.split(".")[0] in sections and "." in word
+    }
+
+    assert named - known == set()
+
+
+def test_the_readme_names_every_choice_of_model_data_and_logger():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    for group in ("model", "data", "experiment", "logger"):
+        for choice in (ROOT / "conf" / group).glob("*.yaml"):
+            assert f"`{choice.stem}`" in text, choice
