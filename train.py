@@ -23,7 +23,10 @@ def main(composed: DictConfig) -> None:
         entry.check_row(composed, choices["ablation"], Path(__file__).with_name("conf"))
         if config.name is None:
             config.name = default_name(choices)
-        from aiayn.training.run import train  # torch comes in only once the configuration holds
+        from aiayn.data.prepared import check_text
+
+        check_text(config.data)
+        from aiayn.training.run import train  # torch comes in only once configuration and text hold
 
         train(config)
 

@@ -39,7 +39,7 @@ HOMES = {
     "torch": {"model", "data/batch", "data/datamodule", "checkpoint", "inference", "evaluation", "training"},
     "pytorch_lightning": {
         "data/datamodule",
-        *(f"training/{name}" for name in ("module", "callbacks", "loggers", "run")),
+        *(f"training/{name}" for name in ("module", "callbacks", "loggers", "continuation", "run")),
     },
     "numpy": {"data"},
     "tokenizers": {"data/tokenizer"},
@@ -51,7 +51,7 @@ HOMES = {
     "matplotlib": {"evaluation/plots"},
     "wandb": {"training/loggers"},
     "rich": {"training/callbacks"},
-    "yaml": {"training/run"},
+    "yaml": {"training/continuation"},
     "typer": {"cli"},
 }
 # Slow or optional: never imported before they are needed.

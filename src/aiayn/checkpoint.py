@@ -13,7 +13,7 @@ import hashlib
 import logging
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -178,13 +178,13 @@ def point_last(folder: Path, step: int) -> None:
     sync_folder(folder)
 
 
-def prune(folder: Path, keep: int, keep_optimizers: int = 2) -> None:
-    """Removes all but the newest `keep` checkpoints, and all but the newest two optimizer states."""
+def prune(folder: Path, keep: Collection[int]) -> None:
+    """Removes all checkpoints but those of the steps to keep and the newest two; only these have optimizer states."""
     found = steps(folder)
-    for step in found[: -max(keep, keep_optimizers)]:
-        step_path(folder, step).unlink(missing_ok=True)
-    for step in found[:-keep_optimizers]:
+    for step in found[:-2]:
         optimizer_path(step_path(folder, step)).unlink(missing_ok=True)
+        if step not in keep:
+            step_path(folder, step).unlink(missing_ok=True)
 
 
 def sweep(folder: Path) -> None:

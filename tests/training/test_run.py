@@ -14,7 +14,7 @@ import torch
 from aiayn import checkpoint as memory
 from aiayn.config import flatten, is_harmless, to_plain
 from aiayn.errors import ConfigError, InterruptedRunError, RefusedError
-from aiayn.training import callbacks, run
+from aiayn.training import callbacks, continuation
 from aiayn.training.loggers import read_metrics
 from aiayn.training.run import train
 
@@ -86,6 +86,7 @@ def test_a_stopped_run_continues_to_the_bit(config, unbroken, tmp_path, monkeypa
     train(config, tmp_path / "stopped")
     assert losses(folder) == losses(unbroken)
     assert same(weights(folder), weights(unbroken))
+    assert same(weights(folder, "averaged"), weights(unbroken, "averaged"))
 
 
 def stop_with_signal(monkeypatch, step, number=signal.SIGTERM):
@@ -226,7 +227,7 @@ def test_devices_that_cannot_share_the_step_are_refused(unbroken, config):
 
 
 def test_a_run_folder_in_use_is_refused(config, tmp_path):
-    with run._owned(tmp_path / "run"), pytest.raises(ConfigError, match=f"in use by process {os.getpid()}"):
+    with continuation.owned(tmp_path / "run"), pytest.raises(ConfigError, match=f"in use by process {os.getpid()}"):
         train(config, tmp_path)
 
 

@@ -97,6 +97,18 @@ class Prepared:
         return Prepared.open, (self.folder,)
 
 
+def check_text(config: DataConfig) -> None:
+    """Raises DataError if the corpus is neither prepared nor there to be prepared. Writes nothing, and needs no torch.
+
+    Settles what most often is wrong before the seconds that importing a training takes.
+    """
+    folder = Path(config.folder).expanduser()
+    _recall_scans(folder)
+    if not _target(folder, config, _fingerprint(_settings(config))).is_dir():
+        for split in ("train", "val"):
+            next(corpus.raw_pairs(config, split), None)
+
+
 def prepare(config: DataConfig) -> Prepared:
     """Opens the prepared corpus of this configuration, building it first where there is none.
 
@@ -105,11 +117,10 @@ def prepare(config: DataConfig) -> Prepared:
     folder = Path(config.folder).expanduser()
     _recall_scans(folder)
     settings = _settings(config)
-    fingerprint = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    target = folder / f"{config.src_lang}-{config.tgt_lang}-{fingerprint[:16]}"
+    fingerprint = _fingerprint(settings)
+    target = _target(folder, config, fingerprint)
     try:
         if _flaw(target):
-            next(corpus.raw_pairs(config, "train"), None)  # refuse what cannot be read before anything is written
             folder.mkdir(parents=True, exist_ok=True)
             with _locked(folder / f".{target.name}.lock"):
                 flaw = _flaw(target)  # another process may have built it meanwhile
@@ -131,6 +142,14 @@ def prepare(config: DataConfig) -> Prepared:
 def _settings(config: DataConfig) -> dict[str, Any]:
     shaping = {name: getattr(config, name) for name in SHAPING}
     return {"format": FORMAT} | shaping | {split: corpus.identity(config, split) for split in ("train", "val")}
+
+
+def _fingerprint(settings: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _target(folder: Path, config: DataConfig, fingerprint: str) -> Path:
+    return folder / f"{config.src_lang}-{config.tgt_lang}-{fingerprint[:16]}"
 
 
 def _build(config: DataConfig, settings: dict[str, Any], fingerprint: str, target: Path) -> None:

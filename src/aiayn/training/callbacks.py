@@ -3,13 +3,11 @@
 import json
 import logging
 import math
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -18,12 +16,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from aiayn import checkpoint as memory
-from aiayn.config import Config
+from aiayn.config import Config, TrainerConfig
 from aiayn.data.batch import Batch
-from aiayn.errors import DivergedError, InterruptedRunError
+from aiayn.errors import DivergedError
 from aiayn.evaluation.scoring import score
 from aiayn.inference.translator import Translator
 from aiayn.training.module import TranslationModule
+from aiayn.training.stop import Stop
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +49,31 @@ class StepCallback(Callback):
         """Called after optimizer step `step` = 1, 2, ...; `batch` is its last micro-batch."""
 
 
+class TrainingClock:
+    """Seconds spent on training steps: the clock stands while a validation or a save is going on."""
+
+    def __init__(self) -> None:
+        self._lost = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() - self._lost
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self._lost += time.monotonic() - start
+
+
 def due(step: int, every: int, max_steps: int) -> bool:
     """True at every multiple of an interval, and at the end."""
     return step % every == 0 or step == max_steps
+
+
+def to_average(folder: Path, settings: TrainerConfig) -> list[int]:
+    """Steps of the last regular checkpoints; one that was saved because of a signal would make the average another."""
+    regular = [step for step in memory.steps(folder) if due(step, settings.checkpoint_every, settings.max_steps)]
+    return regular[-settings.average_last :]
 
 
 def report(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
@@ -64,9 +85,10 @@ def report(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
 class Measure(StepCallback):
     """Loss, learning rate and speed, every `log_every` steps; on a terminal as a live line, else as plain ones."""
 
-    def __init__(self, config: Config, steps_per_epoch: int):
+    def __init__(self, config: Config, steps_per_epoch: int, time: TrainingClock):
         super().__init__()
         self.config = config
+        self.time = time
         self.steps_per_epoch = steps_per_epoch
         self.loss_sum: torch.Tensor | float = 0.0
         self.tokens = 0
@@ -75,7 +97,7 @@ class Measure(StepCallback):
     def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         super().on_train_start(trainer, module)
         self.first_step = self.done
-        self.start_time = self.last_time = time.monotonic()
+        self.start_time = self.last_time = self.time.now()
         if trainer.is_global_zero and sys.stderr.isatty():
             columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
             self.bar = Progress(*columns, console=Console(stderr=True))
@@ -105,7 +127,7 @@ class Measure(StepCallback):
                 f"the loss is {loss} at step {step}; nothing of it was saved: lower optim.lr_scale or raise "
                 "optim.warmup_steps, and run again from the last checkpoint"
             )
-        now = time.monotonic()
+        now = self.time.now()
         rate, elapsed = self.tokens / (now - self.last_time), now - self.start_time
         remaining = elapsed / (step - self.first_step) * (settings.max_steps - step)
         metrics = {
@@ -128,9 +150,18 @@ class Validate(StepCallback):
 
     SHOWN = 5
 
-    def __init__(self, config: Config, translator: Translator, sources: list[str], references: list[str], folder: Path):
+    def __init__(
+        self,
+        config: Config,
+        translator: Translator,
+        sources: list[str],
+        references: list[str],
+        folder: Path,
+        time: TrainingClock,
+    ):
         super().__init__()
         self.config = config
+        self.time = time
         self.translator = translator
         self.sources, self.references = sources, references
         self.samples = folder / "samples.jsonl"
@@ -139,6 +170,11 @@ class Validate(StepCallback):
         settings = self.config.trainer
         if not due(step, settings.val_every, settings.max_steps):
             return
+        with self.time.stopped():
+            self._validate(trainer, module, step)
+
+    def _validate(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
+        settings = self.config.trainer
         metrics = self._losses(trainer, module)
         text = f"val/loss {metrics['val/loss']:.3f}  val/ppl {metrics['val/ppl']:.2f}"
         if self.sources:
@@ -189,8 +225,9 @@ class Validate(StepCallback):
 class Save(StepCallback):
     """Checkpoints every `checkpoint_every` steps, at the end, and when asked to stop; runs after all others."""
 
-    def __init__(self, config: Config, folder: Path, stop: "Stop"):
+    def __init__(self, config: Config, folder: Path, stop: Stop, time: TrainingClock):
         super().__init__()
+        self.time = time
         self.config = config
         self.folder = folder
         self.stop = stop
@@ -208,46 +245,13 @@ class Save(StepCallback):
             self.stop.requested = asked or None
         if not asked and not due(step, settings.checkpoint_every, settings.max_steps):
             return
-        trainer.save_checkpoint(memory.step_path(self.folder, step))
-        if trainer.is_global_zero:
-            memory.point_last(self.folder, step)
-            memory.prune(self.folder, settings.average_last)
+        with self.time.stopped():
+            trainer.save_checkpoint(memory.step_path(self.folder, step))
+            if trainer.is_global_zero:
+                memory.point_last(self.folder, step)
+                memory.prune(self.folder, to_average(self.folder, settings))
         if asked:
             trainer.should_stop = True
-
-
-class Stop:
-    """A request to stop, made by a signal. While training it waits for the end of the step; else it acts at once."""
-
-    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self.requested: int | None = None
-        self.training = False
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Handles the signals for as long as the context lasts."""
-        before = self.listen()
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def listen(self) -> dict[int, Any]:
-        """Installs the handlers. Returns those that were there before."""
-        return {number: signal.signal(number, self._ask) for number in self.SIGNALS}
-
-    def check(self, message: str) -> None:
-        """Raises InterruptedRunError if a stop was requested."""
-        if self.requested:
-            raise InterruptedRunError(message, self.requested)
-
-    def _ask(self, number: int, frame: object) -> None:
-        self.requested = number
-        if not self.training:
-            self.check("stopped before training; run the same command to start again")
 
 
 def clock(seconds: float) -> str:

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import netrc
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
@@ -65,6 +67,8 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 def make_loggers(config: Config, folder: Path, start_step: int) -> list[Logger]:
     """The run's own file first, then what logger=... asks for."""
     loggers: list[Logger] = [MetricsFile(folder / "metrics.jsonl", start_step)]
+    if rank_zero_only.rank != 0:  # only the first process writes
+        return loggers
     if config.logger.kind == "wandb":
         loggers.append(_wandb(config, folder))
     elif config.logger.kind == "tensorboard":
@@ -79,25 +83,49 @@ def make_loggers(config: Config, folder: Path, start_step: int) -> list[Logger]:
     return loggers
 
 
+def close(loggers: list[Logger]) -> None:
+    """Completes what the loggers write."""
+    for logger in loggers:
+        logger.finalize("finished")
+        if type(logger).__name__ == "WandbLogger":  # a process may have one of its runs at a time
+            logger.experiment.finish()
+
+
 def _wandb(config: Config, folder: Path) -> Logger:
     """Weights & Biases: on line where there is a key, else off line; never a prompt."""
+    import wandb
     from pytorch_lightning.loggers import WandbLogger
-    from wandb.sdk.lib import apikey
 
     mode = os.environ.get("WANDB_MODE") or config.logger.mode
     if mode == "auto":
-        mode = "online" if apikey.api_key() else "offline"
+        mode = "online" if _has_wandb_key() else "offline"
         if mode == "offline":
             log.info("wandb: no key found, logging off line; `wandb sync %s/wandb/offline-*` uploads it", folder)
-    os.environ.setdefault("WANDB_SILENT", "true")
-    return WandbLogger(
+    # Started here and handed over: the logger's own start gives options that this client warns of.
+    run = wandb.init(
         project=config.logger.project,
         entity=config.logger.entity,
         group=config.logger.group,
         name=config.name,
         id=config.name.replace("/", "-"),
-        save_dir=folder,
+        dir=folder,
         mode=mode,
-        resume="allow",
+        resume="allow" if mode == "online" else None,
         config=to_plain(config),
+        settings=wandb.Settings(silent=True),
     )
+    return WandbLogger(experiment=run)
+
+
+def _has_wandb_key() -> bool:
+    """Where the client itself would look without asking: the environment and the user's netrc."""
+    import wandb
+
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(wandb.Settings().base_url).hostname
+    try:
+        known = netrc.netrc(os.environ.get("NETRC") or Path("~/.netrc").expanduser())
+    except (OSError, netrc.NetrcParseError):
+        return False
+    return host is not None and known.authenticators(host) is not None

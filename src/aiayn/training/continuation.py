@@ -1,0 +1,152 @@
+"""What connects the starts of one run: its folder and its configuration, and what the newest checkpoint brings back."""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pytorch_lightning.plugins import CheckpointIO
+from pytorch_lightning.utilities import rank_zero_only
+
+from aiayn import checkpoint as memory
+from aiayn.checkpoint import Checkpoint
+from aiayn.config import Config, flatten, is_harmless, to_plain
+from aiayn.data.prepared import Prepared
+from aiayn.errors import ConfigError, RefusedError
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an earlier start of the run left: a checkpoint and the optimizer's state that goes with it."""
+
+    checkpoint: Checkpoint
+    optimizer: dict[str, Any]
+
+
+def refuse_changes(folder: Path, config: Config) -> None:
+    """Raises RefusedError if an option that defines the training differs from the run's beginning."""
+    path = folder / "config.yaml"
+    if not path.exists():
+        return
+    before, now = flatten(yaml.safe_load(path.read_text(encoding="utf-8"))), flatten(to_plain(config))
+    changed = [key for key in now if not is_harmless(key) and before.get(key) != now[key]]
+    if changed:
+        diff = "; ".join(f"{key}: {before.get(key)} -> {now[key]}" for key in changed)
+        raise RefusedError(f"{folder} was started with other options ({diff}); give a new run another name=")
+
+
+def recall(folder: Path, prepared: Prepared, config: Config) -> Found | None:
+    """What to continue from. Raises RefusedError if it belongs to another corpus or needs other devices."""
+    newest = memory.newest_complete(folder / "checkpoints")
+    if newest is None:
+        return None
+    checkpoint, optimizer = newest
+    if checkpoint.corpus != prepared.fingerprint:
+        raise RefusedError(
+            f"{folder} was started on another text (prepared corpus {checkpoint.corpus[:16]}, now "
+            f"{prepared.fingerprint[:16]}); give a new run another name="
+        )
+    parts, world_size = checkpoint.micro_batches, config.trainer.world_size
+    if parts % world_size:
+        counts = ", ".join(str(count) for count in range(1, parts + 1) if parts % count == 0)
+        raise RefusedError(
+            f"trainer.devices: the steps of {folder} have {parts} micro-batches, {world_size} devices cannot share "
+            f"them evenly; use {counts}"
+        )
+    return Found(checkpoint, optimizer)
+
+
+def write_config(folder: Path, config: Config) -> None:
+    if rank_zero_only.rank == 0:
+        text = yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True)
+        temporary = folder / ".config.yaml.part"
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, folder / "config.yaml")
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Makes the run's folder, and makes it this process' alone. Raises ConfigError if another process has it."""
+    if rank_zero_only.rank != 0:  # the first rank owns it for all
+        yield
+        return
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            raise ConfigError(f"{folder} is in use by {lock.read().strip()}; wait, or choose another name=") from error
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {os.uname().nodename}")
+        lock.flush()
+        memory.sweep(folder / "checkpoints")
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                (folder / ".lock").unlink()
+
+
+class RunCheckpoints(CheckpointIO):
+    """Lightning's checkpoints as the files of `aiayn.checkpoint`: a model, and the optimizer's state beside it."""
+
+    def __init__(self, config: Config, prepared: Prepared, micro_batches: int, found: Found | None):
+        self.config = config
+        self.prepared = prepared
+        self.micro_batches = micro_batches
+        self.found = found
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        path = Path(path)
+        weights = {name.removeprefix("model."): value.cpu() for name, value in checkpoint["state_dict"].items()}
+        states = {key: checkpoint[key] for key in ("optimizer_states", "lr_schedulers", "loops")}
+        # The checkpoint's own file comes last: with it in place, both are.
+        version = checkpoint["pytorch-lightning_version"]
+        memory.write(memory.optimizer_path(path), {"format": memory.FORMAT, "lightning": version, **states})
+        memory.save(
+            path,
+            Checkpoint(
+                step=checkpoint["global_step"],
+                config=self.config,
+                weights=weights,
+                tokenizer=self.prepared.tokenizer.to_json(),
+                corpus=self.prepared.fingerprint,
+                micro_batches=self.micro_batches,
+                averaged=[],
+            ),
+        )
+
+    def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
+        checkpoint, states = self.found.checkpoint, self.found.optimizer
+        batches = checkpoint.step * self.micro_batches // self.config.trainer.world_size
+        return {
+            "state_dict": {f"model.{name}": value for name, value in checkpoint.weights.items()},
+            "global_step": checkpoint.step,
+            "epoch": 0,
+            "pytorch-lightning_version": states["lightning"],
+            "optimizer_states": states["optimizer_states"],
+            "lr_schedulers": states["lr_schedulers"],
+            "loops": _with_batches(states["loops"], batches),
+            "callbacks": {},
+        }
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def _with_batches(loops: Mapping[str, Any], batches: int) -> dict[str, Any]:
+    """Lightning's counters, with the number of micro-batches that this number of devices would have taken each."""
+    fit = dict(loops["fit_loop"])
+    progress = {
+        part: dict(counts) for part, counts in fit["epoch_loop.batch_progress"].items() if part != "is_last_batch"
+    }
+    for counts in progress.values():
+        counts.update({"ready": batches, "started": batches, "processed": batches, "completed": batches})
+    fit["epoch_loop.batch_progress"] = {**progress, "is_last_batch": False}
+    fit["epoch_loop.state_dict"] = {**fit["epoch_loop.state_dict"]}
+    return {**loops, "fit_loop": fit}
