@@ -1,4 +1,5 @@
 import copy
+import gzip
 import json
 import math
 import os
@@ -243,6 +244,23 @@ def test_a_damaged_newest_checkpoint_is_passed_over(config, unbroken, tmp_path, 
     train(config, tmp_path)
     assert "step_8.ckpt: damaged" in caplog.text
     assert losses(tmp_path / "run") == losses(unbroken)
+
+
+def test_a_data_set_in_the_hubs_own_layout_is_trained_on_from_a_local_folder(config, corpus, tmp_path):
+    """WMT14's: one configuration folder, parquet files named by split, a `translation` struct."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    folder = tmp_path / "wmt14" / "de-en"
+    folder.mkdir(parents=True)
+    for split, name in (("train", "train"), ("val", "validation"), ("test", "test")):
+        texts = [gzip.decompress((corpus / f"{split}.{lang}.gz").read_bytes()).decode() for lang in ("en", "xx")]
+        sides = [text.split("\n")[:-1] for text in texts]
+        rows = [{"de": xx, "en": en} for en, xx in zip(*sides, strict=True)]
+        pq.write_table(pa.table({"translation": rows}), folder / f"{name}-00000-of-00001.parquet")
+    hub = {"source": "hub", "hub_path": str(tmp_path / "wmt14"), "hub_name": "de-en", "tgt_lang": "de"}
+    splits = {"train": "train", "val": "validation", "test": "test"}
+    settings = changed(config, data=hub | splits | {"folder": str(tmp_path / "data")}, trainer={"max_steps": 2})
+    from_hub, from_files = train(settings, tmp_path / "hub"), train(changed(config, trainer={"max_steps": 2}), tmp_path)
+    assert losses(from_hub) == losses(from_files)
 
 
 def test_checkpoints_load_with_plain_torch_and_weights_only(unbroken):
