@@ -134,9 +134,11 @@ def test_evaluating_what_is_no_run_is_exit_code_4(tmp_path, monkeypatch):
 
 
 def test_the_name_of_a_run_follows_from_its_groups(tmp_path, monkeypatch):
+    from aiayn.data import prepared
     from aiayn.training import run
 
     names = []
+    monkeypatch.setattr(prepared, "check_text", lambda data: None)
     monkeypatch.setattr(run, "train", lambda config: names.append(config.name))
     monkeypatch.chdir(tmp_path)
 
