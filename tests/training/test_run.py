@@ -14,7 +14,7 @@ import torch
 
 from aiayn import checkpoint as memory
 from aiayn.config import flatten, is_harmless, to_plain
-from aiayn.errors import ConfigError, InterruptedRunError, RefusedError
+from aiayn.errors import ConfigError, DivergedError, InterruptedRunError, RefusedError
 from aiayn.training import callbacks, continuation
 from aiayn.training.loggers import read_metrics
 from aiayn.training.run import train
@@ -261,6 +261,17 @@ def test_a_data_set_in_the_hubs_own_layout_is_trained_on_from_a_local_folder(con
     settings = changed(config, data=hub | splits | {"folder": str(tmp_path / "data")}, trainer={"max_steps": 2})
     from_hub, from_files = train(settings, tmp_path / "hub"), train(changed(config, trainer={"max_steps": 2}), tmp_path)
     assert losses(from_hub) == losses(from_files)
+
+
+@pytest.mark.parametrize("log_every", [1, 100])
+def test_numbers_that_are_not_finite_end_the_run_and_never_reach_the_disk(config, tmp_path, log_every):
+    settings = changed(config, optim={"lr_scale": 1e30}, trainer={"log_every": log_every, "val_bleu_sentences": 0})
+    with pytest.raises(DivergedError) as ended:
+        train(settings, tmp_path)
+    assert ended.value.exit_code == 5
+    assert "optim.lr_scale" in str(ended.value)
+    for path in (tmp_path / "run" / "checkpoints").glob("*.ckpt"):
+        assert all(tensor.isfinite().all() for tensor in memory.load(path).weights.values())
 
 
 def test_checkpoints_load_with_plain_torch_and_weights_only(unbroken):

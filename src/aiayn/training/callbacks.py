@@ -76,6 +76,13 @@ def to_average(folder: Path, settings: TrainerConfig) -> list[int]:
     return regular[-settings.average_last :]
 
 
+def diverged(what: str, step: int) -> DivergedError:
+    return DivergedError(
+        f"{what} at step {step}; nothing of it was saved: lower optim.lr_scale or raise optim.warmup_steps and choose "
+        "another name="
+    )
+
+
 def report(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
     """Sends measurements to every logger."""
     for logger in trainer.loggers:
@@ -123,10 +130,7 @@ class Measure(StepCallback):
             return
         loss = float(trainer.strategy.reduce(self.loss_sum, reduce_op="sum")) / self.tokens
         if not math.isfinite(loss):
-            raise DivergedError(
-                f"the loss is {loss} at step {step}; nothing of it was saved: lower optim.lr_scale or raise "
-                "optim.warmup_steps, and run again from the last checkpoint"
-            )
+            raise diverged(f"the loss is {loss}", step)
         now = self.time.now()
         rate, elapsed = self.tokens / (now - self.last_time), now - self.start_time
         remaining = elapsed / (step - self.first_step) * (settings.max_steps - step)
@@ -245,6 +249,8 @@ class Save(StepCallback):
             self.stop.requested = asked or None
         if not asked and not due(step, settings.checkpoint_every, settings.max_steps):
             return
+        if not all(parameter.isfinite().all() for parameter in module.parameters()):
+            raise diverged("a weight is no finite number", step)
         with self.time.stopped():
             trainer.save_checkpoint(memory.step_path(self.folder, step))
             if trainer.is_global_zero:
