@@ -90,6 +90,17 @@ def test_a_stopped_run_continues_to_the_bit(config, unbroken, tmp_path, monkeypa
     assert same(weights(folder, "averaged"), weights(unbroken, "averaged"))
 
 
+def test_what_is_logged_after_several_steps_is_the_same_where_a_stop_fell_among_them(config, tmp_path, monkeypatch):
+    settings = changed(config, trainer={"log_every": 5})
+    whole = train(settings, tmp_path / "whole")
+    stop_with_signal(monkeypatch, 7)
+    with pytest.raises(InterruptedRunError):
+        train(settings, tmp_path / "stopped")
+    monkeypatch.undo()
+    assert losses(train(settings, tmp_path / "stopped")) == pytest.approx(losses(whole), abs=1e-6)
+    assert sorted(losses(whole)) == [5, 10, 12]
+
+
 def stop_with_signal(monkeypatch, step, number=signal.SIGTERM):
     """Sends a signal in the middle of the accumulation of `step`."""
     plain = callbacks.Measure.on_part_end

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -104,6 +105,7 @@ class Measure(StepCallback):
     def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         super().on_train_start(trainer, module)
         self.first_step = self.done
+        self.untimed = self.tokens  # of steps before this start
         self.start_time = self.last_time = self.time.now()
         if trainer.is_global_zero and sys.stderr.isatty():
             columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
@@ -117,6 +119,16 @@ class Measure(StepCallback):
 
     def on_exception(self, trainer: pl.Trainer, module: TranslationModule, exception: BaseException) -> None:
         self.on_train_end(trainer, module)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, module: TranslationModule, checkpoint: dict[str, Any]) -> None:
+        # So that a line of the log means the same steps, whether or not the run was interrupted among them.
+        loss_sum = trainer.strategy.reduce(torch.as_tensor(self.loss_sum, device=module.device), reduce_op="sum")
+        checkpoint["since_last_log"] = {"loss_sum": float(loss_sum), "tokens": self.tokens}
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, module: TranslationModule, checkpoint: dict[str, Any]) -> None:
+        since = checkpoint["since_last_log"]
+        self.loss_sum = torch.tensor(since["loss_sum"] if trainer.is_global_zero else 0.0, device=module.device)
+        self.tokens = since["tokens"]
 
     def on_part_end(self, outputs: dict[str, torch.Tensor], batch: Batch) -> None:
         self.loss_sum = self.loss_sum + outputs["loss_sum"]
@@ -132,7 +144,7 @@ class Measure(StepCallback):
         if not math.isfinite(loss):
             raise diverged(f"the loss is {loss}", step)
         now = self.time.now()
-        rate, elapsed = self.tokens / (now - self.last_time), now - self.start_time
+        rate, elapsed = (self.tokens - self.untimed) / (now - self.last_time), now - self.start_time
         remaining = elapsed / (step - self.first_step) * (settings.max_steps - step)
         metrics = {
             "train/loss": loss,
@@ -146,7 +158,7 @@ class Measure(StepCallback):
             self.bar.update(self.task, description=text)
         else:
             log.info("step %d/%d  epoch %.1f  %s", step, settings.max_steps, metrics["train/epoch"], text)
-        self.loss_sum, self.tokens, self.last_time = 0.0, 0, now
+        self.loss_sum, self.tokens, self.untimed, self.last_time = 0.0, 0, 0, now
 
 
 class Validate(StepCallback):

@@ -104,7 +104,7 @@ class RunCheckpoints(CheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         path = Path(path)
         weights = {name.removeprefix("model."): value.cpu() for name, value in checkpoint["state_dict"].items()}
-        states = {key: checkpoint[key] for key in ("optimizer_states", "lr_schedulers", "loops")}
+        states = {key: checkpoint[key] for key in ("optimizer_states", "lr_schedulers", "loops", "since_last_log")}
         # The checkpoint's own file comes last: with it in place, both are.
         version = checkpoint["pytorch-lightning_version"]
         memory.write(memory.optimizer_path(path), {"format": memory.FORMAT, "lightning": version, **states})
@@ -132,6 +132,7 @@ class RunCheckpoints(CheckpointIO):
             "optimizer_states": states["optimizer_states"],
             "lr_schedulers": states["lr_schedulers"],
             "loops": _with_batches(states["loops"], batches),
+            "since_last_log": states.get("since_last_log", {"loss_sum": 0.0, "tokens": 0}),
             "callbacks": {},
         }
 
