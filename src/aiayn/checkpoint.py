@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aiayn.config import Config, from_plain
+from aiayn.config import Config, from_plain, to_plain
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 
 log = logging.getLogger(__name__)
@@ -112,8 +112,6 @@ class Checkpoint:
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint file. Raises ResourceError where it cannot be written."""
-    from aiayn.config import to_plain
-
     write(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
 
 
