@@ -149,5 +149,4 @@ def _with_batches(loops: Mapping[str, Any], batches: int) -> dict[str, Any]:
     for counts in progress.values():
         counts.update({"ready": batches, "started": batches, "processed": batches, "completed": batches})
     fit["epoch_loop.batch_progress"] = {**progress, "is_last_batch": False}
-    fit["epoch_loop.state_dict"] = {**fit["epoch_loop.state_dict"]}
     return {**loops, "fit_loop": fit}
