@@ -50,6 +50,7 @@ def tiny_config() -> ModelConfig:
         dropout=0.3,
         positions="sinusoidal",
         max_positions=64,
+        attention_window=None,
     )
 
 

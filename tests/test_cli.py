@@ -93,8 +93,9 @@ def test_the_chunks_of_a_long_text_leave_no_trace(run, translator, tmp_path, mon
     text = "".join(f"{line}\n" for line in lines).encode()
     (tmp_path / "text").write_bytes(text)
     expected = translator.translate(lines)
-    monkeypatch.setattr(cli, "FILE_LINES", 4)
-    monkeypatch.setattr(cli, "STREAM_BYTES", 31)
+    module = sys.modules["aiayn.cli.translate"]  # as an attribute of the package it is the command
+    monkeypatch.setattr(module, "FILE_LINES", 4)
+    monkeypatch.setattr(module, "STREAM_BYTES", 31)
     assert output("translate", run, text=text) == expected
     assert output("translate", run, tmp_path / "text") == expected
     assert output("translate", run, "--n-best", 1, text=text) == [

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from aiayn.config import Config, from_plain, to_plain
 from aiayn.errors import ConfigError, RefusedError, ResourceError
+from aiayn.files import sync_folder, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -43,18 +44,9 @@ def write(path: Path, payload: Mapping[str, Any]) -> None:
     archive = buffer.getbuffer()
     seal = MARK + hashlib.sha256(archive).hexdigest().encode()
     archive[-2:] = struct.pack("<H", len(seal))  # the length of the comment that follows
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(temporary, "wb") as file:
-            file.write(archive)
-            file.write(seal)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        write_whole(path, archive, seal)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise ResourceError(
             f"{path}: cannot be written ({error.strerror}); {(len(archive) + SEAL_SIZE) / 1e6:.1f} MB are needed, "
             "earlier checkpoints are intact; make room and run the same command again"
@@ -82,15 +74,6 @@ def read(path: Path) -> dict[str, Any]:
     if payload.get("format") != FORMAT:
         raise RefusedError(f"{path}: written in format {payload.get('format')}, this program reads format {FORMAT}")
     return payload
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames inside `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,10 @@ class ModelConfig:
     dropout: float  # P_drop
     positions: str  # sinusoidal | learned (row E)
     max_positions: int  # rows of the learned tables; sinusoids have no limit
+    attention_window: int | None  # r of section 4: self-attention reaches r // 2 positions to each side; null: all
 
     def __post_init__(self) -> None:
-        for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions"):
+        for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions", "attention_window"):
             at_least(f"model.{name}", getattr(self, name), 1)
         fraction("model.dropout", self.dropout)
         one_of("model.positions", self.positions, ("sinusoidal", "learned"))
@@ -165,6 +166,9 @@ class TrainerConfig:
     checkpoint_every: int
     average_last: int  # so many checkpoints are kept, and averaged at the end (section 6.1)
     log_every: int
+    compile: bool  # one fused program for model and loss (torch.compile); pays on a GPU
+    max_skipped_steps: int  # so many steps may be skipped because their gradient is not finite; one more ends the run
+    timeout: int  # seconds that devices wait for each other before they give one up
 
     def __post_init__(self) -> None:
         one_of("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu"))
@@ -172,7 +176,9 @@ class TrainerConfig:
         one_of("trainer.precision", self.precision, ("auto", "32-true", "bf16-mixed"))
         for name in ("max_steps", "devices", "num_nodes", "val_every", "checkpoint_every", "average_last", "log_every"):
             at_least(f"trainer.{name}", getattr(self, name), 1)
-        at_least("trainer.val_bleu_sentences", self.val_bleu_sentences, 0)
+        for name in ("val_bleu_sentences", "max_skipped_steps"):
+            at_least(f"trainer.{name}", getattr(self, name), 0)
+        at_least("trainer.timeout", self.timeout, 1)
 
     @property
     def world_size(self) -> int:
@@ -211,6 +217,7 @@ class LoggerConfig:
     entity: str | None
     group: str | None
     mode: str  # auto: online where a key is found, else offline
+    upload: bool  # wandb: also store the final checkpoint and its tokenizer there
 
     def __post_init__(self) -> None:
         one_of("logger.kind", self.kind, ("wandb", "tensorboard", "csv", "none"))
@@ -222,6 +229,8 @@ class Config:
     """What `train.py` is told."""
 
     name: str | None  # the run's folder under outputs/; null: derived from data, model and row
+    sweep: str | None  # with -m: the jobs' folder under outputs/sweeps/; null: derived from data and model
+    init_from: str | None  # a finished run, whose weights and tokenizer this one starts from
     seed: int
     debug: bool  # show tracebacks
     model: ModelConfig
@@ -234,6 +243,7 @@ class Config:
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
         valid_name("name", self.name)
+        valid_name("sweep", self.sweep)
         require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         parts, world = self.data.micro_batches, self.trainer.world_size
@@ -289,6 +299,7 @@ class EvaluateConfig:
 # training, and a run continues only with the values that it began with.
 HARMLESS = (
     "name",
+    "sweep",
     "debug",
     "logger.*",
     "search.*",
@@ -306,7 +317,17 @@ HARMLESS = (
     "trainer.checkpoint_every",
     "trainer.average_last",
     "trainer.log_every",
+    "trainer.max_skipped_steps",
+    "trainer.timeout",
 )
+
+# What options that came later mean for configurations stored before there were any.
+ADDED = {
+    ModelConfig: {"attention_window": None},
+    TrainerConfig: {"compile": False, "max_skipped_steps": 0, "timeout": 1800},
+    LoggerConfig: {"upload": False},
+    Config: {"sweep": None, "init_from": None},
+}
 
 
 def is_harmless(key: str) -> bool:
@@ -350,11 +371,22 @@ def option_names(schema: type, prefix: str = "") -> list[str]:
     """Every dotted option of a schema class, in order."""
     names: list[str] = []
     for option in fields(schema):
-        if isinstance(option.type, type) and is_dataclass(option.type):
+        if is_section(option.type):
             names += option_names(option.type, f"{prefix}{option.name}.")
         else:
             names.append(prefix + option.name)
     return names
+
+
+def with_added(schema: type, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the options that it was written before."""
+    nested = {option.name: option.type for option in fields(schema) if is_section(option.type)}
+    values = {key: with_added(nested[key], value) if key in nested else value for key, value in tree.items()}
+    return ADDED.get(schema, {}) | values
+
+
+def is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and is_dataclass(kind)
 
 
 def from_plain(schema: type, tree: Mapping[str, Any]) -> Any:
@@ -363,11 +395,9 @@ def from_plain(schema: type, tree: Mapping[str, Any]) -> Any:
     Reads what `to_plain` wrote. Values are data only: nothing in `tree` can name code.
     """
     known = {option.name: option.type for option in fields(schema)}
+    tree = with_added(schema, tree)
     unknown, missing = sorted(set(tree) - set(known)), sorted(set(known) - set(tree))
     require(not unknown, f"stored {schema.__name__} has unknown options: {', '.join(unknown)}")
     require(not missing, f"stored {schema.__name__} lacks options: {', '.join(missing)}")
-    values = {
-        name: from_plain(kind, tree[name]) if isinstance(kind, type) and is_dataclass(kind) else tree[name]
-        for name, kind in known.items()
-    }
+    values = {name: from_plain(kind, tree[name]) if is_section(kind) else tree[name] for name, kind in known.items()}
     return schema(**values)

@@ -31,6 +31,7 @@ def translator() -> Translator:
         dropout=0.4,
         positions="sinusoidal",
         max_positions=64,
+        attention_window=None,
     )
     search = SearchConfig(beam_size=2, length_penalty=0.6, penalty="gnmt", max_extra_tokens=3, max_tokens=500)
     torch.manual_seed(4)

@@ -253,7 +253,7 @@ def test_results_that_cannot_be_written_leave_the_old_ones_and_no_debris(run, mo
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "fsync", full)
+    monkeypatch.setattr("aiayn.files.os.fsync", full)
     with pytest.raises(ResourceError, match=r"hypotheses\.txt: cannot be written \(No space left on device\)"):
         evaluate(options(run, checkpoint="last"))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -34,6 +34,7 @@ def transformer(vocab_size: int, seed: int) -> Transformer:
         dropout=0.3,
         positions="sinusoidal",
         max_positions=64,
+        attention_window=None,
     )
     model = Transformer(config, vocab_size).eval()
     with torch.no_grad():

@@ -51,6 +51,7 @@ def transformer(vocab_size: int, positions: str = "sinusoidal") -> Transformer:
         dropout=0.4,
         positions=positions,
         max_positions=20,
+        attention_window=None,
     )
     model = Transformer(config, vocab_size)
     with torch.no_grad():

@@ -27,6 +27,7 @@ def random_sizes(seed: int) -> tuple[ModelConfig, tuple[int, int, int]]:
         dropout=0.0,
         positions="sinusoidal",
         max_positions=1,
+        attention_window=None,
     )
     return config, (draw.randint(2, 4), draw.randint(5, 9), draw.randint(10, 12))
 

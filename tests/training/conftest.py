@@ -42,6 +42,8 @@ def config(corpus, tmp_path_factory) -> Config:
     """Twelve steps over two and a half epochs, on one CPU, in float32."""
     return Config(
         name="run",
+        sweep=None,
+        init_from=None,
         seed=3,
         debug=False,
         model=ModelConfig(
@@ -54,6 +56,7 @@ def config(corpus, tmp_path_factory) -> Config:
             dropout=0.2,
             positions="sinusoidal",
             max_positions=90,
+            attention_window=None,
         ),
         data=DataConfig(
             source="files",
@@ -88,9 +91,12 @@ def config(corpus, tmp_path_factory) -> Config:
             checkpoint_every=3,
             average_last=3,
             log_every=1,
+            compile=False,
+            max_skipped_steps=0,
+            timeout=60,
         ),
         search=SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, max_tokens=500),
-        logger=LoggerConfig(kind="none", project="aiayn", entity=None, group=None, mode="auto"),
+        logger=LoggerConfig(kind="none", project="aiayn", entity=None, group=None, mode="auto", upload=False),
     )
 
 

@@ -15,7 +15,8 @@ import torch
 from aiayn import checkpoint as memory
 from aiayn.config import flatten, is_harmless, to_plain
 from aiayn.errors import ConfigError, DivergedError, InterruptedRunError, RefusedError
-from aiayn.training import callbacks, continuation
+from aiayn.training import continuation
+from aiayn.training.callbacks.measure import Measure
 from aiayn.training.loggers import read_metrics
 from aiayn.training.run import train
 
@@ -103,14 +104,14 @@ def test_what_is_logged_after_several_steps_is_the_same_where_a_stop_fell_among_
 
 def stop_with_signal(monkeypatch, step, number=signal.SIGTERM):
     """Sends a signal in the middle of the accumulation of `step`."""
-    plain = callbacks.Measure.on_part_end
+    plain = Measure.on_part_end
 
     def on_part_end(self, outputs, batch):
         if self.done == step - 1 and batch.number % 2 == 0:
             os.kill(os.getpid(), number)
         plain(self, outputs, batch)
 
-    monkeypatch.setattr(callbacks.Measure, "on_part_end", on_part_end)
+    monkeypatch.setattr(Measure, "on_part_end", on_part_end)
 
 
 def test_ctrl_c_saves_and_exits_with_130(config, tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ from aiayn.data import corpus
 from aiayn.data.corpus import Report, clean, raw_pairs
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
+from aiayn.files import sync_folder, write_text
 
 log = logging.getLogger(__name__)
 
@@ -163,20 +164,20 @@ def _build(config: DataConfig, settings: dict[str, Any], fingerprint: str, targe
         reports = {split: _encode_split(config, split, tokenizer, folder) for split in ("train", "val")}
         if _settings(config) != settings:
             raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
-        _write(folder / "tokenizer.json", tokenizer.to_json())
-        _write(folder / "report.json", json.dumps(reports, indent=2))
+        write_text(folder / "tokenizer.json", tokenizer.to_json())
+        write_text(folder / "report.json", json.dumps(reports, indent=2))
         files = {}
         for path in sorted(folder.iterdir()):
             files[path.name] = {"size": path.stat().st_size, "sha256": _sha256(path)}
         counts = {split: report["kept"] for split, report in reports.items()}
         manifest = {"fingerprint": fingerprint, "settings": settings, "pairs": counts, "files": files}
-        _write(folder / "manifest.json", json.dumps(manifest, indent=2))
-        _sync_folder(folder)
+        write_text(folder / "manifest.json", json.dumps(manifest, indent=2))
+        sync_folder(folder)
         if target.exists():
             # Under a name that the next builder sweeps; processes that have it open keep their files.
             target.rename(folder.with_suffix(".old.tmp"))
         folder.rename(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
         shutil.rmtree(folder.with_suffix(".old.tmp"), ignore_errors=True)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -328,19 +329,6 @@ def _synced(path: Path) -> Iterator[Any]:
         yield file
         file.flush()
         os.fsync(file.fileno())
-
-
-def _write(path: Path, text: str) -> None:
-    with _synced(path) as file:
-        file.write(text.encode())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _sha256(path: Path) -> str:

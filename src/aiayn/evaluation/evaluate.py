@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from aiayn.config import DataConfig, EvaluateConfig, SearchConfig, to_plain
 from aiayn.data.corpus import parallel_files, read_lines, read_split
 from aiayn.errors import DataError, RefusedError, ResourceError
 from aiayn.evaluation.scoring import KINDS, Scores, paired_bootstrap, score
+from aiayn.files import write_text
 from aiayn.inference.translator import Translator
 
 N_SAMPLES = 1000  # of the paired bootstrap
@@ -200,14 +200,8 @@ def _folder(run: Path, name: str) -> Path:
 
 def _write(path: Path, text: str) -> None:
     """Writes a file that is whole whenever it stands under its name. Raises ResourceError where that is impossible."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_text(path, text)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise ResourceError(f"{path}: cannot be written ({error.strerror}); make room there and run again") from error

@@ -14,9 +14,10 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoint as memory
 from aiayn.checkpoint import Checkpoint
-from aiayn.config import Config, flatten, is_harmless, to_plain
+from aiayn.config import Config, flatten, is_harmless, to_plain, with_added
 from aiayn.data.prepared import Prepared
 from aiayn.errors import ConfigError, RefusedError
+from aiayn.files import write_text
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ def refuse_changes(folder: Path, config: Config) -> None:
     path = folder / "config.yaml"
     if not path.exists():
         return
-    before, now = flatten(yaml.safe_load(path.read_text(encoding="utf-8"))), flatten(to_plain(config))
+    stored = with_added(Config, yaml.safe_load(path.read_text(encoding="utf-8")))
+    before, now = flatten(stored), flatten(to_plain(config))
     changed = [key for key in now if not is_harmless(key) and before.get(key) != now[key]]
     if changed:
         diff = "; ".join(f"{key}: {before.get(key)} -> {now[key]}" for key in changed)
@@ -63,9 +65,7 @@ def recall(folder: Path, prepared: Prepared, config: Config) -> Found | None:
 def write_config(folder: Path, config: Config) -> None:
     if rank_zero_only.rank == 0:
         text = yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True)
-        temporary = folder / ".config.yaml.part"
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, folder / "config.yaml")
+        write_text(folder / "config.yaml", text)
 
 
 @contextmanager

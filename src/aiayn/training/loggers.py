@@ -12,6 +12,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config import Config, to_plain
+from aiayn.files import write_text
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +46,7 @@ class MetricsFile(Logger):
     @rank_zero_only
     def _forget_after(self, step: int) -> None:
         kept = [record for record in read_metrics(self.path) if record["step"] <= step]
-        temporary = self.path.with_name(f".{self.path.name}.part")
-        temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-        os.replace(temporary, self.path)
+        write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept))
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:

@@ -20,7 +20,10 @@ from aiayn.errors import ConfigError, ResourceError
 from aiayn.evaluation.plots import draw_learning_curve
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
-from aiayn.training.callbacks import Measure, Save, TrainingClock, Validate, to_average
+from aiayn.training.callbacks.measure import Measure
+from aiayn.training.callbacks.save import Save, to_average
+from aiayn.training.callbacks.steps import TrainingClock
+from aiayn.training.callbacks.validate import Validate
 from aiayn.training.continuation import Found, RunCheckpoints, owned, recall, refuse_changes, write_config
 from aiayn.training.loggers import close, make_loggers, read_metrics
 from aiayn.training.module import TranslationModule

@@ -1,48 +1,23 @@
-"""`aiayn`: what a trained run can do on the command line."""
+"""`aiayn translate`: text in, text out, one line for one line."""
 
 import os
-import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.config import SearchOverrides
-from aiayn.errors import ConfigError, DataError, ResourceError, UserError
+from aiayn.cli.options import Accelerator, Alpha, BeamSize, CheckpointName, Debug, RunFolder, load_translator
+from aiayn.errors import ConfigError, DataError, ResourceError
 
 if TYPE_CHECKING:
-    from aiayn.inference.translator import Translation, Translator
+    from aiayn.inference.translator import Translation
 
 STREAM_BYTES = 1 << 17  # at most so much of a stream is translated at once: some 2,000 lines
 FILE_LINES = 2000
 
-app = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as outputs/quickstart.")]
-CheckpointName = Annotated[
-    str | None, typer.Option(help="averaged, last or a file; else averaged where there is one, and last.")
-]
-Accelerator = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
-BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept per sentence; 1 is greedy search.")]
-Alpha = Annotated[float | None, typer.Option(help="alpha: 0 favours short translations.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
-
-
-@app.callback(invoke_without_command=True)
-def _no_command(context: typer.Context) -> None:
-    """Uses a trained Transformer; all it needs is the run's folder. `aiayn COMMAND --help` says more."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-
-
-@app.command()
 def translate(
     run: RunFolder,
     file: Annotated[
@@ -69,7 +44,7 @@ def translate(
 
     on_stream = file is None or str(file) == "-"
     lines = [] if on_stream else read_lines(file)
-    translator = _translator(run, checkpoint, beam_size, length_penalty, accelerator)
+    translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator)
     if n_best and n_best > translator.search.beam_size:
         raise ConfigError(
             f"--n-best {n_best}: the search keeps {translator.search.beam_size} translations; "
@@ -86,59 +61,6 @@ def translate(
         results = enumerate(translator.n_best(chunk, n_best or 1, first_line=done + 1), done)
         _write([line for index, found in results for line in _shown(index, found, n_best is not None, scores)])
         done += len(chunk)
-
-
-@app.command()
-def attention(
-    run: RunFolder,
-    sentence: Annotated[str, typer.Argument(help="A sentence of the source language, in quotes.")],
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to; else RUN/attention.")] = None,
-    checkpoint: CheckpointName = None,
-    accelerator: Accelerator = "auto",
-    debug: Debug = False,
-) -> None:
-    """Draws where each layer looks: layer_1.png, ...
-
-    The sentence is translated; every picture shows one layer's attention from the translation to the sentence, head by
-    head, and within both.
-    """
-    from aiayn.evaluation.attention_maps import attention_maps
-    from aiayn.evaluation.plots import draw_attention_maps
-
-    maps = attention_maps(_translator(run, checkpoint, None, None, accelerator), sentence)
-    for layer in range(len(maps.cross)):
-        path = (out or run / "attention") / f"layer_{layer + 1}.png"
-        draw_attention_maps(maps, path, layer)
-        print(path)
-
-
-def main() -> None:
-    """The console script. What a user can cause ends it with one line and its exit code."""
-    # Whoever reads may leave early (`aiayn translate ... | head`): end like any other filter, without a word.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        code = app(standalone_mode=False)
-    except UserError as error:
-        _fail(str(error), error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted", 130)
-    except Exception as error:
-        # typer's own, for a misspelt option and the like; its base class has no public name in every version.
-        if not hasattr(error, "format_message"):
-            raise
-        _fail(f"{error.format_message()} (--help lists what there is)", ConfigError.exit_code)
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-def _translator(
-    run: Path, checkpoint: str | None, beam_size: int | None, length_penalty: float | None, accelerator: str
-) -> "Translator":
-    search = SearchOverrides(
-        beam_size=beam_size, length_penalty=length_penalty, penalty=None, max_extra_tokens=None, max_tokens=None
-    )
-    from aiayn.inference.translator import Translator
-
-    return Translator.from_run(run, checkpoint, search, accelerator)
 
 
 def _shown(index: int, found: "list[Translation]", n_best: bool, scores: bool) -> Iterator[str]:
@@ -196,11 +118,3 @@ def _prompted(greeting: str) -> Iterator[list[str]]:
         except EOFError:
             print()
             return
-
-
-def _fail(message: str, exit_code: int) -> NoReturn:
-    """Ends the program with one line; --debug, an option of every command, adds a traceback."""
-    if "--debug" in sys.argv:
-        traceback.print_exc()
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(exit_code)

@@ -1,0 +1,53 @@
+"""When a run saves, and when it stops."""
+
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+
+from aiayn import checkpoint as memory
+from aiayn.config import Config, TrainerConfig
+from aiayn.data.batch import Batch
+from aiayn.training.callbacks.steps import StepCallback, TrainingClock, diverged, due
+from aiayn.training.module import TranslationModule
+from aiayn.training.stop import Stop
+
+
+class Save(StepCallback):
+    """Checkpoints every `checkpoint_every` steps, at the end, and when asked to stop; runs after all others."""
+
+    def __init__(self, config: Config, folder: Path, stop: Stop, time: TrainingClock):
+        super().__init__()
+        self.time = time
+        self.config = config
+        self.folder = folder
+        self.stop = stop
+
+    def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+        super().on_train_start(trainer, module)
+        self.stop.listen()  # Lightning has put a handler of its own in place, which saves nothing
+
+    def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
+        settings = self.config.trainer
+        # All devices must decide alike, so that all enter the save together.
+        asked = self.stop.requested or 0
+        if trainer.world_size > 1:
+            asked = int(trainer.strategy.reduce(torch.tensor(asked, device=module.device), reduce_op="max"))
+            self.stop.requested = asked or None
+        if not asked and not due(step, settings.checkpoint_every, settings.max_steps):
+            return
+        if not all(parameter.isfinite().all() for parameter in module.parameters()):
+            raise diverged("a weight is no finite number", step)
+        with self.time.stopped():
+            trainer.save_checkpoint(memory.step_path(self.folder, step))
+            if trainer.is_global_zero:
+                memory.point_last(self.folder, step)
+                memory.prune(self.folder, to_average(self.folder, settings))
+        if asked:
+            trainer.should_stop = True
+
+
+def to_average(folder: Path, settings: TrainerConfig) -> list[int]:
+    """Steps of the last regular checkpoints; one that was saved because of a signal would make the average another."""
+    regular = [step for step in memory.steps(folder) if due(step, settings.checkpoint_every, settings.max_steps)]
+    return regular[-settings.average_last :]
