@@ -2,27 +2,23 @@
 
 python train.py experiment=quickstart
 python train.py model=big trainer.devices=8
+python train.py -m ablation='glob(*)' sweep=table3
 python train.py --help
 """
 
 from pathlib import Path
 
 import hydra
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from aiayn import entry
-from aiayn.config import Config, default_name
+from aiayn.config import Config
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 def main(composed: DictConfig) -> None:
     with entry.one_line_errors(Config):
-        config = entry.checked(composed, Config)
-        choices = HydraConfig.get().runtime.choices
-        entry.check_row(composed, choices["ablation"], Path(__file__).with_name("conf"))
-        if config.name is None:
-            config.name = default_name(choices)
+        config = entry.accepted(composed, entry.choices_of_single_run(), Path(__file__).with_name("conf"))
         from aiayn.data.prepared import check_text
 
         check_text(config.data)

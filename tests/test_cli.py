@@ -148,12 +148,17 @@ def test_what_a_user_gets_wrong_is_named(run, arguments, text, error, message):
         raise result.exception
 
 
-def test_attention_draws_one_picture_for_every_layer(run, tmp_path):
-    names = ["layer_1.png", "layer_2.png"]
+def test_attention_writes_a_page_the_papers_figures_and_one_picture_for_every_layer(run, tmp_path):
+    drawn = [f"{name}.{kind}" for name in ("figure_3", "figure_4", "figure_5", "positions") for kind in ("png", "svg")]
+    names = ["index.html", *drawn, "layer_1.png", "layer_2.png"]
     assert output("attention", run, "the old house", "--out", tmp_path / "new") == [
         str(tmp_path / "new" / n) for n in names
     ]
-    assert all((tmp_path / "new" / name).read_bytes().startswith(b"\x89PNG") for name in names)
+    starts = {".html": b"<!doctype html>", ".png": b"\x89PNG", ".svg": b"<?xml"}
+    for name in names:
+        path = tmp_path / "new" / name
+        assert path.read_bytes().startswith(starts[path.suffix])
+    assert type(invoke("attention", run, "the old house", "--word", "new").exception) is DataError
     assert type(invoke("attention", run, " ").exception) is DataError
 
 

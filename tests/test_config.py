@@ -187,7 +187,7 @@ NO_OVERRIDES = dict.fromkeys(option_names(SearchOverrides))
 
 
 def evaluate(**options) -> EvaluateConfig:
-    tree = {"run": "outputs/a", "split": "test", "checkpoint": None, "test": None, "baseline": None}
+    tree = {"run": "outputs/a", "split": "test", "checkpoint": None, "test": None, "references": None, "baseline": None}
     tree |= {"accelerator": "auto", "debug": False, "search": NO_OVERRIDES}
     return from_plain(EvaluateConfig, changed(tree, **options))
 
@@ -228,7 +228,7 @@ def test_a_configuration_survives_json(plain):
 def test_option_names_are_the_dotted_keys_of_the_plain_form_in_order(plain):
     names = option_names(Config)
     assert names == list(flatten(plain))
-    assert names[:6] == ["name", "sweep", "init_from", "seed", "debug", "model.n_layers"]
+    assert names[:6] == ["name", "sweep", "seed", "debug", "model.n_layers", "model.d_model"]
     assert {"data.tokens_per_step", "optim.lr_scale", "search.penalty", "logger.kind"} < set(names)
     assert len(names) == len(set(names))
 
@@ -286,8 +286,6 @@ DEFINING = {
     *(f"data.{name}" for name in ("tokens_per_step", "micro_batches")),
     *(f"optim.{name}" for name in ("warmup_steps", "lr_scale", "beta1", "beta2", "eps", "label_smoothing")),
     "trainer.precision",
-    "trainer.compile",
-    "init_from",
 }
 
 
@@ -314,6 +312,6 @@ def test_configuration_is_checked_without_the_libraries_that_are_slow_to_start()
 
 def test_configurations_stored_before_an_option_existed_still_read(plain):
     older = deepcopy(plain)
-    for section, option in ((older["model"], "attention_window"), (older["trainer"], "compile"), (older, "init_from")):
+    for section, option in ((older["model"], "attention_window"), (older["trainer"], "timeout"), (older, "sweep")):
         del section[option]
     assert from_plain(Config, older) == from_plain(Config, plain)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from applications import TINY, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
@@ -194,6 +195,105 @@ def test_multi30k_reads_text_files_as_well_with_the_same_recipe(composed):
         "data.val",
         "data.test",
     }
+
+
+# Table 2 and section 6: what differs from base on WMT14 English-German, and newstest2014 BLEU.
+BIG = {
+    "model.d_model": 1024,
+    "model.d_ff": 4096,
+    "model.n_heads": 16,
+    "model.dropout": 0.3,
+    "trainer.max_steps": 300_000,
+    "trainer.checkpoint_every": 600,
+    "trainer.average_last": 20,
+}
+FRENCH = {"data.hub_name": "fr-en", "data.tgt_lang": "fr", "data.vocab_size": 32_000}
+TABLE_2 = {
+    "table2_base_en_de": ({}, "27.3"),
+    "table2_big_en_de": (BIG, "28.4"),
+    "table2_base_en_fr": (FRENCH, "38.1"),
+    "table2_big_en_fr": (BIG | FRENCH, "41.8"),
+}
+
+
+@pytest.mark.parametrize("experiment", TABLE_2)
+def test_the_experiments_of_table_2_are_the_papers_models_and_state_its_figures(composed, base, experiment):
+    expected, bleu = TABLE_2[experiment]
+    expected = expected | {"name": experiment}
+    if experiment == "table2_big_en_fr":
+        del expected["model.dropout"]  # 0.1, as in base
+
+    changed = changes(base, composed(f"experiment={experiment}"))
+
+    changed.pop("data.tokenizer_pairs", None)  # says how much text the vocabulary is learnt on, not how large it is
+    assert changed == expected
+    assert f"newstest2014 BLEU {bleu}" in (CONF / "experiment" / f"{experiment}.yaml").read_text()
+
+
+def test_table_2_averages_five_checkpoints_of_1500_steps_for_base_and_twenty_of_600_for_big(composed):
+    averaging = {
+        name: (settings.checkpoint_every, settings.average_last)
+        for name, settings in ((name, composed(f"experiment={name}").trainer) for name in TABLE_2)
+    }
+
+    assert averaging == {name: (1500, 5) if "base" in name else (600, 20) for name in TABLE_2}
+
+
+def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with(composed):
+    config = composed("experiment=iwslt14_de_en")
+
+    model, optim, data, search = config.model, config.optim, config.data, config.search
+    assert (model.n_layers, model.d_model, model.d_ff, model.n_heads, model.dropout) == (6, 512, 1024, 4, 0.3)
+    assert (data.source, data.src_lang, data.tgt_lang, data.vocab_size) == ("files", "de", "en", 10_000)
+    assert (data.max_length, data.tokens_per_step) == (175, 4096)
+    assert (search.beam_size, search.length_penalty, search.penalty) == (5, 1.0, "power")
+    assert optim.lr_scale * 512**-0.5 * optim.warmup_steps**-0.5 == pytest.approx(0.0005, rel=1e-3)
+    assert "34.2 to 34.8" in (CONF / "experiment/iwslt14_de_en.yaml").read_text()
+
+
+def test_both_directions_of_multi30k_share_one_recipe(composed):
+    recipe = composed("experiment=multi30k")
+
+    assert changes(recipe, composed("experiment=multi30k_en_de")) == {"name": "multi30k_en_de"}
+    assert changes(recipe, composed("experiment=multi30k_en_fr")) == {
+        "name": "multi30k_en_fr",
+        "data.source": "files",
+        "data.hub_path": None,
+        "data.train": "multi30k/train",
+        "data.val": "multi30k/valid",
+        "data.test": "multi30k/test_2016_flickr",
+        "data.tgt_lang": "fr",
+    }
+
+
+def test_every_experiment_is_global_and_begins_with_what_to_expect_of_it():
+    for experiment in GROUPS["experiment"]:
+        first, second, *_ = (CONF / "experiment" / f"{experiment}.yaml").read_text().split("\n")
+        assert first == "# @package _global_"
+        assert second.startswith("# ")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory) -> Path:
+    """A folder with train and dev in every language of the experiments."""
+    folder = tmp_path_factory.mktemp("texts")
+    for split, count in (("train", 90), ("dev", 4)):
+        write_pairs(folder / split, count, seed=count)
+        (folder / f"{split}.fr").write_text((folder / f"{split}.de").read_text(encoding="utf-8"), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("experiment", GROUPS["experiment"])
+def test_every_experiment_trains_two_steps_on_generated_text(texts, monkeypatch, experiment):
+    monkeypatch.chdir(texts)
+    text = [f"data.{split}={prefix}" for split, prefix in (("train", "train"), ("val", "dev"), ("test", "dev"))]
+
+    outcome = run_application("train.py", f"experiment={experiment}", "data.source=files", *text, *TINY)
+
+    assert outcome.code == 0, outcome.err
+    run = texts / "outputs" / experiment
+    assert (run / "checkpoints" / "averaged.ckpt").exists()
+    assert yaml.safe_load((run / "config.yaml").read_text())["trainer"]["max_steps"] == 2
 
 
 def values_of(path: Path, prefix: str) -> list[str]:

@@ -25,7 +25,7 @@ TRAIN_MISTAKES = [
     # groups
     (["ablation=a_h3"], "ablation/a_h3", "a_h1, a_h16, a_h32, a_h4"),
     (["model=bgi"], "model/bgi", "base, big, tiny"),
-    (["experiment=quikstart"], "experiment/quikstart", "multi30k, quickstart"),
+    (["experiment=quikstart"], "experiment/quikstart", "multi30k_en_fr, quickstart"),
     (["logger=wandbb"], "logger/wandbb", "csv, none, tensorboard, wandb"),
     # types
     (["model.n_heads=eight"], "model.n_heads", "Integer"),
@@ -202,7 +202,7 @@ def test_help_shows_commands_groups_and_options():
     assert (train.code, evaluate.code) == (0, 0)
     assert "python train.py model=big trainer.devices=8" in train.out
     assert "model: base, big, tiny" in train.out
-    assert "experiment: multi30k, quickstart" in train.out
+    assert "experiment: iwslt14_de_en, multi30k, multi30k_en_de, multi30k_en_fr, quickstart, " in train.out
     assert "  warmup_steps: 4000" in train.out
     assert "python evaluate.py run=outputs/" in evaluate.out
     assert "  beam_size: null" in evaluate.out

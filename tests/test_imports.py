@@ -45,23 +45,29 @@ HOMES = {
     "torch": {"model", "data/batch", "data/datamodule", "checkpoint", "inference", "evaluation", "training"},
     "pytorch_lightning": {
         "data/datamodule",
-        *(f"training/{name}" for name in ("module", "callbacks", "loggers", "continuation", "run")),
+        *(
+            f"training/{name}"
+            for name in ("module", "callbacks", "loggers", "continuation", "run", "devices", "failures")
+        ),
     },
     "numpy": {"data"},
     "tokenizers": {"data/tokenizer"},
-    "datasets": {"data/corpus"},
-    "huggingface_hub": {"data/corpus"},
-    "pyarrow": {"data/corpus"},
+    "datasets": {"data/hub"},
+    "huggingface_hub": {"data/hub"},
+    "pyarrow": {"data/hub"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
-    "matplotlib": {"evaluation/plots"},
-    "wandb": {"training/loggers"},
-    "rich": {"training/callbacks"},
-    "yaml": {"training/continuation"},
+    "matplotlib": {"evaluation/plots", "evaluation/figures", "evaluation/table_plot"},
+    "wandb": {"training/loggers", "training/dashboard"},
+    "wandb_workspaces": {"training/dashboard"},
+    "rich": {"training/callbacks", "evaluation/progress"},
+    "yaml": {"training/continuation", "evaluation/runs", "evaluation/report"},
     "typer": {"cli"},
+    "ctranslate2": {"inference/export"},
+    "transformers": {"inference/export"},
 }
 # Slow or optional: never imported before they are needed.
-LAZY = {"datasets", "huggingface_hub", "pyarrow", "wandb", "matplotlib", "sacremoses"}
+LAZY = {"datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"}
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {"__init__", "errors", "files", "config", "entry", *(name for name in MODULES if room(name) == "cli")}
 INSTALLED_WITH = {"yaml": "pyyaml", "huggingface_hub": "datasets", "pyarrow": "datasets"}
@@ -147,7 +153,8 @@ def test_what_runs_before_the_configuration_holds_imports_nothing_slow(module):
 
 def test_every_imported_library_is_a_declared_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {requirement.split(">")[0] for requirement in project["dependencies"]}
+    extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
+    declared = {requirement.split(">")[0] for requirement in [*project["dependencies"], *extras]}
     needed = {INSTALLED_WITH.get(library, library).replace("_", "-") for library in HOMES}
 
     assert needed - declared == {"hydra"}  # hydra-core

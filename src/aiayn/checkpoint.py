@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import shutil
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -47,10 +48,17 @@ def write(path: Path, payload: Mapping[str, Any]) -> None:
     try:
         write_whole(path, archive, seal)
     except OSError as error:
-        raise ResourceError(
-            f"{path}: cannot be written ({error.strerror}); {(len(archive) + SEAL_SIZE) / 1e6:.1f} MB are needed, "
-            "earlier checkpoints are intact; make room and run the same command again"
-        ) from error
+        raise _cannot_write(path, error, len(archive) + SEAL_SIZE) from error
+
+
+def _cannot_write(path: Path, error: OSError, size: int) -> ResourceError:
+    free = ""
+    with contextlib.suppress(OSError):
+        free = f", {shutil.disk_usage(path.parent).free / 1e6:.1f} MB are free"
+    return ResourceError(
+        f"{path}: cannot be written ({error.strerror}); {size / 1e6:.1f} MB are needed{free}, "
+        "earlier checkpoints are intact; make room and run the same command again"
+    )
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -146,17 +154,35 @@ def newest_complete(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
 
 
 def point_last(folder: Path, step: int) -> None:
-    """Makes `last.ckpt` the checkpoint of `step`, in one instant."""
+    """Makes `last.ckpt` the checkpoint of `step`, in one instant. Raises ResourceError where the disk is full."""
     temporary = folder / f".last.ckpt.{os.getpid()}.part"
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
     try:
         os.link(step_path(folder, step), temporary)
     except OSError:  # a file system without hard links
-        temporary.write_bytes(step_path(folder, step).read_bytes())
+        content = step_path(folder, step).read_bytes()
+        try:
+            write_whole(folder / "last.ckpt", content)
+        except OSError as error:
+            raise _cannot_write(folder / "last.ckpt", error, len(content)) from error
+        return
     os.replace(temporary, folder / "last.ckpt")
     temporary.unlink(missing_ok=True)  # a rename between two names of one file does nothing
     sync_folder(folder)
+
+
+def retire_average(folder: Path) -> None:
+    """Gives the average of a finished run that goes on a name that says what it is: `averaged_N.ckpt`, N its step.
+
+    Then nothing takes it for the average of what the run has become since.
+    """
+    path = folder / "averaged.ckpt"
+    if path.exists():
+        with contextlib.suppress(RefusedError):
+            os.replace(path, folder / f"averaged_{load(path).step}.ckpt")
+        path.unlink(missing_ok=True)  # a damaged one
+        sync_folder(folder)
 
 
 def prune(folder: Path, keep: Collection[int]) -> None:
@@ -172,6 +198,9 @@ def sweep(folder: Path) -> None:
     """Removes what interrupted writes left behind; only the process that owns the run may call it."""
     for orphan in folder.glob(".*.part"):
         orphan.unlink(missing_ok=True)
+    for state in folder.glob("step_*.optim"):
+        if not state.with_suffix(".ckpt").exists():
+            state.unlink(missing_ok=True)
 
 
 def average(checkpoints: list[Checkpoint]) -> Checkpoint:

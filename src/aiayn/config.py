@@ -166,7 +166,6 @@ class TrainerConfig:
     checkpoint_every: int
     average_last: int  # so many checkpoints are kept, and averaged at the end (section 6.1)
     log_every: int
-    compile: bool  # one fused program for model and loss (torch.compile); pays on a GPU
     max_skipped_steps: int  # so many steps may be skipped because their gradient is not finite; one more ends the run
     timeout: int  # seconds that devices wait for each other before they give one up
 
@@ -230,7 +229,6 @@ class Config:
 
     name: str | None  # the run's folder under outputs/; null: derived from data, model and row
     sweep: str | None  # with -m: the jobs' folder under outputs/sweeps/; null: derived from data and model
-    init_from: str | None  # a finished run, whose weights and tokenizer this one starts from
     seed: int
     debug: bool  # show tracebacks
     model: ModelConfig
@@ -285,6 +283,7 @@ class EvaluateConfig:
     split: str  # val | test
     checkpoint: str | None  # averaged | last | a file; null: averaged where there is one, else last
     test: str | None  # PREFIX of text files to translate and score instead of the split
+    references: Any  # a file or a list of files: further references, beside that of the split or of `test`
     baseline: str | None  # another run's folder to compare with
     accelerator: str  # auto | cpu | gpu
     debug: bool
@@ -292,6 +291,13 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         one_of("split", self.split, ("val", "test"))
+        if isinstance(self.references, str):
+            self.references = [self.references]
+        require(
+            self.references is None
+            or (isinstance(self.references, list) and all(isinstance(file, str) for file in self.references)),
+            f"references={self.references}: must be a file or a list of files, references=[ref2.de,ref3.de]",
+        )
         one_of("accelerator", self.accelerator, ("auto", "cpu", "gpu"))
 
 
@@ -324,9 +330,9 @@ HARMLESS = (
 # What options that came later mean for configurations stored before there were any.
 ADDED = {
     ModelConfig: {"attention_window": None},
-    TrainerConfig: {"compile": False, "max_skipped_steps": 0, "timeout": 1800},
+    TrainerConfig: {"max_skipped_steps": 0, "timeout": 1800},
     LoggerConfig: {"upload": False},
-    Config: {"sweep": None, "init_from": None},
+    Config: {"sweep": None},
 }
 
 

@@ -4,18 +4,23 @@ import difflib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, OverrideParseException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from aiayn.config import flatten, from_plain, option_names
+from aiayn.config import Config, default_name, flatten, from_plain, option_names
 from aiayn.errors import ConfigError, UserError
+
+# What composing and checking a configuration raises.
+COMPOSITION_ERRORS = (UserError, HydraException, OmegaConfBaseException)
 
 
 def register(schema: type) -> None:
@@ -36,6 +41,26 @@ def checked(composed: DictConfig, schema: type) -> Any:
     return from_plain(schema, OmegaConf.to_container(composed, resolve=True))
 
 
+def accepted(composed: DictConfig, choices: Mapping[str, str], conf: Path) -> Config:
+    """The checked options of one training run, with a name; raises ConfigError.
+
+    choices are the files that were chosen from Hydra's groups, conf is the folder they stand in.
+    """
+    config = checked(composed, Config)
+    check_row(composed, choices["ablation"], conf)
+    if config.name is None:
+        config.name = default_name(choices)
+    return config
+
+
+def choices_of_single_run() -> Mapping[str, str]:
+    """Hydra's choices for the job in this process; raises ConfigError if it is one of several."""
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
+        raise ConfigError(f"hydra/launcher={launcher}: each job of a sweep needs a process of its own; leave it out")
+    return HydraConfig.get().runtime.choices
+
+
 def check_row(composed: DictConfig, row: str, conf: Path) -> None:
     """Raises ConfigError if something that was composed later takes back what the row of Table 3 changes.
 
@@ -52,15 +77,20 @@ def check_row(composed: DictConfig, row: str, conf: Path) -> None:
 def run(main: Callable[[], None], schema: type) -> None:
     """Runs a Hydra application; what its composition finds wrong ends it with one line and exit code 2."""
     register(schema)
+    # For --help Hydra copies its whole store ninety times; what it takes out of the store it copies anyway.
+    ConfigStore.__deepcopy__ = lambda store, memo: store
     # Hydra would print its own errors over several lines and exit with 1.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     with one_line_errors(schema):
-        if {"-m", "--multirun"} & set(sys.argv):
-            raise ConfigError("-m: this version runs one job at a time; start it once for every value")
+        if schema is not Config and {"-m", "--multirun", "hydra.mode=MULTIRUN"} & set(sys.argv):
+            raise ConfigError("-m: scores are made one run at a time; train.py -m scores the runs that it trains")
+        # Hydra's parser takes overrides before or after a flag, not on both sides.
+        sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun"))
         try:
             main()
         except ValueError as error:
-            if "Config group override" in str(error):  # Hydra's, for model=3 or data=null
+            # Hydra's, for model=3 or data=null, and for -m with --cfg
+            if str(error).startswith(("Config group override", "Only one of --run")):
                 raise ConfigError(str(error).splitlines()[0]) from error
             raise
 

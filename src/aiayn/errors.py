@@ -43,3 +43,11 @@ class InterruptedRunError(UserError):
     def __init__(self, message: str, signal_number: int):
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+class FailedRowsError(UserError):
+    """Jobs of a sweep failed; the exit code is that of the first of them."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code

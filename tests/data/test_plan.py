@@ -1,15 +1,18 @@
 """The plan's promises, for arbitrary corpora, budgets, seeds and numbers of devices."""
 
+import hashlib
 import itertools
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aiayn.data import plan as plan_module
 from aiayn.data.datamodule import ShareOfRun
 from aiayn.data.plan import Plan
 
@@ -215,3 +218,73 @@ def test_two_processes_with_different_hash_seeds_draw_the_same_plan():
     ]
     assert digests[0] == digests[1]
     assert len(digests[0].strip()) == 64
+
+
+@pytest.mark.parametrize(
+    ("corpus", "options", "digest"),
+    [
+        (
+            lognormal_corpus(3000, seed=4),
+            {"tokens_per_step": 4096, "seed": 11, "micro_batches": 3},
+            "c90eb35151ffa9e5",
+        ),
+        (
+            lognormal_corpus(40_000, seed=5),
+            {"tokens_per_step": 25_000, "seed": 2**32 - 1, "devices": 2, "max_tokens_per_device": 3000},
+            "4f833eea1f37674a",
+        ),
+        (np.array([[7, 11]] * 500 + [[1, 90], [90, 1]]), {"tokens_per_step": 150, "seed": 0}, "9fc35629a380a9a3"),
+    ],
+)
+def test_the_plan_of_a_corpus_never_changes_since_runs_that_began_with_it_continue_with_it(corpus, options, digest):
+    plan = make(corpus, **options)
+    drawn = hashlib.sha256()
+    for number in range(2 * plan.steps_per_epoch * plan.micro_batches):
+        part = plan.part(number)
+        drawn.update(f"{part.step_tokens} {part.pairs.tolist()}\n".encode())
+    assert drawn.hexdigest()[:16] == digest
+
+
+def test_lengths_are_ranked_alike_by_table_and_by_sorting_in_blocks_or_at_once(monkeypatch):
+    corpus = lognormal_corpus(2000)
+    expected = epoch(make(corpus, tokens_per_step=900), 1)
+    for table, block in ((0, 2**20), (0, 77), (2**20, 77)):
+        monkeypatch.setattr(plan_module, "TABLE", table)
+        monkeypatch.setattr(plan_module, "BLOCK", block)
+        assert epoch(make(corpus, tokens_per_step=900), 1) == expected
+
+
+def test_one_enormous_pair_costs_no_memory():
+    corpus = np.array([[5, 6]] * 50 + [[1_000_000, 3], [2, 999_999]])
+    tracemalloc.start()
+    plan = make(corpus, tokens_per_step=1_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e6
+    assert plan.steps_per_epoch == 3
+
+
+@given(CORPORA | EQUAL, st.integers(40, 400))
+def test_steps_are_as_few_as_the_budget_allows_and_then_as_even_as_they_can_be(corpus, budget):
+    """Against a cut pair by pair."""
+
+    def greedy(limit: int) -> list[int] | None:
+        sizes, sums = [0], np.zeros(2, int)
+        for pair in corpus[in_order]:
+            if pair.max() > limit:
+                return None
+            if (sums + pair).max() > limit:
+                sizes, sums = [*sizes, 0], np.zeros(2, int)
+            sizes[-1] += 1
+            sums = sums + pair
+        return sizes
+
+    def key(i: int) -> tuple[int, int]:
+        longer, difference = corpus[i].max(), corpus[i, 0] - corpus[i, 1]
+        return longer, difference if longer % 2 else -difference
+
+    in_order = sorted(range(len(corpus)), key=key)
+    fewest = len(greedy(budget))
+    evenest = next(cut for limit in range(1, budget + 1) if (cut := greedy(limit)) and len(cut) == fewest)
+    plan = make(corpus, tokens_per_step=budget)
+    assert sorted(len(pairs) for pairs in epoch(plan, 0)) == sorted(evenest)

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from aiayn.config import DataConfig
-from aiayn.data import corpus, prepared
+from aiayn.data import preparation, prepared, text_files
+from aiayn.data.cleaning import Report
 from aiayn.data.prepared import prepare
 from aiayn.errors import DataError
 
@@ -94,15 +95,15 @@ def test_flat_arrays_hold_the_ids_of_every_pair_in_order(config):
 
 def test_chunks_do_not_show_in_the_files(config, monkeypatch):
     whole = contents(prepare(config).folder)
-    monkeypatch.setattr(prepared, "CHUNK_PAIRS", 17)
+    monkeypatch.setattr(preparation, "CHUNK_PAIRS", 17)
     assert contents(prepare(replace(config, folder=config.folder + "2")).folder) == whole
-    monkeypatch.setattr(prepared, "CHUNK_CHARACTERS", 60)
+    monkeypatch.setattr(preparation, "CHUNK_CHARACTERS", 60)
     assert contents(prepare(replace(config, folder=config.folder + "3")).folder) == whole
 
 
 def test_vocabularies_beyond_16_bits_take_32(config, monkeypatch):
     narrow = prepare(config)
-    monkeypatch.setattr(prepared.Tokenizer, "vocab_size", 65_537)
+    monkeypatch.setattr(preparation.Tokenizer, "vocab_size", 65_537)
     wide = prepare(replace(config, folder=config.folder + "2"))
     assert wide.train.tgt.dtype == np.uint32
     assert wide.train.tgt.tolist() == narrow.train.tgt.tolist()
@@ -131,10 +132,10 @@ def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tm
 
 def test_the_length_rules_at_their_limits(config):
     src, tgt = np.array([40, 41, 1, 1, 3, 3]), np.array([40, 9, 14, 15, 32, 33])
-    report = corpus.Report(read=6, kept=6)
-    keep = prepared._length_rules(replace(config, max_length_ratio=9.0), src, tgt, [1, 2, 3, 4, 5, 6], report)
+    report = Report(read=6, kept=6)
+    keep = preparation._length_rules(replace(config, max_length_ratio=9.0), src, tgt, [1, 2, 3, 4, 5, 6], report)
     assert keep.tolist() == [True, False, True, False, True, False]  # 9 * 1 + 5 = 14, 9 * 3 + 5 = 32
-    assert report == corpus.Report(
+    assert report == Report(
         read=6,
         kept=3,
         dropped={"too_long": 1, "length_ratio": 2},
@@ -145,7 +146,7 @@ def test_the_length_rules_at_their_limits(config):
 def test_a_second_start_reads_neither_text_nor_writes(config, monkeypatch):
     first = prepare(config)
     before = {p: p.stat().st_mtime_ns for p in first.folder.iterdir()}
-    monkeypatch.setattr(prepared, "raw_pairs", None)
+    monkeypatch.setattr(preparation, "raw_pairs", None)
     monkeypatch.setattr(prepared, "_locked", None)
     again = prepare(config)
     assert again.fingerprint == first.fingerprint
@@ -156,11 +157,11 @@ def test_raw_text_is_hashed_once_and_remembered_by_the_data_folder(config, monke
     now = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
     first = prepare(config)
-    corpus.SCANS.clear()
-    monkeypatch.setattr(corpus, "_open", None)
+    text_files.SCANS.clear()
+    monkeypatch.setattr(text_files, "_open", None)
     assert prepare(config).fingerprint == first.fingerprint
     (Path(config.folder) / ".scans.json").write_text("[broken")
-    corpus.SCANS.clear()
+    text_files.SCANS.clear()
     monkeypatch.undo()
     assert prepare(config).fingerprint == first.fingerprint
 
@@ -193,17 +194,17 @@ def test_the_text_decides_not_its_name_nor_its_packing(config, tmp_path):
 
 
 def test_the_bpe_is_learned_on_evenly_spread_pairs(config, monkeypatch):
-    assert list(prepared._spread(range(10), 10, 3)) == [3, 6, 9]
-    assert list(prepared._spread(range(10), 10, 99)) == list(range(10))
+    assert list(preparation._spread(range(10), 10, 3)) == [3, 6, 9]
+    assert list(preparation._spread(range(10), 10, 99)) == list(range(10))
     seen = []
-    train = prepared.Tokenizer.train
+    train = preparation.Tokenizer.train
 
     def spy(batches, vocab_size):
         kept = list(batches)
         seen.extend(line for batch in kept for line in batch)
         return train(kept, vocab_size)
 
-    monkeypatch.setattr(prepared.Tokenizer, "train", spy)
+    monkeypatch.setattr(preparation.Tokenizer, "train", spy)
     assert len(prepare(replace(config, tokenizer_pairs=50)).train) == 211
     assert len(seen) == 100
 
@@ -298,10 +299,10 @@ def test_a_large_file_is_known_by_its_size(config, monkeypatch, caplog):
 def test_of_four_processes_that_start_at_once_one_builds_and_all_read_the_same(config):
     log = Path(config.folder + ".log")
     spy = f"""
-def build(*a, real=prepared._build):
+def build(*a, real=prepared.build):
     os.write(os.open({str(log)!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY), b"x")
     real(*a)
-prepared._build = build"""
+prepared.build = build"""
     processes = [start(config, spy) for _ in range(4)]
     folders = {process.communicate()[0] for process in processes}
     assert [process.returncode for process in processes] == [0] * 4
@@ -313,7 +314,7 @@ def test_a_full_disk_is_reported_and_leaves_no_half_corpus(config, monkeypatch):
     def full(path, *_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(prepared, "_synced", full)
+    monkeypatch.setattr(preparation, "_synced", full)
     with pytest.raises(DataError, match=r"data\.folder=.*No space left on device.*make room") as refusal:
         prepare(config)
     assert refusal.value.exit_code == 3
@@ -329,7 +330,7 @@ def test_a_data_folder_that_cannot_be_one_is_reported(config, tmp_path):
 
 
 def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
-    learn = prepared._learn_tokenizer
+    learn = preparation._learn_tokenizer
 
     def grow(config):
         tokenizer = learn(config)
@@ -338,7 +339,7 @@ def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
                 file.write(b"haus\n")
         return tokenizer
 
-    monkeypatch.setattr(prepared, "_learn_tokenizer", grow)
+    monkeypatch.setattr(preparation, "_learn_tokenizer", grow)
     with pytest.raises(DataError, match="changed while it was read"):
         prepare(config)
     assert visible(config.folder) == []
@@ -361,7 +362,7 @@ def test_text_that_cannot_be_read_to_its_end_is_reported_from_within_the_learnin
         yield from [(b"ein haus", b"zwei")] * 2000
         raise DataError("train.en.gz: cannot be read")
 
-    monkeypatch.setattr(prepared, "raw_pairs", break_off)
+    monkeypatch.setattr(preparation, "raw_pairs", break_off)
     with pytest.raises(DataError, match=r"train\.en\.gz"):
         prepare(config)
     assert visible(config.folder) == []

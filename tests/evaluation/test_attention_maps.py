@@ -12,7 +12,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, ResourceError
 from aiayn.evaluation.attention_maps import AttentionMaps, attention_maps, draw_attention
 from aiayn.evaluation.plots import _label, draw_attention_maps
-from aiayn.inference.translator import Translator
+from aiayn.inference.translator import Translation, Translator
 from aiayn.model.transformer import Transformer
 
 SENTENCE = "the old house of the man"
@@ -111,6 +111,7 @@ def test_tokens_name_the_sentence_and_the_models_own_translation(translator):
     assert "".join(maps.src) == "▁the▁old▁house▁of▁the▁man</s>"
     assert maps.tgt_in == ["<s>", *translator.tokenizer.tokens(best.tokens)]
     assert maps.tgt_out == [*maps.tgt_in[1:], "</s>"]
+    assert (maps.sentence, maps.translation) == (f" {SENTENCE}\u2028", best)
 
 
 def test_the_model_keeps_no_hook_even_when_it_fails(translator, monkeypatch):
@@ -145,7 +146,10 @@ def test_tokens_of_any_kind_are_drawn_as_they_are_without_a_word_of_warning(tmp_
     even = torch.full((1, 5, n, n), 1 / n)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        draw_attention_maps(AttentionMaps(awkward, awkward, awkward, even, even, even), tmp_path / "attention.png")
+        draw_attention_maps(
+            AttentionMaps(awkward, awkward, awkward, even, even, even, "", Translation("", 0.0, 0.0, [])),
+            tmp_path / "attention.png",
+        )
     assert imread(tmp_path / "attention.png").shape[1] < 1500
 
 

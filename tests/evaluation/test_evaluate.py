@@ -17,11 +17,10 @@ from aiayn import entry
 from aiayn.checkpoint import Checkpoint
 from aiayn.config import PAD_ID, Config, EvaluateConfig, SearchOverrides, from_plain
 from aiayn.data.batch import pad_sources, shift_right, source_mask
-from aiayn.data.corpus import normalise
+from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
-from aiayn.evaluation import evaluate as module
-from aiayn.evaluation.evaluate import Progress, evaluate
+from aiayn.evaluation.evaluate import evaluate
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 
@@ -101,7 +100,8 @@ def learned(config: Config, tokenizer: Tokenizer, steps: int, seed: int) -> dict
 
 def options(run: Path | str, **changes) -> EvaluateConfig:
     search = SearchOverrides(**NO_OVERRIDES | changes.pop("search", {}))
-    plain = {"split": "test", "checkpoint": None, "test": None, "baseline": None, "accelerator": "cpu", "debug": False}
+    plain = {"split": "test", "checkpoint": None, "test": None, "references": None, "baseline": None}
+    plain |= {"accelerator": "cpu", "debug": False}
     return EvaluateConfig(**plain | {"run": str(run), "search": search} | changes)
 
 
@@ -125,7 +125,7 @@ def test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_m
     assert result["metrics"]["sacrebleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score)
     assert result["metrics"]["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [REFERENCES]).score)
     assert json.loads((folder / "evaluation.json").read_bytes()) == result
-    assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "hypotheses.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "hypotheses.txt", "samples.jsonl"]
 
 
 def test_the_json_says_what_was_scored_and_how(run):
@@ -257,24 +257,6 @@ def test_results_that_cannot_be_written_leave_the_old_ones_and_no_debris(run, mo
     with pytest.raises(ResourceError, match=r"hypotheses\.txt: cannot be written \(No space left on device\)"):
         evaluate(options(run, checkpoint="last"))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress_goes_to_stderr_with_rate_and_time_left(monkeypatch, capsys, terminal):
-    now = iter([100.0, 104.0, 112.0, 120.0])
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
-    monkeypatch.setattr(module.sys.stderr, "isatty", lambda: terminal)
-    progress = Progress()
-    progress(8, 60)
-    progress(24, 60)
-    assert progress.finish() == 20
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    late = "translated 24 of 60 lines  2 lines/s  ETA 0:00:18"
-    if terminal:
-        assert captured.err == f"\rtranslated 8 of 60 lines  2 lines/s  ETA 0:00:26\x1b[K\r{late}\x1b[K\r\x1b[K"
-    else:
-        assert captured.err == f"{late}\n"  # at most one line every ten seconds
 
 
 def test_the_real_command_scores_and_exits_with_the_contracts_codes(run):

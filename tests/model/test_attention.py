@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from aiayn.model.attention import MultiHeadAttention, attention, attention_weights, causal_mask
+from aiayn.model.attention import MultiHeadAttention, attention, attention_weights
+from aiayn.model.masks import causal_mask
 
 
 def attention_in_loops(q, k, v, mask):

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from aiayn.config import ModelConfig
 from aiayn.model import layers
-from aiayn.model.attention import causal_mask
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
+from aiayn.model.masks import causal_mask
 
 
 def random_sizes(seed: int) -> tuple[ModelConfig, tuple[int, int, int]]:

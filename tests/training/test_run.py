@@ -15,9 +15,9 @@ import torch
 from aiayn import checkpoint as memory
 from aiayn.config import flatten, is_harmless, to_plain
 from aiayn.errors import ConfigError, DivergedError, InterruptedRunError, RefusedError
+from aiayn.evaluation.records import read_records as read_metrics
 from aiayn.training import continuation
 from aiayn.training.callbacks.measure import Measure
-from aiayn.training.loggers import read_metrics
 from aiayn.training.run import train
 
 

@@ -8,6 +8,9 @@ from typing import NoReturn
 import typer
 
 from aiayn.cli.attention import attention
+from aiayn.cli.dashboard import dashboard
+from aiayn.cli.report import report
+from aiayn.cli.table import table
 from aiayn.cli.translate import translate
 from aiayn.errors import ConfigError, UserError
 
@@ -16,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (translate, attention):
+for command in (translate, attention, table, report, dashboard):
     app.command()(command)
 
 

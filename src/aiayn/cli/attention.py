@@ -12,20 +12,32 @@ def attention(
     run: RunFolder,
     sentence: Annotated[str, typer.Argument(help="A sentence of the source language, in quotes.")],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to; else RUN/attention.")] = None,
+    word: Annotated[str | None, typer.Option(help="The word of Figures 3 and 4; else a telling one.")] = None,
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",
     debug: Debug = False,
 ) -> None:
-    """Draws where each layer looks: layer_1.png, ...
+    """Translates a sentence and shows where each head looks: index.html, a page to explore with any browser.
 
-    The sentence is translated; every picture shows one layer's attention from the translation to the sentence, head by
-    head, and within both.
+    Beside it pictures: the paper's Figures 3 to 5 and its positions for this model (figure_3, figure_4, figure_5,
+    positions; .png and .svg), and every layer's attention, head by head (layer_1.png, ...).
     """
     from aiayn.evaluation.attention_maps import attention_maps
+    from aiayn.evaluation.explorer import write_explorer
+    from aiayn.evaluation.figures import draw_paper_figures, draw_positions
     from aiayn.evaluation.plots import draw_attention_maps
+    from aiayn.evaluation.positions import position_tables
 
-    maps = attention_maps(load_translator(run, checkpoint, None, None, accelerator), sentence)
+    translator = load_translator(run, checkpoint, None, None, accelerator)
+    maps = attention_maps(translator, sentence)
+    positions = position_tables(translator.model)
+    folder = out or run / "attention"
+    page = folder / "index.html"
+    write_explorer(page, maps, positions, translator.model.config, run.resolve().name)
+    print(page)
+    for path in (*draw_paper_figures(maps, folder, word), *draw_positions(positions, folder / "positions")):
+        print(path)
     for layer in range(len(maps.cross)):
-        path = (out or run / "attention") / f"layer_{layer + 1}.png"
+        path = folder / f"layer_{layer + 1}.png"
         draw_attention_maps(maps, path, layer)
         print(path)

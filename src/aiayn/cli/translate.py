@@ -40,7 +40,7 @@ def translate(
     A score is the log-probability of the translation divided by its length penalty. With --n-best every line gives up
     to N lines, best first; INDEX counts input lines from 0, as in Moses.
     """
-    from aiayn.data.corpus import read_lines
+    from aiayn.data.text_files import read_lines
 
     on_stream = file is None or str(file) == "-"
     lines = [] if on_stream else read_lines(file)

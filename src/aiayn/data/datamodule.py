@@ -1,6 +1,7 @@
 """Lightning's view of the data."""
 
 import itertools
+import signal
 from collections.abc import Iterator
 
 import pytorch_lightning as pl
@@ -9,6 +10,12 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from aiayn.data.batch import Batch, cut_batch
 from aiayn.data.plan import Plan
 from aiayn.data.prepared import PreparedSplit
+
+
+def _ignore_signals(worker: int) -> None:
+    """A signal to the whole job is the training process' business, which still needs its workers for the step."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class MicroBatches(Dataset):
@@ -55,6 +62,7 @@ class TranslationData(pl.LightningDataModule):
             pin_memory=trainer.strategy.root_device.type == "cuda",
             persistent_workers=self.workers > 0,
             prefetch_factor=4 if self.workers else None,
+            worker_init_fn=_ignore_signals,
         )
 
     def validation_batches(self) -> Iterator[Batch]:

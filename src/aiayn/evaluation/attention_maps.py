@@ -12,8 +12,8 @@ from aiayn.config import BOS_ID, EOS_ID
 from aiayn.data.batch import source_mask
 from aiayn.errors import DataError
 from aiayn.evaluation.plots import draw_attention_maps
-from aiayn.inference.translator import Translator
-from aiayn.model.attention import attention_weights
+from aiayn.inference.translator import Translation, Translator
+from aiayn.model.attention import attention
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class AttentionMaps:
     encoder_self: Tensor  # (L, H, S, S)
     decoder_self: Tensor  # (L, H, T, T)
     cross: Tensor  # (L, H, T, S)
+    sentence: str  # as it was given
+    translation: Translation
 
 
 @torch.inference_mode()
@@ -59,7 +61,15 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
         encoder_self=torch.cat(encoder_self),
         decoder_self=torch.cat(decoder_self),
         cross=torch.cat(cross),
+        sentence=sentence,
+        translation=best,
     )
+
+
+def readable(token: str) -> str:
+    """A token as one short line for pictures: control characters are spelled out, and long tokens are cut."""
+    text = token if token.isprintable() else repr(token)[1:-1]
+    return text if len(text) <= 24 else f"{text[:23]}…"
 
 
 def draw_attention(translator: Translator, sentence: str, path: Path) -> None:
@@ -75,12 +85,13 @@ def _recorded(attentions: list[nn.Module]) -> Iterator[list[Tensor]]:
     """
     weights: list[Tensor] = []
 
-    def record(attention: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         x, memory, mask = inputs
-        keys, _ = attention.keys_values(memory)
-        weights.append(attention_weights(attention.queries(x), keys, mask).float().cpu())
+        keys, _ = module.keys_values(memory)
+        values = torch.eye(memory.size(1)).to(keys).expand(1, module.n_heads, -1, -1)  # so the result is the weights
+        weights.append(attention(module.queries(x), keys, values, mask).float().cpu())
 
-    handles = [attention.register_forward_hook(record) for attention in attentions]
+    handles = [module.register_forward_hook(record) for module in attentions]
     try:
         yield weights
     finally:

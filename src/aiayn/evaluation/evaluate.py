@@ -1,39 +1,24 @@
 """A test set from raw source to scores: what `evaluate.py` does."""
 
-import hashlib
 import json
-import sys
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from aiayn.checkpoint import Checkpoint, load, resolve
-from aiayn.config import DataConfig, EvaluateConfig, SearchConfig, to_plain
-from aiayn.data.corpus import parallel_files, read_lines, read_split
+from aiayn.config import EvaluateConfig, SearchConfig, to_plain
+from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError, ResourceError
+from aiayn.evaluation.progress import TranslationProgress
+from aiayn.evaluation.published import SUBSET, paper_figures
+from aiayn.evaluation.report import add_evaluation
 from aiayn.evaluation.scoring import KINDS, Scores, paired_bootstrap, score
+from aiayn.evaluation.testset import TestSet, read_test_set
 from aiayn.files import write_text
 from aiayn.inference.translator import Translator
 
 N_SAMPLES = 1000  # of the paired bootstrap
-
-
-@dataclass(frozen=True)
-class TestSet:
-    """Untouched text; `name` is that of its results' folder, `option` what the command line calls it."""
-
-    name: str
-    option: str
-    sources: list[str]
-    references: list[str]
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of sources and references."""
-        return hashlib.sha256("\n".join([*self.sources, *self.references]).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -54,11 +39,11 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     run = Path(config.run)
     path = resolve(run, config.checkpoint)
     checkpoint = load(path)
-    test = _read_test_set(config, checkpoint.config.data)
+    test = read_test_set(config, checkpoint.config.data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
     translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator)
 
-    progress = Progress()
+    progress = TranslationProgress()
     hypotheses = translator.translate(test.sources, progress)
     seconds = progress.finish()
     scores = score(hypotheses, test.references, checkpoint.config.data.tgt_lang)
@@ -73,6 +58,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     folder = _folder(run, test.name)
     _write(folder / "hypotheses.txt", "".join(f"{line}\n" for line in hypotheses))
     _write(folder / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    add_evaluation(run, folder, test.sources, test.references[0], hypotheses)
     print(table(result))
     print(f"\nwritten: {folder}/evaluation.json, hypotheses.txt")
     return result
@@ -83,9 +69,10 @@ def table(result: Mapping[str, Any]) -> str:
     averaged = result["averaged"]
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
     search = result["search"]
+    lines = f"{result['lines']} lines" + (f", {result['n_references']} references" * (result["n_references"] > 1))
     rows = [
         ("model", f"{result['checkpoint']}, step {result['step']}, {weights}"),
-        ("text", f"{result['text']}, {result['src_lang']} -> {result['tgt_lang']}, {result['lines']} lines"),
+        ("text", f"{result['text']}, {result['src_lang']} -> {result['tgt_lang']}, {lines}"),
         (
             "search",
             f"beam_size {search['beam_size']}, length_penalty {search['length_penalty']:g} ({search['penalty']}), "
@@ -98,6 +85,14 @@ def table(result: Mapping[str, Any]) -> str:
         value, signature = result["metrics"][kind], result["signatures"][kind]
         shown = "     -  does not apply to this language" if value is None else f"{value:6.2f}  {signature}"
         rows.append((kind, shown))
+    if paper := result["paper"]:
+        rows += [
+            ("", ""),
+            ("paper", f"{paper['base']:6.2f} base, {paper['big']:.2f} big ({result['test_set']}, {paper['table']})"),
+            ("", f"        compare {paper['kind']} with it, and no other kind: {paper['remark']}"),
+        ]
+    elif result["test_set"] == SUBSET:
+        rows += [("", ""), ("paper", "     -  its figures are for all 3,003 lines of newstest2014, these are 2,737")]
     if baseline := result.get("baseline"):
         samples = f"paired bootstrap of {baseline['n_samples']} samples"
         first, second = (
@@ -112,52 +107,6 @@ def table(result: Mapping[str, Any]) -> str:
     return "\n".join(f"{name:<20} {text}".rstrip() for name, text in rows)
 
 
-class Progress:
-    """Lines done, rate and time left on stderr: a live line on a terminal, else a plain one every ten seconds."""
-
-    EVERY = 10.0
-
-    def __init__(self) -> None:
-        self.start = self.last = time.monotonic()
-        self.live = sys.stderr.isatty()
-
-    def __call__(self, done: int, lines: int) -> None:
-        now = time.monotonic()
-        if not self.live and now - self.last < self.EVERY:
-            return
-        self.last = now
-        rate = done / max(now - self.start, 1e-9)
-        left = timedelta(seconds=round((lines - done) / rate))
-        text = f"translated {done} of {lines} lines  {rate:,.0f} lines/s  ETA {left}"
-        # Erased to its end, since a shorter text may follow a longer one.
-        print(f"\r{text}\x1b[K" if self.live else text, end="" if self.live else "\n", file=sys.stderr, flush=True)
-
-    def finish(self) -> float:
-        """Leaves the live line. Returns the seconds since the start."""
-        if self.live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        return time.monotonic() - self.start
-
-
-def _read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
-    """The text of test=PREFIX, or of the run's own split."""
-    if config.test is None:
-        try:
-            sources, references = read_split(data, config.split)
-        except DataError as error:
-            raise DataError(f"{error}; or name other text: test=PREFIX") from error
-        return TestSet(config.split, f"split={config.split}", sources, references)
-    [(src, tgt)] = parallel_files([config.test], data.src_lang, data.tgt_lang, "test")
-    sources, references = read_lines(src), read_lines(tgt)
-    if len(sources) != len(references) or not sources:
-        raise DataError(
-            f"test={config.test}: {src} has {len(sources)} lines and {tgt} has {len(references)}: line N of one must "
-            "translate line N of the other (only LF ends a line)"
-        )
-    # No `=` in any path that is written: Hydra could not read it back.
-    return TestSet(Path(config.test).name.replace("=", "-"), f"test={config.test}", sources, references)
-
-
 def _read_baseline(run: Path, test: TestSet) -> Baseline:
     """The other run's hypotheses. Raises RefusedError unless they are translations of this very text."""
     folder = _folder(run, test.name)
@@ -167,22 +116,26 @@ def _read_baseline(run: Path, test: TestSet) -> Baseline:
         hypotheses = read_lines(folder / "hypotheses.txt")
     except (OSError, ValueError, KeyError, DataError) as error:
         raise RefusedError(f"baseline={run}: there are no scored translations in {folder}; {remedy}") from error
-    if text != test.fingerprint or len(hypotheses) != len(test.references):
+    if text != test.fingerprint or len(hypotheses) != len(test.sources):
         raise RefusedError(
             f"baseline={run}: {folder}/hypotheses.txt translates another text ({len(hypotheses)} lines, here "
-            f"{len(test.references)}); {remedy}"
+            f"{len(test.sources)}); {remedy}"
         )
     return Baseline(run, hypotheses)
 
 
 def _result(path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchConfig, scores: Scores) -> dict[str, Any]:
     data = checkpoint.config.data
+    figures = paper_figures(test.of_paper, data.src_lang, data.tgt_lang, len(test.references))
     return {
         "metrics": scores.metrics,
         "signature": scores.signature,
         "signatures": scores.signatures,
         "details": scores.details,
         "lines": scores.lines,
+        "n_references": len(test.references),
+        "test_set": test.of_paper,
+        "paper": asdict(figures) if figures else None,
         "text": test.option,
         "text_sha256": test.fingerprint,
         "src_lang": data.src_lang,

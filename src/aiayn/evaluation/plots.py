@@ -28,8 +28,11 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     panels = [(title, keys) for title, keys in panels if keys]
     if not panels:
         return
-    figure = _figure(5 * len(panels), 3.6)
+    # Fixed margins: a computed layout takes longer than all the rest.
+    figure = _figure(5 * len(panels), 3.6, layout=None)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    inch = 1 / figure.get_figwidth()
+    figure.subplots_adjust(left=0.6 * inch, right=1 - 0.2 * inch, bottom=0.14, top=0.9, wspace=0.35)
     for axis, (title, keys) in zip(axes, panels, strict=True):
         for key in keys:
             axis.plot(*_series(records, key), marker="" if key == "train/loss" else "o", markersize=3, label=key)
@@ -43,7 +46,57 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
             axis.legend(loc="upper center")
         if keys == ["val/ppl"]:
             axis.set_yscale("log")
+            axis.yaxis.set_major_formatter("{x:g}")
+            axis.yaxis.set_minor_formatter("{x:g}")
     figure.savefig(path)
+
+
+def draw_corpus(corpus: Mapping[str, Any], path: Path) -> None:
+    """How long the training sentences are, and how much of a micro-batch is padding, from a run's corpus.json.
+
+    Writes a PNG.
+    """
+    figure = _figure(10, 3.2, layout=None)
+    lengths, padding = figure.subplots(1, 2, width_ratios=(3, 2))
+    figure.subplots_adjust(left=0.08, right=0.98, bottom=0.16, top=0.88, wspace=0.25)
+    for side, label in (("src", "source"), ("tgt", "target")):
+        counts = corpus["lengths"][side]
+        lengths.stairs(counts, [n - 0.5 for n in range(len(counts) + 1)], fill=True, alpha=0.5, label=label)
+    lengths.set_title(f"{corpus['pairs']:,} training pairs")
+    lengths.set_xlabel("subwords of a sentence")
+    lengths.set_ylabel("sentences")
+    lengths.legend()
+    counts = corpus["padding_of_parts"]
+    used = max(number for number, count in enumerate(counts, 1) if count)
+    padding.stairs(counts[:used], [100 * n / len(counts) for n in range(used + 1)], fill=True, color="0.5")
+    padding.set_title(f"{100 * corpus['padding']:.1f} % padding in an epoch")
+    padding.set_xlabel("padding of a micro-batch (%)")
+    padding.set_ylabel("micro-batches")
+    figure.savefig(path)
+
+
+def draw_cross_attention(maps: "AttentionMaps", path: Path) -> None:
+    """Where every layer of the decoder looks in the source, as the mean of its heads. Writes a PNG, quickly."""
+    from matplotlib.colors import PowerNorm
+
+    n_layers, _, n_tgt, n_src = maps.cross.shape
+    width, height = (min(max(0.2 * n, 1.6), 6) for n in (n_src, n_tgt))
+    margin, gap, total = 1.3, 0.15, 1.3 + n_layers * (width + 0.15)
+    figure = _figure(total, height + 1.7, layout=None)
+    for layer in range(n_layers):
+        left, bottom = margin + layer * (width + gap), 1.3
+        axis = figure.add_axes(
+            (left / total, bottom / (height + 1.7), width / total, height / (height + 1.7)),
+        )
+        scale = PowerNorm(0.5, vmin=0, vmax=1)
+        axis.imshow(maps.cross[layer].mean(0).numpy(), cmap="Blues", norm=scale, aspect="auto", interpolation="nearest")
+        axis.set_title(f"layer {layer + 1}", fontsize=9)
+        axis.set_xticks(range(n_src), map(_label, maps.src), fontsize=7, rotation=90, parse_math=False)
+        rows = maps.tgt_out if layer == 0 else []
+        axis.set_yticks(range(len(rows)), map(_label, rows), fontsize=7, parse_math=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure.savefig(path)
 
 
 def draw_attention_maps(maps: "AttentionMaps", path: Path, layer: int = -1) -> None:
@@ -108,9 +161,9 @@ def _series(records: Sequence[Mapping[str, float]], key: str) -> tuple[list[floa
     return [step for step, _ in points], [value for _, value in points]
 
 
-def _figure(width: float, height: float) -> Any:
+def _figure(width: float, height: float, layout: str | None = "constrained") -> Any:
     """An empty figure of so many inches."""
     # Not pyplot: a figure of its own needs no display and leaves no state behind.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained", dpi=120)
+    return Figure(figsize=(width, height), layout=layout, dpi=120)

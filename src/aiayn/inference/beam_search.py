@@ -72,7 +72,7 @@ def beam_search(model: Transformer, src: Tensor, src_mask: Tensor, config: Searc
     results: list[list[Hypothesis]] = [[] for _ in limits]
 
     for length in range(1, longest + 1):  # |Y| of what ends in this step
-        logits = model.step(last_tokens, cache).float()  # (N, K, V)
+        logits = model.step(last_tokens, cache)  # (N, K, V)
         beams, parents, sound = _extend(beams, logits, length, config)
         sound_steps += sound & (sound_steps == length - 1)
         if length % look_every == 0 or length == longest:
@@ -106,7 +106,7 @@ def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
 
 
 def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> tuple[Beams, Tensor, Tensor]:
-    """Gives every alive hypothesis one more token, its |Y| = length; logits (N, K, V) are overwritten.
+    """Gives every alive hypothesis one more token, its |Y| = length; logits (N, K, V).
 
     Returns the new beams, the parents (N, K) of the alive ones, and whether the logits were sound.
     """
@@ -115,19 +115,19 @@ def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> 
     # best token: a runner-up end token must not finish a hypothesis there.
     wanted = 2 * k if k > 1 else 1
 
-    # The normaliser comes first: ruling tokens out must not change the probability of the others. The best of all K * V
-    # continuations are among the best of each beam, which saves normalising all of them.
-    normalizer = logits.logsumexp(-1, keepdim=True)
-    logits[..., PAD_ID] = logits[..., BOS_ID] = -torch.inf
-    best_logits, best_tokens = logits.topk(min(wanted, logits.size(-1)))
-    only_end = torch.full_like(best_logits, -torch.inf)
-    only_end[..., 0] = logits[..., EOS_ID]
+    # Normalising comes first: ruling tokens out must not change the probability of the others. The best of all K * V
+    # continuations are among the best of each beam.
+    log_probs = logits.log_softmax(-1, dtype=torch.float32)
+    sound = ~log_probs[..., EOS_ID].isnan().any()
+    log_probs[..., PAD_ID] = log_probs[..., BOS_ID] = -torch.inf
+    best, best_tokens = log_probs.topk(min(wanted, log_probs.size(-1)))
+    only_end = torch.full_like(best, -torch.inf)
+    only_end[..., 0] = log_probs[..., EOS_ID]
     at_limit = (length > beams.limit)[:, None, None]
-    best_logits = torch.where(at_limit, only_end, best_logits)
+    best = torch.where(at_limit, only_end, best)
     best_tokens = best_tokens.masked_fill(at_limit, EOS_ID)
 
-    log_probs = beams.log_probs[:, :, None] + (best_logits - normalizer)
-    log_probs, picks = log_probs.flatten(1).topk(wanted)  # (N, 2K), as are the next four
+    log_probs, picks = (beams.log_probs[:, :, None] + best).flatten(1).topk(wanted)  # (N, 2K), as are the next four
     new_tokens = best_tokens.flatten(1).gather(1, picks)
     parents = picks // best_tokens.size(-1)
     ended = new_tokens == EOS_ID
@@ -153,7 +153,7 @@ def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> 
         finished_log_probs=finished_log_probs,
         finished_tokens=finished_tokens,
     )
-    return extended, parents.gather(1, alive), normalizer.isfinite().all()
+    return extended, parents.gather(1, alive), sound
 
 
 def _take(tokens: Tensor, which: Tensor) -> Tensor:

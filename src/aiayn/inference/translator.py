@@ -11,7 +11,7 @@ import torch
 from aiayn.checkpoint import Checkpoint, load, resolve
 from aiayn.config import SearchConfig, SearchOverrides, one_of
 from aiayn.data.batch import pad_sources, source_mask
-from aiayn.data.corpus import normalise
+from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.inference.beam_search import Hypothesis, beam_search

@@ -1,7 +1,4 @@
-"""Section 3.2: attention.
-
-Masks are boolean, True = may attend, and broadcast to (B, H, T, S). Every query must be allowed at least one key.
-"""
+"""Section 3.2: attention."""
 
 import math
 
@@ -24,12 +21,36 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Scaled dot-product attention, equation (1): softmax(q kᵀ / √d_k) v.
 
-    q (B, H, T, d_k), k (B, H, S, d_k), v (B, H, S, d_v), mask broadcastable to (B, H, T, S). Returns (B, H, T, d_v).
+    q (B, H, T, d_k), k (B, H, S, d_k), v (B, H, S, d_v), mask broadcastable to (B, H, T, S) or, where S = T, one of
+    blocks (B or 1, N, 1, W, K). Returns (B, H, T, d_v).
     """
+    if mask is not None and mask.dim() == 5:
+        return attention_in_blocks(q, k, v, mask)
     if q.is_cuda:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     # On CPUs torch's fused kernel is the slower one at the lengths of sentences, above all backward in bfloat16.
     return attention_weights(q, k, mask).to(v.dtype) @ v
+
+
+def attention_in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Equation (1) near the diagonal: each block of W queries attends to the keys of its own and adjoining blocks.
+
+    q and k (B, H, T, d_k), v (B, H, T, d_v), mask (B or 1, N, 1, W, K) of `window_mask`. Returns (B, H, T, d_v).
+    """
+    batch, _, length, _ = q.shape
+    _, n_blocks, _, width, n_keys = mask.shape
+
+    def blocks(x: Tensor, before: int, after: int) -> Tensor:
+        """(B, H, T, d) to (B, before + N + after, H, W, d), zeros in the added blocks and behind the end."""
+        padding = (0, 0, before * width, (n_blocks + after) * width - length)
+        return F.pad(x, padding).unflatten(2, (-1, width)).transpose(1, 2)
+
+    shown = n_keys // width  # blocks of keys that a block of queries sees, the first being the one before its own
+    k, v = (blocks(x, 1, shown - 2) for x in (k, v))
+    k, v = (torch.cat([x[:, i : i + n_blocks] for i in range(shown)], dim=3) for x in (k, v))
+    q, k, v, mask = (x.flatten(0, 1) for x in (blocks(q, 0, 0), k, v, mask.expand(batch, -1, -1, -1, -1)))
+    heads = attention(q, k, v, mask)  # (B * N, H, W, d_v)
+    return heads.unflatten(0, (batch, n_blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
 
 
 class MultiHeadAttention(nn.Module):
@@ -67,11 +88,3 @@ class MultiHeadAttention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         """(B, T, H * d) to (B, H, T, d)."""
         return x.unflatten(2, (self.n_heads, -1)).transpose(1, 2)
-
-
-def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """Section 3.2.3: position t may attend to positions up to t. Returns (T, T).
-
-    Targets are padded on the right, so no real position ever sees padding through it.
-    """
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()

@@ -53,7 +53,7 @@ class EncoderLayer(nn.Module):
         self.norm_2 = AddNorm(config.d_model, config.dropout)
 
     def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
-        """x (B, S, D), src_mask (B, 1, 1, S). Returns (B, S, D)."""
+        """x (B, S, D), src_mask broadcastable to (B, H, S, S) or of blocks. Returns (B, S, D)."""
         x = self.norm_1(x, self.self_attention(x, x, src_mask))
         return self.norm_2(x, self.feed_forward(x))
 
@@ -69,23 +69,28 @@ class DecoderLayer(nn.Module):
         self.norm_1 = AddNorm(config.d_model, config.dropout)
         self.norm_2 = AddNorm(config.d_model, config.dropout)
         self.norm_3 = AddNorm(config.d_model, config.dropout)
+        self.window = config.attention_window
 
     def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor, src_mask: Tensor) -> Tensor:
-        """x (B, T, D), memory (B, S, D), tgt_mask (T, T), src_mask (B, 1, 1, S). Returns (B, T, D)."""
+        """x (B, T, D), memory (B, S, D), src_mask (B, 1, 1, S), tgt_mask broadcastable to (B, H, T, T) or of blocks.
+
+        Returns (B, T, D).
+        """
         x = self.norm_1(x, self.self_attention(x, x, tgt_mask))
         x = self.norm_2(x, self.cross_attention(x, memory, src_mask))
         return self.norm_3(x, self.feed_forward(x))
 
-    def step(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
+    def step(self, x: Tensor, cache: LayerCache, past: Tensor, src_mask: Tensor) -> Tensor:
         """`forward` for the newest position of N sentences with K beams each, the older ones being in the cache.
 
-        x (N, K, D), src_mask (N, 1, 1, S). Returns (N, K, D).
+        x (N, K, D), src_mask (N, 1, 1, S); past (N, 1, K, t * K) marks each beam's own among all beams' positions.
+        Returns (N, K, D).
         """
-        n, k, d = x.shape
-        newest = x.reshape(n * k, 1, d)  # each beam has a past of its own
-        past = cache.append(*self.self_attention.keys_values(newest))
-        own = self.self_attention.attend(self.self_attention.queries(newest), *past, None)
-        x = self.norm_1(x, own.view(n, k, d))
+        k, v = cache.append(*self.self_attention.keys_values(x))
+        if self.window is not None:  # section 4: what is further back is out of sight
+            seen = (self.window // 2 + 1) * x.size(1)
+            k, v, past = k[:, :, -seen:], v[:, :, -seen:], past[..., -seen:]
+        x = self.norm_1(x, self.self_attention.attend(self.self_attention.queries(x), k, v, past))
         # The beams of a sentence share its keys and values: here they stand where a sentence's positions stood.
         cross = self.cross_attention.attend(self.cross_attention.queries(x), cache.cross_k, cache.cross_v, src_mask)
         x = self.norm_2(x, cross)

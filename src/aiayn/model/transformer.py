@@ -3,11 +3,11 @@
 from torch import Tensor, nn
 
 from aiayn.config import ModelConfig
-from aiayn.model.attention import causal_mask
 from aiayn.model.cache import DecoderCache, LayerCache
 from aiayn.model.dropout import Dropout
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions
 from aiayn.model.layers import DecoderLayer, EncoderLayer
+from aiayn.model.masks import decoder_mask, encoder_mask
 
 
 class Transformer(nn.Module):
@@ -51,14 +51,15 @@ class Transformer(nn.Module):
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
         """src (B, S). Returns memory (B, S, D)."""
+        self_mask = encoder_mask(src_mask, self.config.attention_window)
         x = self.dropout(self.embedding(src) + self.src_positions(0, src.size(1)))
         for layer in self.encoder:
-            x = layer(x, src_mask)
+            x = layer(x, self_mask)
         return x
 
     def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """tgt_in (B, T), memory (B, S, D). Returns states (B, T, D)."""
-        tgt_mask = causal_mask(tgt_in.size(1), tgt_in.device)
+        tgt_mask = decoder_mask(tgt_in.size(1), self.config.attention_window, tgt_in.device)
         x = self.dropout(self.embedding(tgt_in) + self.tgt_positions(0, tgt_in.size(1)))
         for layer in self.decoder:
             x = layer(x, memory, tgt_mask, src_mask)
@@ -78,8 +79,9 @@ class Transformer(nn.Module):
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """Decodes one more position: tokens (N, K) are the newest of each beam. Returns logits (N, K, V)."""
         x = self.dropout(self.embedding(tokens) + self.tgt_positions(cache.length, 1))
+        past = cache.extend()
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
-            x = layer.step(x, layer_cache, cache.src_mask)
+            x = layer.step(x, layer_cache, past, cache.src_mask)
         return self.project(x)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 from pytorch_lightning.plugins import CheckpointIO
@@ -16,8 +16,10 @@ from aiayn import checkpoint as memory
 from aiayn.checkpoint import Checkpoint
 from aiayn.config import Config, flatten, is_harmless, to_plain, with_added
 from aiayn.data.prepared import Prepared
-from aiayn.errors import ConfigError, RefusedError
+from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import write_text
+
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -74,22 +76,42 @@ def owned(folder: Path) -> Iterator[None]:
     if rank_zero_only.rank != 0:  # the first rank owns it for all
         yield
         return
-    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "a+", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            lock.seek(0)
-            raise ConfigError(f"{folder} is in use by {lock.read().strip()}; wait, or choose another name=") from error
+    try:
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        lock = _lock(folder)
+    except OSError as error:
+        raise ResourceError(
+            f"{folder}: cannot be written ({error.strerror}); make room or make it writable, or start in another folder"
+        ) from error
+    with lock:
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {os.uname().nodename}")
         lock.flush()
-        memory.sweep(folder / "checkpoints")
+        for place in (folder, folder / "checkpoints"):
+            memory.sweep(place)
         try:
             yield
         finally:
             with suppress(OSError):
-                (folder / ".lock").unlink()
+                (folder / LOCK).unlink()
+
+
+def _lock(folder: Path) -> TextIO:
+    """The open, locked lock file. Raises ConfigError if another process has locked it."""
+    while True:
+        lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - it is locked for as long as it is open
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            with lock:
+                lock.seek(0)
+                owner = lock.read().strip() or "another process"
+            raise ConfigError(f"{folder} is in use by {owner}; wait, or choose another name=") from error
+        # Its owner removes the file in the end: what is locked now may be a file that no one else will ever find.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / LOCK)):
+                return lock
+        lock.close()
 
 
 class RunCheckpoints(CheckpointIO):
@@ -104,7 +126,8 @@ class RunCheckpoints(CheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         path = Path(path)
         weights = {name.removeprefix("model."): value.cpu() for name, value in checkpoint["state_dict"].items()}
-        states = {key: checkpoint[key] for key in ("optimizer_states", "lr_schedulers", "loops", "since_last_log")}
+        kept = ("optimizer_states", "lr_schedulers", "loops", "since_last_log", "skipped_steps")
+        states = {key: checkpoint[key] for key in kept}
         # The checkpoint's own file comes last: with it in place, both are.
         version = checkpoint["pytorch-lightning_version"]
         memory.write(memory.optimizer_path(path), {"format": memory.FORMAT, "lightning": version, **states})
@@ -133,6 +156,7 @@ class RunCheckpoints(CheckpointIO):
             "lr_schedulers": states["lr_schedulers"],
             "loops": _with_batches(states["loops"], batches),
             "since_last_log": states.get("since_last_log", {"loss_sum": 0.0, "tokens": 0}),
+            "skipped_steps": states.get("skipped_steps", 0),
             "callbacks": {},
         }
 

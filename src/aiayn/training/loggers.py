@@ -2,16 +2,21 @@
 
 import json
 import logging
-import netrc
 import os
+import secrets
+import sys
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
+from aiayn import checkpoint as memory
 from aiayn.config import Config, to_plain
+from aiayn.errors import ConfigError
+from aiayn.evaluation.records import read_records
 from aiayn.files import write_text
 
 log = logging.getLogger(__name__)
@@ -45,22 +50,8 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def _forget_after(self, step: int) -> None:
-        kept = [record for record in read_metrics(self.path) if record["step"] <= step]
+        kept = [record for record in read_records(self.path) if record["step"] <= step]
         write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept))
-
-
-def read_metrics(path: Path) -> list[dict[str, float]]:
-    """The records of a metrics.jsonl, in order; a line torn by a kill is passed over."""
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        records.append(record)
-    return records
 
 
 def make_loggers(config: Config, folder: Path, start_step: int) -> list[Logger]:
@@ -83,48 +74,121 @@ def make_loggers(config: Config, folder: Path, start_step: int) -> list[Logger]:
 
 
 def close(loggers: list[Logger]) -> None:
-    """Completes what the loggers write."""
+    """Completes what the loggers write; while an error is on its way, a W&B run is marked as failed."""
     for logger in loggers:
         logger.finalize("finished")
-        if type(logger).__name__ == "WandbLogger":  # a process may have one of its runs at a time
-            logger.experiment.finish()
+        if run := _wandb_run(logger):  # a process may have one of its runs at a time
+            run.finish(exit_code=0 if sys.exc_info()[0] is None else 1)
+
+
+def send_facts(loggers: list[Logger], facts: Mapping[str, Any]) -> None:
+    """Adds what is known only at the start to the configuration that W&B shows."""
+    for logger in loggers:
+        if run := _wandb_run(logger):
+            run.config.update(dict(facts), allow_val_change=True)
+
+
+def send_picture(loggers: list[Logger], key: str, path: Path, step: int) -> None:
+    """Sends a PNG to W&B."""
+    for logger in loggers:
+        if _wandb_run(logger):
+            logger.log_image(key, [str(path)], step)
+
+
+def send_samples(loggers: list[Logger], path: Path, step: int) -> None:
+    """Sends the translations of all validations so far to W&B, as one table: its tables cannot be added to."""
+    for logger in loggers:
+        if _wandb_run(logger) and (records := read_records(path)):
+            columns = ["step", "source", "reference", "hypothesis"]
+            logger.log_table("samples", columns, [[record[name] for name in columns] for record in records], step=step)
+
+
+def upload(config: Config, folder: Path) -> None:
+    """With `logger.upload=true`: sends the averaged checkpoint and its tokenizer to W&B, as an artifact of the run."""
+    if config.logger.kind != "wandb" or not config.logger.upload:
+        return
+    import wandb
+
+    run = _start_wandb(config, folder)
+    artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=to_plain(config))
+    checkpoint = memory.load(folder / "checkpoints" / "averaged.ckpt")
+    artifact.add_file(str(folder / "checkpoints" / "averaged.ckpt"), policy="immutable")  # a second copy is not needed
+    with artifact.new_file("tokenizer.json", encoding="utf-8") as file:
+        file.write(checkpoint.tokenizer)
+    artifact.add_file(str(folder / "config.yaml"))
+    run.log_artifact(artifact)
+    run.finish()
 
 
 def _wandb(config: Config, folder: Path) -> Logger:
-    """Weights & Biases: on line where there is a key, else off line; never a prompt."""
-    import wandb
     from pytorch_lightning.loggers import WandbLogger
 
-    mode = os.environ.get("WANDB_MODE") or config.logger.mode
-    if mode == "auto":
-        mode = "online" if _has_wandb_key() else "offline"
-        if mode == "offline":
-            log.info("wandb: no key found, logging off line; `wandb sync %s/wandb/offline-*` uploads it", folder)
-    # Started here and handed over: the logger's own start gives options that this client warns of.
-    run = wandb.init(
-        project=config.logger.project,
-        entity=config.logger.entity,
-        group=config.logger.group,
-        name=config.name,
-        id=config.name.replace("/", "-"),
-        dir=folder,
-        mode=mode,
-        resume="allow" if mode == "online" else None,
-        config=to_plain(config),
-        settings=wandb.Settings(silent=True),
-    )
-    return WandbLogger(experiment=run)
+    if wandb_mode(config.logger.mode) == "offline":
+        log.info("wandb: logging off line; `wandb sync %s/wandb/offline-*` uploads it", folder)
+    return WandbLogger(experiment=_start_wandb(config, folder))
 
 
-def _has_wandb_key() -> bool:
-    """Where the client itself would look without asking: the environment and the user's netrc."""
+def _start_wandb(config: Config, folder: Path) -> Any:
+    """A run of Weights & Biases: on line where there is a key, else off line; never a prompt.
+
+    Its id is drawn once and stays in the run's folder, so that every later start adds to the same curves.
+    """
     import wandb
 
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    host = urlsplit(wandb.Settings().base_url).hostname
+    mode = wandb_mode(config.logger.mode)
+    row = config.name.rsplit("/", 1)[-1]
+    settings = {
+        "project": config.logger.project,
+        "entity": config.logger.entity,
+        "group": config.logger.group,
+        "job_type": "train",
+        "tags": [row] if config.logger.group else None,
+        "name": config.name,
+        "id": _run_id(folder),
+        "dir": folder,
+        "mode": mode,
+        "resume": "allow" if mode == "online" else None,
+        # Null stands for a size that follows from others: a plot over d_k needs the number.
+        "config": to_plain(config) | {"row": row, "d_k": config.model.key_size, "d_v": config.model.value_size},
+    }
     try:
-        known = netrc.netrc(os.environ.get("NETRC") or Path("~/.netrc").expanduser())
-    except (OSError, netrc.NetrcParseError):
+        # Started here and handed over: the logger's own start gives options that this client warns of.
+        return wandb.init(**settings, settings=wandb.Settings(silent=True))
+    except wandb.errors.Error as error:
+        raise ConfigError(
+            f"logger=wandb: the client did not start ({' '.join(str(error).split())}); run `wandb login`, or set "
+            "logger.mode=offline"
+        ) from error
+
+
+def _run_id(folder: Path) -> str:
+    path = folder / "wandb" / "run_id"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        write_text(path, f"{secrets.token_hex(4)}\n")
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _wandb_run(logger: Logger) -> Any:
+    """The client's run behind a logger, None for all other loggers."""
+    return logger.experiment if type(logger).__name__ == "WandbLogger" else None
+
+
+def wandb_mode(chosen: str) -> str:
+    """online, offline or disabled: the environment's WANDB_MODE, else what was chosen; auto asks for a key."""
+    mode = os.environ.get("WANDB_MODE") or chosen
+    if mode == "auto":
+        return "online" if _wandb_takes_us() else "offline"
+    return mode
+
+
+@cache
+def _wandb_takes_us() -> bool:
+    """Whether the client finds a key where it looks for one, and the server takes it; asked once, never prompting."""
+    import wandb
+
+    try:
+        return wandb.login(prompt=False)
+    except wandb.errors.Error as error:
+        log.warning("wandb: %s", " ".join(str(error).split()))
         return False
-    return host is not None and known.authenticators(host) is not None

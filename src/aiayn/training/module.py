@@ -1,6 +1,7 @@
 """One training step, as Lightning runs it."""
 
 import hashlib
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -16,8 +17,12 @@ from aiayn.training.schedule import learning_rate
 class TranslationModule(pl.LightningModule):
     """The model, its loss and its optimizer. Files, searches and scores live elsewhere."""
 
-    def __init__(self, model: Transformer, optim: OptimConfig, seed: int):
+    def __init__(self, model: Transformer, optim: OptimConfig, seed: int, max_skipped_steps: int = 0):
         super().__init__()
+        self.max_skipped_steps = max_skipped_steps
+        # Steps left out because their gradient was not finite; the first one that was one too many, or 0.
+        self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.register_buffer("fatal_step", torch.zeros((), dtype=torch.int64), persistent=False)
         self.model = model
         self.optim = optim
         self.seed = seed
@@ -25,6 +30,7 @@ class TranslationModule(pl.LightningModule):
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout depends on the micro-batch alone: not on what ran before, not on how many devices share the step.
         torch.manual_seed(dropout_seed(self.seed, batch.number))
+        self.shape = f"a batch of {tuple(batch.src.shape)} source and {tuple(batch.tgt_out.shape)} target tokens"
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns the loss to minimise, and for the log the sum of the loss over this batch's target tokens."""
@@ -32,7 +38,28 @@ class TranslationModule(pl.LightningModule):
         # A step's loss is the mean over the tokens of all its micro-batches. Lightning will divide by the number that
         # one device accumulates, and data parallelism by the number of devices.
         parts = self.trainer.accumulate_grad_batches * self.trainer.world_size
-        return {"loss": loss_sum * (parts / batch.step_tokens), "loss_sum": loss_sum.detach()}
+        # A loss can be infinite and its gradient zero; so every device learns of it through the gradient all the same.
+        finite = loss_sum.detach().isfinite()
+        loss = loss_sum * torch.where(finite, parts / batch.step_tokens, torch.nan)
+        return {"loss": loss, "loss_sum": torch.where(finite, loss_sum.detach(), 0.0)}
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """A step whose gradient is not finite, or too large for Adam to square, changes neither weights nor moments.
+
+        The device decides, so that the host need not wait for it: Adam heeds `found_inf`, made for gradient scalers.
+        """
+        norms = torch._foreach_norm([weight.grad for weight in self.parameters() if weight.grad is not None])
+        bad = ~torch.stack(norms).square().sum().isfinite()
+        optimizer.found_inf = bad.float()
+        self.skipped += bad
+        too_many = bad & (self.skipped > self.max_skipped_steps) & (self.fatal_step == 0)
+        self.fatal_step += too_many * (self.trainer.global_step + 1)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["skipped_steps"] = int(self.skipped)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.skipped.fill_(checkpoint["skipped_steps"])
 
     def validation_step(self, batch: Batch, batch_idx: int = 0) -> tuple[Tensor, Tensor]:
         """Returns the sums of smoothed loss and of negative log-likelihood over this batch's target tokens."""

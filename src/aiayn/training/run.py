@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoint as memory
@@ -16,16 +15,24 @@ from aiayn.data.corpus import read_split
 from aiayn.data.datamodule import TranslationData
 from aiayn.data.plan import Plan
 from aiayn.data.prepared import Prepared, PreparedSplit, prepare
-from aiayn.errors import ConfigError, ResourceError
+from aiayn.errors import ConfigError, DivergedError, InterruptedRunError
 from aiayn.evaluation.plots import draw_learning_curve
+from aiayn.evaluation.records import read_records
+from aiayn.evaluation.report import summary, write_report
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
+from aiayn.training.callbacks.describe import Describe
+from aiayn.training.callbacks.display import Display
+from aiayn.training.callbacks.finite import Finite
 from aiayn.training.callbacks.measure import Measure
+from aiayn.training.callbacks.meeting import Meeting
 from aiayn.training.callbacks.save import Save, to_average
 from aiayn.training.callbacks.steps import TrainingClock
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.continuation import Found, RunCheckpoints, owned, recall, refuse_changes, write_config
-from aiayn.training.loggers import close, make_loggers, read_metrics
+from aiayn.training.devices import DataParallel
+from aiayn.training.failures import explained
+from aiayn.training.loggers import close, make_loggers, upload
 from aiayn.training.module import TranslationModule
 from aiayn.training.stop import Stop
 
@@ -37,8 +44,18 @@ def train(config: Config, outputs: Path = Path("outputs")) -> Path:
 
     Raises ConfigError for hardware that is not there or a folder in use, DataError for unusable text, RefusedError for
     options that contradict the run's beginning, DivergedError, ResourceError, and InterruptedRunError after a signal.
+    What all devices' processes find alike the first one says, and the others end without a word.
     """
     _quiet_libraries()
+    try:
+        return _train(config, outputs)
+    except (InterruptedRunError, DivergedError) as error:
+        if rank_zero_only.rank:
+            raise SystemExit(0) from error
+        raise
+
+
+def _train(config: Config, outputs: Path) -> Path:
     hardware = _choose_hardware(config.trainer)
     folder = outputs / config.name
     stop = Stop()
@@ -47,12 +64,12 @@ def train(config: Config, outputs: Path = Path("outputs")) -> Path:
         prepared = prepare(config.data)
         with owned(folder):
             found = recall(folder, prepared, config)
-            if found and found.checkpoint.step >= config.trainer.max_steps:
-                if not (folder / "checkpoints" / "averaged.ckpt").exists():
-                    _finish(folder, config)
+            averaged = (folder / "checkpoints" / "averaged.ckpt").exists()
+            if found and found.checkpoint.step >= config.trainer.max_steps and averaged:
                 log.info("already finished at step %d: %s", found.checkpoint.step, folder)
                 return folder
             _fit(folder, config, prepared, found, hardware, stop)
+            stop.after("stopped after the last step")
             _finish(folder, config)
     return folder
 
@@ -72,9 +89,10 @@ def _fit(
     sources, references = read_split(config.data, "val")
     count = config.trainer.val_bleu_sentences
     greedy = SearchConfig(**vars(config.search) | {"beam_size": 1})
-    module = TranslationModule(model, config.optim, config.seed)
-    time = TrainingClock()
-    save = Save(config, folder / "checkpoints", stop, time)
+    module = TranslationModule(model, config.optim, config.seed, config.trainer.max_skipped_steps)
+    time, display = TrainingClock(), Display(config.trainer.max_steps)
+    finite = Finite(config, plan, prepared, folder)
+    save = Save(config, folder / "checkpoints", stop, finite, time)
     trainer = pl.Trainer(
         **hardware,
         devices=config.trainer.devices,
@@ -82,7 +100,7 @@ def _fit(
         strategy=_strategy(config.trainer),
         max_steps=config.trainer.max_steps,
         accumulate_grad_batches=plan.micro_batches // config.trainer.world_size,
-        callbacks=[Measure(config, plan.steps_per_epoch, time)],
+        callbacks=[Meeting(config.trainer, stop), finite, Measure(config, plan.steps_per_epoch, time, display)],
         logger=loggers,
         plugins=[io],
         limit_val_batches=0,
@@ -91,23 +109,29 @@ def _fit(
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+    # Lightning's own handlers save nothing, and talk to other processes in the midst of anything.
+    trainer._signal_connector.register_signal_handlers = lambda: None
     translator = Translator(model, prepared.tokenizer, greedy, trainer.strategy.root_device)
-    trainer.callbacks += [Validate(config, translator, sources[:count], references[:count], folder, time), save]
+    text = sources[:count], references[:count]
+    validate = Validate(config, translator, *text, folder, start_step, time, display, stop)
+    trainer.callbacks += [validate, Describe(config, prepared, plan, translator, sources, folder, time), save]
     data = TranslationData(
         prepared.train, plan, prepared.val, _validation_plan(config, prepared.val), config.data.workers
     )
     stop.training = True
     try:
         trainer.fit(module, data, ckpt_path=str(memory.step_path(save.folder, start_step)) if found else None)
-    except torch.OutOfMemoryError as error:
-        raise ResourceError(
-            f"out of memory at step {save.done + 1}: lower data.max_tokens_per_device "
-            f"(now {config.data.max_tokens_per_device}); the steps stay as they are"
-        ) from error
+    except Exception as error:
+        cause = explained(error, config, module, save, stop)
+        if isinstance(trainer.strategy, DataParallel):
+            trainer.strategy.end_others()
+        if cause is error:
+            raise
+        raise cause from error
     finally:
         stop.training = False
         close(loggers)
-    stop.check(f"stopped and saved at step {save.done}; run the same command to continue")
+    stop.after(f"stopped and saved at step {max(save.done, start_step)}")
 
 
 def _finish(folder: Path, config: Config) -> None:
@@ -116,11 +140,14 @@ def _finish(folder: Path, config: Config) -> None:
         return
     checkpoints = folder / "checkpoints"
     chosen = to_average(checkpoints, config.trainer)
+    memory.prune(checkpoints, chosen)  # a kill can have come between the last save and its own
     averaged = memory.average([memory.load(memory.step_path(checkpoints, step)) for step in chosen])
-    memory.save(checkpoints / "averaged.ckpt", averaged)
-    draw_learning_curve(read_metrics(folder / "metrics.jsonl"), folder / "learning_curve.png")
+    draw_learning_curve(read_records(folder / "metrics.jsonl"), folder / "learning_curve.png")
+    write_report(folder)
+    memory.save(checkpoints / "averaged.ckpt", averaged)  # last: with it in place the run is finished
+    upload(config, folder)
     log.info("averaged the checkpoints of steps %s", ", ".join(map(str, chosen)))
-    log.info("done: %s\nscore it with: python evaluate.py run=%s", folder, folder)
+    log.info(summary(folder))
 
 
 # Hardware and batches.
@@ -143,11 +170,8 @@ def _choose_hardware(settings: TrainerConfig) -> dict[str, str]:
     return {"accelerator": accelerator, "precision": "bf16-mixed" if bf16 else "32-true"}
 
 
-def _strategy(settings: TrainerConfig) -> str | DDPStrategy:
-    if settings.world_size == 1 and settings.strategy == "auto":
-        return "auto"
-    # Every device computes its own table of sinusoids; there is nothing to broadcast.
-    return DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True)
+def _strategy(settings: TrainerConfig) -> str | DataParallel:
+    return "auto" if settings.world_size == 1 and settings.strategy == "auto" else DataParallel(settings.timeout)
 
 
 def _plan(config: Config, split: PreparedSplit, found: Found | None) -> Plan:

@@ -1,42 +1,85 @@
-"""Requests to stop: what a signal does to a run."""
+"""Requests to stop: what a signal does to a run, on one device or on many."""
 
+import shlex
 import signal
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from aiayn.errors import InterruptedRunError
+from aiayn.training.devices import Peers
+
+
+class AbandonedError(Exception):
+    """Work between two steps was given up for a request to stop; who continues the run does it again."""
 
 
 class Stop:
-    """A request to stop, made by a signal. While training it waits for the end of the step; else it acts at once."""
+    """A request to stop, made by a signal. While training it waits for the end of the step; else it acts at once.
 
-    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    One device's signal is every device's request: all save the same step together.
+    """
+
+    # Schedulers announce the end of a job's time by SIGUSR1 or SIGTERM; both mean the same here.
+    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
     def __init__(self) -> None:
         self.requested: int | None = None
         self.training = False
+        self.state = "stopped before training"
+        self.peers: Peers | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handles the signals for as long as the context lasts."""
-        before = self.listen()
+        before: dict[int, Any] = {number: signal.signal(number, self._ask) for number in self.SIGNALS}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def listen(self) -> dict[int, Any]:
-        """Installs the handlers. Returns those that were there before."""
-        return {number: signal.signal(number, self._ask) for number in self.SIGNALS}
+    def after(self, what: str) -> None:
+        """From now on a signal stops at once, with this to say; one that came before stops now."""
+        self.state, self.training = what, False
+        self.check(what)
 
-    def check(self, message: str) -> None:
+    def check(self, what: str) -> None:
         """Raises InterruptedRunError if a stop was requested."""
         if self.requested:
-            raise InterruptedRunError(message, self.requested)
+            raise InterruptedRunError(f"{what}; continue with: {command()}", self.requested)
+
+    def agreed(self) -> int | None:
+        """The signal that any device got, or None: the same answer on all devices, which must all ask together."""
+        if self.peers:
+            self.requested = self.peers.largest(self.requested or 0) or None
+        return self.requested
+
+    def poll(self) -> None:
+        """Raises AbandonedError if this device has a request, or has heard of one; no other needs to ask."""
+        if self.requested and self.peers:
+            self.peers.post("stop")
+        if self.requested or (self.peers and self.peers.posted("stop")):
+            raise AbandonedError
+
+    @contextmanager
+    def abandonable(self) -> Iterator[None]:
+        """Work that ends early where `poll` is called in it: then AbandonedError is raised, on all devices."""
+        with suppress(AbandonedError):
+            yield
+        if self.agreed():
+            raise AbandonedError
 
     def _ask(self, number: int, frame: object) -> None:
-        self.requested = number
+        if self.requested and not self.training:
+            return  # already on the way out
+        self.requested = self.requested or (signal.SIGTERM if number == signal.SIGUSR1 else number)
         if not self.training:
-            self.check("stopped before training; run the same command to start again")
+            self.check(self.state)
+
+
+def command() -> str:
+    """The command line that this process runs."""
+    return shlex.join([Path(sys.executable).name, *sys.argv])

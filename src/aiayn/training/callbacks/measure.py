@@ -1,52 +1,53 @@
-"""Loss, learning rate and speed while training."""
+"""Loss, learning rate, gradient, speed and memory while training."""
 
-import logging
 import math
-import sys
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import Tensor
 
-from aiayn.config import Config
+from aiayn.config import PAD_ID, Config
 from aiayn.data.batch import Batch
+from aiayn.model.flops import training_flops
+from aiayn.training.callbacks.display import Display
 from aiayn.training.callbacks.steps import StepCallback, TrainingClock, diverged, due, report
+from aiayn.training.machine import matmul_rate, peak_memory
 from aiayn.training.module import TranslationModule
-
-log = logging.getLogger(__name__)
 
 
 class Measure(StepCallback):
-    """Loss, learning rate and speed, every `log_every` steps; on a terminal as a live line, else as plain ones."""
+    """Measures every step and reports every `log_every` steps.
 
-    def __init__(self, config: Config, steps_per_epoch: int, time: TrainingClock):
+    What the device computes stays there until a report is due: reading a number makes the host wait for it.
+    """
+
+    def __init__(self, config: Config, steps_per_epoch: int, time: TrainingClock, display: Display):
         super().__init__()
         self.config = config
         self.time = time
+        self.display = display
         self.steps_per_epoch = steps_per_epoch
-        self.loss_sum: torch.Tensor | float = 0.0
+        self.loss_sum: Tensor | float = 0.0
         self.tokens = 0
-        self.bar: Progress | None = None
+        self.gradient_norm: Tensor | float = 0.0
+        self._forget_work()
 
     def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         super().on_train_start(trainer, module)
+        self.vocab_size = len(module.model.embedding.weight)
+        self.peak_rate = matmul_rate(module.device, trainer.precision, torch.get_num_threads())
         self.first_step = self.done
         self.untimed = self.tokens  # of steps before this start
         self.start_time = self.last_time = self.time.now()
-        if trainer.is_global_zero and sys.stderr.isatty():
-            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-            self.bar = Progress(*columns, console=Console(stderr=True))
-            self.task = self.bar.add_task("", total=self.config.trainer.max_steps, completed=self.done)
-            self.bar.start()
+        if trainer.is_global_zero:
+            self.display.start(self.done)
 
     def on_train_end(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        if self.bar:
-            self.bar.stop()
+        self.display.stop()
 
     def on_exception(self, trainer: pl.Trainer, module: TranslationModule, exception: BaseException) -> None:
-        self.on_train_end(trainer, module)
+        self.display.stop()
 
     def on_save_checkpoint(self, trainer: pl.Trainer, module: TranslationModule, checkpoint: dict[str, Any]) -> None:
         # So that a line of the log means the same steps, whether or not the run was interrupted among them.
@@ -58,39 +59,58 @@ class Measure(StepCallback):
         self.loss_sum = torch.tensor(since["loss_sum"] if trainer.is_global_zero else 0.0, device=module.device)
         self.tokens = since["tokens"]
 
-    def on_part_end(self, outputs: dict[str, torch.Tensor], batch: Batch) -> None:
+    def on_part_end(self, outputs: dict[str, Tensor], batch: Batch) -> None:
         self.loss_sum = self.loss_sum + outputs["loss_sum"]
+        self.real += batch.n_src_tokens + batch.n_tokens
+        self.padded += batch.src.numel() + batch.tgt_out.numel()
+        if batch.n_tokens:
+            self.flops = self.flops + self._flops(outputs, batch)
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, module: TranslationModule, optimizer: Any) -> None:
+        settings = self.config.trainer
+        if due(self.done + 1, settings.log_every, settings.max_steps):
+            gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+            self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         self.tokens += batch.step_tokens
         settings = self.config.trainer
-        if self.bar:
-            self.bar.update(self.task, completed=step)
+        self.display.advance(step)
         if not due(step, settings.log_every, settings.max_steps):
             return
         loss = float(trainer.strategy.reduce(self.loss_sum, reduce_op="sum")) / self.tokens
         if not math.isfinite(loss):
             raise diverged(f"the loss is {loss}", step)
+        work = torch.stack([torch.as_tensor(x, dtype=torch.float64, device=module.device) for x in self._work()])
+        flops, real, padded = trainer.strategy.reduce(work, reduce_op="sum").tolist()
         now = self.time.now()
-        rate, elapsed = (self.tokens - self.untimed) / (now - self.last_time), now - self.start_time
-        remaining = elapsed / (step - self.first_step) * (settings.max_steps - step)
+        seconds, elapsed = now - self.last_time, now - self.start_time
         metrics = {
             "train/loss": loss,
             "train/lr": module.rate(step),
+            "train/grad_norm": float(self.gradient_norm),
             "train/epoch": step / self.steps_per_epoch,
-            "perf/tokens_per_sec": rate,
+            "perf/tokens_per_sec": (self.tokens - self.untimed) / seconds,
+            "perf/mfu": flops / (seconds * self.peak_rate * settings.world_size),
+            "perf/padding": 1 - real / padded,
+            "perf/memory_gb": peak_memory(module.device) / 1e9,
         }
         report(trainer, metrics, step)
-        text = f"loss {loss:.3f}  lr {metrics['train/lr']:.2e}  {rate:,.0f} tokens/s  ETA {clock(remaining)}"
-        if self.bar:
-            self.bar.update(self.task, description=text)
-        else:
-            log.info("step %d/%d  epoch %.1f  %s", step, settings.max_steps, metrics["train/epoch"], text)
+        if trainer.is_global_zero:
+            remaining = elapsed / (step - self.first_step) * (settings.max_steps - step)
+            self.display.show_training(step, metrics, remaining)
         self.loss_sum, self.tokens, self.untimed, self.last_time = 0.0, 0, 0, now
+        self._forget_work()
 
+    def _work(self) -> tuple[Tensor | float, int, int]:
+        """Since the last report and on this device: useful FLOPs, tokens, and positions with padding."""
+        return self.flops, self.real, self.padded
 
-def clock(seconds: float) -> str:
-    """3725 becomes 1:02:05."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    def _forget_work(self) -> None:
+        self.flops: Tensor | float = 0.0
+        self.real = self.padded = 0
+
+    def _flops(self, outputs: dict[str, Tensor], batch: Batch) -> Tensor:
+        """Of one micro-batch's real tokens, as () float64 on the device: padding is no useful work."""
+        src, tgt = ((ids != PAD_ID).sum(1).double() for ids in (batch.src, batch.tgt_out))
+        return training_flops(self.config.model, self.vocab_size, src, tgt).sum()

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytorch_lightning as pl
-import torch
 
 from aiayn import checkpoint as memory
 from aiayn.config import Config, TrainerConfig
 from aiayn.data.batch import Batch
-from aiayn.training.callbacks.steps import StepCallback, TrainingClock, diverged, due
+from aiayn.training.callbacks.finite import Finite
+from aiayn.training.callbacks.steps import StepCallback, TrainingClock, due
 from aiayn.training.module import TranslationModule
 from aiayn.training.stop import Stop
 
@@ -16,29 +16,23 @@ from aiayn.training.stop import Stop
 class Save(StepCallback):
     """Checkpoints every `checkpoint_every` steps, at the end, and when asked to stop; runs after all others."""
 
-    def __init__(self, config: Config, folder: Path, stop: Stop, time: TrainingClock):
+    def __init__(self, config: Config, folder: Path, stop: Stop, finite: Finite, time: TrainingClock):
         super().__init__()
         self.time = time
         self.config = config
         self.folder = folder
         self.stop = stop
-
-    def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        super().on_train_start(trainer, module)
-        self.stop.listen()  # Lightning has put a handler of its own in place, which saves nothing
+        self.finite = finite
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         settings = self.config.trainer
-        # All devices must decide alike, so that all enter the save together.
-        asked = self.stop.requested or 0
-        if trainer.world_size > 1:
-            asked = int(trainer.strategy.reduce(torch.tensor(asked, device=module.device), reduce_op="max"))
-            self.stop.requested = asked or None
+        asked = self.stop.agreed()
         if not asked and not due(step, settings.checkpoint_every, settings.max_steps):
             return
-        if not all(parameter.isfinite().all() for parameter in module.parameters()):
-            raise diverged("a weight is no finite number", step)
+        self.finite.look(trainer, module, step)
         with self.time.stopped():
+            if trainer.is_global_zero:
+                memory.retire_average(self.folder)
             trainer.save_checkpoint(memory.step_path(self.folder, step))
             if trainer.is_global_zero:
                 memory.point_last(self.folder, step)

@@ -1,5 +1,6 @@
 """What the callbacks share: optimizer steps instead of micro-batches, and a clock that runs in training alone."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,6 +65,7 @@ def diverged(what: str, step: int) -> DivergedError:
 
 
 def report(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
-    """Sends measurements to every logger."""
+    """Sends measurements to every logger; what is no finite number, as the norm of a skipped step's gradient, to none."""
+    metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
     for logger in trainer.loggers:
         logger.log_metrics(metrics, step)

@@ -3,17 +3,24 @@
 import json
 import logging
 import math
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config import Config
 from aiayn.data.batch import Batch
+from aiayn.evaluation.records import read_records
 from aiayn.evaluation.scoring import score
+from aiayn.files import write_text
 from aiayn.inference.translator import Translator
+from aiayn.training.callbacks.display import Display
 from aiayn.training.callbacks.steps import StepCallback, TrainingClock, due, report
 from aiayn.training.module import TranslationModule
+from aiayn.training.stop import AbandonedError, Stop
 
 log = logging.getLogger(__name__)
 
@@ -30,66 +37,105 @@ class Validate(StepCallback):
         sources: list[str],
         references: list[str],
         folder: Path,
+        start_step: int,
         time: TrainingClock,
+        display: Display,
+        stop: Stop,
     ):
         super().__init__()
         self.config = config
         self.time = time
+        self.display = display
+        self.stop = stop
         self.translator = translator
         self.sources, self.references = sources, references
         self.samples = folder / "samples.jsonl"
+        self.metrics = folder / "metrics.jsonl"
+        self.start_step = start_step
+
+    def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+        super().on_train_start(trainer, module)
+        if trainer.is_global_zero and self.samples.exists():
+            # Later ones were written before a kill; the run comes to those steps again.
+            kept = [record for record in read_records(self.samples) if record["step"] <= self.done]
+            write_text(self.samples, "".join(_line(record) for record in kept))
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         settings = self.config.trainer
         if not due(step, settings.val_every, settings.max_steps):
             return
-        with self.time.stopped():
+        with self.time.stopped(), suppress(AbandonedError):
             self._validate(trainer, module, step)
 
+    def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+        """Makes up for a validation that was abandoned because the run had to stop."""
+        step, settings = self.start_step, self.config.trainer
+        if not step or not due(step, settings.val_every, settings.max_steps):
+            return
+        if any(record["step"] == step and "val/loss" in record for record in read_records(self.metrics)):
+            return
+        try:
+            self._validate(trainer, module, step)
+        except AbandonedError:
+            self.stop.check(f"stopped in the validation of step {step}, which is saved")
+
     def _validate(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
-        settings = self.config.trainer
         metrics = self._losses(trainer, module)
-        text = f"val/loss {metrics['val/loss']:.3f}  val/ppl {metrics['val/ppl']:.2f}"
+        hypotheses: list[str] = []
         if self.sources:
             hypotheses = self._translate(trainer)
             scores = score(hypotheses, self.references, self.config.data.tgt_lang, kinds=["sacrebleu"])
             metrics["val/bleu"] = scores.metrics["sacrebleu"]
-            text += f"  val/bleu {metrics['val/bleu']:.1f}"
-            if trainer.is_global_zero:
-                self._show(step, hypotheses)
         report(trainer, metrics, step)
-        log.info("step %d/%d  %s", step, settings.max_steps, text)
+        if trainer.is_global_zero:
+            self.display.show_validation(step, metrics)
+            if hypotheses:
+                self._show(step, hypotheses)
 
     @torch.no_grad()
     def _losses(self, trainer: pl.Trainer, module: TranslationModule) -> dict[str, float]:
         module.eval()
         totals = torch.zeros(3, dtype=torch.float64)
-        for batch in trainer.datamodule.validation_batches():
-            with trainer.precision_plugin.forward_context():
-                sums = module.validation_step(batch.to(module.device))
-            totals += torch.tensor([*map(float, sums), batch.n_tokens], dtype=torch.float64)
-        module.train()
+        try:
+            with self.stop.abandonable():
+                for batch in trainer.datamodule.validation_batches():
+                    self.stop.poll()
+                    with trainer.precision_plugin.forward_context():
+                        sums = module.validation_step(batch.to(module.device))
+                    totals += torch.tensor([*map(float, sums), batch.n_tokens], dtype=torch.float64)
+        finally:
+            module.train()
         loss, nll, n_tokens = trainer.strategy.reduce(totals.to(module.device), reduce_op="sum").tolist()
         return {"val/loss": loss / n_tokens, "val/ppl": math.exp(min(nll / n_tokens, 700))}
 
     def _translate(self, trainer: pl.Trainer) -> list[str]:
         """Every device translates its share of the sentences; all get all translations."""
         rank, world_size = trainer.global_rank, trainer.world_size
-        shares = [self.translator.translate(self.sources[rank::world_size])]
+        mine: list[str] = []
+        with self.stop.abandonable():
+            mine = self.translator.translate(self.sources[rank::world_size], self._after_batch)
+        shares = [mine]
         if world_size > 1:
             shares = [None] * world_size
-            mine = self.translator.translate(self.sources[rank::world_size])
             torch.distributed.all_gather_object(shares, mine)
         hypotheses = [""] * len(self.sources)
         for other, share in enumerate(shares):
             hypotheses[other::world_size] = share
         return hypotheses
 
+    def _after_batch(self, done: int, lines: int) -> None:
+        self.stop.poll()
+        if rank_zero_only.rank == 0:
+            self.display.show_translating(done, lines)
+
     def _show(self, step: int, hypotheses: list[str]) -> None:
         with open(self.samples, "a", encoding="utf-8") as file:
             for src, ref, hyp in list(zip(self.sources, self.references, hypotheses, strict=True))[: self.SHOWN]:
-                record = {"step": step, "source": src, "reference": ref, "hypothesis": hyp}
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                file.write(_line({"step": step, "source": src, "reference": ref, "hypothesis": hyp}))
         log.info(
             "  source      %s\n  reference   %s\n  hypothesis  %s", self.sources[0], self.references[0], hypotheses[0]
         )
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"

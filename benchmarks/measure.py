@@ -1,0 +1,126 @@
+"""How the benchmarks measure and report: side by side, after a warm-up, with the machine named."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aiayn.files import write_text
+
+LIBRARIES = ("torch", "pytorch-lightning", "transformers", "joeynmt", "ctranslate2", "tokenizers", "datasets", "numpy")
+
+
+def interleaved(
+    runs: Mapping[str, Callable[[], Any]], rounds: int, warmup: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Seconds of every run in every round, in turn: A B C, B C A, ... so that whatever else the machine does meets all.
+
+    The first `warmup` rounds are not counted. On a GPU a run ends when its kernels have ended. On a busy machine
+    `clock=time.process_time` counts only what this process computes, summed over its threads.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    names = list(runs)
+    for turn in range(warmup + rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            synchronize()
+            start = clock()
+            runs[name]()
+            synchronize()
+            if turn >= warmup:
+                seconds[name].append(clock() - start)
+    return seconds
+
+
+def synchronize() -> None:
+    """Waits until the GPU has done what it was told, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """The median, and the middle half of the measurements around it: {"median", "low", "high"}."""
+    if len(seconds) == 1:
+        return {"median": seconds[0], "low": seconds[0], "high": seconds[0]}
+    low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return {"median": median, "low": low, "high": high}
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on: processor, GPU, threads, load at the start, versions."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load": round(os.getloadavg()[0], 1),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "python": platform.python_version(),
+        "versions": {name: version for name in LIBRARIES if (version := _version(name))},
+    }
+
+
+def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
+    """Prints the machine and the rows as a table (Markdown); with `out` also writes OUT/NAME.json.
+
+    Rows are alike in their keys; numbers are printed with four digits that count.
+    """
+    where = machine()
+    versions = ", ".join(f"{library} {version}" for library, version in where["versions"].items())
+    print(f"{name}: {where['gpu'] or where['processor']}, {where['cores']} cores, {where['threads']} threads, ", end="")
+    print(f"load {where['load']}; Python {where['python']}, {versions}")
+    columns = list(rows[0])
+    cells = [columns, *([_cell(row[column]) for column in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["| " + " | ".join(f"{c:>{w}}" for c, w in zip(line, widths, strict=True)) + " |" for line in cells]
+    print("\n".join([lines[0], "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|", *lines[1:]]))
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        record = {"benchmark": name, "machine": where, "rows": list(map(dict, rows))}
+        write_text(out / f"{name}.json", json.dumps(record, indent=1) + "\n")
+
+
+def draw(
+    path: Path, panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], x_label: str, y_label: str
+) -> None:
+    """A picture (PNG) of log-log curves: {panel: {curve: (x, y)}}. Those named "~ ..." are references, drawn dashed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6 * len(panels), 3.8), dpi=80, layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+        for name, (x, y) in curves.items():
+            style = {"color": "0.7", "linestyle": "--"} if name.startswith("~") else {"marker": "o", "markersize": 3}
+            axis.loglog(x, y, label=name, linewidth=1.2, **style)
+        axis.set(title=title, xlabel=x_label, ylabel=y_label)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _version(library: str) -> str | None:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n")
+    except OSError:
+        return platform.processor()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())

@@ -1,0 +1,127 @@
+"""Other implementations of the same model, from a batch to logits, with dropout where the paper has it."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from aiayn.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
+from aiayn.data.batch import Batch
+from aiayn.model.embedding import sinusoids
+
+Forward = Callable[[Batch], Tensor]
+
+
+def torch_transformer(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, Forward]:
+    """torch.nn.Transformer, with the embeddings and positions that it lacks."""
+    body = nn.Transformer(
+        *(config.d_model, config.n_heads, config.n_layers, config.n_layers, config.d_ff, config.dropout),
+        batch_first=True,
+    )
+    for layer in [*body.encoder.layers, *body.decoder.layers]:
+        layer.dropout.p = layer.self_attn.dropout = 0.0  # inside the feed-forward network, and on attention weights
+        if hasattr(layer, "multihead_attn"):
+            layer.multihead_attn.dropout = 0.0
+    model = nn.ModuleDict({"embedding": nn.Embedding(vocab_size, config.d_model), "body": body})
+    nn.init.normal_(model["embedding"].weight, std=config.d_model**-0.5)
+    positions, dropout = sinusoids(1024, config.d_model), nn.Dropout(config.dropout)
+
+    def forward(batch: Batch) -> Tensor:
+        embedded = [
+            dropout(model["embedding"](ids) * math.sqrt(config.d_model) + positions[: ids.size(1)])
+            for ids in (batch.src, batch.tgt_in)
+        ]
+        causal = nn.Transformer.generate_square_subsequent_mask(batch.tgt_in.size(1), dtype=torch.bool)
+        padding = batch.src == PAD_ID
+        hints = {"tgt_is_causal": True, "src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+        return body(*embedded, tgt_mask=causal, **hints) @ model["embedding"].weight.T
+
+    return model, forward
+
+
+def marian(config: ModelConfig, vocab_size: int, attention: str) -> tuple[nn.Module, Forward]:
+    """Hugging Face's Marian; `attention` is eager or sdpa. Raises ImportError without `transformers`."""
+    from transformers import MarianConfig, MarianMTModel
+
+    size = {"attention_heads": config.n_heads, "layers": config.n_layers, "ffn_dim": config.d_ff}
+    settings = MarianConfig(
+        vocab_size=vocab_size,
+        d_model=config.d_model,
+        **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in size.items()},
+        dropout=config.dropout,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation_function="relu",
+        scale_embedding=True,
+        init_std=config.d_model**-0.5,
+        max_position_embeddings=1024,
+        pad_token_id=PAD_ID,
+        eos_token_id=EOS_ID,
+        decoder_start_token_id=BOS_ID,
+        attn_implementation=attention,
+    )
+    model = MarianMTModel(settings)
+
+    def forward(batch: Batch) -> Tensor:
+        mask = batch.src_mask[:, 0, 0].long()
+        return model(input_ids=batch.src, attention_mask=mask, decoder_input_ids=batch.tgt_in, use_cache=False).logits
+
+    return model, forward
+
+
+def joey(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, Forward]:
+    """JoeyNMT. Raises ImportError where it is not installed."""
+    from joeynmt.model import build_model
+    from joeynmt.vocabulary import Vocabulary
+
+    marks = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+    names = {f"{mark}_token": f"<{mark}>" for mark in marks}
+    words = [f"<{mark}>" for mark in sorted(marks, key=marks.get)] + [f"w{i}" for i in range(len(marks), vocab_size)]
+    vocabulary = Vocabulary.__new__(Vocabulary)  # its own constructor fixes another order of the special tokens
+    vocabulary.__dict__.update(
+        _itos=words,
+        _stoi={word: i for i, word in enumerate(words)},
+        specials=list(names.values()),
+        lang_tags=[],
+        sep_index=None,
+        **{f"{mark}_index": i for mark, i in marks.items()},
+    )
+    side = {
+        "type": "transformer",
+        "hidden_size": config.d_model,
+        "ff_size": config.d_ff,
+        "num_layers": config.n_layers,
+        "num_heads": config.n_heads,
+        "dropout": config.dropout,
+        "layer_norm": "post",
+        "embeddings": {"embedding_dim": config.d_model, "scale": True, "dropout": config.dropout},
+    }
+    settings = {"encoder": side, "decoder": side, "tied_embeddings": True, "tied_softmax": True}
+    settings["initializer"] = "xavier_uniform"
+    model = build_model(settings, vocabulary, vocabulary)
+    for name, module in model.named_modules():
+        # Outside embeddings and layers themselves dropout is on attention weights and inside feed-forward networks.
+        if name.endswith(("att.dropout", "pwff_layer.2")):
+            module.p = 0.0
+
+    def forward(batch: Batch) -> Tensor:
+        return model._encode_decode(
+            src=batch.src,
+            trg_input=batch.tgt_in,
+            src_mask=batch.src_mask[:, 0],
+            src_length=batch.src_mask.sum((1, 2, 3)),
+            trg_mask=(batch.tgt_out != PAD_ID)[:, None],
+        )[0]
+
+    return model, forward
+
+
+# By name; each raises ImportError where its library is missing.
+PEERS: dict[str, Callable[[ModelConfig, int], tuple[nn.Module, Forward]]] = {
+    "torch": torch_transformer,
+    "marian-eager": partial(marian, attention="eager"),
+    "marian-sdpa": partial(marian, attention="sdpa"),
+    "joeynmt": joey,
+}

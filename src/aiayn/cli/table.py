@@ -1,0 +1,78 @@
+"""`aiayn table`: the paper's tables, measured beside published."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiayn.cli.options import Debug
+from aiayn.errors import ConfigError, ResourceError
+
+
+def table(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUNS", help="Runs, or folders of runs: outputs/sweeps/NAME.")
+    ] = None,
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Only the parameter counts of Table 3, which need no run.")
+    ] = False,
+    vocab_size: Annotated[
+        int | None, typer.Option(min=1, help="With --parameters: count with so many words; else 37000.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of Markdown.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of Markdown: Table 3 only.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also write table.md, .json, .csv and .png there.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Tables 2 and 3 of the paper: what runs measured, beside what was published.
+
+    A run stands in the row that its configuration is; rows without a run are marked, and what is missing or broken is
+    listed below.
+    """
+    if parameters == bool(runs):
+        raise ConfigError("name runs, such as outputs/sweeps/NAME, or --parameters, which needs none")
+    if vocab_size and not parameters:
+        raise ConfigError("--vocab-size goes with --parameters; a run's vocabulary is its own")
+    if as_json and as_csv:
+        raise ConfigError("--json and --csv: choose one")
+    from aiayn.evaluation import table_text
+    from aiayn.evaluation.parameters import finding, parameter_table
+    from aiayn.evaluation.published import STATED_VOCABULARY
+    from aiayn.evaluation.tables import collect
+
+    if parameters:
+        records = parameter_table(vocab_size or STATED_VOCABULARY)
+        plain: dict = {"parameters": records, "finding": finding()}
+        text = table_text.parameters_markdown(records)
+    else:
+        plain = collect(runs or [])
+        records = plain["table_3"] + plain["other_runs"]
+        text = table_text.markdown(plain)
+    forms = {
+        "md": text,
+        "json": json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        "csv": table_text.as_csv(records),
+    }
+    print(forms["json" if as_json else "csv" if as_csv else "md"], end="")
+    if out:
+        _write(out, forms, None if parameters else plain["table_3"])
+
+
+def _write(folder: Path, forms: dict[str, str], table_3: list[dict] | None) -> None:
+    """Writes table.md, table.json, table.csv and, of Table 3, table.png."""
+    from aiayn.evaluation.table_plot import draw_table_3
+    from aiayn.files import write_text
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for ending, text in forms.items():
+            write_text(folder / f"table.{ending}", text)
+        if table_3:
+            draw_table_3(table_3, folder / "table.png")
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
+    names = [*forms, "png"] if table_3 else list(forms)
+    typer.echo(f"written: {', '.join(str(folder / f'table.{name}') for name in names)}", err=True)

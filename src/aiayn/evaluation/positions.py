@@ -1,0 +1,27 @@
+"""What a model knows about positions (section 3.5), for pictures."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from aiayn.model.transformer import Transformer
+
+SHOWN = 128  # positions; most sentences are shorter
+
+
+@torch.inference_mode()
+def position_tables(model: Transformer) -> dict[str, Tensor]:
+    """The first encodings (P, D), P at most 128, by their name; two where encoder and decoder learn their own."""
+    if model.config.positions == "sinusoidal":
+        return {"sinusoidal positions": model.src_positions(0, SHOWN).float().cpu()}
+    length = min(SHOWN, model.config.max_positions)
+    return {
+        f"learned positions of the {name}": table(0, length).float().cpu()
+        for name, table in (("encoder", model.src_positions), ("decoder", model.tgt_positions))
+    }
+
+
+def similarities(table: Tensor) -> Tensor:
+    """table (P, D). Returns the dot products of all pairs, scaled so that each with itself gives 1: (P, P)."""
+    unit = F.normalize(table, dim=1)
+    return unit @ unit.T

@@ -1,0 +1,39 @@
+"""How far a translation is: a live line on a terminal, else a plain one every ten seconds."""
+
+import sys
+import time
+from datetime import timedelta
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+
+class TranslationProgress:
+    """Lines done, rate and time left, on stderr; call it as `Translator.translate` calls its `on_batch`."""
+
+    EVERY = 10.0
+
+    def __init__(self) -> None:
+        self.start = self.last = time.monotonic()
+        self.bar: Progress | None = None
+        if sys.stderr.isatty():
+            columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.task = self.bar.add_task("", total=None)
+            self.bar.start()
+
+    def __call__(self, done: int, lines: int) -> None:
+        now = time.monotonic()
+        rate = done / max(now - self.start, 1e-9)
+        text = f"{rate:,.0f} lines/s  ETA {timedelta(seconds=round((lines - done) / rate))}"
+        if self.bar:
+            self.bar.update(self.task, completed=done, total=lines, description=text)
+        elif now - self.last >= self.EVERY:
+            self.last = now
+            print(f"translated {done} of {lines} lines  {text}", file=sys.stderr, flush=True)
+
+    def finish(self) -> float:
+        """Removes the live line. Returns the seconds since the start."""
+        if self.bar:
+            self.bar.stop()
+        return time.monotonic() - self.start

@@ -1,0 +1,85 @@
+"""A training run on the screen: a live display on a terminal, plain lines elsewhere."""
+
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+log = logging.getLogger(__name__)
+
+
+class Display:
+    """What Measure and Validate tell the user. Only the first of several processes shows anything."""
+
+    def __init__(self, max_steps: int):
+        self.max_steps = max_steps
+        self.live: Live | None = None
+        self.measured = self.validated = self.remaining = ""
+
+    def start(self, done: int) -> None:
+        """Begins the live display, on a terminal, `done` steps into the run."""
+        if not sys.stderr.isatty():
+            return
+        columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        console = Console(stderr=True)
+        self.bar = Progress(*columns, console=console)
+        self.task = self.bar.add_task("", total=self.max_steps, completed=done)
+        self.status = Text(no_wrap=True, overflow="ellipsis")
+        self.plain_stderr = sys.stderr
+        self.live = Live(Group(self.bar, self.status), console=console, refresh_per_second=4)
+        self.live.start()
+        # Lines of the log shall stand above the display, and not in it.
+        _redirect_log(self.plain_stderr, sys.stderr)
+
+    def stop(self) -> None:
+        if self.live:
+            _redirect_log(sys.stderr, self.plain_stderr)
+            self.live.stop()
+            self.live = None
+
+    def advance(self, step: int) -> None:
+        if self.live:
+            self.bar.update(self.task, completed=step)
+
+    def show_training(self, step: int, metrics: Mapping[str, float], seconds_left: float) -> None:
+        """Loss, learning rate and speed of the last interval."""
+        left = timedelta(seconds=round(seconds_left))
+        text = (
+            f"loss {metrics['train/loss']:.3f}  lr {metrics['train/lr']:.2e}  "
+            f"{metrics['perf/tokens_per_sec']:,.0f} tokens/s"
+        )
+        if self.live:
+            self.measured, self.remaining = text, f"ETA {left}"
+            self._refresh()
+        else:
+            log.info("step %d/%d  epoch %.1f  %s  ETA %s", step, self.max_steps, metrics["train/epoch"], text, left)
+
+    def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """What a validation found: a line of its own, and on a terminal the display keeps it too."""
+        text = f"val/loss {metrics['val/loss']:.3f}  val/ppl {metrics['val/ppl']:.2f}"
+        if "val/bleu" in metrics:
+            text += f"  val/bleu {metrics['val/bleu']:.1f}"
+        self.validated = f"step {step}: {text.split('  ', 1)[1]}"
+        if self.live:
+            self._refresh()
+        log.info("step %d/%d  %s", step, self.max_steps, text)
+
+    def show_translating(self, done: int, lines: int) -> None:
+        """How far the translation of a validation is; shown on a terminal only, since it lasts seconds."""
+        if self.live:
+            self._refresh(f"validating: {done}/{lines} lines translated")
+
+    def _refresh(self, doing: str = "") -> None:
+        self.bar.update(self.task, description=self.remaining)
+        self.status.plain = "  |  ".join(filter(None, [doing or self.measured, self.validated]))
+
+
+def _redirect_log(before: object, after: object) -> None:
+    for handler in logging.getLogger("aiayn").handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is before:
+            handler.setStream(after)

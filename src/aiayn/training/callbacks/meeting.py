@@ -1,0 +1,20 @@
+"""The first thing that many devices do together: open the line on which they agree."""
+
+import pytorch_lightning as pl
+
+from aiayn.config import TrainerConfig
+from aiayn.training.devices import Peers
+from aiayn.training.module import TranslationModule
+from aiayn.training.stop import Stop
+
+
+class Meeting(pl.Callback):
+    """Lets every device's request to stop reach the others; runs before all others."""
+
+    def __init__(self, settings: TrainerConfig, stop: Stop):
+        self.settings = settings
+        self.stop = stop
+
+    def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+        if trainer.world_size > 1:
+            self.stop.peers = Peers(self.settings.timeout)

@@ -1,0 +1,87 @@
+"""The project's workspace at Weights & Biases, as code: the same panels for everyone, and a diff when they change."""
+
+from typing import TYPE_CHECKING, Any
+
+from aiayn.errors import ConfigError, ResourceError
+
+if TYPE_CHECKING:
+    from wandb_workspaces.workspaces import Workspace
+
+STEP = "trainer/global_step"  # Lightning's own x-axis
+NAME = "Attention Is All You Need"
+
+
+def definition(entity: str, project: str) -> str:
+    """What W&B would be sent, as JSON. Raises ConfigError if wandb-workspaces is not installed."""
+    # Building one needs no network. The client has no public way to show it.
+    return _workspace(entity, project)._to_model().model_dump_json(by_alias=True, exclude_none=True, indent=2)
+
+
+def create(entity: str | None, project: str) -> str:
+    """Creates the workspace and returns its address; raises ResourceError where W&B refuses or is not to be reached."""
+    import wandb
+
+    try:
+        workspace = _workspace(entity or wandb.Api().default_entity, project)
+        workspace.save()
+        return workspace.url
+    except ConfigError:
+        raise
+    except Exception as error:  # requests', wandb's and GraphQL's own; none is a base of the others
+        raise ResourceError(
+            f"--project {project}: W&B did not take the workspace ({' '.join(str(error).split())[:200]}); check the "
+            "key, --entity and --project, or print it with --show"
+        ) from error
+
+
+def _workspace(entity: str, project: str) -> "Workspace":
+    try:
+        import wandb_workspaces.reports.v2 as panels
+        import wandb_workspaces.workspaces as workspaces
+    except ImportError as error:
+        raise ConfigError("wandb-workspaces is not installed: pip install 'aiayn[dashboard]'") from error
+
+    def curves(title: str, *keys: str, log_scale: bool = False) -> Any:
+        return panels.LinePlot(title=title, x=STEP, y=list(keys), log_y=log_scale)
+
+    def axis(metric: Any, name: str) -> Any:
+        return panels.ParallelCoordinatesPlotColumn(metric=metric, display_name=name)
+
+    options = [("model.n_heads", "heads"), ("d_k", "d_k"), ("d_v", "d_v"), ("model.n_layers", "layers")]
+    options += [("model.d_model", "d_model"), ("model.d_ff", "d_ff"), ("model.dropout", "dropout")]
+    # A bare name would be looked for among the measurements.
+    columns = [axis(panels.Config(key), name) for key, name in options]
+    columns += [axis(panels.SummaryMetric("val/ppl"), "perplexity"), axis(panels.SummaryMetric("val/bleu"), "BLEU")]
+    sections = {
+        "Training": [
+            curves("loss per token (nats)", "train/loss", "val/loss"),
+            curves("learning rate", "train/lr"),
+            curves("norm of the gradient", "train/grad_norm", log_scale=True),
+            curves("epoch", "train/epoch"),
+        ],
+        "Translation quality": [
+            curves("validation perplexity, unsmoothed", "val/ppl", log_scale=True),
+            curves("validation BLEU, greedy", "val/bleu"),
+            panels.MediaBrowser(title="attention of a validation sentence", media_keys=["attention"]),
+            panels.WeavePanelSummaryTable(table_name="samples"),
+        ],
+        "Performance": [
+            curves("target tokens per second", "perf/tokens_per_sec"),
+            curves("model FLOPs utilisation", "perf/mfu"),
+            curves("padding", "perf/padding"),
+            curves("peak memory (GB)", "perf/memory_gb"),
+        ],
+        "Sweep": [
+            panels.ParallelCoordinatesPlot(
+                title="what heads and sizes do", columns=columns, layout=panels.Layout(w=24, h=10)
+            ),
+            panels.ScalarChart(title="best BLEU", metric=panels.SummaryMetric("val/bleu"), groupby_aggfunc="max"),
+            panels.RunComparer(diff_only=True),
+        ],
+    }
+    return workspaces.Workspace(
+        entity=entity,
+        project=project,
+        name=NAME,
+        sections=[workspaces.Section(name=name, panels=found, is_open=True) for name, found in sections.items()],
+    )

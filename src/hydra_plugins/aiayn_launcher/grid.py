@@ -1,0 +1,62 @@
+"""Hydra's sweeper of `train.py`: every combination of the values on the command line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from aiayn.errors import ConfigError
+
+
+@dataclass
+class GridConfig:
+    _target_: str = "hydra_plugins.aiayn_launcher.grid.Grid"
+
+
+ConfigStore.instance().store(group="hydra/sweeper", name="grid", node=GridConfig, provider="aiayn")
+
+
+class Grid(Sweeper):
+    """Unlike Hydra's own it writes nothing, since a sweep that is refused must leave nothing behind."""
+
+    def __init__(self) -> None:
+        self.context: HydraContext | None = None
+        self.launcher: Launcher | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.context = hydra_context
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> None:
+        assert self.context is not None
+        assert self.launcher is not None
+        parser = OverridesParser.create(config_loader=self.context.config_loader)
+        values = {override.get_key_element(): _values(override) for override in parser.parse_overrides(arguments)}
+        self.launcher.launch([list(job) for job in product(*values.values())], initial_job_idx=0)
+
+
+def _values(override: Override) -> Sequence[str]:
+    """The override once for each of its values. Raises ConfigError for what cannot vary, or not in steps."""
+    key = override.key_or_group
+    if key == "name":
+        raise ConfigError("name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead")
+    if not override.is_sweep_override():
+        return [override.input_line]
+    if key == "sweep":
+        raise ConfigError("sweep=: takes one name, for all jobs")
+    if not override.is_discrete_sweep():
+        raise ConfigError(f"{override.input_line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP)")
+    values = [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+    if not values:
+        raise ConfigError(f"{override.input_line}: matches nothing")
+    return values

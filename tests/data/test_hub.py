@@ -1,0 +1,97 @@
+import json
+import socket
+import sys
+import time
+
+import pytest
+from texts import data_config
+
+from aiayn.config import DataConfig
+from aiayn.data import corpus
+from aiayn.data.corpus import raw_pairs, read_split
+from aiayn.errors import DataError
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """No connection leaves this process; returns the attempts."""
+    attempts = []
+
+    def refuse(*address, **_):
+        attempts.append(address)
+        raise OSError(101, "Network is unreachable")
+
+    datasets = pytest.importorskip("datasets")
+    import huggingface_hub.constants
+
+    for library in (datasets.config, huggingface_hub.constants):
+        monkeypatch.setattr(library, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return attempts
+
+
+@pytest.fixture
+def wmt(tmp_path):
+    """A folder with the layout and the schema of wmt/wmt14: LANGUAGES/SPLIT-SHARD-of-SHARDS.parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path / "wmt14"
+    for language, text in (("de-en", "Häuser"), ("fr-en", "maisons")):
+        (folder / language).mkdir(parents=True)
+        for name, rows in (("train-00000-of-00002", 3), ("train-00001-of-00002", 2), ("test-00000-of-00001", 1)):
+            pairs = [{language[:2]: f"{text} {name} {i}", "en": f"houses\n{name} {i}"} for i in range(rows)]
+            pq.write_table(pa.table({"translation": pairs}), folder / language / f"{name}.parquet")
+    return folder
+
+
+def hub(folder, **changes) -> DataConfig:
+    defaults = {"train": "train", "val": "validation", "test": "test", "hub_path": str(folder)}
+    return data_config(**({"source": "hub"} | defaults | changes))
+
+
+def test_a_local_folder_laid_out_like_wmt14_is_read_without_network(wmt, offline):
+    german = hub(wmt, hub_name="de-en")
+    names = [f"train-00000-of-00002 {i}" for i in range(3)] + [f"train-00001-of-00002 {i}" for i in range(2)]
+    assert list(raw_pairs(german, "train")) == [(f"houses {n}".encode(), f"Häuser {n}".encode()) for n in names]
+    assert read_split(german, "test") == (["houses test-00000-of-00001 0"], ["Häuser test-00000-of-00001 0"])
+    french = hub(wmt, hub_name="fr-en", src_lang="fr", tgt_lang="en")
+    assert next(raw_pairs(french, "test")) == (b"maisons test-00000-of-00001 0", b"houses test-00000-of-00001 0")
+    assert corpus.identity(german, "train") != corpus.identity(french, "train")
+    assert offline == []
+
+
+def test_columns_named_by_language_as_in_multi30k_are_read_and_nulls_are_empty(tmp_path, offline):
+    rows = [{"en": "a dog", "de": "ein Hund"}, {"en": "x", "de": None}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert list(raw_pairs(hub(tmp_path), "train")) == [(b"a dog", b"ein Hund"), (b"x", b"")]
+    with pytest.raises(DataError, match="no language fr among its columns en, de"):
+        list(raw_pairs(hub(tmp_path, tgt_lang="fr"), "train"))
+    with pytest.raises(DataError, match="split dev"):
+        raw_pairs(hub(tmp_path, val="dev"), "val")
+
+
+def test_a_hub_name_without_network_fails_at_once_with_the_remedies(offline, tmp_path, monkeypatch):
+    start = time.monotonic()
+    with pytest.raises(DataError) as refusal:
+        raw_pairs(hub("some-one/no-such-set"), "train")
+    assert time.monotonic() - start < 2
+    message = str(refusal.value)
+    assert "no connection" in message
+    assert "data.hub_path=FOLDER" in message
+    assert "data=files data.train=PREFIX" in message
+    assert "\n" not in message
+    assert len(offline) == 1  # the probe; the library never tried
+
+
+def test_a_hub_folder_that_is_not_there_is_not_looked_for_on_the_hub(offline, tmp_path):
+    with pytest.raises(DataError, match="no such folder"):
+        raw_pairs(hub(tmp_path / "gone"), "train")
+    assert offline == []
+
+
+def test_without_datasets_installed_the_message_says_so(monkeypatch, wmt):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match="pip install datasets"):
+        raw_pairs(hub(wmt, hub_name="de-en"), "train")

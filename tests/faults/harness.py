@@ -1,0 +1,334 @@
+"""Trainings that are killed on purpose, at the cost of a fork instead of a new interpreter.
+
+The parent has imported everything; a child trains, dies at a chosen moment or a random one, and the next child runs the
+same thing again. What they leave behind is compared with a run that nothing interrupted.
+"""
+
+import contextlib
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from applications import ROOT, write_pairs
+from hydra import compose, initialize_config_dir
+from pytorch_lightning.utilities import rank_zero_only
+
+from aiayn import checkpoint as memory
+from aiayn.config import Config
+from aiayn.data.prepared import prepare
+from aiayn.entry import checked, register
+from aiayn.errors import UserError
+from aiayn.evaluation.records import read_records
+from aiayn.training import run
+from aiayn.training.callbacks import measure
+
+# Twelve steps over one and a half epochs, two micro-batches each, a checkpoint every third, two validations.
+SETTINGS = (
+    "data=files",
+    "data.src_lang=en",
+    "data.tgt_lang=de",
+    "data.vocab_size=280",
+    "data.max_length=40",
+    "data.tokens_per_step=520",
+    "data.max_tokens_per_device=400",
+    "data.micro_batches=2",
+    "data.workers=0",
+    "model.n_layers=1",
+    "model.d_model=18",
+    "model.d_ff=24",
+    "model.n_heads=3",
+    "model.dropout=0.2",
+    "optim.warmup_steps=20",
+    "trainer.accelerator=cpu",
+    "trainer.precision=32-true",
+    "trainer.max_steps=12",
+    "trainer.val_every=6",
+    "trainer.val_bleu_sentences=3",
+    "trainer.checkpoint_every=3",
+    "trainer.average_last=3",
+    "trainer.log_every=1",
+    "search.max_extra_tokens=3",
+    "logger=none",
+    "name=run",
+)
+SPLITS = ("train", "val", "test")
+
+
+def write_text(folder: Path, train: int = 120) -> Path:
+    for seed, (split, count) in enumerate(zip(SPLITS, (train, 13, 5), strict=True)):
+        write_pairs(folder / split, count, seed)
+    return folder
+
+
+def configured(text: Path, *overrides: str) -> Config:
+    """The configuration of `python train.py` with SETTINGS, on the text in a folder, and overrides."""
+    register(Config)
+    where = [f"data.{split}={text}/{split}" for split in SPLITS] + [f"data.folder={text}/prepared"]
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return checked(compose("train", overrides=[*SETTINGS, *where, *overrides]), Config)
+
+
+class End(NamedTuple):
+    """How a child ended: exit code, or minus the signal's number; what it wrote; its CPU seconds."""
+
+    code: int
+    said: str
+    seconds: float
+
+
+class Child:
+    """A forked process, and what it says."""
+
+    def __init__(self, work: Callable[[], Any], log: Path):
+        self.log = log
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _be_a_program(work, log)
+
+    def wait(self) -> End:
+        _, status, usage = os.wait4(self.pid, 0)
+        said = self.log.read_text(encoding="utf-8", errors="replace")
+        return End(os.waitstatus_to_exitcode(status), said, usage.ru_utime + usage.ru_stime)
+
+    def send(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+
+def _be_a_program(work: Callable[[], Any], log: Path) -> None:
+    """Runs `work` as the entry point would: errors as one line on stderr, and their exit code. Never returns."""
+    code = 1
+    try:
+        descriptor = os.open(log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        _log_to(sys.stderr)
+        work()
+        code = 0
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = error.exit_code
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _log_to(stream: Any) -> None:
+    import logging
+
+    logger = logging.getLogger("aiayn")
+    logger.handlers = [logging.StreamHandler(stream)]
+
+
+def train(config: Config, outputs: Path, prelude: Callable[[], Any] = lambda: None) -> End:
+    """A training in a child, to its end; `prelude` is called in the child before."""
+    return start(config, outputs, prelude).wait()
+
+
+def start(config: Config, outputs: Path, prelude: Callable[[], Any] = lambda: None, log: str = "log") -> Child:
+    outputs.mkdir(parents=True, exist_ok=True)
+
+    def work() -> None:
+        torch.set_num_threads(1)
+        _spare_the_pictures()
+        prelude()
+        run.train(config, outputs)
+
+    return Child(work, outputs / log)
+
+
+def start_ranks(config: Config, outputs: Path, preludes: dict[int, Callable[[], Any]] | None = None) -> list[Child]:
+    """A training on `trainer.devices` processes, as a cluster's scheduler starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(config.trainer.devices):
+
+        def prelude(rank: int = rank) -> None:
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NODE_RANK="0", LOCAL_RANK=str(rank))
+            os.environ["WORLD_SIZE"] = str(config.trainer.devices)
+            rank_zero_only.rank = rank
+            (preludes or {}).get(rank, lambda: None)()
+
+        children.append(start(config, outputs, prelude, f"log.{rank}"))
+    return children
+
+
+def _spare_the_pictures() -> None:
+    """Most of a tiny run's time would go into drawings, which no test here looks at."""
+    for name in ("draw_learning_curve", "write_report"):
+        setattr(run, name, lambda *arguments: None)
+    run.summary = lambda folder: "done"
+    run.Describe = _Nothing
+    measure.matmul_rate = lambda *arguments: 1.0
+
+
+class _Nothing(run.pl.Callback):
+    def __init__(self, *arguments: Any):
+        pass
+
+
+# When to die.
+
+
+def dies_at(owner: Any, name: str, call: int = 1, after: bool = False) -> Callable[[], None]:
+    """A prelude: the process is killed before (or after) the given call of `owner.name`."""
+    return acts_at(owner, name, lambda: os.kill(os.getpid(), signal.SIGKILL), call, after)
+
+
+def acts_at(owner: Any, name: str, act: Callable[[], Any], call: int = 1, after: bool = False) -> Callable[[], None]:
+    """A prelude: `act` is called before (or after) the given call of `owner.name`."""
+
+    def prelude() -> None:
+        plain, calls = getattr(owner, name), [0]
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            calls[0] += 1
+            mine = calls[0] == call
+            if mine and not after:
+                act()
+            result = plain(*arguments, **options)
+            if mine and after:
+                act()
+            return result
+
+        setattr(owner, name, counted)
+
+    return prelude
+
+
+def dies_after(seconds: float) -> Callable[[], None]:
+    """A prelude: the kernel ends the process after so many seconds of computing; no handler ever hears of it.
+
+    Computing, not waiting: on a busy machine the same moments are met.
+    """
+    return lambda: signal.setitimer(signal.ITIMER_PROF, max(seconds, 1e-4))
+
+
+def disk_is_full_beyond(size: int) -> Callable[[], None]:
+    """A prelude: no file may grow beyond `size` bytes."""
+
+    def prelude() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    return prelude
+
+
+# What is left.
+
+
+def differences(found: Path, expected: Path) -> list[str]:
+    """What two finished runs differ in: weights, optimizer's moments, measurements, files."""
+    wrong = []
+    names = {path.name for path in (expected / "checkpoints").iterdir()}
+    if (others := {path.name for path in (found / "checkpoints").iterdir()}) != names:
+        wrong.append(f"files {sorted(others ^ names)}")
+    for name in ("last.ckpt", "averaged.ckpt"):
+        mine, theirs = (memory.load(folder / "checkpoints" / name).weights for folder in (found, expected))
+        wrong += [f"{name} {key}" for key in theirs if not torch.equal(mine[key], theirs[key])]
+    step = memory.load(expected / "checkpoints" / "last.ckpt").step
+    path = memory.optimizer_path(memory.step_path(Path("checkpoints"), step))
+    mine, theirs = (memory.read(folder / path)["optimizer_states"][0]["state"] for folder in (found, expected))
+    wrong += [f"{k} of weight {i}" for i in theirs for k in theirs[i] if not torch.equal(mine[i][k], theirs[i][k])]
+    if measured(found) != measured(expected):
+        wrong.append("metrics.jsonl")
+    if orphans := [path.name for path in found.rglob("*.part")]:
+        wrong.append(f"orphans {orphans}")
+    return wrong
+
+
+def same_weights(found: Path, expected: Path, name: str = "last.ckpt") -> bool:
+    ours, theirs = (memory.load(folder / "checkpoints" / name).weights for folder in (found, expected))
+    return all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+def measured(folder: Path) -> list[dict[str, float]]:
+    """metrics.jsonl without what depends on the clock."""
+    return [
+        {key: value for key, value in record.items() if not key.startswith("perf/")}
+        for record in read_records(folder / "metrics.jsonl")
+    ]
+
+
+def bytes_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file's time and content."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fails where something that must end does not."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"not over after {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# Trials of a soak, and a few of them in the test suite.
+
+
+def killed_at_random(config: Config, outputs: Path, seconds: float, draw: random.Random) -> tuple[int, End]:
+    """Starts a training again and again, each time with a random time to live, until it ends by itself.
+
+    Returns how many were killed, and the last one's end.
+    """
+    kills = 0
+    while True:
+        end = train(config, outputs, dies_after(draw.uniform(0.0, seconds)))
+        if end.code != -signal.SIGPROF:
+            return kills, end
+        kills += 1
+
+
+def content_of_corpus(folder: Path) -> dict[str, bytes]:
+    """Every file of the one corpus in a data folder, and nothing else that stands there but locks and notes."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def prepare_in_child(config: Config, log: Path, prelude: Callable[[], Any] = lambda: None) -> Child:
+    def work() -> None:
+        prelude()
+        print(json.dumps(prepare(config.data).fingerprint))
+
+    return Child(work, log)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    """Looks again and again, without a fixed sleep that is too long or too short."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.002)

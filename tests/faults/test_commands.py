@@ -1,0 +1,88 @@
+"""The same promises with `python train.py` itself, in new interpreters: what only those can show."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from applications import ROOT
+from faults.harness import SETTINGS, SPLITS, wait_until, within
+
+from aiayn import checkpoint as memory
+from aiayn.evaluation.records import read_records
+
+
+def command(text, *arguments):
+    where = [f"data.{split}={text}/{split}" for split in SPLITS] + [f"data.folder={text}/prepared"]
+    return [sys.executable, str(ROOT / "train.py"), *SETTINGS, *where, *arguments]
+
+
+def begin(folder, text, *arguments, **options):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.Popen(
+        command(text, *arguments), cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def step_reached(folder: Path) -> int:
+    return max((record["step"] for record in read_records(folder / "outputs/run/metrics.jsonl")), default=0)
+
+
+def loaded(process, library):
+    """True once the process has mapped a library: it is in the midst of importing."""
+    return library in Path(f"/proc/{process.pid}/maps").read_text()
+
+
+@pytest.mark.parametrize(("number", "codes"), [(signal.SIGINT, {130}), (signal.SIGTERM, {143, -signal.SIGTERM})])
+def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(text, tmp_path, number, codes):
+    process = begin(tmp_path, text)
+    with within(60):
+        wait_until(lambda: loaded(process, "libtorch_cpu"))
+        process.send_signal(number)
+        _, said = process.communicate()
+    assert process.returncode in codes, said
+    assert "Traceback" not in said
+    assert said.count("\n") <= 1
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["first", "second", "all"])
+def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(text, tmp_path, target):
+    """`all` is what a cluster does that takes the job's time to be over: it signals every process."""
+    process = begin(tmp_path, text, "trainer.devices=2", "trainer.max_steps=100000", start_new_session=True)
+    with within(120):
+        wait_until(lambda: step_reached(tmp_path) > 3)
+        if target == "all":
+            os.killpg(process.pid, signal.SIGTERM)
+        else:
+            os.kill(process.pid if target == "first" else child(process), signal.SIGTERM)
+        _, said = process.communicate()
+    assert process.returncode == 143, said
+    saved = memory.steps(tmp_path / "outputs/run/checkpoints")[-1]
+    lines = said.rstrip("\n").split("\n")
+    assert lines[-1].startswith(f"error: stopped and saved at step {saved}; continue with: python")
+    assert lines[-1].endswith("trainer.devices=2 trainer.max_steps=100000")
+    assert sum(line.startswith("error: ") for line in lines) == 1
+
+
+def child(process):
+    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["first", "second"])
+def test_a_killed_process_takes_the_other_with_it_and_is_named(text, tmp_path, victim):
+    process = begin(tmp_path, text, "trainer.devices=2", "trainer.max_steps=100000", "trainer.timeout=20")
+    with within(120):
+        wait_until(lambda: step_reached(tmp_path) > 3)
+        other = child(process)
+        os.kill(process.pid if victim == "first" else other, signal.SIGKILL)
+        _, said = process.communicate()  # until both have closed it
+    assert process.returncode == (-signal.SIGKILL if victim == "first" else 6), said
+    errors = [line for line in said.split("\n") if line.startswith("error: ")]
+    assert len(errors) == 1, said
+    assert f"no answer from device {int(victim == 'second')} of 0 to 1" in errors[0]
+    assert not Path(f"/proc/{other}/maps").exists()

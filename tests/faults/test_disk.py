@@ -1,0 +1,176 @@
+"""Disks that are full, files that were damaged, folders in use: nothing good is lost, nothing bad is believed."""
+
+import errno
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+import pytest
+from faults.harness import dies_at, differences, disk_is_full_beyond, start, train, wait_until
+
+from aiayn import checkpoint as memory
+from aiayn.errors import RefusedError
+from aiayn.training.module import TranslationModule
+
+
+def damaged(content: bytes, draw: random.Random, kind: str) -> bytes:
+    place = draw.randrange(len(content))
+    if kind == "truncated":
+        return content[:place]
+    if kind == "zeroed":
+        return content[:place] + bytes(len(content) - place)
+    if kind == "header":  # the first archive member's, or the archive's own end with the checksum
+        place = draw.choice([draw.randrange(64), len(content) - 1 - draw.randrange(93)])
+    return content[:place] + bytes([content[place] ^ (1 << draw.randrange(8))]) + content[place + 1 :]
+
+
+def test_250_of_250_damages_are_detected(unbroken, tmp_path):
+    draw, path = random.Random(0), tmp_path / "step_12.ckpt"
+    content = (unbroken / "checkpoints" / "step_12.ckpt").read_bytes()
+    kinds = ["truncated"] * 50 + ["zeroed"] * 20 + ["header"] * 80 + ["flipped"] * 99
+    broken = [b""] + [damaged(content, draw, kind) for kind in kinds]
+    detected = 0
+    for stump in broken:
+        assert stump != content
+        path.write_bytes(stump)
+        try:
+            memory.load(path)
+        except RefusedError:
+            detected += 1
+    assert (detected, len(broken)) == (250, 250)
+    path.write_bytes(content)
+    assert memory.load(path).step == 12
+
+
+@pytest.mark.parametrize("kind", ["truncated", "header", "flipped", "emptied"])
+@pytest.mark.parametrize("suffix", [".ckpt", ".optim"])
+def test_a_run_continues_from_the_newest_good_checkpoint_with_a_warning(config, unbroken, tmp_path, kind, suffix):
+    train(config, tmp_path, dies_at(TranslationModule, "training_step", 20))
+    path = tmp_path / "run" / "checkpoints" / f"step_9{suffix}"
+    path.write_bytes(b"" if kind == "emptied" else damaged(path.read_bytes(), random.Random(1), kind))
+    end = train(config, tmp_path)
+    assert end.code == 0, end.said
+    assert f"warning: {path}: " in end.said
+    assert "continued at step 6" in end.said
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+def test_a_disk_that_fills_up_leaves_the_old_checkpoints_and_says_what_is_needed(config, unbroken, tmp_path):
+    train(config, tmp_path, dies_at(TranslationModule, "training_step", 11))
+    before = {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    size = (tmp_path / "run" / "checkpoints" / "step_3.ckpt").stat().st_size
+    end = train(config, tmp_path, disk_is_full_beyond(size // 2))
+    assert end.code == 6, end.said
+    last = end.said.rstrip("\n").split("\n")[-1]
+    assert "MB are needed" in last
+    assert "MB are free" in last
+    assert {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoints").iterdir()} == before
+    assert train(config, tmp_path).code == 0
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("links", [True, False])
+def test_a_real_file_system_without_space_ends_the_run_and_more_space_continues_it(config, unbroken, tmp_path, links):
+    """In a namespace of its own the child mounts a small memory file system; skipped where that is not allowed."""
+    allowed = ["unshare", "--user", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*allowed, "true"], capture_output=True).returncode:
+        pytest.skip("namespaces are not allowed here")
+    size = sum(path.stat().st_size for path in (unbroken / "checkpoints").iterdir())
+    code = f"""
+import os, subprocess, sys
+sys.path.insert(0, {str(os.path.dirname(os.path.dirname(__file__)))!r})
+from faults.harness import configured, differences, train
+from pathlib import Path
+disk = Path({str(tmp_path)!r}) / "disk"
+disk.mkdir()
+def mount(options):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(disk)], check=True)
+mount("size={size // 3}")
+def prelude():
+    if not {links}:
+        def refuse(*arguments): raise OSError("no hard links here")
+        os.link = refuse
+config = configured(Path({config.data.folder!r}).parent)
+end = train(config, disk, prelude)
+assert end.code == 6, end
+assert "No space left on device" in end.said and "MB are needed" in end.said, end.said
+assert not list(disk.rglob("*.part"))
+mount("remount,size={size * 9}")
+end = train(config, disk)
+assert end.code == 0, end.said
+assert differences(disk / "run", Path({str(unbroken)!r})) == []
+"""
+    ended = subprocess.run([*allowed, sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_measurements_that_do_not_fit_on_the_disk_end_the_run_in_one_line(config, tmp_path):
+    def prelude() -> None:
+        def full(self, metrics, step=None):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
+
+        from aiayn.training.loggers import MetricsFile
+
+        MetricsFile.log_metrics = full
+
+    end = train(config, tmp_path, prelude)
+    assert end.code == 6, end.said
+    assert end.said.rstrip("\n").split("\n")[-1].startswith("error: metrics.jsonl: cannot be written (No space left")
+
+
+def test_a_second_process_on_the_folder_is_refused_and_told_of_the_first(config, unbroken, tmp_path):
+    def waits() -> None:
+        plain = TranslationModule.training_step
+
+        def slow(self, *arguments):
+            while not (tmp_path / "go").exists():
+                pass
+            return plain(self, *arguments)
+
+        TranslationModule.training_step = slow
+
+    first = start(config, tmp_path, waits)
+    wait_until(lambda: (tmp_path / "run" / "config.yaml").exists())
+    second = start(config, tmp_path, log="second").wait()
+    (tmp_path / "go").touch()
+    assert second.code == 2
+    assert f"error: {tmp_path}/run is in use by process {first.pid} on {os.uname().nodename}; wait" in second.said
+    assert first.wait().code == 0
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a_lock(tmp_path):
+    """Two processes must not both own a folder, one by a file that has no name any more."""
+    from aiayn.errors import ConfigError
+    from aiayn.training import continuation
+
+    plain, opened = continuation.fcntl.flock, []
+
+    def removed_meanwhile(lock, how):
+        if not opened:
+            opened.append(lock)
+            (tmp_path / ".lock").unlink()
+        return plain(lock, how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(continuation.fcntl, "flock", removed_meanwhile)
+        with (
+            continuation.owned(tmp_path),
+            pytest.raises(ConfigError, match="in use by process"),
+            continuation.owned(tmp_path),
+        ):
+            pass
+    assert opened
+
+
+def test_what_killed_processes_left_half_written_is_removed(config, tmp_path):
+    train(config, tmp_path, dies_at(os, "replace", 4))
+    train(config, tmp_path, dies_at(memory, "save", 2))
+    assert train(config, tmp_path).code == 0
+    names = {path.name for path in (tmp_path / "run").rglob("*")}
+    assert not [name for name in names if name.endswith(".part")]
+    states = {name.removesuffix(".optim") for name in names if name.endswith(".optim")}
+    assert states <= {name.removesuffix(".ckpt") for name in names if name.endswith(".ckpt")}

@@ -1,0 +1,167 @@
+"""A run that is killed without notice, whenever, and started again is the run that was never killed."""
+
+import os
+import random
+import shutil
+import signal
+
+import pytest
+from faults.harness import (
+    acts_at,
+    bytes_of,
+    configured,
+    dies_at,
+    differences,
+    killed_at_random,
+    measured,
+    same_weights,
+    train,
+)
+
+from aiayn import checkpoint as memory
+from aiayn.inference.translator import Translator
+from aiayn.training.module import TranslationModule
+
+# Calls in the life of the run: 8 steps an epoch, 2 micro-batches a step, checkpoints of steps 3, 6, 9, 12, validations
+# after 6 and 12. A save is three files: optimizer, checkpoint, last.ckpt.
+MOMENTS = {
+    "before the first step": dies_at(TranslationModule, "training_step", 1),
+    "in the first step": dies_at(TranslationModule, "training_step", 1, after=True),
+    "in the middle of an accumulation": dies_at(TranslationModule, "training_step", 9, after=True),
+    "in the last step of an epoch": dies_at(TranslationModule, "training_step", 16),
+    "after the last step of an epoch": dies_at(TranslationModule, "training_step", 17),
+    "in validation": dies_at(TranslationModule, "validation_step", 2),
+    "in the search of a validation": dies_at(Translator, "translate", 1),
+    "before the first checkpoint is written": dies_at(memory, "write", 1),
+    "between the optimizer's file and the checkpoint": dies_at(memory, "write", 4),
+    "after a checkpoint, before last.ckpt is it": dies_at(memory, "point_last", 2),
+    "before old checkpoints are removed": dies_at(memory, "prune", 4),
+    "in averaging": dies_at(memory, "average", 1),
+    "before the average is written": dies_at(memory, "save", 5),
+    "after the average is written": dies_at(memory, "save", 5, after=True),
+}
+
+
+def continued(config, outputs) -> None:
+    end = train(config, outputs)
+    assert end.code == 0, end.said
+
+
+def test_two_runs_from_the_same_seed_are_equal_to_the_bit(config, unbroken, tmp_path):
+    continued(config, tmp_path)
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_run_killed_at_a_chosen_moment_continues_to_the_bit(config, unbroken, tmp_path, moment):
+    assert train(config, tmp_path, MOMENTS[moment]).code == -signal.SIGKILL
+    continued(config, tmp_path)
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+@pytest.mark.parametrize("step", [7, 8, 9])
+def test_a_checkpoint_just_before_at_or_after_the_end_of_an_epoch_continues_to_the_bit(text, unbroken, tmp_path, step):
+    saving = configured(text, f"trainer.checkpoint_every={step}")
+    assert train(saving, tmp_path, dies_at(TranslationModule, "training_step", 2 * step + 1)).code == -signal.SIGKILL
+    assert memory.steps(tmp_path / "run" / "checkpoints") == [step]
+    continued(saving, tmp_path)
+    assert same_weights(tmp_path / "run", unbroken)
+    assert measured(tmp_path / "run") == measured(unbroken)
+
+
+@pytest.mark.parametrize(("function", "calls"), [("fsync", range(3, 12, 2)), ("replace", range(2, 6))])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_at_any_point_of_a_save_leaves_no_broken_file_under_a_final_name(
+    config, unbroken, tmp_path, function, calls, after
+):
+    # Each start is killed some calls later than the one before, so every point of a save is met.
+    for call in calls:
+        assert train(config, tmp_path, dies_at(os, function, call, after)).code == -signal.SIGKILL
+        for path in (tmp_path / "run" / "checkpoints").glob("[!.]*"):
+            memory.read(path)
+    continued(config, tmp_path)
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+def test_runs_killed_at_random_moments_continue_to_the_bit(config, unbroken, tmp_path):
+    draw, kills, trial = random.Random(20), 0, 0
+    seconds = train(config, tmp_path).seconds
+    while kills < 5:
+        more, end = killed_at_random(config, tmp_path / str(trial), seconds, draw)
+        assert end.code == 0, end.said
+        assert differences(tmp_path / str(trial) / "run", unbroken) == []
+        kills, trial = kills + more, trial + 1
+
+
+def test_a_finished_run_is_left_as_it_is_to_the_byte(config, unbroken):
+    before = bytes_of(unbroken)
+    end = train(config, unbroken.parent)
+    assert (end.code, "already finished at step 12" in end.said) == (0, True)
+    assert bytes_of(unbroken) == before
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ("data.workers=1",),
+        ("data.workers=2", "logger=csv"),
+        ("trainer.val_every=1000", "trainer.log_every=5"),
+        ("trainer.val_bleu_sentences=0", "trainer.average_last=1"),
+    ],
+)
+def test_a_killed_run_continues_to_the_bit_with_other_workers_validations_and_loggers(
+    text, config, unbroken, tmp_path, others
+):
+    assert train(config, tmp_path, dies_at(TranslationModule, "training_step", 17)).code == -signal.SIGKILL
+    continued(configured(text, *others), tmp_path)
+    for name in ("step_9.ckpt", "last.ckpt"):
+        assert same_weights(tmp_path / "run", unbroken, name)
+
+
+def test_a_killed_run_continues_to_the_bit_in_another_folder(config, unbroken, tmp_path):
+    train(config, tmp_path / "here", dies_at(TranslationModule, "training_step", 15))
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    continued(config, tmp_path / "there")
+    assert differences(tmp_path / "there" / "run", unbroken) == []
+
+
+def test_a_run_that_is_asked_for_more_steps_loses_its_average_until_it_has_come_to_the_new_end(text, config, tmp_path):
+    continued(config, tmp_path)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    average = (checkpoints / "averaged.ckpt").read_bytes()
+    longer = configured(text, "trainer.max_steps=16")
+    assert train(longer, tmp_path, dies_at(TranslationModule, "training_step", 8)).code == -signal.SIGKILL
+    assert memory.resolve(tmp_path / "run", None).name == "last.ckpt"
+    assert memory.load(checkpoints / "last.ckpt").step == 15
+    assert (checkpoints / "averaged_12.ckpt").read_bytes() == average
+    continued(longer, tmp_path)
+    assert memory.load(checkpoints / "averaged.ckpt").averaged == [12, 15, 16]
+    whole = tmp_path / "whole"
+    continued(longer, whole)
+    assert same_weights(tmp_path / "run", whole / "run")
+
+
+def test_the_harness_sees_a_dropout_that_depends_on_what_ran_before(config, unbroken, tmp_path):
+    """A planted bug: without the seed of each micro-batch, continuing is no longer exact, and is found not to be."""
+
+    def unseeded() -> None:
+        TranslationModule.on_train_batch_start = lambda self, batch, index: setattr(self, "shape", "")
+
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert train(config, whole, unseeded).code == 0
+
+    def unseeded_and_killed() -> None:
+        unseeded()
+        dies_at(TranslationModule, "training_step", 9)()
+
+    assert train(config, broken, unseeded_and_killed).code == -signal.SIGKILL
+    assert train(config, broken, unseeded).code == 0
+    assert differences(broken / "run", whole / "run") != []
+
+
+def test_the_moments_above_come_about(config, tmp_path):
+    """Otherwise nothing was killed, and nothing was shown."""
+    seen = []
+    end = train(config, tmp_path, acts_at(TranslationModule, "training_step", lambda: seen.append(1), 24))
+    assert end.code == 0
+    assert measured(tmp_path / "run")[-1]["step"] == 12

@@ -1,0 +1,163 @@
+"""A loss or gradient that is not finite touches neither weights nor moments nor the disk, and is accounted for."""
+
+import json
+import math
+
+import pytest
+import torch
+from faults.harness import configured, dies_at, differences, measured, train
+
+from aiayn import checkpoint as memory
+from aiayn.data.batch import Batch
+from aiayn.training.module import TranslationModule
+
+
+def spoils(*numbers, value=math.nan, gradient=False):
+    """A prelude: the losses (or the gradients alone) of these micro-batches become `value`."""
+
+    def prelude() -> None:
+        plain = TranslationModule._loss
+
+        def spoiled(self, states, batch: Batch, *options):
+            loss = plain(self, states, batch, *options)
+            if batch.number not in numbers or not torch.is_grad_enabled():
+                return loss
+            if gradient:
+                loss.register_hook(lambda grad: grad * value)
+                return loss
+            return loss + value
+
+        TranslationModule._loss = spoiled
+
+    return prelude
+
+
+def saved(folder):
+    for path in (folder / "checkpoints").glob("[!.]*"):
+        yield path, memory.read(path)
+
+
+def assert_finite(value) -> None:
+    if isinstance(value, torch.Tensor):
+        assert value.isfinite().all()
+    elif isinstance(value, dict):
+        for inner in value.values():
+            assert_finite(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            assert_finite(inner)
+
+
+@pytest.mark.parametrize("log_every", [1, 100])
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_one_of_them_ends_the_run_and_names_the_step_and_its_sentences(
+    text, unbroken, tmp_path, value, gradient, log_every
+):
+    config = configured(text, f"trainer.log_every={log_every}")
+    end = train(config, tmp_path, spoils(9, value=value, gradient=gradient))
+    assert end.code == 5, end.said
+    last = end.said.rstrip("\n").split("\n")[-1]
+    assert last.startswith("error: the loss or its gradient is no finite number at step 5; nothing of it was saved")
+    assert "trainer.max_skipped_steps=1" in last
+    assert memory.steps(tmp_path / "run" / "checkpoints") == [3]
+    for _, payload in saved(tmp_path / "run"):
+        assert_finite(payload)
+
+    sentences = (tmp_path / "run" / "not_finite_at_step_5.tsv").read_text(encoding="utf-8").split("\n")[:-1]
+    sources = (text / "train.en").read_text(encoding="utf-8").split("\n")
+    targets = (text / "train.de").read_text(encoding="utf-8").split("\n")
+    assert len(sentences) > 5
+    for line in sentences:
+        number, source, target = line.split("\t")
+        assert (source, target) == (sources[int(number)], targets[int(number)])
+
+    # Without the fault the same command goes on as if nothing had been.
+    assert train(config, tmp_path).code == 0
+    if log_every == 1:
+        (tmp_path / "run" / "not_finite_at_step_5.tsv").unlink()
+        assert differences(tmp_path / "run", unbroken) == []
+
+
+def test_a_skipped_step_leaves_weights_and_moments_as_they_were_and_is_reported(text, tmp_path):
+    config = configured(text, "trainer.max_skipped_steps=1", "trainer.checkpoint_every=1", "trainer.average_last=12")
+    end = train(config, tmp_path, spoils(8))
+    assert end.code == 0, end.said
+    checkpoints = tmp_path / "run" / "checkpoints"
+    four, five, six = (memory.load(memory.step_path(checkpoints, step)).weights for step in (4, 5, 6))
+    assert all(torch.equal(four[name], five[name]) for name in four)
+    assert not all(torch.equal(five[name], six[name]) for name in four)
+    moments = memory.read(memory.optimizer_path(memory.step_path(checkpoints, 12)))["optimizer_states"][0]["state"]
+    assert {int(state["step"]) for state in moments.values()} == {11}
+    assert [r for r in measured(tmp_path / "run") if "train/skipped_steps" in r] == [
+        {"step": 5, "train/skipped_steps": 1}
+    ]
+    assert "1 steps skipped so far" in end.said
+    for _, payload in saved(tmp_path / "run"):
+        assert_finite(payload)
+    for line in (tmp_path / "run" / "metrics.jsonl").read_text().split("\n")[:-1]:
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_the_count_of_skipped_steps_outlives_a_kill(text, tmp_path):
+    config = configured(text, "trainer.max_skipped_steps=2")
+    faults = spoils(3, 8, 20)  # in steps 2, 5, 11
+
+    def faulty_and_killed() -> None:
+        faults()
+        dies_at(TranslationModule, "training_step", 15)()
+
+    assert train(config, tmp_path, faulty_and_killed).code == -9
+    end = train(config, tmp_path, faults)
+    assert end.code == 5
+    assert "at step 11 (3 such steps, trainer.max_skipped_steps=2)" in end.said
+    assert memory.steps(tmp_path / "run" / "checkpoints")[-1] == 9
+
+    enough = configured(text, "trainer.max_skipped_steps=3")
+    assert train(enough, tmp_path, faults).code == 0
+    assert train(enough, tmp_path / "whole", faults).code == 0
+    (tmp_path / "run" / "not_finite_at_step_11.tsv").unlink()
+    assert differences(tmp_path / "run", tmp_path / "whole" / "run") == []
+
+
+def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_path):
+    end = train(configured(text), tmp_path, spoils(8, value=1e30, gradient=True))
+    assert end.code == 5, end.said
+    assert "at step 5" in end.said
+
+
+def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(text, tmp_path, monkeypatch):
+    """Nothing in the hook reads a number: it runs on tensors that have none."""
+    module = TranslationModule(torch.nn.Linear(3, 2), None, 0)
+    module.to("meta")
+    for weight in module.parameters():
+        weight.grad = torch.empty_like(weight)
+    monkeypatch.setattr(TranslationModule, "trainer", type("Trainer", (), {"global_step": 6}))
+    optimizer = torch.optim.SGD(module.parameters())
+    module.on_before_optimizer_step(optimizer)
+    assert optimizer.found_inf.device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    "message", ["CUDA out of memory. Tried to allocate 2.00 GiB", "DefaultCPUAllocator: can't allocate memory"]
+)
+@pytest.mark.parametrize(("call", "remedy"), [(3, "lower data.max_tokens_per_device (now 400)"), (9, "name=")])
+def test_an_out_of_memory_step_is_named_with_its_shape_and_its_cure(config, tmp_path, message, call, remedy):
+    error = torch.OutOfMemoryError if "CUDA" in message else RuntimeError
+
+    def prelude() -> None:
+        plain, calls = TranslationModule._loss, [0]
+
+        def fails(self, states, batch, *options):
+            calls[0] += 1
+            if calls[0] == call:
+                raise error(message)
+            return plain(self, states, batch, *options)
+
+        TranslationModule._loss = fails
+
+    end = train(config, tmp_path, prelude)
+    assert end.code == 6, end.said
+    last = end.said.rstrip("\n").split("\n")[-1]
+    assert last.startswith(f"error: out of memory at step {(call + 1) // 2}, in a batch of (")
+    assert remedy in last

@@ -1,0 +1,142 @@
+"""Two processes on one run: they stop, save, continue and fail together, and none waits for ever for the other."""
+
+import math
+import os
+import signal
+import time
+
+import pytest
+from faults.harness import (
+    acts_at,
+    configured,
+    dies_at,
+    differences,
+    measured,
+    same_weights,
+    start_ranks,
+    train,
+    within,
+)
+
+from aiayn import checkpoint as memory
+from aiayn.inference.translator import Translator
+from aiayn.training.module import TranslationModule
+
+TERM = signal.SIGTERM
+
+
+@pytest.fixture(scope="module")
+def pair(text):
+    return configured(text, "trainer.devices=2", "trainer.timeout=30")
+
+
+@pytest.fixture(scope="module")
+def whole(pair, tmp_path_factory):
+    """An undisturbed run on two processes."""
+    outputs = tmp_path_factory.mktemp("pair")
+    assert codes(pair, outputs) == [0, 0]
+    return outputs / "run"
+
+
+def codes(config, outputs, preludes=None):
+    return [end.code for end in ends(config, outputs, preludes)]
+
+
+def ends(config, outputs, preludes=None):
+    with within(60):
+        return [child.wait() for child in start_ranks(config, outputs, preludes)]
+
+
+def signals(place, *arguments):
+    owner, name = place
+    return acts_at(owner, name, lambda: os.kill(os.getpid(), TERM), *arguments)
+
+
+def test_two_processes_train_to_the_weights_of_one_to_the_bit(whole, unbroken):
+    assert same_weights(whole, unbroken)
+    losses = [[r["train/loss"] for r in measured(run) if "train/loss" in r] for run in (whole, unbroken)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+def test_killed_together_they_continue_to_the_bit(pair, whole, tmp_path):
+    dies = dies_at(TranslationModule, "training_step", 8)
+    assert codes(pair, tmp_path, {0: dies, 1: dies}) == [-signal.SIGKILL] * 2
+    assert codes(pair, tmp_path) == [0, 0]
+    assert differences(tmp_path / "run", whole) == []
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(config, pair, unbroken, tmp_path, before):
+    dies = dies_at(TranslationModule, "training_step", 15 if before == 1 else 8)
+    if before == 1:
+        assert train(config, tmp_path, dies).code == -signal.SIGKILL
+        assert codes(pair, tmp_path) == [0, 0]
+    else:
+        assert codes(pair, tmp_path, {0: dies, 1: dies}) == [-signal.SIGKILL] * 2
+        assert train(config, tmp_path).code == 0
+    assert memory.step_path(tmp_path / "run" / "checkpoints", 6).exists()
+    assert same_weights(tmp_path / "run", unbroken)
+
+
+@pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize(
+    ("place", "call", "saved"),
+    [
+        ((TranslationModule, "training_step"), 5, 5),
+        ((TranslationModule, "validation_step"), 1, 6),
+        ((Translator, "translate"), 1, 6),
+    ],
+)
+def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ranks, place, call, saved):
+    first, second = ends(pair, tmp_path, {rank: signals(place, call) for rank in ranks})
+    assert (first.code, second.code) == (143, 0), first.said + second.said
+    assert f"error: stopped and saved at step {saved}; continue with: " in first.said
+    assert second.said == ""
+    assert memory.steps(tmp_path / "run" / "checkpoints")[-1] == saved
+    assert codes(pair, tmp_path) == [0, 0]
+    assert same_weights(tmp_path / "run", whole)
+    assert measured(tmp_path / "run") == measured(whole)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_process_that_dies_ends_the_other_which_names_it(pair, whole, tmp_path, lost):
+    begun = time.monotonic()
+    outcome = ends(pair, tmp_path, {lost: dies_at(TranslationModule, "training_step", 8)})
+    assert outcome[lost].code == -signal.SIGKILL
+    other = outcome[1 - lost]
+    assert other.code == 6, other.said
+    assert f"error: no answer from device {lost} of 0 to 1 after step 7" in other.said
+    assert "Traceback" not in other.said
+    assert time.monotonic() - begun < 30
+    assert codes(pair, tmp_path) == [0, 0]
+    assert differences(tmp_path / "run", whole) == []
+
+
+@pytest.mark.parametrize("stuck", [0, 1])
+def test_a_process_that_stands_still_ends_the_other_within_the_time_out(text, tmp_path, stuck):
+    config = configured(text, "trainer.devices=2", "trainer.timeout=3")
+    stops = acts_at(TranslationModule, "training_step", lambda: os.kill(os.getpid(), signal.SIGSTOP), 8)
+    with within(60):
+        children = start_ranks(config, tmp_path, {stuck: stops})
+        end = children[1 - stuck].wait()
+        children[stuck].send(signal.SIGKILL)
+        children[stuck].wait()
+    assert end.code == 6, end.said
+    assert f"no answer from device {stuck} of 0 to 1" in end.said
+    assert "trainer.timeout=3 seconds" in end.said
+
+
+def test_a_loss_that_is_not_finite_on_one_of_them_is_seen_by_both(pair, tmp_path):
+    def spoils() -> None:
+        plain, calls = TranslationModule._loss, [0]
+
+        def spoiled(self, *arguments):
+            calls[0] += 1
+            return plain(self, *arguments) * (math.nan if calls[0] == 5 else 1)
+
+        TranslationModule._loss = spoiled
+
+    first, second = ends(pair, tmp_path, {1: spoils})
+    assert (first.code, second.code) == (5, 0), first.said + second.said
+    assert "no finite number at step 5" in first.said
+    assert memory.steps(tmp_path / "run" / "checkpoints") == [3]

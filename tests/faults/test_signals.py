@@ -1,0 +1,107 @@
+"""A signal at any moment: saved at the end of the step, an exit code that says so, and the command that continues."""
+
+import os
+import signal
+
+import pytest
+from faults.harness import acts_at, configured, differences, measured, train
+
+from aiayn import checkpoint as memory
+from aiayn.inference.translator import Translator
+from aiayn.training import run
+from aiayn.training.module import TranslationModule
+
+TERM = signal.SIGTERM
+
+# Where the signal comes, and the newest step that is saved then.
+PHASES = {
+    "before the preparation": ((run, "prepare", 1, False), None),
+    "after the preparation": ((run, "prepare", 1, True), None),
+    "before the first step": ((TranslationModule, "training_step", 1, False), 1),
+    "between the micro-batches of a step": ((TranslationModule, "training_step", 9, True), 5),
+    "in the last step of an epoch": ((TranslationModule, "training_step", 16, False), 8),
+    "in validation": ((TranslationModule, "validation_step", 1, False), 6),
+    "in the search of a validation": ((Translator, "translate", 1, False), 6),
+    "in the last validation": ((TranslationModule, "validation_step", 3, False), 12),
+    "in the last search": ((Translator, "translate", 2, False), 12),
+    "while saving": ((memory, "write", 3, False), 7),
+    "in averaging": ((memory, "average", 1, False), 12),
+}
+
+
+def sends(number, place):
+    owner, name, call, after = place
+    return acts_at(owner, name, lambda: os.kill(os.getpid(), number), call, after)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(config, unbroken, tmp_path, phase):
+    place, saved = PHASES[phase]
+    end = train(config, tmp_path, sends(TERM, place))
+    assert end.code == 143, end.said
+    last = end.said.rstrip("\n").split("\n")[-1]
+    assert last.startswith("error: stopped ")
+    assert "; continue with: python" in last
+    steps = memory.steps(tmp_path / "run" / "checkpoints") if (tmp_path / "run").exists() else []
+    assert (steps[-1] if steps else None) == saved
+    end = train(config, tmp_path)
+    assert end.code == 0, end.said
+    assert without_extra_saves(differences(tmp_path / "run", unbroken)) == []
+
+
+def without_extra_saves(found):
+    """The step of the signal has a checkpoint more, or another one has lost its optimizer's state to it."""
+    return [difference for difference in found if not difference.startswith("files")]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGUSR1, 143)])
+def test_every_signal_that_asks_for_an_end_gets_it_with_a_code_of_its_own(config, tmp_path, number, code):
+    end = train(config, tmp_path, sends(number, (TranslationModule, "training_step", 7, False)))
+    assert end.code == code
+    assert memory.steps(tmp_path / "run" / "checkpoints") == [3, 4]
+    assert "Traceback" not in end.said
+
+
+def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(text, unbroken, tmp_path):
+    config = configured(text, "data.max_tokens_per_device=60")
+    calls = tmp_path / "calls"
+
+    def prelude() -> None:
+        plain = TranslationModule.validation_step
+
+        def counted(self, *arguments):
+            with open(calls, "a") as file:
+                file.write("x")
+            return plain(self, *arguments)
+
+        TranslationModule.validation_step = counted
+        sends(TERM, (TranslationModule, "validation_step", 2, False))()
+
+    assert train(config, tmp_path, prelude).code == 143
+    assert len(calls.read_text()) == 2
+    assert not [record for record in measured(tmp_path / "run") if "val/loss" in record]
+    whole = tmp_path / "whole"
+    assert train(config, tmp_path).code == train(config, whole).code == 0
+    assert without_extra_saves(differences(tmp_path / "run", whole / "run")) == []
+
+
+def test_the_first_of_two_signals_counts_and_neither_harms_the_save(config, tmp_path):
+    def prelude() -> None:
+        sends(TERM, (TranslationModule, "training_step", 7, False))()
+        sends(signal.SIGINT, (memory, "write", 3, False))()
+
+    assert train(config, tmp_path, prelude).code == 143
+    assert memory.load(tmp_path / "run" / "checkpoints" / "last.ckpt").step == 4
+
+
+def test_workers_outlive_a_signal_to_the_whole_process_group(text, unbroken, tmp_path):
+    """Schedulers signal every process of a job; the step that is to be saved still needs its batches."""
+
+    def prelude() -> None:
+        os.setpgid(0, 0)
+        acts_at(TranslationModule, "training_step", lambda: os.killpg(0, TERM), 7)()
+
+    end = train(configured(text, "data.workers=2"), tmp_path, prelude)
+    assert end.code == 143, end.said
+    assert train(configured(text), tmp_path).code == 0
+    assert without_extra_saves(differences(tmp_path / "run", unbroken)) == []

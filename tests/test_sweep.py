@@ -1,0 +1,389 @@
+"""`train.py -m`: what is refused before anything starts, what folders are called, and a sweep in real processes."""
+
+import ast
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from applications import ROOT, TINY, run_application, write_pairs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiayn.config import NAME_CHARACTERS, Config, valid_name
+from aiayn.errors import ConfigError
+from hydra_plugins.aiayn_launcher.launcher import _flags
+from hydra_plugins.aiayn_launcher.processes import Processes
+from hydra_plugins.aiayn_launcher.rows import Row, is_finished, make_rows, row_names
+
+TEXT = ("data=files", "data.train=train", "data.val=dev", "data.src_lang=en", "data.tgt_lang=de")
+SMALL = (*TEXT, *TINY)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A working directory with a little text."""
+    write_pairs(tmp_path / "train", 90, seed=1)
+    write_pairs(tmp_path / "dev", 5, seed=2)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# Refusals: before any process starts, and nothing is written.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "lines"),
+    [
+        (["name=x"], 2, ["name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead"]),
+        (["sweep=a,b"], 2, ["sweep=: takes one name, for all jobs"]),
+        (["sweep=../a", "seed=1,2"], 2, ["sweep=../a: use letters, digits"]),
+        (["ablation=d_ls00,a_h3"], 2, ["a_h3: In 'train': Could not find 'ablation/a_h3': choose one of a_h1, a_h16"]),
+        (["ablation=glob(zz*)"], 2, ["ablation=glob(zz*): matches nothing"]),
+        (["model.n_heads=1,3,5"], 2, ["n_heads-3: model.d_model=16 is not", "n_heads-5: model.d_model=16 is not"]),
+        (["seed=1,2", "model.dropout=1.5"], 2, ["model.dropout=1.5: must be"]),
+        (["ablation=a_h1,d_ls00"], 2, ["a_h1: ablation=a_h1 sets model.n_heads=1, which the experiment or the"]),
+        (["model.d_modle=3,4"], 2, ["model.d_modle: no such option; did you mean model.d_model?"]),
+        (["optim.lr_scale=interval(1,2)"], 2, ["optim.lr_scale=interval(1,2): has no list of values"]),
+        (
+            ["data.train=nowhere,gone"],
+            3,
+            ["train-nowhere: data.train=nowhere", "train-gone: data.train=gone"],
+        ),
+        (["seed=1", "hydra.launcher.jobs=0"], 2, ["hydra.launcher.jobs=0: must be at least 1"]),
+        (["seed=1", "hydra.launcher.job=2"], 2, ["hydra.launcher.job: no such option"]),
+        (["--cfg", "job"], 2, ["Only one of --run, --multirun, --cfg"]),
+    ],
+    ids=lambda value: "_".join(value) if isinstance(value, list) else None,
+)
+def test_a_sweep_that_cannot_work_is_refused_with_a_line_for_each_mistake_and_nothing_written(
+    folder, arguments, code, lines
+):
+    before = sorted(folder.iterdir())
+
+    outcome = run_application("train.py", *SMALL, "-m", *arguments)
+
+    assert (outcome.code, outcome.out) == (code, "")
+    shown = outcome.err.split("\n")[:-1]
+    assert len(shown) == len(lines), outcome.err
+    for line, start in zip(shown, lines, strict=True):
+        assert line.startswith(f"error: {start}")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_launcher_that_keeps_all_jobs_in_one_process_is_refused(folder):
+    outcome = run_application("train.py", "-m", *SMALL, "seed=1,2", "hydra/launcher=basic")
+
+    assert outcome.code == 2
+    assert "hydra/launcher=basic: each job of a sweep needs a process of its own" in outcome.err
+
+
+def test_torchrun_and_a_sweep_exclude_each_other(folder, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "0")
+
+    outcome = run_application("train.py", "-m", *SMALL, "seed=1,2")
+
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "torchrun" in outcome.err
+
+
+def test_scores_are_not_swept():
+    for flag in ("-m", "--multirun", "hydra.mode=MULTIRUN"):
+        outcome = run_application("evaluate.py", "run=x", flag)
+        assert (outcome.code, outcome.err[:10]) == (2, "error: -m:")
+
+
+# Names of folders.
+
+
+@pytest.mark.parametrize(
+    ("batch", "names"),
+    [
+        ([["ablation=base", "seed=1"], ["ablation=a_h1", "seed=1"]], ["base", "a_h1"]),
+        ([["ablation=a_h1"]], ["a_h1"]),
+        ([["trainer.max_steps=3"]], ["base"]),
+        (
+            [["model.n_heads=4", "model.d_k=16"], ["model.n_heads=8", "model.d_k=32"]],
+            ["n_heads-4_d_k-16", "n_heads-8_d_k-32"],
+        ),
+        ([["model.d_k=null", "seed=3"], ["model.d_k=16", "seed=3"]], ["d_k-null", "d_k-16"]),
+        ([["ablation=a_h1", "seed=1"], ["ablation=a_h1", "seed=2"]], ["a_h1_seed-1", "a_h1_seed-2"]),
+        ([["model=tiny"], ["model=base"]], ["model-tiny", "model-base"]),
+        ([["+model.d_k=1"], ["+model.d_k=2"]], ["d_k-1", "d_k-2"]),
+        ([["data.train='my/a=b'"], ["data.train=[x,y]"]], ["train-my-a-b", "train--x-y"]),
+        (
+            [["search.max_tokens=9", "data.max_tokens=1"], ["search.max_tokens=8", "data.max_tokens=2"]],
+            ["search.max_tokens-9_data.max_tokens-1", "search.max_tokens-8_data.max_tokens-2"],
+        ),
+    ],
+)
+def test_a_folder_is_named_by_what_its_job_changes(batch, names):
+    assert row_names(batch) == names
+
+
+def test_two_jobs_never_share_a_folder():
+    with pytest.raises(ConfigError, match=r"data\.train.*train-a-b"):
+        row_names([["data.train=a/b"], ["data.train=a-b"]])
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["C"]), max_size=20), min_size=2, max_size=4, unique=True))
+def test_folder_names_need_no_quotes_whatever_the_values_are(values):
+    try:
+        names = row_names([[f"data.hub_path={value}"] for value in values])
+    except ConfigError:
+        return
+    assert len(set(names)) == len(values)
+    for name in names:
+        assert set(name) <= NAME_CHARACTERS
+        valid_name("name", f"sweeps/x/{name}")
+
+
+def composed_rows(*batch: list[str]) -> list[Row]:
+    """The rows as the launcher makes them."""
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.types import RunMode
+
+    from aiayn.entry import register
+
+    register(Config)
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        return make_rows(
+            lambda overrides: loader.load_configuration("train", overrides, run_mode=RunMode.RUN), batch, ROOT / "conf"
+        )
+
+
+def test_all_of_table_3_composes_into_fixed_folders_of_one_group(composed):
+    rows = composed_rows(*(["model=tiny", f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").iterdir()))
+
+    assert len(rows) == 19
+    for row in rows:
+        assert row.config.name == f"sweeps/wmt14_en_de-tiny/{row.name}"
+        assert (row.config.sweep, row.config.logger.group) == ("wmt14_en_de-tiny", "wmt14_en_de-tiny")
+        assert composed(*row.overrides) == row.config  # what its process will be told
+
+
+def test_a_name_a_group_and_a_sweep_that_are_given_win_over_derived_ones():
+    [first, _] = composed_rows(
+        *(["experiment=multi30k", "sweep='3'", "logger.group=mine", f"seed={seed}"] for seed in (1, 2))
+    )
+
+    assert (first.config.name, first.config.sweep, first.config.logger.group) == ("sweeps/3/seed-1", "3", "mine")
+
+
+def test_jobs_that_share_neither_data_nor_model_need_a_name():
+    with pytest.raises(ConfigError, match="sweep=NAME"):
+        composed_rows(["data=wmt14_en_fr", "model=tiny"], ["data=wmt14_en_de", "model=base"])
+
+
+# What is finished.
+
+
+@pytest.fixture
+def scored(tmp_path, monkeypatch) -> Row:
+    """A row with all files of one that was trained for two steps and scored."""
+    monkeypatch.chdir(tmp_path)
+    [row] = composed_rows([*SMALL, "ablation=a_h1", "model.n_heads=1"])
+    from aiayn.config import to_plain
+
+    (row.folder / "evaluation/val").mkdir(parents=True)
+    (row.folder / "checkpoints").mkdir()
+    (row.folder / "checkpoints/averaged.ckpt").touch()
+    (row.folder / "config.yaml").write_text(yaml.safe_dump(to_plain(row.config), sort_keys=False))
+    result = {"checkpoint": "last.ckpt", "step": 2, "search": to_plain(row.config.search)}
+    (row.folder / "evaluation/val/evaluation.json").write_text(json.dumps(result))
+    return row
+
+
+def test_a_trained_and_scored_row_is_finished_and_any_thing_that_lacks_or_differs_makes_it_unfinished(scored):
+    config = scored.config
+    assert is_finished(scored)
+    for section, option, value, finished in (
+        ("model", "dropout", 0.2, False),
+        ("trainer", "max_steps", 3, False),
+        ("search", "beam_size", 7, False),
+        ("trainer", "val_every", 9, True),
+        ("logger", "kind", "csv", True),
+    ):
+        before = getattr(getattr(config, section), option)
+        setattr(getattr(config, section), option, value)
+        assert is_finished(scored) == finished, option
+        setattr(getattr(config, section), option, before)
+
+    for path in ("config.yaml", "evaluation/val/evaluation.json"):
+        whole = (scored.folder / path).read_text()
+        for torn in (whole[: len(whole) // 2], "[]", "", "{'"):
+            (scored.folder / path).write_text(torn)
+            assert not is_finished(scored)
+        (scored.folder / path).write_text(whole)
+    assert is_finished(scored)
+    (scored.folder / "checkpoints/averaged.ckpt").unlink()
+    assert not is_finished(scored)
+
+
+# Order, failures and signals, with programs that take no time.
+
+FAKE = """
+import os, signal, sys
+row = next((a for a in sys.argv if a.startswith(("name=", "run="))), "").strip("'").split("/")[-1]
+print("working on", row, flush=True)
+here = os.path.basename(sys.argv[0])
+if here == "train.py" and row == "a_h4":
+    print("error: the loss is nan", file=sys.stderr); print("afterwards"); sys.exit(5)
+if here == "evaluate.py" and row == "c_n2":
+    os.kill(os.getpid(), signal.SIGKILL)
+if here == "train.py" and row == "d_drop02":
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getppid(), int(os.environ["SEND"]))
+    signal.sigwait([signal.SIGUSR2])
+"""
+
+
+def fake_sweep(folder: Path, rows: list[str], jobs: int = 1) -> Processes:
+    for script in ("train.py", "evaluate.py"):
+        (folder / script).write_text(FAKE)
+    return Processes(composed_rows(*([f"ablation={row}", "sweep=s"] for row in rows)), folder / "train.py", [], jobs)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failing_row_is_reported_with_its_last_error_and_the_others_run(folder, capsys, jobs):
+    with pytest.raises(Exception, match=r"2 of 4 rows failed: a_h4 \(exit 5\), c_n2 \(exit 137\)") as failed:
+        fake_sweep(folder, ["a_h1", "a_h4", "c_n2", "base"], jobs).run()
+
+    assert failed.value.exit_code == 5
+    said = capsys.readouterr().err
+    assert "sweep 2/4 a_h4: failed with exit code 5 after 0:00:0" in said
+    assert ": the loss is nan; " in said
+    assert "sweep 3/4 c_n2: failed with exit code 137" in said
+    assert "killed by signal 9; working on c_n2" in said
+    assert "sweep 1/4 a_h1: done in 0:00:0" in said
+    assert "sweep 4/4 base: done in 0:00:0" in said
+    assert "look at it with: aiayn table outputs/sweeps/s" in said
+    assert "[a_h4] afterwards" in said
+    assert (folder / "outputs/sweeps/s/a_h1.log").read_text() == "working on a_h1\n" * 2
+    assert sorted(path.name for path in (folder / "outputs/sweeps/s").iterdir()) == [
+        "a_h1.log",
+        "a_h4.log",
+        "base.log",
+        "c_n2.log",
+    ]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_reaches_the_running_job_and_ends_the_sweep(folder, capsys, monkeypatch, number, code):
+    monkeypatch.setenv("SEND", str(int(number)))
+    before = signal.getsignal(number)
+
+    with pytest.raises(Exception, match="sweep stopped, 1 of 3 rows finished; run the same command") as stopped:
+        fake_sweep(folder, ["base", "d_drop02", "a_h1"]).run()
+
+    assert stopped.value.exit_code == code
+    assert signal.getsignal(number) == before
+    said = capsys.readouterr().err
+    assert "sweep 2/3 d_drop02: stopped after" in said
+    assert "a_h1" not in said
+
+
+# The whole, in real processes.
+
+
+def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "train.py", "-m", *SMALL, "sweep=table", *arguments],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_a_sweep_trains_and_scores_each_row_continues_what_was_lost_and_then_costs_nothing(folder):
+    rows = "ablation=base,d_ls00"
+    first = sweep(folder, rows, "hydra.launcher.jobs=2")
+    assert first.returncode == 0, first.stderr
+    done = folder / "outputs/sweeps/table"
+    for row in ("base", "d_ls00"):
+        result = json.loads((done / row / "evaluation/val/evaluation.json").read_text())
+        assert (result["checkpoint"], result["step"], result["lines"]) == ("last.ckpt", 2, 5)
+        assert f"[{row}] step 2/2" in first.stderr
+        assert "step 2/2" in (done / f"{row}.log").read_text()
+    assert first.stdout == ""
+
+    # As if one row had been killed after its first step, and the other had been started with another seed.
+    for lost in ("step_2.ckpt", "averaged.ckpt", "last.ckpt"):
+        (done / "base/checkpoints" / lost).unlink()
+    shutil.rmtree(done / "base/evaluation")
+    stored = (done / "d_ls00/config.yaml").read_text()
+    (done / "d_ls00/config.yaml").write_text(stored.replace("seed: 0", "seed: 7"))
+    second = sweep(folder, rows)
+    assert second.returncode == 4
+    assert "[base] run      outputs/sweeps/table/base, continued at step 1" in second.stderr
+    assert (done / "base/evaluation/val/evaluation.json").exists()
+    assert "seed: 7 -> 0" in second.stderr
+    assert second.stderr.split("\n")[-2].startswith("error: 1 of 2 rows failed: d_ls00 (exit 4); the same command")
+
+    (done / "d_ls00/config.yaml").write_text(stored)
+    before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
+    third = run_application("train.py", "-m", *SMALL, "sweep=table", rows)
+    assert (third.code, "2 finished before" in third.err, "started" in third.err) == (0, True, False)
+    assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
+
+
+# Its surroundings.
+
+
+def test_hydras_own_flags_are_passed_on_to_the_jobs():
+    given = ["-m", "--config-dir", "mine", "seed=1,2", "--config-name=other", "-cd", "x"]
+
+    assert _flags(given) == ["--config-dir", "mine", "--config-name=other", "-cd", "x"]
+
+
+def test_the_plugin_imports_nothing_slow_since_hydra_loads_it_at_every_start():
+    for path in (ROOT / "src/hydra_plugins/aiayn_launcher").glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                light = name in ("aiayn", "aiayn.config", "aiayn.errors", "aiayn.entry")
+                assert light or name.split(".")[0] in {
+                    "hydra",
+                    "hydra_plugins",
+                    "omegaconf",
+                    "yaml",
+                    *sys.stdlib_module_names,
+                }
+    assert not (ROOT / "src/hydra_plugins/__init__.py").exists()  # others' plugins live there too
+
+
+def test_the_array_job_of_the_documentation_trains_and_scores_every_row_of_table_3_where_a_sweep_would(
+    tmp_path, composed
+):
+    [script] = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", (ROOT / "docs/sweeps.md").read_text(), re.DOTALL)
+    for program, does in (("python", 'printf "%s " "$@"; echo'), ("srun", '"$@"')):
+        (tmp_path / program).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    array = re.search(r"--array=0-(\d+)", script)
+    seen = set()
+    for task in range(int(array[1]) + 1):
+        environment = os.environ | {"SLURM_ARRAY_TASK_ID": str(task), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        ended = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        train, evaluate = ended.stdout.split(" \n")[:2]
+        config = composed(*train.split()[1:])
+        assert evaluate.split()[1:] == [f"run=outputs/{config.name}", "split=val", "checkpoint=last"]
+        assert (config.sweep, config.logger.group) == ("table3", "table3")
+        seen.add(config.name)
+
+    assert seen == {f"sweeps/table3/{path.stem}" for path in (ROOT / "conf/ablation").iterdir()}

@@ -1,0 +1,166 @@
+"""Weights & Biases, with the real client off line: what it wrote is read back."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+from copy import deepcopy
+
+import pytest
+import wandb
+import wandb_file
+from wandb_file import SPEED, TRAINING, VALIDATION
+
+from aiayn import checkpoint as memory
+from aiayn.errors import ConfigError, InterruptedRunError
+from aiayn.evaluation.records import read_records
+from aiayn.training import loggers
+from aiayn.training.callbacks.measure import Measure
+from aiayn.training.loggers import wandb_mode
+from aiayn.training.run import train
+
+KEY, TOKEN = "0123456789" * 4, "token-of-a-git-remote"
+
+
+@pytest.fixture
+def no_account(tmp_path, monkeypatch):
+    """A machine on which nobody has ever used W&B."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    loggers._wandb_takes_us.cache_clear()
+
+
+@pytest.fixture
+def interrupted_and_continued(config, tmp_path, monkeypatch, no_account):
+    """A row of a sweep, stopped in step 7 of 12 and started again, on a machine with secrets to keep."""
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    remote = f"https://user:{TOKEN}@example.org/repository.git"
+    subprocess.run(["git", "-C", tmp_path, "remote", "add", "origin", remote], check=True)
+    monkeypatch.chdir(tmp_path)
+    settings = deepcopy(config)
+    settings.name = "sweeps/heads/a_h3"
+    settings.logger.kind, settings.logger.mode, settings.logger.group = "wandb", "offline", "heads"
+    settings.logger.upload = True
+    plain = Measure.on_step_end
+
+    def stop_in_step_7(self, trainer, module, batch, step):
+        plain(self, trainer, module, batch, step)
+        if step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Measure, "on_step_end", stop_in_step_7)
+    with pytest.raises(InterruptedRunError):
+        train(settings, tmp_path / "outputs")
+    monkeypatch.setattr(Measure, "on_step_end", plain)
+    return train(settings, tmp_path / "outputs")
+
+
+def test_the_written_run_holds_every_series_the_samples_the_pictures_the_configuration_and_the_model(
+    interrupted_and_continued, tmp_path
+):
+    folder = interrupted_and_continued
+    starts = [wandb_file.read(path) for path in sorted(folder.glob("wandb/offline-run-*/*.wandb"))]
+    first, second, upload = starts
+    runs = [record.run for records in starts for record in records if record.HasField("run")]
+
+    # One run, wherever it was interrupted.
+    assert {run.run_id for run in runs} == {(folder / "wandb" / "run_id").read_text().strip()}
+    assert {(run.run_group, run.job_type, run.display_name, run.project, *run.tags) for run in runs} == {
+        ("heads", "train", "sweeps/heads/a_h3", "aiayn", "a_h3")
+    }
+
+    # Every number of metrics.jsonl, under its step, and no others.
+    rows = wandb_file.history(first) + wandb_file.history(second)
+    series = TRAINING | SPEED | VALIDATION
+    logged = {(row["trainer/global_step"], key): row[key] for row in rows for key in series & set(row)}
+    written = {
+        (record["step"], key): value
+        for record in read_records(folder / "metrics.jsonl")
+        for key, value in record.items()
+        if key != "step"
+    }
+    assert {key for _, key in written} == series
+    assert {step for step, key in written if key in TRAINING} == set(range(1, 13))
+    assert {step for step, key in written if key in VALIDATION} == {6, 12}
+    assert all(logged[at] == pytest.approx(value) for at, value in written.items())
+    assert {key for row in rows for key in row if key.split("/")[0] in ("train", "val", "perf")} == series
+
+    # Samples grow with the steps.
+    tables = {row["trainer/global_step"]: row["samples.nrows"] for row in rows if "samples.nrows" in row}
+    assert tables == {6: 3, 12: 6}
+    table = max(folder.glob("wandb/*/files/media/table/samples*.json"), key=lambda path: path.stat().st_size)
+    content = json.loads(table.read_text())
+    assert content["columns"] == ["step", "source", "reference", "hypothesis"]
+    assert content["data"] == [list(record.values()) for record in read_records(folder / "samples.jsonl")]
+
+    pictures = [(key.split(".")[0], row["trainer/global_step"]) for row in rows for key in row if "filenames" in key]
+    assert sorted(pictures) == [("attention", 6), ("attention", 12), ("corpus", 0)]
+
+    config = wandb_file.config(second)
+    assert (config["model"]["n_heads"], config["d_k"], config["d_v"], config["row"]) == (3, 5, 7, "a_h3")
+    assert config["trainer"]["max_steps"] == 12
+    assert config["corpus"]["train"]["kept"] == 300
+    assert config["machine"]["precision"] == "32-true"
+
+    [artifact] = [record.artifact for record in upload if record.HasField("artifact")]
+    assert artifact.type == "model"
+    files = {entry.path: entry for entry in artifact.manifest.contents}
+    assert set(files) == {"averaged.ckpt", "tokenizer.json", "config.yaml"}
+    assert memory.load(folder / "checkpoints" / "averaged.ckpt").averaged == [6, 9, 12]
+
+    # What is secret stays on the machine.
+    written_files = [path for path in tmp_path.rglob("*") if path.is_file() and ".git" not in path.parts]
+    assert len(written_files) > 20
+    for path in written_files:
+        content = path.read_bytes()
+        assert KEY.encode() not in content, path
+        assert TOKEN.encode() not in content, path
+
+
+def refused(**_):
+    raise wandb.errors.AuthenticationError("no such\nkey")
+
+
+@pytest.mark.parametrize(
+    ("environment", "login", "chosen", "mode"),
+    [
+        (None, lambda **_: True, "auto", "online"),
+        (None, lambda **_: False, "auto", "offline"),
+        (None, refused, "auto", "offline"),  # or nobody answers: the training matters more
+        ("disabled", lambda **_: True, "auto", "disabled"),
+        ("offline", lambda **_: True, "online", "offline"),
+        (None, lambda **_: True, "offline", "offline"),
+    ],
+)
+def test_it_logs_on_line_with_a_key_and_off_line_without(environment, login, chosen, mode, monkeypatch, no_account):
+    monkeypatch.setattr(wandb, "login", login)
+    if environment:
+        monkeypatch.setenv("WANDB_MODE", environment)
+    assert wandb_mode(chosen) == mode
+
+
+def test_the_client_finds_no_key_on_a_machine_without_one_and_does_not_ask(no_account):
+    assert wandb_mode("auto") == "offline"
+
+
+def test_on_line_at_any_price_ends_without_a_key_in_one_line(config, tmp_path, no_account):
+    settings = deepcopy(config)
+    settings.logger.kind, settings.logger.mode = "wandb", "online"
+    with pytest.raises(ConfigError, match=r"logger=wandb: .*; run `wandb login`, or set logger\.mode=offline$"):
+        train(settings, tmp_path)
+
+
+def test_without_a_key_a_run_logs_off_line_says_so_and_asks_nothing(config, tmp_path, no_account, caplog, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked a question"))
+    settings = deepcopy(config)
+    settings.logger.kind = "wandb"
+    settings.trainer.max_steps = 1
+    with caplog.at_level(logging.INFO, "aiayn"):
+        folder = train(settings, tmp_path)
+    assert f"wandb: logging off line; `wandb sync {folder}/wandb/offline-*`" in caplog.text
+    assert len(list(folder.glob("wandb/offline-run-*"))) == 1  # upload is off
