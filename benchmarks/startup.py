@@ -40,7 +40,7 @@ QUIET = ["hydra.output_subdir=null", "hydra.run.dir=.", "hydra/job_logging=none"
 TEXT = ["data=files", "data.train=train", "data.val=dev", "data.test=test", "data.src_lang=en", "data.tgt_lang=de"]
 TRAIN = [
     *TEXT,
-    "data.vocab_size=400",
+    "data.vocab_size=290",
     "logger=none",
     "trainer.max_steps=1",
     "trainer.log_every=1",
@@ -72,18 +72,18 @@ def write_text(folder: Path, pairs: int, test: int) -> None:
 
 
 def start(folder: Path, arguments: list[str], until: str | None = None) -> tuple[float, float]:
-    """Runs a program, to its end or to a line of its log that begins so; returns seconds until then, by clock and processor."""
+    """Runs a program. Seconds until its end, or a line of its log that begins so: by the clock, of the processor."""
     before, clock = processor_seconds(), time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, *arguments], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    seconds = cpu = None
+    seconds, cpu, line = None, 0.0, ""
     for line in process.stderr:
         if until and seconds is None and line.startswith(until):
             seconds, cpu = time.perf_counter() - clock, _processor_seconds_of(process.pid)
     process.wait()
     if seconds is None:
-        assert until is None, f"{arguments}: no line {until}, exit code {process.returncode}"
+        assert until is None, f"{arguments} ended with {process.returncode}: {line}"
         seconds, cpu = time.perf_counter() - clock, processor_seconds() - before
     return seconds, cpu
 

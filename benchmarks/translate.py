@@ -1,44 +1,50 @@
-"""Translation speed beside CTranslate2 and Hugging Face's generate: same weights, sentences and beams.
+"""Translation speed beside CTranslate2 and Hugging Face's generate: the same weights, sentences and beams.
 
-python benchmarks/translate.py [--lengths-of FILE] [--sentences 200] [--rounds 3]
+python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--rounds 3] [--threads 1]
 
-A base-sized model with random weights does not end its sentences. So all engines are told how many tokens to write: as
-many as the source has, the longest of a batch for the whole batch. Sources are random subwords in the lengths of FILE
-(1.3 subwords a word), or of a log-normal distribution with a mean of 27.
+The paper's base model with random weights does not end its sentences, so every engine is told how many tokens to write:
+those of the source and one more. Sources are random subwords in the lengths of FILE (1.3 subwords a word) or of a
+log-normal distribution with a mean of 27; sorted by length, those of a batch are cut to one length. Beside seconds on
+the clock stand seconds of the processor, which other programs on the machine disturb less.
 """
 
-import contextlib
+import argparse
 import math
 import random
-from collections.abc import Callable, Iterator
+import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 import torch
+from hydra import compose, initialize_config_dir
+from measure import interleaved, report, spread
 
 from aiayn.checkpoint import Checkpoint
-from aiayn.config import EOS_ID
+from aiayn.config import EOS_ID, PAD_ID, Config, SearchConfig
+from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
+from aiayn.entry import checked, register
+from aiayn.inference.beam_search import beam_search
+from aiayn.inference.export import export
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 
 VOCAB = 37000
-Batches = list[list[list[int]]]
-Engine = Callable[[], list[list[int]]]
+CONF = Path(__file__).parent.parent / "conf"
+SEARCH = SearchConfig(beam_size=4, length_penalty=0.0, penalty="gnmt", max_extra_tokens=1, max_tokens=10**9)
+Batch = list[list[int]]  # sources of one length
+Engine = Callable[[Batch], list[list[int]]]  # outputs of that length and one more
 
 
-def base_checkpoint(beam_size: int) -> Checkpoint:
+def base_checkpoint() -> Checkpoint:
     """The paper's base model with random weights and a vocabulary of made-up words."""
-    from hydra import compose, initialize_config_dir
-
-    from aiayn.config import Config
-    from aiayn.entry import checked, register
-
     register(Config)
-    with initialize_config_dir(str(Path(__file__).parent.parent / "conf"), version_base="1.3"):
-        options = ["data=files", "data.train=x", "data.val=x", f"search.beam_size={beam_size}"]
-        config = checked(compose("train", options), Config)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = checked(compose("train", ["data=files", "data.train=x", "data.val=x"]), Config)
     torch.manual_seed(0)
     weights = Transformer(config.model, VOCAB).state_dict()
     words = SPECIAL_IDS | {f"w{number}": number for number in range(len(SPECIAL_IDS), VOCAB)}
@@ -48,33 +54,133 @@ def base_checkpoint(beam_size: int) -> Checkpoint:
     return Checkpoint(0, config, weights, core.to_str(), "", 1, [])
 
 
-def sources(file: Path | None, count: int) -> list[list[int]]:
-    """Random subwords, longest sentence first."""
+def sources(file: Path | None, count: int, batch_size: int) -> list[Batch]:
+    """Random subwords, longest sentences first, those of a batch as long as its shortest."""
     dice = random.Random(0)
     if file:
         lines = [line for line in read_lines(file) if line.strip()]
         lengths = [round(1.3 * len(line.split())) for line in dice.sample(lines, count)]
     else:
         lengths = [max(1, min(100, round(dice.lognormvariate(math.log(27) - 0.18, 0.6)))) for _ in range(count)]
-    return [
-        [dice.randrange(len(SPECIAL_IDS), VOCAB) for _ in range(length)] for length in sorted(lengths, reverse=True)
-    ]
+    lengths.sort(reverse=True)
+    groups = [lengths[start : start + batch_size] for start in range(0, count, batch_size)]
+    return [[dice.choices(range(len(SPECIAL_IDS), VOCAB), k=min(group)) for _ in group] for group in groups]
 
 
-def cut(sentences: list[list[int]], size: int) -> Batches:
-    return [sentences[start : start + size] for start in range(0, len(sentences), size)]
-
-
-@contextlib.contextmanager
-def ends_late(model: Transformer) -> Iterator[None]:
-    """No sentence ends by itself."""
+def our_engine(checkpoint: Checkpoint, dtype: torch.dtype) -> Engine:
+    model = Transformer(checkpoint.config.model, VOCAB).eval()
+    model.load_state_dict(checkpoint.weights)
+    model.to(dtype)
     plain = model.step
 
     def step(tokens: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
+        """No sentence ends before its limit."""
         logits = plain(tokens, cache)
-        logits[..., EOS_ID] = -torch.inf
+        logits[..., EOS_ID] = -1e4
         return logits
 
     model.step = step
-    yield
-    del model.step
+
+    def translate(batch: Batch) -> list[list[int]]:
+        src = pad_sources(batch)
+        return [[*best.tokens, EOS_ID][:-1] for best, *_ in beam_search(model, src, source_mask(src), SEARCH)]
+
+    return translate
+
+
+def ctranslate2_engine(folder: Path, compute_type: str) -> Engine:
+    import ctranslate2
+
+    engine = ctranslate2.Translator(
+        str(folder), compute_type=compute_type, intra_threads=torch.get_num_threads(), inter_threads=1
+    )
+
+    def translate(batch: Batch) -> list[list[int]]:
+        words = [[f"w{number}" for number in ids] for ids in batch]
+        length = len(batch[0]) + 1
+        found = engine.translate_batch(
+            words, beam_size=4, length_penalty=0, min_decoding_length=length, max_decoding_length=length
+        )
+        return [[int(word[1:]) for word in result.hypotheses[0]] for result in found]
+
+    return translate
+
+
+def hugging_face_engine(folder: Path, dtype: torch.dtype) -> Engine:
+    from transformers import MarianMTModel
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model = MarianMTModel.from_pretrained(folder, dtype=dtype).eval()
+    model.generation_config.max_length = None
+
+    @torch.inference_mode()
+    def translate(batch: Batch) -> list[list[int]]:
+        src, length = pad_sources(batch), len(batch[0]) + 1
+        found = model.generate(
+            input_ids=src,
+            attention_mask=(src != PAD_ID).long(),
+            num_beams=4,
+            length_penalty=0.0,
+            min_new_tokens=length,
+            max_new_tokens=length,
+        )
+        return found[:, 1:].tolist()
+
+    return translate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths-of", type=Path, help="text whose sentences are as long, plain or .gz")
+    parser.add_argument("--sentences", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=32, help="sentences at once")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("outputs/benchmarks"))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    checkpoint = base_checkpoint()
+    batches = sources(options.lengths_of, options.sentences, options.batch)
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in ("ctranslate2", "marian"):
+            export(checkpoint, name, Path(temporary) / name)
+        engines = {
+            "ours float32": our_engine(checkpoint, torch.float32),
+            "ours bfloat16": our_engine(checkpoint, torch.bfloat16),
+            "CTranslate2 float32": ctranslate2_engine(Path(temporary) / "ctranslate2", "float32"),
+            "CTranslate2 int8": ctranslate2_engine(Path(temporary) / "ctranslate2", "int8"),
+            "Hugging Face float32": hugging_face_engine(Path(temporary) / "marian", torch.float32),
+            "Hugging Face bfloat16": hugging_face_engine(Path(temporary) / "marian", torch.bfloat16),
+        }
+        outputs: dict[str, list[list[int]]] = {}
+        processor: dict[str, list[float]] = {name: [] for name in engines}
+
+        def run(name: str) -> None:
+            start = time.process_time()
+            outputs[name] = [output for batch in batches for output in engines[name](batch)]
+            processor[name].append(time.process_time() - start)
+
+        seconds = interleaved({name: lambda name=name: run(name) for name in engines}, options.rounds, warmup=1)
+
+    rows: list[dict[str, Any]] = []
+    tokens = sum(len(ids) + 1 for batch in batches for ids in batch)
+    for name in engines:
+        clock, cpu = spread(seconds[name]), spread(processor[name][1:])
+        # An end that was forced is not written by all; what stands before it is compared.
+        same = sum(a[: len(b) - 1] == b[:-1] for a, b in zip(outputs["ours float32"], outputs[name], strict=True))
+        rows.append(
+            {
+                "engine": name,
+                "tokens/s": tokens / clock["median"],
+                "from": tokens / clock["high"],
+                "to": tokens / clock["low"],
+                "tokens/processor second": tokens / cpu["median"],
+                "outputs as ours float32": f"{same} of {options.sentences}",
+            }
+        )
+    report("translate", rows, options.out)
+
+
+if __name__ == "__main__":
+    main()

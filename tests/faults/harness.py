@@ -326,7 +326,7 @@ def prepare_in_child(config: Config, log: Path, prelude: Callable[[], Any] = lam
     return Child(work, log)
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 200) -> None:
     """Looks again and again, without a fixed sleep that is too long or too short."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,21 @@ def command(text, *arguments):
     return [sys.executable, str(ROOT / "train.py"), *SETTINGS, *where, *arguments]
 
 
-def begin(folder, text, *arguments, **options):
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-    return subprocess.Popen(
-        command(text, *arguments), cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, **options
-    )
+@pytest.fixture
+def begin(text, tmp_path):
+    """Starts `python train.py` in a session of its own, of which nothing is left afterwards."""
+    processes = []
+
+    def begin(*arguments):
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+        options = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        processes.append(subprocess.Popen(command(text, *arguments), cwd=tmp_path, env=environment, **options))
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def step_reached(folder: Path) -> int:
@@ -36,9 +47,9 @@ def loaded(process, library):
 
 
 @pytest.mark.parametrize(("number", "codes"), [(signal.SIGINT, {130}), (signal.SIGTERM, {143, -signal.SIGTERM})])
-def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(text, tmp_path, number, codes):
-    process = begin(tmp_path, text)
-    with within(60):
+def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(begin, tmp_path, number, codes):
+    process = begin()
+    with within(120):
         wait_until(lambda: loaded(process, "libtorch_cpu"))
         process.send_signal(number)
         _, said = process.communicate()
@@ -50,10 +61,10 @@ def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(text, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["first", "second", "all"])
-def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(text, tmp_path, target):
+def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(begin, tmp_path, target):
     """`all` is what a cluster does that takes the job's time to be over: it signals every process."""
-    process = begin(tmp_path, text, "trainer.devices=2", "trainer.max_steps=100000", start_new_session=True)
-    with within(120):
+    process = begin("trainer.devices=2", "trainer.max_steps=100000")
+    with within(240):
         wait_until(lambda: step_reached(tmp_path) > 3)
         if target == "all":
             os.killpg(process.pid, signal.SIGTERM)
@@ -74,9 +85,9 @@ def child(process):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["first", "second"])
-def test_a_killed_process_takes_the_other_with_it_and_is_named(text, tmp_path, victim):
-    process = begin(tmp_path, text, "trainer.devices=2", "trainer.max_steps=100000", "trainer.timeout=20")
-    with within(120):
+def test_a_killed_process_takes_the_other_with_it_and_is_named(begin, tmp_path, victim):
+    process = begin("trainer.devices=2", "trainer.max_steps=100000", "trainer.timeout=20")
+    with within(240):
         wait_until(lambda: step_reached(tmp_path) > 3)
         other = child(process)
         os.kill(process.pid if victim == "first" else other, signal.SIGKILL)

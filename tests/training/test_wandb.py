@@ -10,6 +10,7 @@ from copy import deepcopy
 import pytest
 import wandb
 import wandb_file
+from wandb.sdk.lib import wbauth
 from wandb_file import SPEED, TRAINING, VALIDATION
 
 from aiayn import checkpoint as memory
@@ -32,6 +33,7 @@ def no_account(tmp_path, monkeypatch):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     loggers._wandb_takes_us.cache_clear()
+    wbauth.unauthenticate_session()  # what an earlier test logged in with
 
 
 @pytest.fixture

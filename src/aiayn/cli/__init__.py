@@ -9,17 +9,17 @@ import typer
 
 from aiayn.cli.attention import attention
 from aiayn.cli.dashboard import dashboard
+from aiayn.cli.export import export
 from aiayn.cli.report import report
 from aiayn.cli.table import table
 from aiayn.cli.translate import translate
 from aiayn.errors import ConfigError, UserError
 
 app = typer.Typer(
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (translate, attention, table, report, dashboard):
+for command in (translate, export, attention, table, report, dashboard):
     app.command()(command)
 
 

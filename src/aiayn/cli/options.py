@@ -17,11 +17,17 @@ CheckpointName = Annotated[
 Accelerator = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept per sentence; 1 is greedy search.")]
 Alpha = Annotated[float | None, typer.Option(help="alpha: 0 favours short translations.")]
+Precision = Annotated[str, typer.Option(help="float32, or bfloat16: faster, and not quite as exact.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 
 
 def load_translator(
-    run: Path, checkpoint: str | None, beam_size: int | None, length_penalty: float | None, accelerator: str
+    run: Path,
+    checkpoint: str | None,
+    beam_size: int | None,
+    length_penalty: float | None,
+    accelerator: str,
+    precision: str = "float32",
 ) -> "Translator":
     """The model of a run's folder; torch comes in only now."""
     search = SearchOverrides(
@@ -29,4 +35,4 @@ def load_translator(
     )
     from aiayn.inference.translator import Translator
 
-    return Translator.from_run(run, checkpoint, search, accelerator)
+    return Translator.from_run(run, checkpoint, search, accelerator, precision)

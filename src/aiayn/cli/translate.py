@@ -1,5 +1,6 @@
 """`aiayn translate`: text in, text out, one line for one line."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -8,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.cli.options import Accelerator, Alpha, BeamSize, CheckpointName, Debug, RunFolder, load_translator
+from aiayn.cli.options import Accelerator, Alpha, BeamSize, CheckpointName, Debug, Precision, RunFolder, load_translator
+from aiayn.config import one_of
 from aiayn.errors import ConfigError, DataError, ResourceError
 
 if TYPE_CHECKING:
-    from aiayn.inference.translator import Translation
+    from aiayn.inference.translator import Translation, Translator
 
 STREAM_BYTES = 1 << 17  # at most so much of a stream is translated at once: some 2,000 lines
 FILE_LINES = 2000
@@ -27,10 +29,14 @@ def translate(
         int | None, typer.Option(metavar="N", min=1, help="N translations a line, as INDEX ||| TEXT ||| SCORE.")
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Append a tab and the score to every translation.")] = False,
+    style: Annotated[
+        str, typer.Option("--format", help="text, or jsonl: an object a line, with scores and alignments.")
+    ] = "text",
     beam_size: BeamSize = None,
     length_penalty: Alpha = None,
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",
+    precision: Precision = "float32",
     debug: Debug = False,
 ) -> None:
     """Translates text, one line for one line.
@@ -39,12 +45,17 @@ def translate(
 
     A score is the log-probability of the translation divided by its length penalty. With --n-best every line gives up
     to N lines, best first; INDEX counts input lines from 0, as in Moses.
+
+    With --format jsonl there is one JSON object for every translation: index, source, translation, score, log_prob,
+    source_tokens, tokens, and alignment, which gives for each of the tokens the number of the source token, from 0,
+    that the model looked at most.
     """
     from aiayn.data.text_files import read_lines
 
+    one_of("--format", style, ("text", "jsonl"))
     on_stream = file is None or str(file) == "-"
     lines = [] if on_stream else read_lines(file)
-    translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator)
+    translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision)
     if n_best and n_best > translator.search.beam_size:
         raise ConfigError(
             f"--n-best {n_best}: the search keeps {translator.search.beam_size} translations; "
@@ -58,8 +69,12 @@ def translate(
         chunks = (lines[start : start + FILE_LINES] for start in range(0, len(lines), FILE_LINES))
     done = 0
     for chunk in chunks:
-        results = enumerate(translator.n_best(chunk, n_best or 1, first_line=done + 1), done)
-        _write([line for index, found in results for line in _shown(index, found, n_best is not None, scores)])
+        results = translator.n_best(chunk, n_best or 1, first_line=done + 1)
+        if style == "jsonl":
+            _write(list(_objects(translator, chunk, results, done)))
+        else:
+            numbered = enumerate(results, done)
+            _write([line for index, found in numbered for line in _shown(index, found, n_best is not None, scores)])
         done += len(chunk)
 
 
@@ -70,6 +85,30 @@ def _shown(index: int, found: "list[Translation]", n_best: bool, scores: bool) -
             yield f"{index} ||| {translation.text} ||| {translation.score:.4f}"
         else:
             yield f"{translation.text}\t{translation.score:.4f}" if scores else translation.text
+
+
+def _objects(
+    translator: "Translator", lines: list[str], results: "list[list[Translation]]", first_index: int
+) -> Iterator[str]:
+    """One JSON object for every translation of every line."""
+    from aiayn.inference.alignment import alignments
+
+    src_ids = translator.source_ids(lines)
+    found = [(number, translation) for number, best in enumerate(results) for translation in best]
+    outputs = [translation.tokens for _, translation in found]
+    aligned = alignments(translator, [src_ids[number] for number, _ in found], outputs)
+    for (number, translation), alignment in zip(found, aligned, strict=True):
+        fields = {
+            "index": first_index + number,
+            "source": lines[number],
+            "translation": translation.text,
+            "score": translation.score,
+            "log_prob": translation.log_prob,
+            "source_tokens": translator.tokenizer.tokens(src_ids[number]),
+            "tokens": translator.tokenizer.tokens(translation.tokens),
+            "alignment": alignment,
+        }
+        yield json.dumps(fields, ensure_ascii=False)
 
 
 def _write(lines: list[str]) -> None:

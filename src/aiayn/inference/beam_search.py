@@ -20,6 +20,7 @@ from aiayn.model.transformer import Transformer
 
 # To look at results is to wait for a GPU. A late look changes nothing: what is done cannot be overtaken any more.
 STEPS_BETWEEN_LOOKS = {"cpu": 1}
+BLOCK = 128  # scores looked at together in the search for the best ones
 
 
 class Hypothesis(NamedTuple):
@@ -106,7 +107,7 @@ def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
 
 
 def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> tuple[Beams, Tensor, Tensor]:
-    """Gives every alive hypothesis one more token, its |Y| = length; logits (N, K, V).
+    """Gives every alive hypothesis one more token, its |Y| = length; logits (N, K, V) are overwritten.
 
     Returns the new beams, the parents (N, K) of the alive ones, and whether the logits were sound.
     """
@@ -117,10 +118,11 @@ def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> 
 
     # Normalising comes first: ruling tokens out must not change the probability of the others. The best of all K * V
     # continuations are among the best of each beam.
-    log_probs = logits.log_softmax(-1, dtype=torch.float32)
+    log_probs = logits.float()
+    torch.log_softmax(log_probs, -1, out=log_probs)  # in place: over a vocabulary, new memory costs more than the sums
     sound = ~log_probs[..., EOS_ID].isnan().any()
     log_probs[..., PAD_ID] = log_probs[..., BOS_ID] = -torch.inf
-    best, best_tokens = log_probs.topk(min(wanted, log_probs.size(-1)))
+    best, best_tokens = _top(log_probs, min(wanted, log_probs.size(-1)))
     only_end = torch.full_like(best, -torch.inf)
     only_end[..., 0] = log_probs[..., EOS_ID]
     at_limit = (length > beams.limit)[:, None, None]
@@ -154,6 +156,23 @@ def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> 
         finished_tokens=finished_tokens,
     )
     return extended, parents.gather(1, alive), sound
+
+
+def _top(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest of the last dimension and where they stand: `values.topk(k)`, several times as fast for V values.
+
+    They are in the k blocks with the highest maxima, or in what is left over behind the last block.
+    """
+    n_blocks = values.size(-1) // BLOCK
+    if n_blocks <= k:
+        return values.topk(k)
+    blocks = values[..., : n_blocks * BLOCK].unflatten(-1, (n_blocks, BLOCK))
+    chosen = blocks.amax(-1).topk(k).indices[..., None]  # (..., k, 1)
+    places = (chosen * BLOCK + torch.arange(BLOCK, device=values.device)).flatten(-2)
+    rest = torch.arange(n_blocks * BLOCK, values.size(-1), device=values.device)
+    places = torch.cat([places, rest.expand(*places.shape[:-1], -1)], -1)
+    best, found = values.gather(-1, places).topk(k)
+    return best, places.gather(-1, found)
 
 
 def _take(tokens: Tensor, which: Tensor) -> Tensor:

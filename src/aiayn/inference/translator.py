@@ -19,6 +19,8 @@ from aiayn.model.transformer import Transformer
 
 Progress = Callable[[int, int], None]
 
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
 # Half of a character in UTF-16; Python also puts one for every byte of an argument that is not UTF-8.
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -59,19 +61,28 @@ class Translator:
         checkpoint: str | None = None,
         search: SearchOverrides | None = None,
         accelerator: str = "cpu",
+        precision: str = "float32",
     ) -> "Translator":
         """The model of a run's folder: its averaged checkpoint where there is one, else the last, or the one named.
 
+        `precision` bfloat16 computes with a quarter of the digits: about twice as fast where the hardware has it, with
+        scores that are off in the third digit and now and then another translation.
+
         Raises RefusedError for a missing or damaged run, ConfigError for impossible options or a GPU that is not there.
         """
-        return cls.from_checkpoint(load(resolve(Path(run), checkpoint)), search, accelerator)
+        return cls.from_checkpoint(load(resolve(Path(run), checkpoint)), search, accelerator, precision)
 
     @classmethod
     def from_checkpoint(
-        cls, checkpoint: Checkpoint, search: SearchOverrides | None = None, accelerator: str = "cpu"
+        cls,
+        checkpoint: Checkpoint,
+        search: SearchOverrides | None = None,
+        accelerator: str = "cpu",
+        precision: str = "float32",
     ) -> "Translator":
         """Rebuilds model and tokenizer from the checkpoint alone. Raises what `from_run` raises."""
         device = choose_device(accelerator)
+        one_of("precision", precision, tuple(PRECISIONS))
         options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
         model = Transformer(checkpoint.config.model, tokenizer.vocab_size)
@@ -82,7 +93,7 @@ class Translator:
                 f"the checkpoint of step {checkpoint.step} does not fit the model of its own configuration: "
                 f"{' '.join(str(error).split())[:300]}; it was written by another version of this program"
             ) from error
-        return cls(model.eval(), tokenizer, options, device)
+        return cls(model.eval().to(PRECISIONS[precision]), tokenizer, options, device)
 
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
         """The best translation of every line, one line for one line; a blank line gives an empty one.

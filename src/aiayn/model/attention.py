@@ -70,7 +70,12 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
         """Queries from x (B, T, D); keys and values from memory (B, S, D). Returns (B, T, D)."""
-        return self.attend(self.queries(x), *self.keys_values(memory), mask)
+        # What is projected several times goes through one product: read once, and under autocast rounded once.
+        if x is memory:
+            q, k, v = self._project(x, self.w_q, self.w_k, self.w_v)
+        else:
+            q, (k, v) = self.queries(x), self._project(memory, self.w_k, self.w_v)
+        return self.attend(q, k, v, mask)
 
     def queries(self, x: Tensor) -> Tensor:
         """x (B, T, D). Returns (B, H, T, d_k)."""
@@ -84,6 +89,12 @@ class MultiHeadAttention(nn.Module):
         """All heads at once, concatenated and projected. Returns (B, T, D)."""
         heads = attention(q, k, v, mask)  # (B, H, T, d_v)
         return self.w_o(heads.transpose(1, 2).flatten(2))
+
+    def _project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
+        """x (B, T, D) through each of them. Returns (B, H, T, d) for each."""
+        sizes = [projection.out_features for projection in projections]
+        projected = F.linear(x, torch.cat([projection.weight for projection in projections]))
+        return [self._split(part) for part in projected.split(sizes, dim=2)]
 
     def _split(self, x: Tensor) -> Tensor:
         """(B, T, H * d) to (B, H, T, d)."""

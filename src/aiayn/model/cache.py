@@ -14,7 +14,8 @@ class LayerCache:
     def __init__(self, cross_k: Tensor, cross_v: Tensor, beam_size: int, max_length: int):
         """cross_k (N, H, S, d_k) and cross_v (N, H, S, d_v); room for `max_length` target positions."""
         n, h, _, d_k = cross_k.shape
-        self.cross_k, self.cross_v = cross_k, cross_v
+        # Projections come with heads inside positions; in that order every step's product would copy them anew.
+        self.cross_k, self.cross_v = cross_k.contiguous(), cross_v.contiguous()
         self.self_k = cross_k.new_empty(n, h, max_length * beam_size, d_k)
         self.self_v = cross_v.new_empty(n, h, max_length * beam_size, cross_v.size(-1))
         self.used = 0

@@ -65,7 +65,7 @@ def diverged(what: str, step: int) -> DivergedError:
 
 
 def report(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
-    """Sends measurements to every logger; what is no finite number, as the norm of a skipped step's gradient, to none."""
+    """Sends measurements to every logger, without those that are no finite number (the norm of a skipped gradient)."""
     metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
     for logger in trainer.loggers:
         logger.log_metrics(metrics, step)
