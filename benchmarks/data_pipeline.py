@@ -150,7 +150,7 @@ def randomness(plan: Plan, pairs: int) -> dict[str, float]:
     return {
         "meet_again_percent": 100 * (both * (both - 1)).sum() / max(couples, 1),
         "by_chance_percent": 100 / plan.steps_per_epoch,
-        "neighbours_correlation": float(np.corrcoef(mean[:-1], mean[1:])[0, 1]) if len(mean) > 2 else 0.0,
+        "neighbours_correlation": float(np.corrcoef(mean[:-1], mean[1:])[0, 1]) if len(set(mean)) > 2 else 0.0,
     }
 
 

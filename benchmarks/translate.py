@@ -99,9 +99,14 @@ def ctranslate2_engine(folder: Path, compute_type: str) -> Engine:
         words = [[f"w{number}" for number in ids] for ids in batch]
         length = len(batch[0]) + 1
         found = engine.translate_batch(
-            words, beam_size=4, length_penalty=0, min_decoding_length=length, max_decoding_length=length
+            words,
+            beam_size=4,
+            length_penalty=0,
+            min_decoding_length=length,
+            max_decoding_length=length,
+            suppress_sequences=[["<pad>"], ["<s>"]],
         )
-        return [[int(word[1:]) for word in result.hypotheses[0]] for result in found]
+        return [[int(word.lstrip("w")) for word in result.hypotheses[0]] for result in found]
 
     return translate
 

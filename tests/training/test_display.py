@@ -5,54 +5,62 @@ import os
 import pty
 import re
 import threading
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 
 import pytest
 
+from aiayn.training.callbacks.validate import Validate
 from aiayn.training.run import train
 
+ERASURES = re.compile(r"\r(?!\n)|\x1b\[2K")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    """stderr on a pseudo-terminal; returns a function that ends it and gives all that was written."""
-    logging.getLogger("aiayn").handlers.clear()
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "110")
-    for name in ("NO_COLOR", "TTY_COMPATIBLE", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
+@contextmanager
+def terminal():
+    """stderr on a pseudo-terminal; what was written there is in the list when the context has ended.
+
+    No fixture: pytest puts its own stderr in place between setup and test.
+    """
     master, slave = pty.openpty()
-    written: list[bytes] = []
+    written: list[str] = []
+    blocks: list[bytes] = []
 
     def read() -> None:
-        try:
+        with suppress(OSError):  # how the end of a pseudo-terminal is told
             while block := os.read(master, 4096):
-                written.append(block)
-        except OSError:  # how the end of a pseudo-terminal is told
-            pass
+                blocks.append(block)
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    stderr = open(slave, "w", encoding="utf-8")  # noqa: SIM115  (closed below)
-    monkeypatch.setattr("sys.stderr", stderr)
+    with pytest.MonkeyPatch.context() as patch, open(slave, "w", encoding="utf-8") as stderr:
+        patch.setattr("sys.stderr", stderr)
+        patch.setenv("TERM", "xterm")
+        patch.setenv("COLUMNS", "110")
+        for name in ("NO_COLOR", "TTY_COMPATIBLE", "FORCE_COLOR"):
+            patch.delenv(name, raising=False)
+        yield written
+    reader.join(10)
+    os.close(master)
+    written.append(b"".join(blocks).decode())
 
-    def end() -> str:
-        stderr.close()
-        reader.join(10)
-        os.close(master)
-        return b"".join(written).decode()
 
-    yield end
+@pytest.fixture(autouse=True)
+def _own_handler():
+    """The program's own log handler, for the stderr that it finds."""
+    logging.getLogger("aiayn").handlers.clear()
+    yield
     logging.getLogger("aiayn").handlers.clear()
 
 
-def test_a_terminal_shows_a_bar_with_loss_rate_time_left_and_the_last_validation(config, tmp_path, terminal):
-    train(config, tmp_path)
-    raw = terminal()
+def test_a_terminal_shows_a_bar_with_loss_rate_time_left_and_the_last_validation(config, tmp_path):
+    with terminal() as written:
+        train(config, tmp_path)
+    [raw] = written
     assert "\x1b[?25l" in raw  # a live display hides the cursor,
     assert raw.count("\x1b[?25h") == raw.count("\x1b[?25l")  # and gives it back
-    text = ESCAPES.sub("", raw)
+    text = ESCAPES.sub("", ERASURES.sub("\n", raw))  # what is written over an erased line begins a line
     assert re.search(r"━+ 12/12 \d:\d\d:\d\d ETA 0:00:00", text)
     assert re.search(r"loss \d\.\d{3}  lr \d\.\d\de-\d\d  [\d,]+ tokens/s  \|  step 6: val/ppl [\d.]+  val/bleu", text)
     # Validations and the summary stay as lines of their own, above and below the bar; steps do not.
@@ -61,25 +69,21 @@ def test_a_terminal_shows_a_bar_with_loss_rate_time_left_and_the_last_validation
     assert re.search(r"(^|\n)done     ", text)
 
 
-def test_an_error_leaves_the_terminal_as_it_was(config, tmp_path, terminal, monkeypatch):
-    from aiayn.training.callbacks.validate import Validate
-
+def test_an_error_leaves_the_terminal_as_it_was(config, tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("planted")
 
     monkeypatch.setattr(Validate, "on_step_end", fail)
-    with pytest.raises(RuntimeError, match="planted"):
+    with terminal() as written, pytest.raises(RuntimeError, match="planted"):
         train(config, tmp_path)
-    raw = terminal()
+    [raw] = written
     assert raw.count("\x1b[?25h") == raw.count("\x1b[?25l") > 0
 
 
 def test_elsewhere_every_measurement_is_one_plain_line_that_a_program_can_read(config, tmp_path, capsys):
-    logging.getLogger("aiayn").handlers.clear()
     settings = deepcopy(config)
     settings.trainer.log_every = 3
     folder = train(settings, tmp_path)
-    logging.getLogger("aiayn").handlers.clear()
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "\x1b" not in captured.err

@@ -168,11 +168,13 @@ def _length_classes(src: np.ndarray, tgt: np.ndarray) -> tuple[np.ndarray, _Runs
     """
     widest = int(max(src.max(), tgt.max()))
     span = 2 * widest + 1
+    dtype = np.int32 if (widest + 1) * span < 2**31 else np.int64
 
     def keys(block: slice) -> np.ndarray:
-        longer = np.maximum(src[block], tgt[block]).astype(np.int64)
-        difference = src[block].astype(np.int64) - tgt[block]
-        return longer * span + widest + np.where(longer % 2, difference, -difference)
+        longer = np.maximum(src[block], tgt[block]).astype(dtype)
+        difference = src[block].astype(dtype) - tgt[block].astype(dtype)
+        difference *= 2 * (longer % 2) - 1
+        return longer * span + (difference + widest)
 
     blocks = [slice(start, start + BLOCK) for start in range(0, len(src), BLOCK)]
     used, rank_of = _ranking(keys, blocks, (widest + 1) * span)

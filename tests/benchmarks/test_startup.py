@@ -1,0 +1,49 @@
+"""benchmarks/startup.py in miniature."""
+
+import json
+import time
+
+import startup
+from applications import run_application
+
+
+def test_it_prints_tables_and_writes_json_and_a_picture(tmp_path, monkeypatch, capsys):
+    started = []
+
+    def start_here(folder, arguments, until=None):
+        """Entry points inside this process; the empty application is started in another test."""
+        monkeypatch.chdir(folder)
+        script = arguments[0].split("/")[-1]
+        started.append(" ".join([script, *arguments[1:]]))
+        if script != "empty.py":
+            outcome = run_application(script, *arguments[1:])
+            assert outcome.code == (2 if "n_head" in started[-1] or "split=dev" in started[-1] else 0), outcome.err
+            assert until is None or f"\n{until}" in outcome.err
+        return 0.5, 0.25
+
+    monkeypatch.setattr(startup, "start", start_here)
+    monkeypatch.setattr(
+        startup, "TRAIN", [*startup.TRAIN, "trainer.accelerator=cpu", "model.d_model=8", "model.d_ff=8"]
+    )
+
+    startup.main(["--rounds", "1", "--pairs", "60", "--lines", "7", "--out", str(tmp_path / "out")])
+
+    assert "train.py --help" in capsys.readouterr().out
+    rows = {p.stem: json.loads(p.read_text())["rows"] for p in (tmp_path / "out").glob("*.json")}
+    assert {row["command"] for row in rows["startup"]} == set(startup.commands())
+    assert [row["over_empty_s"] for row in rows["startup"]] == [0] * 7
+    assert rows["startup_first_step"][0]["cpu_s"] == 0.25
+    assert [row["lines"] for row in rows["startup_evaluation"]] == [1, 7]
+    assert (tmp_path / "out/startup.png").stat().st_size > 1000
+
+
+def test_a_start_is_timed_to_its_end_or_to_a_line_of_its_log(tmp_path):
+    program = "import sys, time; print('step 1/1', file=sys.stderr, flush=True); time.sleep(0.6)"
+    begin = time.perf_counter()
+    to_the_line, _ = startup.start(tmp_path, ["-c", program], until="step 1/")
+    whole = time.perf_counter() - begin
+    assert 0 < to_the_line < whole - 0.5
+    (tmp_path / "empty.py").write_text(startup.EMPTY)
+    seconds, cpu = startup.start(tmp_path, ["empty.py", *startup.QUIET])
+    assert 0 < cpu < seconds + 0.1
+    assert list(tmp_path.iterdir()) == [tmp_path / "empty.py"]
