@@ -15,7 +15,8 @@ from aiayn.config import EvaluateConfig
 def main(composed: DictConfig) -> None:
     with entry.one_line_errors(EvaluateConfig):
         config = entry.checked(composed, EvaluateConfig)
-        from aiayn.evaluation.evaluate import evaluate  # torch comes in only once the configuration holds
+        with entry.loading():
+            from aiayn.evaluation.evaluate import evaluate  # torch comes in only once the configuration holds
 
         evaluate(config)
 

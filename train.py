@@ -22,7 +22,8 @@ def main(composed: DictConfig) -> None:
         from aiayn.data.prepared import check_text
 
         check_text(config.data)
-        from aiayn.training.run import train  # torch comes in only once configuration and text hold
+        with entry.loading():
+            from aiayn.training.run import train  # torch comes in only once configuration and text hold
 
         train(config)
 

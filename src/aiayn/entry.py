@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -109,6 +110,21 @@ def one_line_errors(schema: type) -> Iterator[None]:
         _fail(one_line(error, schema), ConfigError.exit_code)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Stands around the import of large libraries, some of which swallow the KeyboardInterrupt that Ctrl-C raises."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        os.write(2, b"error: interrupted\n")
+        os._exit(130)  # nothing has been opened yet
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def one_line(error: BaseException, schema: type) -> str:
