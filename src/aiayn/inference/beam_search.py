@@ -21,6 +21,7 @@ from aiayn.model.transformer import Transformer
 # To look at results is to wait for a GPU. A late look changes nothing: what is done cannot be overtaken any more.
 STEPS_BETWEEN_LOOKS = {"cpu": 1}
 BLOCK = 128  # scores looked at together in the search for the best ones
+CACHED = 2**18  # log-probabilities that a CPU's second-level cache holds
 
 
 class Hypothesis(NamedTuple):
@@ -107,7 +108,7 @@ def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
 
 
 def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> tuple[Beams, Tensor, Tensor]:
-    """Gives every alive hypothesis one more token, its |Y| = length; logits (N, K, V) are overwritten.
+    """Gives every alive hypothesis one more token, its |Y| = length; logits (N, K, V).
 
     Returns the new beams, the parents (N, K) of the alive ones, and whether the logits were sound.
     """
@@ -116,15 +117,11 @@ def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> 
     # best token: a runner-up end token must not finish a hypothesis there.
     wanted = 2 * k if k > 1 else 1
 
-    # Normalising comes first: ruling tokens out must not change the probability of the others. The best of all K * V
-    # continuations are among the best of each beam.
-    log_probs = logits.float()
-    torch.log_softmax(log_probs, -1, out=log_probs)  # in place: over a vocabulary, new memory costs more than the sums
-    sound = ~log_probs[..., EOS_ID].isnan().any()
-    log_probs[..., PAD_ID] = log_probs[..., BOS_ID] = -torch.inf
-    best, best_tokens = _top(log_probs, min(wanted, log_probs.size(-1)))
+    # The best of all K * V continuations are among the best of each beam.
+    best, best_tokens, end = _best_tokens(logits, wanted)
+    sound = ~end.isnan().any()
     only_end = torch.full_like(best, -torch.inf)
-    only_end[..., 0] = log_probs[..., EOS_ID]
+    only_end[..., 0] = end
     at_limit = (length > beams.limit)[:, None, None]
     best = torch.where(at_limit, only_end, best)
     best_tokens = best_tokens.masked_fill(at_limit, EOS_ID)
@@ -156,6 +153,24 @@ def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> 
         finished_tokens=finished_tokens,
     )
     return extended, parents.gather(1, alive), sound
+
+
+def _best_tokens(logits: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The most probable next tokens of each beam: log-probabilities and ids (N, K, wanted); and log P(end) (N, K)."""
+
+    def best(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        # Normalising comes first: ruling tokens out must not change the probability of the others.
+        log_probs = rows.float()
+        torch.log_softmax(log_probs, -1, out=log_probs)
+        end = log_probs[:, EOS_ID].clone()
+        log_probs[:, PAD_ID] = log_probs[:, BOS_ID] = -torch.inf
+        return *_top(log_probs, min(wanted, log_probs.size(-1))), end
+
+    rows = logits.flatten(0, 1)
+    # Over a vocabulary, moving numbers costs more than computing them; a few rows at a time stay in a CPU's cache.
+    parts = rows.split(max(1, CACHED // rows.size(1))) if rows.device.type == "cpu" else [rows]
+    found = [torch.cat(of_parts) for of_parts in zip(*map(best, parts), strict=True)]
+    return tuple(each.unflatten(0, logits.shape[:2]) for each in found)
 
 
 def _top(values: Tensor, k: int) -> tuple[Tensor, Tensor]:

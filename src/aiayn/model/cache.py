@@ -14,9 +14,9 @@ class LayerCache:
     def __init__(self, cross_k: Tensor, cross_v: Tensor, beam_size: int, max_length: int):
         """cross_k (N, H, S, d_k) and cross_v (N, H, S, d_v); room for `max_length` target positions."""
         n, h, _, d_k = cross_k.shape
-        # Projections come with heads inside positions; in that order every step's product would copy them anew.
-        self.cross_k, self.cross_v = cross_k.contiguous(), cross_v.contiguous()
-        self.self_k = cross_k.new_empty(n, h, max_length * beam_size, d_k)
+        # In the order in which projections come, every step's product would copy them anew; and it transposes keys.
+        self.cross_k, self.cross_v = cross_k.mT.contiguous().mT, cross_v.contiguous()
+        self.self_k = cross_k.new_empty(n, h, d_k, max_length * beam_size).mT
         self.self_v = cross_v.new_empty(n, h, max_length * beam_size, cross_v.size(-1))
         self.used = 0
 
@@ -28,7 +28,7 @@ class LayerCache:
 
     def select(self, sentences: Tensor) -> None:
         """Keeps these sentences only; sentences (M,)."""
-        self.cross_k, self.cross_v = self.cross_k[sentences], self.cross_v[sentences]
+        self.cross_k, self.cross_v = self.cross_k.mT[sentences].mT, self.cross_v[sentences]
         self.self_k, self.self_v = (self._selected(store, sentences) for store in (self.self_k, self.self_v))
 
     def _selected(self, store: Tensor, sentences: Tensor) -> Tensor:
