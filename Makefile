@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 START := $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test lint
+.PHONY: help install quickstart test soak lint
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r target text; do printf 'make %-12s%s\n' "$$target" "$$text"; done
@@ -28,6 +28,9 @@ quickstart: $(INSTALLED)  ## train on the built-in corpus, score, translate, dra
 
 test: $(INSTALLED)  ## run the test suite; PYTEST_ARGS="-k beam" runs a part of it
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+soak: $(INSTALLED)  ## 300 kills at random moments, each compared to the bit with an unbroken run: outputs/soak.json
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/faults/soak.py
 
 lint: $(INSTALLED)  ## check style and formatting
 	@$(BIN)/ruff check .

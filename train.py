@@ -9,6 +9,7 @@ python train.py --help
 from pathlib import Path
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from aiayn import entry
@@ -18,14 +19,16 @@ from aiayn.config import Config
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 def main(composed: DictConfig) -> None:
     with entry.one_line_errors(Config):
-        config = entry.accepted(composed, entry.choices_of_single_run(), Path(__file__).with_name("conf"))
-        from aiayn.data.prepared import check_text
+        conf = Path(__file__).with_name("conf")
+        config = entry.accepted(composed, entry.choices_of_single_run(), conf)
+        if config.init_from is None:  # else only that run's tokenizer tells which prepared corpus is meant
+            from aiayn.data.prepared import check_text
 
-        check_text(config.data)
+            check_text(config.data)
         with entry.loading():
             from aiayn.training.run import train  # torch comes in only once configuration and text hold
 
-        train(config)
+        train(config, chosen=entry.chosen_options(HydraConfig.get().overrides.task, conf))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Do the exports translate as the run does? Greedy, and beam 4 without length penalty, float32, sentence by sentence.
+"""Do the exports translate as the run does? Greedy, and beam 4 with and without length penalty, float32.
 
-Without a length penalty the most probable output can be the empty one. CTranslate2 rules that out, transformers does
-unless the end is among the best 4 first tokens; so beam 4 is compared as it is, and with one token at least.
+Without a length penalty the most probable output can be the empty one. Here an end counts that is among the best 8
+continuations of 4 beams, in the other engines one among the best 4; so beam 4 is compared as it is, and with one token
+at least. With a length penalty it is |Y|^alpha on all sides (search.penalty=power), and the engines are told to go on
+for as long as we do.
 
 python benchmarks/export_parity.py RUN FILE [--sentences 500]
 """
@@ -29,7 +31,8 @@ from aiayn.model.transformer import Transformer
 
 BATCH = 20
 TIE = 1e-3  # log P of two outputs closer than this: a tie, which rounding decides
-Engine = Callable[[list[str], int, int], list[list[int]]]  # lines, beam size, least tokens -> ids
+Engine = Callable[[list[str], int, int, float], list[list[int]]]  # lines, beam size, least tokens, alpha -> ids
+CASES = ((1, 0, 0.0), (4, 0, 0.0), (4, 1, 0.0), (4, 1, 0.6))  # beam size, least tokens, alpha
 
 
 def ctranslate2_engine(folder: Path) -> Engine:
@@ -39,11 +42,11 @@ def ctranslate2_engine(folder: Path) -> Engine:
     engine = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=torch.get_num_threads())
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
 
-    def translate(lines: list[str], beam_size: int, least: int) -> list[list[int]]:
+    def translate(lines: list[str], beam_size: int, least: int, alpha: float) -> list[list[int]]:
         sources = [encoding.tokens for encoding in tokenizer.encode_batch(lines)]
-        found = engine.translate_batch(
-            sources, beam_size=beam_size, length_penalty=0, max_batch_size=BATCH, min_decoding_length=least
-        )
+        # patience: it stops at so many times beam_size finished outputs, though with a penalty a better one can come.
+        options = {"length_penalty": alpha, "patience": 2 if alpha else 1, "min_decoding_length": least}
+        found = engine.translate_batch(sources, beam_size=beam_size, max_batch_size=BATCH, **options)
         return [[tokenizer.token_to_id(token) for token in result.hypotheses[0]] for result in found]
 
     return translate
@@ -56,13 +59,14 @@ def marian_engine(folder: Path) -> Engine:
     logging.disable_progress_bar()
     tokenizer, model = AutoTokenizer.from_pretrained(folder), MarianMTModel.from_pretrained(folder).eval()
 
-    def translate(lines: list[str], beam_size: int, least: int) -> list[list[int]]:
+    def translate(lines: list[str], beam_size: int, least: int, alpha: float) -> list[list[int]]:
         found = []
         for start in range(0, len(lines), BATCH):
             batch = tokenizer(lines[start : start + BATCH], return_tensors="pt", padding=True)
             # "never": it gives up only where no better output can come, as we do.
-            options = {"early_stopping": "never", "length_penalty": 0.0} if beam_size > 1 else {}
-            ids = model.generate(**batch, num_beams=beam_size, min_new_tokens=least, **options)
+            options = {"early_stopping": "never", "length_penalty": alpha} if beam_size > 1 else {}
+            longest = batch["input_ids"].size(1) + 50
+            ids = model.generate(**batch, num_beams=beam_size, min_new_tokens=least, max_length=longest, **options)
             found += [row[1 : row.index(EOS_ID, 1)] if EOS_ID in row[1:] else row[1:] for row in ids.tolist()]
         return found
 
@@ -133,21 +137,21 @@ def main() -> None:
         for name, engine in (("ctranslate2", ctranslate2_engine), ("marian", marian_engine)):
             export(checkpoint, name, Path(temporary) / name)
             engines[name] = engine(Path(temporary) / name)
-        for beam_size, least in ((1, 0), (4, 0), (4, 1)):
+        for beam_size, least, alpha in CASES:
             search = SearchOverrides(
-                beam_size=beam_size, length_penalty=0.0, penalty=None, max_extra_tokens=None, max_tokens=None
+                beam_size=beam_size, length_penalty=alpha, penalty="power", max_extra_tokens=None, max_tokens=None
             )
             translator = Translator.from_checkpoint(checkpoint, search)
             with never_empty(translator.model) if least else contextlib.nullcontext():
                 ours = [best.tokens for best, *_ in translator.n_best(lines, 1)]
             for name, engine in engines.items():
-                theirs = engine(lines, beam_size, least)
+                theirs = engine(lines, beam_size, least, alpha)
                 found = [
                     difference(translator, n, lines[n], ours[n], theirs[n])
                     for n in range(len(lines))
                     if ours[n] != theirs[n]
                 ]
-                case = {"engine": name, "beam": beam_size, "least tokens": least}
+                case = {"engine": name, "beam": beam_size, "alpha": alpha, "least tokens": least}
                 rows.append(case | {"sentences": len(lines), "identical": len(lines) - len(found)} | summary(found))
                 differences += [case | row for row in found]
     measure.report("export_parity", rows, options.out)

@@ -1,6 +1,7 @@
 """The console script: text in, text out, one line per error. Runs are real folders with tiny models."""
 
 import gzip
+import json
 import os
 import pty
 import subprocess
@@ -98,6 +99,8 @@ def test_the_chunks_of_a_long_text_leave_no_trace(run, translator, tmp_path, mon
     monkeypatch.setattr(module, "STREAM_BYTES", 31)
     assert output("translate", run, text=text) == expected
     assert output("translate", run, tmp_path / "text") == expected
+    objects = [json.loads(line) for line in output("translate", run, "--format", "jsonl", text=text)]
+    assert [(one["index"], one["source"]) for one in objects] == list(enumerate(lines))
     assert output("translate", run, "--n-best", 1, text=text) == [
         f"{number} ||| {best.text} ||| {best.score:.4f}" for number, [best] in enumerate(translator.n_best(lines, 1))
     ]
@@ -117,6 +120,66 @@ def test_n_best_gives_index_text_and_score_best_first(run, translator):
 def test_scores_stand_after_the_last_tab(run, translator):
     expected = [f"{best.text}\t{best.score:.4f}" for best, *_ in translator.n_best(LINES, 1)]
     assert output("translate", run, "--scores") == expected
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_jsonl_has_an_object_for_each_translation_with_scores_and_an_alignment_of_every_token(run, translator, n):
+    found = [json.loads(line) for line in output("translate", run, "--format", "jsonl", "--n-best", n)]
+    expected = [(index, best) for index, candidates in enumerate(translator.n_best(LINES, n)) for best in candidates]
+    assert [(one["index"], one["source"], one["translation"]) for one in found] == [
+        (index, LINES[index], best.text) for index, best in expected
+    ]
+    assert [one["tokens"] for one in found] == [translator.tokenizer.tokens(best.tokens) for _, best in expected]
+    for name in ("score", "log_prob"):
+        assert [one[name] for one in found] == pytest.approx([getattr(best, name) for _, best in expected], rel=1e-5)
+    for one in found:
+        assert set(one) == {
+            *("index", "source", "translation", "score", "log_prob", "source_tokens", "tokens", "alignment")
+        }
+        assert len(one["alignment"]) == len(one["tokens"])
+        assert all(0 <= place < len(one["source_tokens"]) for place in one["alignment"])
+        assert one["source_tokens"] == translator.tokenizer.tokens(translator.source_ids([one["source"]])[0])
+    assert any(place > 0 for one in found for place in one["alignment"])
+
+
+def test_another_format_is_refused(run):
+    assert str(invoke("translate", run, "--format", "xml").exception) == "--format=xml: choose one of text, jsonl"
+
+
+def complete(words: str, monkeypatch, capsys) -> list[str]:
+    """What the shell would offer for the last of these words."""
+    monkeypatch.setattr(sys, "argv", ["aiayn"])
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    monkeypatch.setenv("_AIAYN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    return capsys.readouterr().out.split()
+
+
+def test_a_shell_completes_commands_and_options(monkeypatch, capsys):
+    assert complete("aiayn ta", monkeypatch, capsys) == ["table"]
+    assert complete("aiayn translate --n", monkeypatch, capsys) == ["--n-best"]
+
+
+def test_completion_is_installed_for_the_shell_that_asks(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    result = CliRunner().invoke(cli.app, ["--install-completion", "bash"], prog_name="aiayn")
+    assert result.exit_code == 0, result.output
+    script = next(tmp_path.rglob("aiayn.sh"))
+    assert str(script) in (tmp_path / ".bashrc").read_text()
+    assert "_AIAYN_COMPLETE=complete_bash" in script.read_text()
+
+
+def test_from_python_three_lines_translate(run):
+    translator = Translator.from_run(str(run))
+    first, second = translator.translate(["the old house", "two cats"])
+    assert [first, second] == output("translate", run, text=b"the old house\ntwo cats\n")
+    with pytest.raises(DataError, match="the source is one text: give a list of lines"):
+        translator.translate("the old house")
 
 
 def test_search_options_and_checkpoint_reach_the_search(run):

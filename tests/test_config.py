@@ -228,7 +228,7 @@ def test_a_configuration_survives_json(plain):
 def test_option_names_are_the_dotted_keys_of_the_plain_form_in_order(plain):
     names = option_names(Config)
     assert names == list(flatten(plain))
-    assert names[:6] == ["name", "sweep", "seed", "debug", "model.n_layers", "model.d_model"]
+    assert names[:6] == ["name", "sweep", "init_from", "init_fingerprint", "seed", "debug"]
     assert {"data.tokens_per_step", "optim.lr_scale", "search.penalty", "logger.kind"} < set(names)
     assert len(names) == len(set(names))
 
@@ -277,6 +277,8 @@ def test_stored_options_that_name_code_are_refused_and_never_run(plain, call, tm
 # What may change between two starts of a run.
 
 DEFINING = {
+    "init_from",
+    "init_fingerprint",
     "seed",
     *(f"model.{name}" for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "positions")),
     "model.max_positions",
@@ -286,6 +288,7 @@ DEFINING = {
     *(f"data.{name}" for name in ("tokens_per_step", "micro_batches")),
     *(f"optim.{name}" for name in ("warmup_steps", "lr_scale", "beta1", "beta2", "eps", "label_smoothing")),
     "trainer.precision",
+    "trainer.compile",
 }
 
 

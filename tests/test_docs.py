@@ -33,3 +33,16 @@ def test_a_link_to_a_line_quotes_that_line(page, quoted, target):
 
 def test_there_are_links_from_the_paper_to_the_code():
     assert len(LINE_LINKS) >= 20
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_exists(page):
+    named = re.findall(r"(tests/[\w/]+\.py)::(\w+)", page.read_text(encoding="utf-8"))
+    missing = [
+        f"{path}::{name}"
+        for path, name in named
+        if not re.search(rf"^def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+
+    assert missing == []
+    assert len(named) > 40 or page.name != "reliability.md"

@@ -139,7 +139,7 @@ def test_the_name_of_a_run_follows_from_its_groups(tmp_path, monkeypatch):
 
     names = []
     monkeypatch.setattr(prepared, "check_text", lambda data: None)
-    monkeypatch.setattr(run, "train", lambda config: names.append(config.name))
+    monkeypatch.setattr(run, "train", lambda config, chosen: names.append(config.name))
     monkeypatch.chdir(tmp_path)
 
     for arguments in (
@@ -148,10 +148,15 @@ def test_the_name_of_a_run_follows_from_its_groups(tmp_path, monkeypatch):
         [*FILES, "model=tiny"],
         ["experiment=quickstart"],
         ["experiment=quickstart", "name=my.own/one"],
+        [*FILES, "init_from=outputs/parent/"],
+        [*FILES, "init_from=outputs/the_parent/checkpoints/last.ckpt"],
     ):
         assert run_application("train.py", *arguments).code == 0
 
-    assert names == ["wmt14_en_de-base", "wmt14_en_de-big-d_ls00", "files-tiny", "quickstart", "my.own/one"]
+    assert names == [
+        *("wmt14_en_de-base", "wmt14_en_de-big-d_ls00", "files-tiny", "quickstart", "my.own/one"),
+        *("files-from-parent", "files-from-the_parent"),
+    ]
 
 
 def in_a_shell(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:

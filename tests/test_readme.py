@@ -57,7 +57,8 @@ def in_miniature(words: list[str]) -> list[str] | None:
     if "--cfg" in options:
         return [script, *options]
     if any(option in ("data=files", "data.source=files", "experiment=quickstart") for option in options):
-        return [script, *options, *TINY, "data.tokenizer_pairs=400"]
+        learnt = not any(option.startswith("init_from=") for option in options)
+        return [script, *options, *TINY, *(["data.tokenizer_pairs=400"] if learnt else [])]
     return [script, *options, "--cfg", "job"]
 
 
@@ -78,7 +79,7 @@ def test_every_command_of_a_page_runs(page, folder):
         if small is None:
             if words == ["wait"]:
                 continue
-            assert words[:2] in (["make", target] for target in ("quickstart", "test", "install", "lint")), words
+            assert words[:2] in (["make", target] for target in ("quickstart", "test", "install", "lint", "soak")), words
             make("-n", words[1])
             continue
         outcome = run_application(*small)
@@ -122,7 +123,7 @@ def test_the_example_sentences_are_new_to_the_corpus_but_made_of_its_words():
 def test_make_alone_lists_its_targets():
     listed = [line.split()[1] for line in make("--no-print-directory").split("\n") if line]
 
-    assert listed == ["help", "install", "quickstart", "test", "lint"]
+    assert listed == ["help", "install", "quickstart", "test", "soak", "lint"]
 
 
 def test_continuous_integration_runs_make_test():

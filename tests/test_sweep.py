@@ -266,7 +266,7 @@ def test_a_failing_row_is_reported_with_its_last_error_and_the_others_run(folder
     assert "killed by signal 9; working on c_n2" in said
     assert "sweep 1/4 a_h1: done in 0:00:0" in said
     assert "sweep 4/4 base: done in 0:00:0" in said
-    assert "look at it with: aiayn table outputs/sweeps/s" in said
+    assert said.endswith("sweep outputs/sweeps/s: 2 of 4 rows finished\nnext     aiayn table outputs/sweeps/s\n")
     assert "[a_h4] afterwards" in said
     assert (folder / "outputs/sweeps/s/a_h1.log").read_text() == "working on a_h1\n" * 2
     assert sorted(path.name for path in (folder / "outputs/sweeps/s").iterdir()) == [
@@ -318,6 +318,11 @@ def test_a_sweep_trains_and_scores_each_row_continues_what_was_lost_and_then_cos
         assert f"[{row}] step 2/2" in first.stderr
         assert "step 2/2" in (done / f"{row}.log").read_text()
     assert first.stdout == ""
+    page, last = first.stderr.split("\n")[-3:-1]
+    assert (page, last) == ("page     outputs/sweeps/table/report.html", "next     aiayn table outputs/sweeps/table")
+    scores = re.findall(r"^scores   (\w+) +val/ppl [\d.]+  val sacrebleu [\d.]+$", first.stderr, re.MULTILINE)
+    assert scores == ["base", "d_ls00"]
+    assert "base/report.html" in (done / "report.html").read_text()
 
     # As if one row had been killed after its first step, and the other had been started with another seed.
     for lost in ("step_2.ckpt", "averaged.ckpt", "last.ckpt"):

@@ -49,3 +49,13 @@ def config(records: list[Record]) -> dict[str, Any]:
         for update in (record.run.config.update, record.config.update):
             found |= {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in update}
     return found
+
+
+def axes(records: list[Record]) -> dict[str, str]:
+    """The x-axis of each metric or pattern that has one of its own."""
+    by_number = [record.metric for record in records if record.HasField("metric")]
+    return {
+        metric.name or metric.glob_name: metric.step_metric or by_number[metric.step_metric_index - 1].name
+        for metric in by_number
+        if metric.step_metric or metric.step_metric_index
+    }

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aiayn.config import Config, from_plain, to_plain
 from aiayn.errors import ConfigError, RefusedError, ResourceError
@@ -117,6 +117,17 @@ def load(path: Path) -> Checkpoint:
     except ConfigError as error:
         raise RefusedError(f"{path}: {error}; it was written by another version of this program") from error
     return Checkpoint(**{name: payload[name] for name in names})
+
+
+def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
+    """Puts the checkpoint's weights into the model that its configuration describes. Raises RefusedError otherwise."""
+    try:
+        model.load_state_dict(checkpoint.weights, strict=True)
+    except RuntimeError as error:
+        raise RefusedError(
+            f"the checkpoint of step {checkpoint.step} does not fit the model of its own configuration: "
+            f"{' '.join(str(error).split())[:300]}; it was written by another version of this program"
+        ) from error
 
 
 def steps(folder: Path) -> list[int]:

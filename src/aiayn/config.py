@@ -8,6 +8,7 @@ Nothing here imports torch: a configuration error is reported before anything sl
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import PurePath
 from typing import Any
 
 from aiayn.errors import ConfigError
@@ -161,6 +162,7 @@ class TrainerConfig:
     num_nodes: int
     strategy: str  # auto | ddp
     precision: str  # auto: bf16-mixed where the hardware computes in bf16, else 32-true
+    compile: bool  # torch.compile encoder and decoder: once some minutes, then fewer and larger kernels
     val_every: int
     val_bleu_sentences: int  # validation sentences translated for val/bleu; 0: none
     checkpoint_every: int
@@ -229,6 +231,8 @@ class Config:
 
     name: str | None  # the run's folder under outputs/; null: derived from data, model and row
     sweep: str | None  # with -m: the jobs' folder under outputs/sweeps/; null: derived from data and model
+    init_from: str | None  # fine-tuning: the run's folder, or a checkpoint file, to start from; null: from scratch
+    init_fingerprint: str | None  # SHA-256 of the weights there; null: as found, and then remembered
     seed: int
     debug: bool  # show tracebacks
     model: ModelConfig
@@ -242,6 +246,13 @@ class Config:
         require(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
         valid_name("name", self.name)
         valid_name("sweep", self.sweep)
+        if self.init_from is not None:
+            require(bool(self.init_from), "init_from is empty: name a run's folder or a checkpoint file, or null")
+            self.init_from = str(PurePath(self.init_from))  # a completed `outputs/NAME/` is outputs/NAME
+        require(
+            self.init_fingerprint is None or self.init_from is not None,
+            f"init_fingerprint={self.init_fingerprint}: says which weights init_from names, and that is null; set both",
+        )
         require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         parts, world = self.data.micro_batches, self.trainer.world_size
@@ -254,7 +265,7 @@ class Config:
             require(
                 self.model.max_positions >= longest,
                 f"model.max_positions={self.model.max_positions}: outputs reach {longest} positions (data.max_length + "
-                f"search.max_extra_tokens + 1); set model.max_positions={longest} or more",
+                f"search.max_extra_tokens + 1); set model.max_positions={longest} or more, or lower data.max_length",
             )
 
 
@@ -290,6 +301,7 @@ class EvaluateConfig:
     search: SearchOverrides
 
     def __post_init__(self) -> None:
+        require(bool(self.run), "run is empty: name a run's folder, such as run=outputs/NAME")
         one_of("split", self.split, ("val", "test"))
         if isinstance(self.references, str):
             self.references = [self.references]
@@ -330,9 +342,9 @@ HARMLESS = (
 # What options that came later mean for configurations stored before there were any.
 ADDED = {
     ModelConfig: {"attention_window": None},
-    TrainerConfig: {"max_skipped_steps": 0, "timeout": 1800},
+    TrainerConfig: {"compile": False, "max_skipped_steps": 0, "timeout": 1800},
     LoggerConfig: {"upload": False},
-    Config: {"sweep": None},
+    Config: {"sweep": None, "init_from": None, "init_fingerprint": None},
 }
 
 
@@ -348,8 +360,15 @@ def valid_name(key: str, name: str | None) -> None:
     require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
 
 
-def default_name(choices: Mapping[str, str]) -> str:
-    """A run's name from the chosen groups: data and model, and the row of Table 3 where it is not base."""
+def default_name(choices: Mapping[str, str], init_from: str | None = None) -> str:
+    """A run's name from the chosen groups: data and model, and the row of Table 3 where it is not base.
+
+    A run that starts from another one's weights has its model: data, and that run's name.
+    """
+    if init_from is not None:
+        path = PurePath(init_from)
+        run = path.parent.parent.name if path.parent.name == "checkpoints" else path.name.removesuffix(".ckpt")
+        return f"{choices['data']}-from-" + "".join(c if c in NAME_CHARACTERS else "-" for c in run)
     row = choices.get("ablation", "base")
     return "-".join([choices["data"], choices["model"]] + ([row] if row != "base" else []))
 

@@ -46,6 +46,18 @@ def test_lines_of_a_file_are_cut_at_lf_only_and_lose_one_carriage_return_and_the
     assert read_lines(tmp_path / "empty") == []
 
 
+def test_a_blank_line_keeps_its_place_on_either_side(tmp_path):
+    prefix = write_bytes(tmp_path / "x", b"1\n\n3\n\n \n6", b"eins\nzwei\n\n\nvier\nsechs\n")
+    assert list(raw_pairs(data_config(train=prefix), "train")) == [
+        (b"1", b"eins"),
+        (b"", b"zwei"),
+        (b"3", b""),
+        (b"", b""),
+        (b" ", b"vier"),
+        (b"6", b"sechs"),
+    ]
+
+
 def test_several_prefixes_plain_and_packed_are_read_one_after_another(tmp_path):
     first = write_bytes(tmp_path / "a", b"1\n2", b"eins\nzwei\n")
     for lang, text in (("en", b"3\n"), ("de", b"drei\n")):

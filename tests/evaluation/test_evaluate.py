@@ -1,6 +1,7 @@
 """From a run's folder and raw text to scores on disk, with real checkpoints of tiny models."""
 
 import gzip
+import hashlib
 import json
 import subprocess
 import sys
@@ -137,6 +138,8 @@ def test_the_json_says_what_was_scored_and_how(run):
     assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     assert (result["lines"], result["src_lang"], result["tgt_lang"]) == (5, "en", "de")
     assert (result["checkpoint"], result["step"], result["averaged"]) == ("averaged.ckpt", 7, [5, 6, 7])
+    stored = (run / "checkpoints/averaged.ckpt").read_bytes()
+    assert result["checkpoint_sha256"] == hashlib.sha256(stored).hexdigest()
     assert result["search"] == {
         "beam_size": 2, "length_penalty": 1.0, "penalty": "power", "max_extra_tokens": 4, "max_tokens": 8192
     }  # fmt: skip

@@ -31,7 +31,7 @@ from aiayn.evaluation.records import read_records
 from aiayn.training import run
 from aiayn.training.callbacks import measure
 
-# Twelve steps over one and a half epochs, two micro-batches each, a checkpoint every third, two validations.
+# Twelve steps over three epochs, two micro-batches each, a checkpoint every third, two validations.
 SETTINGS = (
     "data=files",
     "data.src_lang=en",
@@ -296,17 +296,39 @@ def within(seconds: float) -> Iterator[None]:
 # Trials of a soak, and a few of them in the test suite.
 
 
-def killed_at_random(config: Config, outputs: Path, seconds: float, draw: random.Random) -> tuple[int, End]:
+def killed_at_random(config: Config, outputs: Path, seconds: float, draw: random.Random) -> tuple[list[int], End]:
     """Starts a training again and again, each time with a random time to live, until it ends by itself.
 
-    Returns how many were killed, and the last one's end.
+    Returns for every kill the newest checkpoint's step then (0: none), and the last one's end. Of several processes
+    each has a time of its own, and the first to die takes the others with it, as a scheduler has it.
     """
-    kills = 0
+    kills: list[int] = []
     while True:
-        end = train(config, outputs, dies_after(draw.uniform(0.0, seconds)))
-        if end.code != -signal.SIGPROF:
-            return kills, end
-        kills += 1
+        preludes = {rank: dies_after(draw.uniform(0.0, seconds)) for rank in range(config.trainer.devices)}
+        if config.trainer.devices == 1:
+            ends = [train(config, outputs, preludes[0])]
+        else:
+            ends = until_one_dies(start_ranks(config, outputs, preludes))
+        if all(end.code != -signal.SIGPROF for end in ends):
+            return kills, max(ends, key=lambda end: abs(end.code))
+        kills.append(max(memory.steps(outputs / "run" / "checkpoints"), default=0))
+
+
+def until_one_dies(children: list[Child]) -> list[End]:
+    """Waits for all; as soon as one was killed the others are."""
+    while None in (codes := [_ended(child) for child in children]):
+        if any(code is not None and code < 0 for code in codes):
+            for child in children:
+                child.send(signal.SIGKILL)  # harmless to one that is waited for
+            break
+        time.sleep(0.005)
+    return [child.wait() for child in children]
+
+
+def _ended(child: Child) -> int | None:
+    """0 or more if it has ended by itself, less if a signal killed it, None if it runs; it can still be waited for."""
+    end = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return None if end is None else end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
 
 
 def content_of_corpus(folder: Path) -> dict[str, bytes]:

@@ -43,7 +43,7 @@ def step_reached(folder: Path) -> int:
 
 def loaded(process, library):
     """True once the process has mapped a library: it is in the midst of importing."""
-    return library in Path(f"/proc/{process.pid}/maps").read_text()
+    return library in maps(process.pid)
 
 
 @pytest.mark.parametrize(("number", "codes"), [(signal.SIGINT, {130}), (signal.SIGTERM, {143, -signal.SIGTERM})])
@@ -69,7 +69,7 @@ def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(begin, tm
         if target == "all":
             os.killpg(process.pid, signal.SIGTERM)
         else:
-            os.kill(process.pid if target == "first" else child(process), signal.SIGTERM)
+            os.kill(process.pid if target == "first" else children(process)[0], signal.SIGTERM)
         _, said = process.communicate()
     assert process.returncode == 143, said
     saved = memory.steps(tmp_path / "outputs/run/checkpoints")[-1]
@@ -79,8 +79,34 @@ def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(begin, tm
     assert sum(line.startswith("error: ") for line in lines) == 1
 
 
-def child(process):
-    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["second", "all"])
+def test_a_signal_while_the_second_process_loads_its_libraries_ends_both_before_training(begin, tmp_path, target):
+    """The first one waits for it in a call that no handler interrupts, and learns of it by the other's end."""
+    process = begin("trainer.devices=2")
+    with within(240):
+        wait_until(lambda: children(process) and "libtorch_cpu" in maps(children(process)[0]))
+        if target == "all":
+            os.killpg(process.pid, signal.SIGTERM)
+        else:
+            os.kill(children(process)[0], signal.SIGTERM)
+        _, said = process.communicate()
+    assert process.returncode == 143, said
+    assert [line[:43] for line in said.split("\n") if line.startswith("error: ")] == [
+        "error: stopped before training; continue with: python"[:43]
+    ]
+    assert not memory.steps(tmp_path / "outputs/run/checkpoints")
+
+
+def maps(pid):
+    try:
+        return Path(f"/proc/{pid}/maps").read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def children(process):
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
 @pytest.mark.slow
@@ -89,7 +115,7 @@ def test_a_killed_process_takes_the_other_with_it_and_is_named(begin, tmp_path, 
     process = begin("trainer.devices=2", "trainer.max_steps=100000", "trainer.timeout=20")
     with within(240):
         wait_until(lambda: step_reached(tmp_path) > 3)
-        other = child(process)
+        other = children(process)[0]
         os.kill(process.pid if victim == "first" else other, signal.SIGKILL)
         _, said = process.communicate()  # until both have closed it
     assert process.returncode == (-signal.SIGKILL if victim == "first" else 6), said

@@ -8,10 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from faults.harness import dies_at, differences, disk_is_full_beyond, start, train, wait_until
+from faults.harness import acts_at, configured, dies_at, differences, disk_is_full_beyond, start, train, wait_until
 
 from aiayn import checkpoint as memory
 from aiayn.errors import RefusedError
+from aiayn.training import run
 from aiayn.training.module import TranslationModule
 
 
@@ -119,6 +120,54 @@ def test_measurements_that_do_not_fit_on_the_disk_end_the_run_in_one_line(config
     end = train(config, tmp_path, prelude)
     assert end.code == 6, end.said
     assert end.said.rstrip("\n").split("\n")[-1].startswith("error: metrics.jsonl: cannot be written (No space left")
+
+
+def test_a_run_folder_that_vanishes_ends_the_run_in_one_line(config, unbroken, tmp_path):
+    end = train(
+        config, tmp_path, acts_at(TranslationModule, "training_step", lambda: shutil.rmtree(tmp_path / "run"), 9)
+    )
+    assert end.code == 6, end.said
+    last = end.said.rstrip("\n").split("\n")[-1]
+    assert last.startswith(f"error: {tmp_path}/run/metrics.jsonl: cannot be written (No such file or directory)")
+    assert train(config, tmp_path).code == 0
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+def test_a_picture_that_does_not_fit_on_the_disk_ends_the_run_in_one_line_and_the_next_start_finishes_it(
+    config, unbroken, tmp_path
+):
+    def prelude() -> None:
+        def full(*arguments):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "learning_curve.png")
+
+        run.draw_learning_curve = full
+
+    end = train(config, tmp_path, prelude)
+    assert end.code == 6, end.said
+    last = end.said.rstrip("\n").split("\n")[-1]
+    assert last.startswith("error: learning_curve.png: cannot be written (No space left")
+    assert train(config, tmp_path).code == 0
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+def test_there_is_never_more_than_one_checkpoint_beyond_those_that_are_kept(text, tmp_path):
+    counts = tmp_path / "counts"
+
+    def prelude() -> None:
+        def count() -> None:
+            files = list((tmp_path / "run" / "checkpoints").glob("step_*"))
+            with open(counts, "a") as file:
+                file.write(f"{sum(p.suffix == '.ckpt' for p in files)} {sum(p.suffix == '.optim' for p in files)}\n")
+
+        plain = memory.prune
+        memory.prune = lambda *arguments: (count(), plain(*arguments))
+
+    settings = ("trainer.max_steps=40", "trainer.val_every=99", "trainer.val_bleu_sentences=0")
+    assert train(configured(text, *settings, "trainer.checkpoint_every=1"), tmp_path, prelude).code == 0
+    found = [tuple(map(int, line.split())) for line in counts.read_text().split("\n")[:-1]]
+    assert len(found) == 41
+    assert max(checkpoints for checkpoints, _ in found) == 3 + 1
+    assert max(states for _, states in found) == 2 + 1
 
 
 def test_a_second_process_on_the_folder_is_refused_and_told_of_the_first(config, unbroken, tmp_path):

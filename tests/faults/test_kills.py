@@ -1,9 +1,13 @@
 """A run that is killed without notice, whenever, and started again is the run that was never killed."""
 
+import itertools
+import multiprocessing
 import os
 import random
 import shutil
 import signal
+import sys
+import time
 
 import pytest
 from faults.harness import (
@@ -22,7 +26,7 @@ from aiayn import checkpoint as memory
 from aiayn.inference.translator import Translator
 from aiayn.training.module import TranslationModule
 
-# Calls in the life of the run: 8 steps an epoch, 2 micro-batches a step, checkpoints of steps 3, 6, 9, 12, validations
+# Calls in the life of the run: 4 steps an epoch, 2 micro-batches a step, checkpoints of steps 3, 6, 9, 12, validations
 # after 6 and 12. A save is three files: optimizer, checkpoint, last.ckpt.
 MOMENTS = {
     "before the first step": dies_at(TranslationModule, "training_step", 1),
@@ -90,7 +94,7 @@ def test_runs_killed_at_random_moments_continue_to_the_bit(config, unbroken, tmp
         more, end = killed_at_random(config, tmp_path / str(trial), seconds, draw)
         assert end.code == 0, end.said
         assert differences(tmp_path / str(trial) / "run", unbroken) == []
-        kills, trial = kills + more, trial + 1
+        kills, trial = kills + len(more), trial + 1
 
 
 def test_a_finished_run_is_left_as_it_is_to_the_byte(config, unbroken):
@@ -116,6 +120,52 @@ def test_a_killed_run_continues_to_the_bit_with_other_workers_validations_and_lo
     continued(configured(text, *others), tmp_path)
     for name in ("step_9.ckpt", "last.ckpt"):
         assert same_weights(tmp_path / "run", unbroken, name)
+
+
+def test_a_run_killed_with_loader_processes_continues_at_once(text, unbroken, tmp_path):
+    """They notice seconds later that they are orphans, and must not hold the run's folder until then."""
+    config = configured(text, "data.workers=2")
+    assert train(config, tmp_path, dies_at(TranslationModule, "training_step", 17)).code == -signal.SIGKILL
+    continued(config, tmp_path)
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+def with_a_live_display() -> None:
+    sys.stderr.isatty = lambda: True
+
+
+def with_a_clock_that_jumps() -> None:
+    """A day back, ten years on, and so forth, at every look."""
+    jumps, plain = itertools.cycle([0.0, -86_400.0, 3e8]), time.time
+    time.time = lambda: plain() + next(jumps)
+
+
+@pytest.mark.parametrize("odd", [with_a_live_display, with_a_clock_that_jumps])
+def test_neither_a_live_display_nor_the_clock_changes_a_bit(config, unbroken, tmp_path, odd):
+    def odd_and_killed() -> None:
+        odd()
+        dies_at(TranslationModule, "training_step", 17)()
+
+    assert train(config, tmp_path, odd_and_killed).code == -signal.SIGKILL
+    end = train(config, tmp_path, odd)
+    assert end.code == 0, end.said
+    assert ("12/12" in end.said and "step 11/12  epoch" not in end.said) == (odd is with_a_live_display)
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+def test_a_loader_process_that_is_killed_ends_the_run_in_one_line_and_the_run_continues_to_the_bit(
+    text, unbroken, tmp_path
+):
+    config = configured(text, "data.workers=1")
+    kills = acts_at(TranslationModule, "training_step", lambda: multiprocessing.active_children()[0].kill(), 11)
+    end = train(config, tmp_path, kills)
+    assert end.code == 6, end.said
+    last = end.said.rstrip("\n").split("\n")[-1]
+    assert last.startswith("error: a loader process has ended after step ")
+    assert "lower data.workers (now 1)" in last
+    assert "Traceback" not in end.said
+    continued(config, tmp_path)
+    assert differences(tmp_path / "run", unbroken) == []
 
 
 def test_a_killed_run_continues_to_the_bit_in_another_folder(config, unbroken, tmp_path):

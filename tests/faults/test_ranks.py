@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 from faults.harness import (
@@ -15,11 +16,14 @@ from faults.harness import (
     same_weights,
     start_ranks,
     train,
+    wait_until,
     within,
 )
+from torch import distributed
 
 from aiayn import checkpoint as memory
 from aiayn.inference.translator import Translator
+from aiayn.training import run
 from aiayn.training.module import TranslationModule
 
 TERM = signal.SIGTERM
@@ -124,6 +128,66 @@ def test_a_process_that_stands_still_ends_the_other_within_the_time_out(text, tm
     assert end.code == 6, end.said
     assert f"no answer from device {stuck} of 0 to 1" in end.said
     assert "trainer.timeout=3 seconds" in end.said
+
+
+@pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
+def test_a_signal_before_they_have_met_reaches_all_by_code_or_time_out_and_loses_nothing(pair, whole, tmp_path, ranks):
+    config = replace(pair, trainer=replace(pair.trainer, timeout=2))
+    outcome = ends(config, tmp_path, {rank: signals((run, "prepare"), 1, True) for rank in ranks})
+    for rank, end in enumerate(outcome):
+        assert end.code == (143 if rank in ranks else 6), end.said
+        assert "Traceback" not in end.said
+    if 0 in ranks:
+        assert "error: stopped before training; continue with: " in outcome[0].said
+    if ranks == (0,):
+        assert "error: device 0 of 0 to 1 did not come together within trainer.timeout=2 seconds" in outcome[1].said
+    if ranks == (1,):
+        assert "error: only 1 of 2 devices came together within trainer.timeout=2 seconds" in outcome[0].said
+    assert codes(pair, tmp_path) == [0, 0]
+    assert differences(tmp_path / "run", whole) == []
+
+
+def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step(pair, whole, tmp_path):
+    """The first process is in the midst of a call that no handler interrupts, until the second one has come."""
+    waits, signalled = tmp_path / "waits", tmp_path / "signalled"
+
+    def second_is_late() -> None:
+        acts_at(run, "_strategy", lambda: wait_until(signalled.exists))()
+
+    def first_waits() -> None:
+        acts_at(distributed, "init_process_group", waits.touch)()
+
+    with within(60):
+        children = start_ranks(pair, tmp_path, {0: first_waits, 1: second_is_late})
+        wait_until(waits.exists)
+        children[0].send(TERM)
+        signalled.touch()
+        first, second = [child.wait() for child in children]
+    assert (first.code, second.code) == (143, 0), first.said + second.said
+    assert "error: stopped before training; continue with: " in first.said
+    assert not memory.steps(tmp_path / "run" / "checkpoints")
+    assert codes(pair, tmp_path) == [0, 0]
+    assert differences(tmp_path / "run", whole) == []
+
+
+def test_under_slurm_its_signal_to_every_task_saves_one_step_and_the_job_continues(pair, whole, tmp_path):
+    def as_task(rank, prelude=lambda: None):
+        def set_up() -> None:
+            for name in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE"):
+                del os.environ[name]
+            os.environ.update(SLURM_NTASKS="2", SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank), SLURM_NODEID="0")
+            os.environ.update(SLURM_JOB_ID="4711", SLURM_JOB_NAME="train", SLURM_NTASKS_PER_NODE="2", SRUN_DEBUG="3")
+            prelude()
+
+        return set_up
+
+    usr1 = acts_at(TranslationModule, "training_step", lambda: os.kill(os.getpid(), signal.SIGUSR1), 5)
+    first, second = ends(pair, tmp_path, {rank: as_task(rank, usr1) for rank in (0, 1)})
+    assert (first.code, second.code) == (143, 0), first.said + second.said
+    assert "error: stopped and saved at step 5; continue with: " in first.said
+    assert [end.code for end in ends(pair, tmp_path, {rank: as_task(rank) for rank in (0, 1)})] == [0, 0]
+    assert same_weights(tmp_path / "run", whole)
+    assert measured(tmp_path / "run") == measured(whole)
 
 
 def test_a_loss_that_is_not_finite_on_one_of_them_is_seen_by_both(pair, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from faults.harness import acts_at, configured, differences, measured, train
 
 from aiayn import checkpoint as memory
+from aiayn.data import preparation
 from aiayn.inference.translator import Translator
 from aiayn.training import run
 from aiayn.training.module import TranslationModule
@@ -54,12 +55,22 @@ def without_extra_saves(found):
     return [difference for difference in found if not difference.startswith("files")]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGUSR1, 143)])
-def test_every_signal_that_asks_for_an_end_gets_it_with_a_code_of_its_own(config, tmp_path, number, code):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)])
+def test_every_signal_that_asks_for_an_end_gets_it_and_ctrl_c_a_code_of_its_own(config, tmp_path, number, code):
     end = train(config, tmp_path, sends(number, (TranslationModule, "training_step", 7, False)))
     assert end.code == code
     assert memory.steps(tmp_path / "run" / "checkpoints") == [3, 4]
     assert "Traceback" not in end.said
+
+
+def test_a_run_under_nohup_outlives_its_terminal(config, unbroken, tmp_path):
+    def prelude() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        sends(signal.SIGHUP, (TranslationModule, "training_step", 7, False))()
+
+    end = train(config, tmp_path, prelude)
+    assert end.code == 0, end.said
+    assert differences(tmp_path / "run", unbroken) == []
 
 
 def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(text, unbroken, tmp_path):
@@ -83,6 +94,28 @@ def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(te
     whole = tmp_path / "whole"
     assert train(config, tmp_path).code == train(config, whole).code == 0
     assert without_extra_saves(differences(tmp_path / "run", whole / "run")) == []
+
+
+@pytest.mark.parametrize("function", ["_learn_tokenizer", "_encode_split", "sha256"])
+def test_a_signal_in_the_midst_of_preparing_leaves_no_corpus_and_no_run_and_the_next_start_has_both(
+    text, unbroken, tmp_path, function
+):
+    config = configured(text, f"data.folder={tmp_path}/data")
+    end = train(config, tmp_path, sends(TERM, (preparation, function, 1, False)))
+    assert end.code == 143, end.said
+    assert end.said.rstrip("\n").split("\n")[-1].startswith("error: stopped before training; continue with: python")
+    assert [path.name for path in (tmp_path / "data").glob("[!.]*")] == []
+    assert not (tmp_path / "run").exists()
+    assert train(config, tmp_path).code == 0
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+def test_a_signal_while_loggers_are_closed_says_what_was_reached(config, unbroken, tmp_path):
+    end = train(config, tmp_path, sends(TERM, (run, "close", 1, False)))
+    assert end.code == 143, end.said
+    assert "error: stopped after step 12; continue with: " in end.said
+    assert train(config, tmp_path).code == 0
+    assert differences(tmp_path / "run", unbroken) == []
 
 
 def test_the_first_of_two_signals_counts_and_neither_harms_the_save(config, tmp_path):

@@ -1,16 +1,18 @@
 """Exports against the program itself: the same subwords, the same translations; refusals by name."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tokenizers
 import torch
+from applications import ROOT, run_application
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiayn.checkpoint import Checkpoint
+from aiayn.checkpoint import Checkpoint, save
 from aiayn.config import BOS_ID, EOS_ID, SearchOverrides
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -122,6 +124,58 @@ def test_ctranslate2_translates_as_we_do_in_three_lines(checkpoint, tmp_path):
         )
         found = tokenizer.decode([tokenizer.token_to_id(token) for token in result.hypotheses[0]])
         assert " ".join(found.splitlines()) == best
+
+
+PAGE = (ROOT / "docs/other-engines.md").read_text(encoding="utf-8")
+
+
+SENTENCE, TRANSLATION = "A man is sitting on a bench.", "das alte Haus"
+
+
+def taught(checkpoint: Checkpoint) -> Checkpoint:
+    """The model after it has learnt one sentence by heart: whatever rules an engine searches by, it finds that one."""
+    model = Translator.from_checkpoint(checkpoint).model
+    [src], [tgt] = (Tokenizer.from_json(checkpoint.tokenizer).encode([text]) for text in (SENTENCE, TRANSLATION))
+    mask = torch.ones(1, 1, 1, len(src) + 1, dtype=torch.bool)
+    adam = torch.optim.Adam(model.parameters(), lr=0.02)
+    with torch.enable_grad():
+        for _ in range(500):
+            logits = model(torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tgt]]), mask)
+            loss = torch.nn.functional.cross_entropy(logits[0], torch.tensor([*tgt, EOS_ID]))
+            if loss < 0.003:
+                break
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+    assert loss < 0.003
+    return replace(checkpoint, weights=model.state_dict())
+
+
+@pytest.mark.parametrize(("target", "library"), [("ctranslate2", "ctranslate2"), ("marian", "transformers")])
+def test_the_documented_commands_and_lines_translate(checkpoint, tmp_path, monkeypatch, capsys, target, library):
+    pytest.importorskip(library, reason=f"{library} is not installed (extra: export)")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs/mine/checkpoints").mkdir(parents=True)
+    save(tmp_path / "outputs/mine/checkpoints/last.ckpt", taught(checkpoint))
+
+    for line in re.findall(rf"^aiayn (.* --format {target})$", PAGE, re.MULTILINE):
+        assert run_application("aiayn", *line.split()).code == 0
+    [lines] = re.findall(rf"^```python\n((?:import|from) {library}.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len([line for line in lines.split("\n") if line and not line.startswith(("import", "from"))]) == 3
+    assert SENTENCE in lines
+    capsys.readouterr()
+    exec(lines, {})
+
+    assert capsys.readouterr().out == f"{TRANSLATION}\n"
+
+
+@pytest.mark.parametrize(("target", "library"), [("ctranslate2", "ctranslate2"), ("marian", "transformers")])
+def test_an_exported_folder_is_as_readable_as_any_other(checkpoint, tmp_path, target, library):
+    pytest.importorskip(library, reason=f"{library} is not installed (extra: export)")
+    export(checkpoint, target, tmp_path / "model")
+    (tmp_path / "ordinary").write_text("")
+    ordinary = (tmp_path / "ordinary").stat().st_mode
+    assert {path.name for path in (tmp_path / "model").iterdir() if path.stat().st_mode != ordinary} == set()
 
 
 @settings(max_examples=200)

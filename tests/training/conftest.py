@@ -43,6 +43,8 @@ def config(corpus, tmp_path_factory) -> Config:
     return Config(
         name="run",
         sweep=None,
+        init_from=None,
+        init_fingerprint=None,
         seed=3,
         debug=False,
         model=ModelConfig(
@@ -90,6 +92,7 @@ def config(corpus, tmp_path_factory) -> Config:
             checkpoint_every=3,
             average_last=3,
             log_every=1,
+            compile=False,
             max_skipped_steps=0,
             timeout=60,
         ),

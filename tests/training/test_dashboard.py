@@ -9,6 +9,7 @@ from wandb_file import SPEED, TRAINING, VALIDATION
 from aiayn.training.dashboard import definition
 
 pytest.importorskip("wandb_workspaces", reason="the extra `dashboard` is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its own
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,34 @@ def test_the_command_prints_the_definition_where_there_is_no_key(monkeypatch, tm
     outcome = run_application("aiayn", "dashboard", "--project", "mine")
     assert (outcome.code, outcome.err) == (0, "")
     assert json.loads(outcome.out)["project"] == "mine"
+
+
+@pytest.fixture
+def key_that_works(monkeypatch):
+    monkeypatch.setattr("aiayn.training.loggers.wandb_mode", lambda chosen: "online")
+
+
+def test_with_a_key_the_command_saves_the_workspace_and_says_where_it_is(monkeypatch, key_that_works):
+    saved = []
+
+    def save(workspace):
+        saved.append((workspace.entity, workspace.project, [section.name for section in workspace.sections]))
+
+    monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.save", save)
+    monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.url", "an address")
+    outcome = run_application("aiayn", "dashboard", "--project", "mine", "--entity", "team")
+    assert outcome == (0, "an address\n", "")
+    assert saved == [("team", "mine", ["Training", "Translation quality", "Performance", "Sweep"])]
+
+
+def test_what_the_server_refuses_is_one_line_and_exit_code_6(monkeypatch, key_that_works):
+    def refuse(workspace):
+        raise ValueError("no such\nproject")
+
+    monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.save", refuse)
+    outcome = run_application("aiayn", "dashboard", "--project", "mine", "--entity", "team")
+    assert (outcome.code, outcome.out) == (6, "")
+    assert outcome.err.startswith("error: --project mine: W&B did not take the workspace (no such project); check the")
 
 
 def test_the_missing_package_is_one_line_that_says_what_to_install(monkeypatch):

@@ -92,6 +92,8 @@ def test_the_written_run_holds_every_series_the_samples_the_pictures_the_configu
     assert all(logged[at] == pytest.approx(value) for at, value in written.items())
     assert {key for row in rows for key in row if key.split("/")[0] in ("train", "val", "perf")} == series
 
+    assert wandb_file.axes(first) == wandb_file.axes(second) == {"*": "trainer/global_step"}
+
     # Samples grow with the steps.
     tables = {row["trainer/global_step"]: row["samples.nrows"] for row in rows if "samples.nrows" in row}
     assert tables == {6: 3, 12: 6}

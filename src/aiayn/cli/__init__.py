@@ -35,7 +35,7 @@ def main() -> None:
     # Whoever reads may leave early (`aiayn translate ... | head`): end like any other filter, without a word.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="aiayn", standalone_mode=False)
     except UserError as error:
         _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.config import SearchOverrides
+from aiayn.config import SearchOverrides, one_of
 
 if TYPE_CHECKING:
     from aiayn.inference.translator import Translator
@@ -33,6 +33,8 @@ def load_translator(
     search = SearchOverrides(
         beam_size=beam_size, length_penalty=length_penalty, penalty=None, max_extra_tokens=None, max_tokens=None
     )
+    one_of("--accelerator", accelerator, ("auto", "cpu", "gpu"))
+    one_of("--precision", precision, ("float32", "bfloat16"))
     from aiayn.inference.translator import Translator
 
     return Translator.from_run(run, checkpoint, search, accelerator, precision)

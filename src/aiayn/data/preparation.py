@@ -29,8 +29,14 @@ SIDES = ("src", "tgt")
 CHUNK_PAIRS, CHUNK_CHARACTERS = 20_000, 8_000_000  # segmented at once; the second bounds memory for long lines
 
 
-def build(config: DataConfig, target: Path, settings: Callable[[], dict[str, Any]], fingerprint: str) -> None:
-    """Builds the corpus beside `target` and renames it. The caller holds the lock.
+def build(
+    config: DataConfig,
+    target: Path,
+    settings: Callable[[], dict[str, Any]],
+    fingerprint: str,
+    tokenizer: Tokenizer | None = None,
+) -> None:
+    """Builds the corpus beside `target` and renames it. The caller holds the lock. Without a tokenizer one is learnt.
 
     settings() reads what the fingerprint is made of; if it changes meanwhile, the corpus is refused with a DataError.
     """
@@ -40,7 +46,7 @@ def build(config: DataConfig, target: Path, settings: Callable[[], dict[str, Any
     folder = target.parent / f".{target.name}.{os.getpid()}.tmp"
     folder.mkdir()
     try:
-        tokenizer = _learn_tokenizer(config)
+        tokenizer = tokenizer or _learn_tokenizer(config)
         reports = {split: _encode_split(config, split, tokenizer, folder) for split in ("train", "val")}
         if settings() != before:
             raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
@@ -97,6 +103,8 @@ def _encode_split(config: DataConfig, split: str, tokenizer: Tokenizer, folder: 
             for side, file, side_ids, count in zip(SIDES, (src_file, tgt_file), ids, counts, strict=True):
                 file.write(side_ids[np.repeat(keep, count)].astype(dtype).data)
                 lengths[side].append(count[keep].astype(np.int32))
+    if split == "train":
+        _refuse_wrong_encoding(config, report)
     _require_pairs(config, split, report)
     for side in SIDES:
         with _synced(folder / f"{split}.{side}.offsets.npy") as file:

@@ -108,15 +108,15 @@ def check_text(config: DataConfig) -> None:
             next(corpus.raw_pairs(config, split), None)
 
 
-def prepare(config: DataConfig) -> Prepared:
+def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> Prepared:
     """Opens the prepared corpus of this configuration, building it first where there is none.
 
+    With a tokenizer it is cut into that one's subwords, otherwise a tokenizer is learnt on its training text.
     Raises DataError for text that cannot be used and for a data folder that cannot be read or written.
     """
     folder = Path(config.folder).expanduser()
     _recall_scans(folder)
-    settings = _settings(config)
-    fingerprint = _fingerprint(settings)
+    fingerprint = _fingerprint(_settings(config, tokenizer))
     target = _target(folder, config, fingerprint)
     try:
         if _flaw(target):
@@ -126,7 +126,7 @@ def prepare(config: DataConfig) -> Prepared:
                 if flaw:
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, flaw)
-                    build(config, target, lambda: _settings(config), fingerprint)
+                    build(config, target, lambda: _settings(config, tokenizer), fingerprint, tokenizer)
         _keep_scans(folder)
         prepared = Prepared.open(target)
     except OSError as error:
@@ -138,8 +138,10 @@ def prepare(config: DataConfig) -> Prepared:
     return prepared
 
 
-def _settings(config: DataConfig) -> dict[str, Any]:
+def _settings(config: DataConfig, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     shaping = {name: getattr(config, name) for name in SHAPING}
+    if tokenizer:
+        shaping["tokenizer"] = tokenizer.fingerprint
     return {"format": FORMAT} | shaping | {split: corpus.identity(config, split) for split in ("train", "val")}
 
 

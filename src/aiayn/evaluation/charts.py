@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 520, 260
-LEFT, RIGHT, TOP, BOTTOM = 58, 54, 14, 34
+LEFT, RIGHT, TOP, BOTTOM = 58, 54, 14, 38
 N_COLOURS = 8  # of the style sheet; further curves repeat them with other dashes
 MAX_POINTS = 600  # more than the picture has pixels to show
 
@@ -30,7 +30,7 @@ def line_chart(title: str, curves: Sequence[Curve], log_scale: bool = False) -> 
         return ""
     steps = _Axis([step for curve in main for step, _ in curve.points], LEFT, WIDTH - RIGHT)
     values = _Axis([value for curve in main for _, value in curve.points], HEIGHT - BOTTOM, TOP, log_scale)
-    parts = [_frame(steps, values)]
+    parts = [_frame(steps, values, "step")]
     for number, curve in enumerate(main):
         parts.append(_curve(curve, number, steps, values))
     for curve in curves:
@@ -51,14 +51,13 @@ def histogram(
     longest = max(map(len, counts))
     steps = _Axis([0, longest * unit], LEFT, WIDTH - RIGHT)
     values = _Axis([0, max(max(row, default=0) for row in counts)], HEIGHT - BOTTOM, TOP)
-    parts = [_frame(steps, values)]
+    parts = [_frame(steps, values, label)]
     for number, row in enumerate(counts):
         corners = [f"M{steps.at(0):.1f},{values.at(0):.1f}"]
         for n, count in enumerate(row):
             corners.append(f"V{values.at(count):.1f}H{steps.at((n + 1) * unit):.1f}")
         corners.append(f"V{values.at(0):.1f}Z")
         parts.append(f'<path class="area c{number}" d="{"".join(corners)}"/>')
-    parts.append(f'<text class="tick" text-anchor="end" x="{WIDTH - RIGHT}" y="{HEIGHT - 2}">{escape(label)}</text>')
     return _figure(title, parts, _legend([Curve(name, ()) for name in names]))
 
 
@@ -71,7 +70,7 @@ class _Axis:
         if log_scale:
             low, high = math.log10(low), math.log10(high)
         if high - low <= 1e-9 * max(abs(high), abs(low)):
-            margin = max(abs(high) * 0.1, 1e-9)
+            margin = abs(high) * 0.1 or 1
             low, high = low - margin, high + margin
         self.low, self.high, self.start, self.stop = low, high, start, stop
 
@@ -84,10 +83,11 @@ class _Axis:
         """(pixel, label)."""
         if self.log_scale:
             decades = range(math.floor(self.low), math.ceil(self.high) + 1)
-            marks = [factor * 10.0**decade for decade in decades for factor in (1, 2, 5)]
-            marks = [mark for mark in marks if self.low <= math.log10(mark) <= self.high]
-            if len(marks) > 1:
-                return [(self.at(mark), _short(mark)) for mark in marks[:: -(-len(marks) // 7)]]
+            for factors in ((1,), (1, 2, 5), (1, 2, 3, 4, 5, 7)):
+                marks = [factor * 10.0**decade for decade in decades for factor in factors]
+                marks = [mark for mark in marks if self.low <= math.log10(mark) <= self.high]
+                if len(marks) > 2:
+                    return [(self.at(mark), _short(mark)) for mark in marks[:: -(-len(marks) // 7)]]
         low, high = (10**self.low, 10**self.high) if self.log_scale else (self.low, self.high)
         step = 10.0 ** math.floor(math.log10((high - low) / 4))
         step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= 6)
@@ -111,13 +111,14 @@ def _curve(curve: Curve, number: int | None, steps: _Axis, values: _Axis) -> str
     return drawn
 
 
-def _frame(steps: _Axis, values: _Axis) -> str:
-    parts = []
+def _frame(steps: _Axis, values: _Axis, label: str) -> str:
+    """Grid and ticks; `label` stands at the end of the lower axis."""
+    parts = [f'<text class="tick" text-anchor="end" x="{WIDTH - RIGHT}" y="{HEIGHT - 7}">{escape(label)}</text>']
     for y, label in values.ticks():
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick" text-anchor="end" x="{LEFT - 6}" y="{y + 4:.1f}">{label}</text>')
     for x, label in steps.ticks():
-        parts.append(f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}">{label}</text>')
+        parts.append(f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}">{label}</text>')
     return "".join(parts)
 
 
@@ -147,6 +148,7 @@ def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _short(value: float) -> str:
-    if abs(value) >= 10_000:
-        return f"{value / 1000:g}k"
+    for least, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= least:
+            return f"{value / unit:g}{letter}"
     return f"{round(value, 10):g}" if abs(value) >= 0.001 or value == 0 else f"{value:.0e}".replace("e-0", "e-")

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiayn.checkpoint import Checkpoint, load, resolve
 from aiayn.config import EvaluateConfig, SearchConfig, to_plain
+from aiayn.data.preparation import sha256
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError, ResourceError
 from aiayn.evaluation.progress import TranslationProgress
@@ -58,9 +59,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     folder = _folder(run, test.name)
     _write(folder / "hypotheses.txt", "".join(f"{line}\n" for line in hypotheses))
     _write(folder / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    add_evaluation(run, folder, test.sources, test.references[0], hypotheses)
+    has_page = add_evaluation(run, folder, test.sources, test.references[0], hypotheses)
     print(table(result))
-    print(f"\nwritten: {folder}/evaluation.json, hypotheses.txt")
+    print(f"\nfiles    {folder}/evaluation.json, hypotheses.txt" + f"; {run}/report.html" * has_page)
+    print(f"next     aiayn translate {run}")
     return result
 
 
@@ -141,6 +143,7 @@ def _result(path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchCon
         "src_lang": data.src_lang,
         "tgt_lang": data.tgt_lang,
         "checkpoint": path.name,
+        "checkpoint_sha256": sha256(path),
         "step": checkpoint.step,
         "averaged": checkpoint.averaged,
         "search": to_plain(search),

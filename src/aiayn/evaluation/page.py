@@ -4,9 +4,11 @@ import base64
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 STYLE = Path(__file__).with_name("report.css")
 
@@ -39,7 +41,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Numbers stand on the right, None shows as a dash."""
     if not rows:
         return ""
-    numeric = [all(not isinstance(row[i], str) for row in rows) for i in range(len(columns))]
+    numeric = [all(not isinstance(row[i], (str, Link)) for row in rows) for i in range(len(columns))]
     sides = [' class="n"' if side else "" for side in numeric]
     head = "".join(f"<th{side}>{escape(name)}</th>" for side, name in zip(sides, columns, strict=True))
     lines = [
@@ -68,6 +70,24 @@ def samples_table(samples: Sequence[dict[str, Any]]) -> str:
     )
 
 
+def compared_samples(samples: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]) -> str:
+    """Of every (source, reference, [(run, hypothesis), ...]) a folded table, in which the hypotheses are marked."""
+    parts = []
+    for source, reference, hypotheses in samples:
+        rows = [f'<tr class="reference"><td>reference</td><td>{escape(reference)}</td></tr>']
+        rows += [
+            f"<tr><td>{escape(run)}</td><td>{marked_difference(reference, hypothesis)[1]}</td></tr>"
+            for run, hypothesis in hypotheses
+        ]
+        head = '<th>run</th><th>hypothesis <span class="key ins">not in the reference</span></th>'
+        body = "\n".join(rows)
+        content = (
+            f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+        )
+        parts.append(folded(source, content, is_open=not parts))
+    return "\n".join(parts)
+
+
 def marked_difference(reference: str, hypothesis: str) -> tuple[str, str]:
     """Both as HTML: words that only the reference has in <del>, words that only the hypothesis has in <ins>."""
     before, after = (re.findall(r"\w+|[^\w\s]", text) for text in (reference, hypothesis))
@@ -89,8 +109,17 @@ def picture(path: Path, caption: str) -> str:
     return f'<figure><figcaption>{text}</figcaption><img alt="{text}" src="data:image/png;base64,{data}"></figure>'
 
 
-def folded(summary: str, content: str) -> str:
-    return f"<details><summary>{escape(summary)}</summary>\n{content}\n</details>" if content else ""
+def folded(summary: str, content: str, is_open: bool = False) -> str:
+    start = "<details open>" if is_open else "<details>"
+    return f"{start}<summary>{escape(summary)}</summary>\n{content}\n</details>" if content else ""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cell of a table that leads to another file."""
+
+    text: str
+    target: str
 
 
 def preformatted(text: str) -> str:
@@ -118,6 +147,8 @@ def _marked(text: str, same: set[int], tag: str) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
+    if isinstance(value, Link):
+        return f'<a href="{escape(quote(value.target))}">{escape(value.text)}</a>'
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else escape(str(value))

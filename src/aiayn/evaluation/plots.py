@@ -81,12 +81,15 @@ def draw_cross_attention(maps: "AttentionMaps", path: Path) -> None:
 
     n_layers, _, n_tgt, n_src = maps.cross.shape
     width, height = (min(max(0.2 * n, 1.6), 6) for n in (n_src, n_tgt))
-    margin, gap, total = 1.3, 0.15, 1.3 + n_layers * (width + 0.15)
-    figure = _figure(total, height + 1.7, layout=None)
+    # Room for labels by their letters: a computed layout would draw everything twice.
+    margin, bottom = (0.2 + 0.065 * max(len(_label(token)) for token in side) for side in (maps.tgt_out, maps.src))
+    gap = 0.15
+    total_width, total_height = margin + n_layers * (width + gap), bottom + height + 0.35
+    figure = _figure(total_width, total_height, layout=None)
     for layer in range(n_layers):
-        left, bottom = margin + layer * (width + gap), 1.3
+        left = margin + layer * (width + gap)
         axis = figure.add_axes(
-            (left / total, bottom / (height + 1.7), width / total, height / (height + 1.7)),
+            (left / total_width, bottom / total_height, width / total_width, height / total_height),
         )
         scale = PowerNorm(0.5, vmin=0, vmax=1)
         axis.imshow(maps.cross[layer].mean(0).numpy(), cmap="Blues", norm=scale, aspect="auto", interpolation="nearest")

@@ -1,19 +1,24 @@
 """report.html: all that a run or a sweep measured on one page, from the files of its folder alone."""
 
 import json
-import math
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from aiayn.config import flatten
 from aiayn.errors import RefusedError, ResourceError, UserError
 from aiayn.evaluation import page
 from aiayn.evaluation.charts import Curve, histogram, line_chart
-from aiayn.evaluation.records import best_and_last, read_records, series
+from aiayn.evaluation.records import (
+    best_and_last,
+    read_config,
+    read_evaluations,
+    read_json,
+    read_records,
+    runs_in,
+    series,
+)
 from aiayn.evaluation.scoring import KINDS
+from aiayn.evaluation.sweep_page import sweep_page
 from aiayn.files import write_text
 
 KEPT_SAMPLES = 20
@@ -27,8 +32,8 @@ def write_report(folder: Path) -> Path:
     """
     if (folder / "config.yaml").is_file():
         text = _run_page(folder)
-    elif runs := _runs(folder):
-        text = _sweep_page(folder, runs)
+    elif runs := runs_in(folder):
+        text = sweep_page(folder, runs)
     else:
         raise RefusedError(f"{folder}: neither a run nor a folder of runs (no config.yaml)")
     path = folder / "report.html"
@@ -39,10 +44,11 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def add_evaluation(run: Path, folder: Path, sources: list[str], references: list[str], hypotheses: list[str]) -> None:
+def add_evaluation(run: Path, folder: Path, sources: list[str], references: list[str], hypotheses: list[str]) -> bool:
     """Keeps evenly spread translations of a test set as FOLDER/samples.jsonl, and writes the run's page again.
 
-    Scores stand whether or not the page can be made: without the run's config.yaml there is none.
+    Scores stand whether or not the page can be made: without the run's config.yaml there is none. Returns whether
+    there is one.
     """
     every = -(-len(sources) // KEPT_SAMPLES)
     rows = list(zip(sources, references, hypotheses, strict=True))[::every]
@@ -50,6 +56,8 @@ def add_evaluation(run: Path, folder: Path, sources: list[str], references: list
     with suppress(OSError, UserError):
         write_text(folder / "samples.jsonl", "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
         write_report(run)
+        return True
+    return False
 
 
 def summary(run: Path) -> str:
@@ -68,67 +76,54 @@ def summary(run: Path) -> str:
     return "\n".join(lines)
 
 
+def sweep_summary(folder: Path) -> str:
+    """One line for each run of a sweep: its scores on the development set, as far as there are any."""
+    runs = runs_in(folder)
+    width = max((len(run.name) for run in runs), default=0)
+    lines = []
+    for run in runs:
+        perplexity = best_and_last(read_records(run / "metrics.jsonl"), "val/ppl")
+        bleu = read_evaluations(run).get("val", {}).get("metrics", {}).get("sacrebleu")
+        shown = (
+            f"val/ppl {perplexity[2]:.2f}" if perplexity else "",
+            "" if bleu is None else f"val sacrebleu {bleu:.2f}",
+        )
+        lines.append(f"scores   {run.name:<{width}}  {'  '.join(filter(None, shown)) or 'none yet'}")
+    return "\n".join(lines)
+
+
 def _run_page(run: Path) -> str:
     records = read_records(run / "metrics.jsonl")
-    config = _config(run)
-    evaluations = _evaluations(run)
+    config = read_config(run)
+    evaluations = read_evaluations(run)
     samples = read_records(run / "samples.jsonl")
     last = [sample for sample in samples if sample["step"] == samples[-1]["step"]]
     step = max((record["step"] for record in records), default=0)
     max_steps = config["trainer"]["max_steps"]
     text = f"{config['data']['src_lang']} to {config['data']['tgt_lang']}, step {step:,} of {max_steps:,}"
     scored = [
-        (f"{split} samples", page.samples_table(read_records(run / "evaluation" / split / "samples.jsonl")))
+        (f"Samples of {split}", page.samples_table(read_records(run / "evaluation" / split / "samples.jsonl")))
         for split in evaluations
     ]
-    corpus = _json(run / "corpus.json")
-    machine = _json(run / "machine.json")
+    corpus = read_json(run / "corpus.json")
+    machine = read_json(run / "machine.json")
     sections = [
         ("Scores", _tiles(records, evaluations) + _scores(evaluations)),
         ("Curves", page.charts(_curves(records))),
         *scored,
         (f"Validation samples of step {last[0]['step']:,}" if last else "", page.samples_table(last)),
         ("From step to step", _evolution(samples)),
-        ("Attention", page.picture(run / "attention.png", "the last layer, while a validation sentence is translated")),
+        (
+            "Attention",
+            page.picture(
+                run / "attention.png", "where each layer looks in the source while a validation sentence is translated"
+            ),
+        ),
         ("Corpus", _corpus(corpus)),
         ("Machine", page.table(["", "value"], [(key, str(value)) for key, value in machine.items() if value])),
         ("Configuration", page.preformatted((run / "config.yaml").read_text(encoding="utf-8"))),
     ]
     return page.page(config["name"] or run.name, text, sections)
-
-
-def _sweep_page(folder: Path, runs: list[Path]) -> str:
-    names = [run.relative_to(folder).as_posix() for run in runs]
-    records = [read_records(run / "metrics.jsonl") for run in runs]
-    configs = [flatten(_config(run)) for run in runs]
-    ignored = ("name", "sweep", "logger.group")
-    differing = [
-        key for key in configs[0] if key not in ignored and len({str(config.get(key)) for config in configs}) > 1
-    ]
-    rows = []
-    for name, run, measured, config in zip(names, runs, records, configs, strict=True):
-        perplexity, bleu = best_and_last(measured, "val/ppl"), best_and_last(measured, "val/bleu", max)
-        evaluations = _evaluations(run)
-        scores = [evaluations.get(split, {}).get("metrics", {}).get("sacrebleu") for split in ("val", "test")]
-        step = max((record["step"] for record in measured), default=0)
-        changes = [_shown(config.get(key)) for key in differing]
-        rows.append([name, step, *(x[2] if x else None for x in (perplexity, bleu)), *scores, *changes])
-    columns = ["run", "step", "val/ppl", "val/bleu (greedy)", "BLEU val", "BLEU test", *differing]
-    overlaid = [
-        line_chart(title, [Curve(name, series(found, key)) for name, found in zip(names, records, strict=True)], log)
-        for title, key, log in (
-            ("validation perplexity", "val/ppl", True),
-            ("validation BLEU (greedy)", "val/bleu", False),
-            ("training loss per token (nats)", "train/loss", False),
-            ("target tokens per second", "perf/tokens_per_sec", False),
-        )
-    ]
-    sections = [
-        ("Runs", page.table(columns, rows)),
-        ("Curves", page.charts(overlaid)),
-        ("Configuration that differs", page.table(["option", *names], _transposed(differing, configs))),
-    ]
-    return page.page(folder.name, f"{len(runs)} runs", sections)
 
 
 def _tiles(records: list[dict[str, Any]], evaluations: dict[str, dict[str, Any]]) -> str:
@@ -218,43 +213,3 @@ def _corpus(corpus: dict[str, Any]) -> str:
 
 def _dropped(reasons: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()) or "none"
-
-
-def _runs(folder: Path) -> list[Path]:
-    return sorted(path.parent for path in folder.glob("*/config.yaml"))
-
-
-def _config(run: Path) -> dict[str, Any]:
-    path = run / "config.yaml"
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        for section, option in (("trainer", "max_steps"), ("data", "src_lang"), ("data", "tgt_lang")):
-            config[section][option]
-    except (OSError, yaml.YAMLError, TypeError, KeyError) as error:
-        raise RefusedError(f"{path}: not the configuration of a run; restore it, or train again") from error
-    return config
-
-
-def _evaluations(run: Path) -> dict[str, dict[str, Any]]:
-    """evaluation.json by name of the test set, `test` first; files that cannot be read are passed over."""
-    found = {path.parent.name: _json(path) for path in sorted(run.glob("evaluation/*/evaluation.json"))}
-    usable = {name: result for name, result in found.items() if isinstance(result.get("metrics"), dict)}
-    return dict(sorted(usable.items(), key=lambda item: (item[0] != "test", item[0])))
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _transposed(keys: list[str], configs: list[dict[str, Any]]) -> list[list[str]]:
-    return [[key, *(_shown(config.get(key)) for config in configs)] for key in keys]
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float) and math.isfinite(value):
-        return f"{value:g}"
-    return "null" if value is None else str(value)

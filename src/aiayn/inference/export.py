@@ -178,6 +178,8 @@ def _write_marian(checkpoint: Checkpoint, folder: Path) -> None:
         **ids,
     )
     model.save_pretrained(folder)
+    # The library's writer leaves the weights readable for their owner only, and the rest as everything is.
+    (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode & 0o777)
 
     tree = _tokenizer(checkpoint)
     end = {"SpecialToken": {"id": TOKEN[EOS_ID], "type_id": 0}}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from aiayn.checkpoint import Checkpoint, load, resolve
+from aiayn.checkpoint import Checkpoint, load, resolve, restore
 from aiayn.config import SearchConfig, SearchOverrides, one_of
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
+from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.inference.beam_search import Hypothesis, beam_search
 from aiayn.model.transformer import Transformer
 
@@ -86,13 +86,7 @@ class Translator:
         options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
         model = Transformer(checkpoint.config.model, tokenizer.vocab_size)
-        try:
-            model.load_state_dict(checkpoint.weights, strict=True)
-        except RuntimeError as error:
-            raise RefusedError(
-                f"the checkpoint of step {checkpoint.step} does not fit the model of its own configuration: "
-                f"{' '.join(str(error).split())[:300]}; it was written by another version of this program"
-            ) from error
+        restore(model, checkpoint)
         return cls(model.eval().to(PRECISIONS[precision]), tokenizer, options, device)
 
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:

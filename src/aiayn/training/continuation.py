@@ -16,6 +16,7 @@ from aiayn import checkpoint as memory
 from aiayn.checkpoint import Checkpoint
 from aiayn.config import Config, flatten, is_harmless, to_plain, with_added
 from aiayn.data.prepared import Prepared
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import write_text
 
@@ -35,7 +36,17 @@ def refuse_changes(folder: Path, config: Config) -> None:
     path = folder / "config.yaml"
     if not path.exists():
         return
-    stored = with_added(Config, yaml.safe_load(path.read_text(encoding="utf-8")))
+    try:
+        stored = with_added(Config, yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise RefusedError(
+            f"{path}: cannot be read as the run's options; remove it (its checkpoints hold them too), or choose "
+            "another name="
+        ) from error
+    _refuse_other_options(folder, stored, config)
+
+
+def _refuse_other_options(folder: Path, stored: Mapping[str, Any], config: Config) -> None:
     before, now = flatten(stored), flatten(to_plain(config))
     changed = [key for key in now if not is_harmless(key) and before.get(key) != now[key]]
     if changed:
@@ -44,16 +55,25 @@ def refuse_changes(folder: Path, config: Config) -> None:
 
 
 def recall(folder: Path, prepared: Prepared, config: Config) -> Found | None:
-    """What to continue from. Raises RefusedError if it belongs to another corpus or needs other devices."""
+    """What to continue from. Raises RefusedError if it was trained with other options, on another corpus or with
+
+    another vocabulary, or if its steps cannot be shared among the devices.
+    """
     newest = memory.newest_complete(folder / "checkpoints")
     if newest is None:
         return None
     checkpoint, optimizer = newest
-    if checkpoint.corpus != prepared.fingerprint:
-        raise RefusedError(
-            f"{folder} was started on another text (prepared corpus {checkpoint.corpus[:16]}, now "
-            f"{prepared.fingerprint[:16]}); give a new run another name="
-        )
+    # The checkpoint's own: config.yaml may be gone, and weights fit into a model with other heads as well.
+    _refuse_other_options(folder, to_plain(checkpoint.config), config)
+    vocabulary = Tokenizer.from_json(checkpoint.tokenizer)
+    for what, before, now in (
+        ("on another text (prepared corpus", checkpoint.corpus, prepared.fingerprint),
+        ("with another vocabulary (SHA-256", vocabulary.fingerprint, prepared.tokenizer.fingerprint),
+    ):
+        if before != now:
+            raise RefusedError(
+                f"{folder} was started {what} {before[:16]}, now {now[:16]}); give a new run another name="
+            )
     parts, world_size = checkpoint.micro_batches, config.trainer.world_size
     if parts % world_size:
         counts = ", ".join(str(count) for count in range(1, parts + 1) if parts % count == 0)
@@ -83,6 +103,8 @@ def owned(folder: Path) -> Iterator[None]:
         raise ResourceError(
             f"{folder}: cannot be written ({error.strerror}); make room or make it writable, or start in another folder"
         ) from error
+    # Loader processes that outlive a kill by seconds must not hold the folder for as long.
+    os.register_at_fork(after_in_child=lock.close)
     with lock:
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {os.uname().nodename}")

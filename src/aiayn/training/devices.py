@@ -1,4 +1,4 @@
-"""Many devices on one run: how they start, agree, and notice that one of them is gone."""
+"""Many devices on one run: how their processes start, and watch over each other."""
 
 import os
 import signal
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import torch
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
-from torch import distributed
 
 from aiayn.errors import ResourceError
+from aiayn.training.peers import GRACE
+from aiayn.training.stop import Stop, command, meant
 
-GRACE = 5.0  # seconds that a process has to end by its own error, once another one is gone
+AGAIN = "run the same command to continue from the last checkpoint"
 
 
 class DataParallel(DDPStrategy):
@@ -57,82 +57,24 @@ def _watch_children(children: list[subprocess.Popen]) -> None:
                 time.sleep(GRACE)  # usually the main thread has noticed too, and says more
                 for other in children:
                     other.kill()
-                _exit(f"device {number} (process {child.pid}) ended with code {child.returncode}")
+                if asked := _asked_to_stop(child.returncode):
+                    _exit(f"stopped before training; continue with: {command()}", 128 + asked)
+                _exit(f"device {number} (process {child.pid}) ended with code {child.returncode}; {AGAIN}")
 
 
 def _watch_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     time.sleep(GRACE)
-    _exit(f"device 0 (process {parent}) has ended")
+    _exit(f"device 0 (process {parent}) has ended; {AGAIN}")
 
 
-def _exit(message: str) -> None:
+def _asked_to_stop(code: int) -> int | None:
+    """The signal that ended a process which has not yet trained, by its exit code; later ones end with 0 instead."""
+    return next((meant(number) for number in Stop.SIGNALS if code in (-number, 128 + number)), None)
+
+
+def _exit(message: str, code: int = ResourceError.exit_code) -> None:
     """Ends this process from a thread: the main thread may wait for the lost device for ever."""
-    print(f"error: {message}; run the same command to continue from the last checkpoint", file=sys.stderr, flush=True)
-    os._exit(ResourceError.exit_code)
-
-
-class Peers:
-    """What the devices' processes tell each other besides gradients: over the network, without a GPU's queue, so that
-    asking costs no waiting for it."""
-
-    def __init__(self, timeout: int):
-        """To be made by all processes together, once their process group stands."""
-        self.timeout = timeout
-        self.group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
-        self.store = distributed.distributed_c10d._get_default_store()
-
-    def largest(self, value: int) -> int:
-        """The largest of all devices' values; all must ask."""
-        tensor = torch.tensor(value)
-        distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX, group=self.group)
-        return int(tensor)
-
-    def post(self, message: str) -> None:
-        """Leaves a message that every process can see."""
-        self.store.set(f"aiayn/{message}", "1")
-
-    def posted(self, message: str) -> bool:
-        return self.store.check([f"aiayn/{message}"])
-
-    def missing(self) -> list[int]:
-        """Devices that do not report within seconds; to be asked by those that have lost contact."""
-        world_size, found = distributed.get_world_size(), [0]  # no answer at all: device 0 holds the store
-
-        def ask() -> None:
-            self.post(f"alive/{distributed.get_rank()}")
-            deadline, gone = time.monotonic() + GRACE / 2, list(range(world_size))
-            while gone and time.monotonic() < deadline:
-                time.sleep(0.1)
-                gone = [rank for rank in gone if not self.posted(f"alive/{rank}")]
-            found[:] = gone
-
-        def quietly() -> None:
-            try:
-                ask()
-            except RuntimeError:
-                found[:] = [0]
-
-        asking = threading.Thread(target=quietly, daemon=True)
-        asking.start()
-        asking.join(GRACE)
-        return list(found)
-
-
-def lost_contact(error: BaseException) -> bool:
-    """True for an error that says no more than that other processes do not answer."""
-    said = str(error)
-    return isinstance(error, RuntimeError) and (
-        isinstance(error, distributed.DistError) or "gloo" in said or "Connection closed by peer" in said
-    )
-
-
-def exit_after(seconds: float) -> None:
-    """Ends the process by then, should its own end wait for a device that is gone."""
-
-    def end() -> None:
-        time.sleep(seconds)
-        os._exit(ResourceError.exit_code)
-
-    threading.Thread(target=end, daemon=True).start()
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    os._exit(code)

@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoint as memory
-from aiayn.config import Config, to_plain
+from aiayn.config import Config, flatten, to_plain
 from aiayn.errors import ConfigError
 from aiayn.evaluation.records import read_records
 from aiayn.files import write_text
@@ -55,22 +55,19 @@ class MetricsFile(Logger):
 
 
 def make_loggers(config: Config, folder: Path, start_step: int) -> list[Logger]:
-    """The run's own file first, then what logger=... asks for."""
-    loggers: list[Logger] = [MetricsFile(folder / "metrics.jsonl", start_step)]
-    if rank_zero_only.rank != 0:  # only the first process writes
-        return loggers
-    if config.logger.kind == "wandb":
-        loggers.append(_wandb(config, folder))
-    elif config.logger.kind == "tensorboard":
-        from pytorch_lightning.loggers import TensorBoardLogger
-
-        loggers.append(TensorBoardLogger(folder, name="tensorboard", version=""))
-    elif config.logger.kind == "csv":
+    """The run's own file first, then what logger=... asks for. Raises ConfigError for a logger that cannot start."""
+    chosen: list[Logger] = []
+    kind = config.logger.kind if rank_zero_only.rank == 0 else "none"  # only the first process writes
+    if kind == "wandb":
+        chosen.append(_wandb(config, folder))
+    elif kind == "tensorboard":
+        chosen.append(_tensorboard(config, folder, start_step))
+    elif kind == "csv":
         from pytorch_lightning.loggers import CSVLogger
 
         # Lightning's CSV logger empties the folder it is given, so every start gets its own.
-        loggers.append(CSVLogger(folder, name="csv", version=f"from_step_{start_step}"))
-    return loggers
+        chosen.append(CSVLogger(folder, name="csv", version=f"from_step_{start_step}"))
+    return [MetricsFile(folder / "metrics.jsonl", start_step), *chosen]
 
 
 def close(loggers: list[Logger]) -> None:
@@ -96,11 +93,16 @@ def send_picture(loggers: list[Logger], key: str, path: Path, step: int) -> None
 
 
 def send_samples(loggers: list[Logger], path: Path, step: int) -> None:
-    """Sends the translations of all validations so far to W&B, as one table: its tables cannot be added to."""
+    """Sends translations of the validation: to TensorBoard those of this step as text, to W&B those of all steps so far
+    as one table, since its tables cannot be added to."""
+    columns = ["step", "source", "reference", "hypothesis"]
+    records = read_records(path)
     for logger in loggers:
-        if _wandb_run(logger) and (records := read_records(path)):
-            columns = ["step", "source", "reference", "hypothesis"]
+        if _wandb_run(logger) and records:
             logger.log_table("samples", columns, [[record[name] for name in columns] for record in records], step=step)
+        elif type(logger).__name__ == "TensorBoardLogger":
+            shown = [[record[name] for name in columns[1:]] for record in records if record["step"] == step]
+            logger.experiment.add_text("samples", _markdown(columns[1:], shown), step)
 
 
 def upload(config: Config, folder: Path) -> None:
@@ -118,6 +120,27 @@ def upload(config: Config, folder: Path) -> None:
     artifact.add_file(str(folder / "config.yaml"))
     run.log_artifact(artifact)
     run.finish()
+
+
+def _tensorboard(config: Config, folder: Path, start_step: int) -> Logger:
+    from pytorch_lightning.loggers import TensorBoardLogger
+
+    try:
+        # What was written after the checkpoint is hidden: the run takes those steps again.
+        logger = TensorBoardLogger(folder, name="tensorboard", version="", purge_step=start_step + 1)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "logger=tensorboard: tensorboard is not installed; pip install 'aiayn[dashboard]', or choose logger=csv"
+        ) from error
+    rows = [[key, str(value)] for key, value in flatten(to_plain(config)).items()]
+    logger.experiment.add_text("config", _markdown(["option", "value"], rows), start_step)
+    return logger
+
+
+def _markdown(columns: list[str], rows: list[list[str]]) -> str:
+    """A table, as TensorBoard shows it."""
+    cells = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells)
 
 
 def _wandb(config: Config, folder: Path) -> Logger:
@@ -153,12 +176,16 @@ def _start_wandb(config: Config, folder: Path) -> Any:
     }
     try:
         # Started here and handed over: the logger's own start gives options that this client warns of.
-        return wandb.init(**settings, settings=wandb.Settings(silent=True))
+        run = wandb.init(**settings, settings=wandb.Settings(silent=True))
     except wandb.errors.Error as error:
         raise ConfigError(
             f"logger=wandb: the client did not start ({' '.join(str(error).split())}); run `wandb login`, or set "
             "logger.mode=offline"
         ) from error
+    # What the logger does to a run that it starts itself: every curve by optimizer steps.
+    run.define_metric("trainer/global_step")
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    return run
 
 
 def _run_id(folder: Path) -> str:

@@ -17,7 +17,9 @@ from aiayn.training.schedule import learning_rate
 class TranslationModule(pl.LightningModule):
     """The model, its loss and its optimizer. Files, searches and scores live elsewhere."""
 
-    def __init__(self, model: Transformer, optim: OptimConfig, seed: int, max_skipped_steps: int = 0):
+    def __init__(
+        self, model: Transformer, optim: OptimConfig, seed: int, max_skipped_steps: int = 0, compile: bool = False
+    ):
         super().__init__()
         self.max_skipped_steps = max_skipped_steps
         # Steps left out because their gradient was not finite; the first one that was one too many, or 0.
@@ -26,6 +28,8 @@ class TranslationModule(pl.LightningModule):
         self.model = model
         self.optim = optim
         self.seed = seed
+        # One graph for batches of every shape.
+        self.states = torch.compile(self._states, dynamic=True) if compile else self._states
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout depends on the micro-batch alone: not on what ran before, not on how many devices share the step.
@@ -34,7 +38,7 @@ class TranslationModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns the loss to minimise, and for the log the sum of the loss over this batch's target tokens."""
-        loss_sum = self._loss(self._states(batch), batch, self.optim.label_smoothing)
+        loss_sum = self._loss(self.states(batch), batch, self.optim.label_smoothing)
         # A step's loss is the mean over the tokens of all its micro-batches. Lightning will divide by the number that
         # one device accumulates, and data parallelism by the number of devices.
         parts = self.trainer.accumulate_grad_batches * self.trainer.world_size
@@ -63,7 +67,7 @@ class TranslationModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int = 0) -> tuple[Tensor, Tensor]:
         """Returns the sums of smoothed loss and of negative log-likelihood over this batch's target tokens."""
-        states = self._states(batch)
+        states = self.states(batch)
         return self._loss(states, batch, self.optim.label_smoothing), self._loss(states, batch, 0.0)
 
     def _states(self, batch: Batch) -> Tensor:

@@ -3,6 +3,7 @@
 import logging
 import sys
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -15,6 +16,7 @@ from aiayn.data.corpus import read_split
 from aiayn.data.datamodule import TranslationData
 from aiayn.data.plan import Plan
 from aiayn.data.prepared import Prepared, PreparedSplit, prepare
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DivergedError, InterruptedRunError
 from aiayn.evaluation.plots import draw_learning_curve
 from aiayn.evaluation.records import read_records
@@ -31,7 +33,8 @@ from aiayn.training.callbacks.steps import TrainingClock
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.continuation import Found, RunCheckpoints, owned, recall, refuse_changes, write_config
 from aiayn.training.devices import DataParallel
-from aiayn.training.failures import explained
+from aiayn.training.failures import explained, writing
+from aiayn.training.fine_tuning import adopt
 from aiayn.training.loggers import close, make_loggers, upload
 from aiayn.training.module import TranslationModule
 from aiayn.training.stop import Stop
@@ -39,43 +42,53 @@ from aiayn.training.stop import Stop
 log = logging.getLogger(__name__)
 
 
-def train(config: Config, outputs: Path = Path("outputs")) -> Path:
+def train(config: Config, outputs: Path = Path("outputs"), chosen: Collection[str] | None = None) -> Path:
     """Trains until `trainer.max_steps`, from the newest checkpoint if there is one. Returns the run's folder.
 
+    With `init_from` that run decides about model and vocabulary, and of the options `chosen` (None: all) one that
+    contradicts it is refused.
     Raises ConfigError for hardware that is not there or a folder in use, DataError for unusable text, RefusedError for
     options that contradict the run's beginning, DivergedError, ResourceError, and InterruptedRunError after a signal.
     What all devices' processes find alike the first one says, and the others end without a word.
     """
     _quiet_libraries()
+    stop = Stop()
     try:
-        return _train(config, outputs)
+        return _train(config, outputs, chosen, stop)
     except (InterruptedRunError, DivergedError) as error:
         if rank_zero_only.rank:
-            raise SystemExit(0) from error
+            # Before the processes have met, this code is all that another one hears of it.
+            raise SystemExit(0 if stop.peers else error.exit_code) from error
         raise
 
 
-def _train(config: Config, outputs: Path) -> Path:
+def _train(config: Config, outputs: Path, chosen: Collection[str] | None, stop: Stop) -> Path:
     hardware = _choose_hardware(config.trainer)
     folder = outputs / config.name
-    stop = Stop()
     with stop.listening():
+        config, source = adopt(config, folder, chosen)
         refuse_changes(folder, config)
-        prepared = prepare(config.data)
-        with owned(folder):
+        prepared = prepare(config.data, Tokenizer.from_json(source.tokenizer) if source else None)
+        with owned(folder), writing(folder):
             found = recall(folder, prepared, config)
             averaged = (folder / "checkpoints" / "averaged.ckpt").exists()
             if found and found.checkpoint.step >= config.trainer.max_steps and averaged:
                 log.info("already finished at step %d: %s", found.checkpoint.step, folder)
                 return folder
-            _fit(folder, config, prepared, found, hardware, stop)
+            _fit(folder, config, prepared, found, source, hardware, stop)
             stop.after("stopped after the last step")
             _finish(folder, config)
     return folder
 
 
 def _fit(
-    folder: Path, config: Config, prepared: Prepared, found: Found | None, hardware: dict[str, str], stop: Stop
+    folder: Path,
+    config: Config,
+    prepared: Prepared,
+    found: Found | None,
+    source: memory.Checkpoint | None,
+    hardware: dict[str, str],
+    stop: Stop,
 ) -> None:
     plan = _plan(config, prepared.train, found)
     torch.manual_seed(config.seed)
@@ -85,11 +98,15 @@ def _fit(
     loggers = make_loggers(config, folder, start_step)
     write_config(folder, config)
     _log_start(config, prepared, plan, model, hardware, start_step)
+    if source and not found:
+        memory.restore(model, source)
+        _log_source(config, source)
 
     sources, references = read_split(config.data, "val")
     count = config.trainer.val_bleu_sentences
     greedy = SearchConfig(**vars(config.search) | {"beam_size": 1})
-    module = TranslationModule(model, config.optim, config.seed, config.trainer.max_skipped_steps)
+    settings = config.trainer
+    module = TranslationModule(model, config.optim, config.seed, settings.max_skipped_steps, settings.compile)
     time, display = TrainingClock(), Display(config.trainer.max_steps)
     finite = Finite(config, plan, prepared, folder)
     save = Save(config, folder / "checkpoints", stop, finite, time)
@@ -129,7 +146,7 @@ def _fit(
             raise
         raise cause from error
     finally:
-        stop.training = False
+        stop.state, stop.training = f"stopped after step {max(save.done, start_step)}", False
         close(loggers)
     stop.after(f"stopped and saved at step {max(save.done, start_step)}")
 
@@ -220,6 +237,13 @@ def _log_start(
         )
     )
     log.info("device   %d x %s, precision %s%s", world_size, hardware["accelerator"], hardware["precision"], reason)
+
+
+def _log_source(config: Config, source: memory.Checkpoint) -> None:
+    log.info("from     %s, step %d%s", config.init_from, source.step, ", averaged" if source.averaged else "")
+    before, now = (f"{data.src_lang}-{data.tgt_lang}" for data in (source.config.data, config.data))
+    if before != now:
+        log.info("         it translates %s, this text is %s", before, now)
 
 
 def _quiet_libraries() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.errors import InterruptedRunError
-from aiayn.training.devices import Peers
+from aiayn.training.peers import Peers
 
 
 class AbandonedError(Exception):
@@ -34,7 +34,9 @@ class Stop:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handles the signals for as long as the context lasts."""
-        before: dict[int, Any] = {number: signal.signal(number, self._ask) for number in self.SIGNALS}
+        # Who started the run under `nohup` wants it to go on.
+        heeded = [number for number in self.SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        before: dict[int, Any] = {number: signal.signal(number, self._ask) for number in heeded}
         try:
             yield
         finally:
@@ -75,9 +77,14 @@ class Stop:
     def _ask(self, number: int, frame: object) -> None:
         if self.requested and not self.training:
             return  # already on the way out
-        self.requested = self.requested or (signal.SIGTERM if number == signal.SIGUSR1 else number)
+        self.requested = self.requested or meant(number)
         if not self.training:
             self.check(self.state)
+
+
+def meant(number: int) -> int:
+    """The signal that stands in the exit code: all but Ctrl-C say in other words what SIGTERM says."""
+    return int(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
 
 
 def command() -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from aiayn.config import to_plain
-from aiayn.errors import FailedRowsError, InterruptedRunError
+from aiayn.errors import FailedRowsError, InterruptedRunError, UserError
 from hydra_plugins.aiayn_launcher.rows import Row, is_finished
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,7 +46,8 @@ class Processes:
         done = f"{len(self.rows) - len(self.open) - len(self.failed)} of {len(self.rows)} rows finished"
         if self.requested:
             raise InterruptedRunError(f"sweep stopped, {done}; run the same command to continue", self.requested)
-        _say(f"sweep {self.folder}: {done}\nlook at it with: aiayn table {self.folder}")
+        _say(f"sweep {self.folder}: {done}")
+        self._summarise(n_open > 0)
         if self.failed:
             codes = {row.name: self.failed[row.name] for row in self.rows if row.name in self.failed}
             listed = ", ".join(f"{name} (exit {code})" for name, code in codes.items())
@@ -54,6 +55,15 @@ class Processes:
                 f"{len(codes)} of {len(self.rows)} rows failed: {listed}; the same command tries them again",
                 next(iter(codes.values())),
             )
+
+    def _summarise(self, changed: bool) -> None:
+        """Scores, the sweep's page, what to type next. The page is written only where there is something new."""
+        from aiayn.evaluation.report import sweep_summary, write_report
+
+        with suppress(UserError):  # rows that failed before they wrote anything
+            page = write_report(self.folder) if changed else self.folder / "report.html"
+            _say(f"{sweep_summary(self.folder)}\npage     {page}")
+        _say(f"next     aiayn table {self.folder}")
 
     def _row(self, number: int, row: Row) -> None:
         if self.requested:

@@ -81,7 +81,7 @@ def check_texts(rows: Sequence[Row]) -> None:
     wrong: dict[str, list[str]] = {}
     checked = []
     for row in rows:
-        if row.config.data in checked or is_finished(row):
+        if row.config.data in checked or row.config.init_from or is_finished(row):
             continue
         from aiayn.data.prepared import check_text
 

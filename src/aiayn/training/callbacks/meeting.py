@@ -3,8 +3,8 @@
 import pytorch_lightning as pl
 
 from aiayn.config import TrainerConfig
-from aiayn.training.devices import Peers
 from aiayn.training.module import TranslationModule
+from aiayn.training.peers import Peers
 from aiayn.training.stop import Stop
 
 
@@ -18,3 +18,5 @@ class Meeting(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         if trainer.world_size > 1:
             self.stop.peers = Peers(self.settings.timeout)
+            self.stop.agreed()
+            self.stop.check("stopped before training")

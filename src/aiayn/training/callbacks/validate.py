@@ -68,16 +68,16 @@ class Validate(StepCallback):
             self._validate(trainer, module, step)
 
     def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        """Makes up for a validation that was abandoned because the run had to stop."""
+        """Makes up for a validation that a stop of the run cut short; with `init_from`, validates what is given."""
         step, settings = self.start_step, self.config.trainer
-        if not step or not due(step, settings.val_every, settings.max_steps):
+        if not (step or self.config.init_from) or not due(step, settings.val_every, settings.max_steps):
             return
         if any(record["step"] == step and "val/loss" in record for record in read_records(self.metrics)):
             return
         try:
             self._validate(trainer, module, step)
         except AbandonedError:
-            self.stop.check(f"stopped in the validation of step {step}, which is saved")
+            self.stop.check(f"stopped in the validation of step {step}" + (", which is saved" if step else ""))
 
     def _validate(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
         metrics = self._losses(trainer, module)

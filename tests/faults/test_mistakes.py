@@ -1,0 +1,217 @@
+"""Mistakes on command lines, all in one fresh interpreter: one line each, in no time, before anything heavy is loaded.
+
+`tests/test_entry.py` has more of them, one by one; here each also shows what it costs.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from applications import ROOT, TINY, run_application, write_pairs
+
+# A command line, and what its one line must say: the key, then the rule or the nearest valid key.
+MISTAKES = [
+    # keys
+    ("train.py model.n_head=4", "model.n_head:", "did you mean model.n_heads?"),
+    ("train.py +model.n_head=4", "model.n_head:", "did you mean model.n_heads?"),
+    ("train.py ++model.n_head=4", "model.n_head:", "did you mean model.n_heads?"),
+    ("train.py model.N_HEADS=4", "model.N_HEADS:", "did you mean model.n_heads?"),
+    ("train.py model/n_heads=4", "model/n_heads:", "did you mean model.n_heads?"),
+    ("train.py optim.max_steps=9", "optim.max_steps:", "did you mean trainer.max_steps?"),
+    ("train.py dropout=0.2", "dropout:", "did you mean model.dropout?"),
+    ("train.py +trainer.callbacks=[a]", "trainer.callbacks:", "--help lists them all"),
+    ("train.py ++a.b.c=1", "a.b.c:", "--help lists them all"),
+    ("train.py data.train={en:x}", "data.train.en:", "did you mean data.train?"),
+    ("train.py hydra.run.dirr=x", "hydra.run.dirr:", "no such option"),
+    # keys of other programs
+    ("train.py batch_size=64", "batch_size:", "did you mean data.tokens_per_step?"),
+    ("train.py trainer.max_epochs=3", "trainer.max_epochs:", "did you mean trainer.max_steps?"),
+    ("train.py trainer.gpus=2", "trainer.gpus:", "did you mean trainer.devices?"),
+    ("train.py lr=0.1", "lr:", "did you mean optim.lr_scale?"),
+    # groups and their files
+    ("train.py modle=big", "modle:", "did you mean model?"),
+    ("train.py +experiments=multi30k", "experiments:", "did you mean experiment?"),
+    ("train.py model=bigg", "'model/bigg'", "did you mean big?"),
+    ("train.py ablation=A_H4", "'ablation/A_H4'", "did you mean a_h4?"),
+    ("train.py experiment=multi30", "'experiment/multi30'", "did you mean multi30k?"),
+    ("train.py model=3", "model=3:", "name of a file"),
+    ("train.py data=null", "data=null:", "name of a file"),
+    ("train.py model=[big,base]", "model:", "name of one file"),
+    ("train.py model=big,base", "model=big,base", "-m for a sweep"),
+    # what is no key=value
+    ("train.py model.n_heads 4", "model.n_heads:", "write model.n_heads=value"),
+    ("train.py model.n_heads =4", "=4:", "key=value, without spaces"),
+    ("train.py quickstart", "quickstart:", "write key=value"),
+    ("train.py ~model.dropout", "~model.dropout:", "set it to another value"),
+    ("train.py --model.n_heads=4", "--model.n_heads:", "write model.n_heads=VALUE"),
+    ("train.py -model=big", "-model:", "write model=VALUE"),
+    ("train.py --epochs 10", "--epochs", "options are written key=value"),
+    ("train.py --cfg everything", "everything", "--help lists them"),
+    ("train.py name=x=y", "name:", "'name=\"value\"'"),
+    ("train.py model.d_model='${nothing}'", "model.d_model:", "'nothing' not found"),
+    # types
+    ("train.py model.n_heads=eight", "model.n_heads:", "Integer"),
+    ("train.py trainer.max_steps=100k", "trainer.max_steps:", "Integer"),
+    ("train.py trainer.max_steps=1e5", "trainer.max_steps:", "Integer"),
+    ("train.py model.n_heads=[4,8]", "model.n_heads:", "Integer"),
+    ("train.py model.dropout=null", "model.dropout", "not Optional"),
+    ("train.py trainer.devices=auto", "trainer.devices:", "Integer"),
+    ("train.py optim.beta1=high", "optim.beta1:", "Float"),
+    ("train.py debug=perhaps", "debug:", "bool"),
+    # values
+    ("train.py trainer.devices=0", "trainer.devices=0:", "at least 1"),
+    ("train.py model.dropout=1.1", "model.dropout=1.1:", "below 1"),
+    ("train.py optim.label_smoothing=nan", "optim.label_smoothing=nan:", "at least 0"),
+    ("train.py optim.lr_scale=inf", "optim.lr_scale=inf:", "finite"),
+    ("train.py data.max_length_ratio=0.5", "data.max_length_ratio=0.5:", "at least 1"),
+    ("train.py search.length_penalty=-1", "search.length_penalty=-1.0:", "at least 0"),
+    ("train.py trainer.accelerator=cuda", "trainer.accelerator=cuda:", "auto, cpu, gpu"),
+    ("train.py logger.mode=of", "logger.mode=of:", "auto, online, offline"),
+    ("train.py name=a/../../b", "name=a/../../b:", "letters, digits"),
+    ("train.py name=/tmp/x", "name=/tmp/x:", "letters, digits"),
+    # one against another
+    ("train.py model.n_heads=7", "model.d_model=512", "not divisible by model.n_heads=7"),
+    ("train.py model.n_heads=1 model.d_model=33", "model.d_model=33:", "even d_model or model.positions=learned"),
+    ("train.py data.max_tokens_per_device=10", "data.max_tokens_per_device=10:", "data.max_length=255"),
+    ("train.py data.micro_batches=5 trainer.devices=4", "data.micro_batches=5:", "multiple of 4"),
+    ("train.py ablation=a_h4 model.n_heads=8", "ablation=a_h4", "sets model.n_heads=4"),
+    ("train.py data=files", "data.train", "data.train=PREFIX"),
+    # sweeps
+    ("train.py -m model.n_headz=1,2", "model.n_headz:", "did you mean model.n_heads?"),
+    ("train.py -m seed=1,2 name=x", "name=:", "sweep=NAME"),
+    ("train.py -m ablation=a_h5", "'ablation/a_h5'", "did you mean a_h4?"),
+    # the other commands
+    ("evaluate.py", "run is missing", "run=VALUE"),
+    ("evaluate.py run=", "run is empty", "run=outputs/NAME"),
+    ("evaluate.py outputs/x", "outputs/x:", "write key=value"),
+    ("evaluate.py runs=x", "runs:", "did you mean run?"),
+    ("evaluate.py run=x split=train", "split=train:", "val, test"),
+    ("evaluate.py run=x beam_size=3", "beam_size:", "did you mean search.beam_size?"),
+    ("evaluate.py run=x search.beam_size=0", "search.beam_size=0:", "at least 1"),
+    ("evaluate.py run=x model=big", "'model'", "No match"),
+    ("evaluate.py run=x -m", "-m:", "one run at a time"),
+    ("aiayn translat x", "'translat'", "'translate'"),
+    ("aiayn translate", "'RUN'", "--help"),
+    ("aiayn translate x --beam-sizes 3", "--beam-sizes", "--beam-size"),
+    ("aiayn translate x --beam-size three", "'--beam-size'", "integer"),
+    ("aiayn translate x --beam-size 0", "search.beam_size=0:", "at least 1"),
+    ("aiayn translate x --accelerator tpu", "--accelerator=tpu:", "auto, cpu, gpu"),
+    ("aiayn translate x --precision fp16", "--precision=fp16:", "float32, bfloat16"),
+    ("aiayn attention x", "'sentence'", "--help"),
+    ("aiayn export x y", "'--format'", "--help"),
+]
+
+DRIVER = """
+import contextlib, io, json, runpy, sys, time
+from hydra.core.global_hydra import GlobalHydra
+for script, *arguments in json.load(sys.stdin):
+    GlobalHydra.instance().clear()
+    sys.argv = [script, *arguments]
+    start = time.process_time()
+    with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            if script == "aiayn":
+                from aiayn.cli import main
+                main()
+            else:
+                runpy.run_path(f"{root}/{script}", run_name="__main__")
+            code = 0
+        except SystemExit as end:
+            code = end.code
+    heavy = sorted({heavy} & set(sys.modules))
+    ended = dict(code=code, out=out.getvalue(), err=err.getvalue(), heavy=heavy, seconds=time.process_time() - start)
+    sys.__stdout__.write(json.dumps(ended) + "\\n")
+"""
+HEAVY = {"torch", "pytorch_lightning", "numpy", "tokenizers", "datasets", "wandb", "matplotlib", "sacrebleu"}
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """How each command line ended, and what all of them left in their working directory."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    code = DRIVER.replace("{root}", str(ROOT)).replace("{heavy}", repr(HEAVY))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps([shlex.split(line) for line, *_ in MISTAKES]),
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    outcomes = [json.loads(line) for line in done.stdout.split("\n")[:-1]]
+    return {line: outcome for (line, *_), outcome in zip(MISTAKES, outcomes, strict=True)}, list(folder.iterdir())
+
+
+@pytest.mark.parametrize(("line", "key", "hint"), MISTAKES, ids=[line for line, *_ in MISTAKES])
+def test_a_mistake_is_one_line_with_key_and_remedy_within_a_second_and_before_torch(ended, line, key, hint):
+    outcome = ended[0][line]
+
+    assert (outcome["code"], outcome["out"]) == (2, "")
+    assert outcome["err"].startswith("error: ")
+    assert outcome["err"].count("\n") == 1, outcome["err"]
+    assert key in outcome["err"]
+    assert hint in outcome["err"]
+    assert outcome["heavy"] == []
+    assert outcome["seconds"] < 1
+
+
+def test_mistakes_are_many_and_write_nothing(ended):
+    assert len(ended[0]) == len(MISTAKES) >= 40
+    assert ended[1] == []
+
+
+# What only torch knows: how many devices there are.
+
+FILES = ("data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de")
+
+
+@pytest.fixture
+def no_gpu(tmp_path, monkeypatch):
+    import torch
+
+    write_pairs(tmp_path / "train", 90, seed=1)
+    write_pairs(tmp_path / "dev", 5, seed=2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(outcome) -> str:
+    """The one line of a refusal."""
+    assert outcome.code == 2, outcome.err
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1, outcome.err
+    return outcome.err
+
+
+@pytest.mark.parametrize("present", [0, 1, 3])
+def test_more_gpus_than_there_are_is_exit_code_2_before_any_data_is_touched(no_gpu, monkeypatch, present):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: present)
+    before = sorted(no_gpu.iterdir())
+    wanted = ("trainer.accelerator=gpu", f"trainer.devices={present + 1}", "data.micro_batches=12")
+
+    line = said(run_application("train.py", *FILES, *[o for o in TINY if "accelerator" not in o], *wanted))
+
+    assert f"trainer.devices={present + 1}: this machine has {present} GPUs; lower trainer.devices, or set" in line
+    assert sorted(no_gpu.iterdir()) == before
+
+
+def test_a_gpu_that_is_not_there_is_exit_code_2_for_scores_and_translations_too(no_gpu):
+    assert run_application("train.py", *FILES, *TINY, "name=small").code == 0
+    before = sorted(no_gpu.rglob("*"))
+
+    for command in (
+        ("evaluate.py", "run=outputs/small", "accelerator=gpu"),
+        ("aiayn", "translate", "outputs/small", str(Path("dev.en")), "--accelerator", "gpu"),
+    ):
+        assert "accelerator=gpu: this machine has no GPU" in said(run_application(*command))
+    assert sorted(no_gpu.rglob("*")) == before

@@ -1,0 +1,139 @@
+"""A run continues as it began or not at all; what differs is named with its old and its new value."""
+
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import pytest
+import yaml
+from faults.harness import bytes_of, configured, dies_at, measured, same_weights, train
+
+from aiayn import checkpoint as memory
+from aiayn.config import ADDED, Config, flatten, is_harmless, option_names, to_plain
+from aiayn.data import prepared as preparing
+from aiayn.data.prepared import prepare
+from aiayn.errors import RefusedError
+from aiayn.training.continuation import recall
+from aiayn.training.module import TranslationModule
+
+# Every harmless option with another value than the harness has. Options of devices are tested with two processes.
+OTHERWISE = {
+    "sweep": "elsewhere",
+    "debug": "true",
+    "logger.kind": "csv",
+    "logger.project": "other",
+    "logger.entity": "someone",
+    "logger.group": "some",
+    "logger.mode": "offline",
+    "logger.upload": "true",
+    "search.beam_size": "2",
+    "search.length_penalty": "0.1",
+    "search.penalty": "power",
+    "search.max_extra_tokens": "1",
+    "search.max_tokens": "300",
+    "data.test": "null",
+    "data.workers": "1",
+    "data.max_tokens_per_device": "300",
+    "trainer.val_every": "5",
+    "trainer.val_bleu_sentences": "2",
+    "trainer.checkpoint_every": "4",
+    "trainer.average_last": "2",
+    "trainer.log_every": "5",
+    "trainer.max_skipped_steps": "3",
+    "trainer.timeout": "99",
+}
+OF_DEVICES = {"trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"}
+OF_PLACE_AND_LENGTH = {"name", "data.folder", "trainer.max_steps"}  # continued elsewhere, and to other ends
+
+
+def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(text, config, unbroken, tmp_path):
+    harmless = {key for key in option_names(Config) if is_harmless(key)}
+    assert harmless == set(OTHERWISE) | OF_DEVICES | OF_PLACE_AND_LENGTH
+    other = configured(text, *(f"{key}={value}" for key, value in OTHERWISE.items()), f"data.folder={tmp_path}/data")
+    now, before = flatten(to_plain(other)), flatten(to_plain(config))
+    assert {key for key in now if now[key] != before[key]} == {*OTHERWISE, "data.folder"}
+    assert train(config, tmp_path, dies_at(TranslationModule, "training_step", 9)).code == -9
+    end = train(other, tmp_path)
+    assert end.code == 0, end.said
+    assert same_weights(tmp_path / "run", unbroken)
+
+
+@pytest.fixture
+def begun(config, tmp_path) -> Path:
+    """The folder of a run that has saved steps 3 and 6."""
+    assert train(config, tmp_path, dies_at(TranslationModule, "training_step", 13)).code == -9
+    return tmp_path / "run"
+
+
+def assert_refused(config, folder, *said):
+    (folder / ".lock").unlink(missing_ok=True)  # of the process that was killed
+    before = bytes_of(folder)
+    end = train(config, folder.parent)
+    assert end.code == 4, end.said
+    last = end.said.rstrip("\n").split("\n")[-1]
+    assert last.startswith("error: ")
+    for part in said:
+        assert part in last
+    assert bytes_of(folder) == before, "a refusal changes nothing"
+
+
+def test_weights_of_3_heads_are_not_continued_with_2_although_they_fit(text, begun):
+    """Neither by the run's config.yaml nor, where it is gone, by the checkpoint's own configuration."""
+    other = configured(text, "model.n_heads=2")
+    assert_refused(other, begun, "(model.n_heads: 3 -> 2)")
+    (begun / "config.yaml").unlink()
+    assert_refused(other, begun, "(model.n_heads: 3 -> 2)")
+
+
+@pytest.mark.parametrize("content", ["", "- 1\n", "model: {", "!!python/object/apply:os.getcwd []\n"])
+def test_a_run_whose_options_cannot_be_read_is_refused_and_its_checkpoints_know_them(config, begun, unbroken, content):
+    (begun / "config.yaml").write_text(content)
+    assert_refused(config, begun, "config.yaml: cannot be read as the run's options; remove it")
+    (begun / "config.yaml").unlink()
+    assert train(config, begun.parent).code == 0
+    assert same_weights(begun, unbroken)
+
+
+def test_another_text_under_the_same_path_is_refused_with_both_fingerprints(text, config, begun, tmp_path):
+    before = prepare(config.data).fingerprint
+    moved = tmp_path / "text"
+    moved.mkdir()
+    settings = configured(moved)
+    for path in text.glob("*.*"):
+        (moved / path.name).write_bytes(path.read_bytes())
+    (moved / "train.de").write_text((text / "train.de").read_text().replace("eins", "uno"))
+    now = preparing.prepare(settings.data).fingerprint
+    same_path = replace(config, data=replace(config.data, folder=settings.data.folder))
+    with pytest.raises(RefusedError, match=f"on another text .prepared corpus {before[:16]}, now {now[:16]}"):
+        recall(begun, prepare(settings.data), same_path)
+
+
+def test_a_lower_end_than_was_reached_averages_what_there_is_and_then_is_finished(text, begun):
+    shorter = configured(text, "trainer.max_steps=4")
+    end = train(shorter, begun.parent)
+    assert end.code == 0, end.said
+    assert memory.load(begun / "checkpoints" / "averaged.ckpt").averaged == [3, 6]
+    assert "already finished at step 6" in train(shorter, begun.parent).said
+
+
+def test_a_run_from_before_an_option_existed_continues_to_the_bit(config, begun, unbroken):
+    """Its files are made to lack every option, and every counter, that came later."""
+
+    def without_later(schema, tree):
+        kept = {name: value for name, value in tree.items() if name not in ADDED.get(schema, {})}
+        nested = {option.name: option.type for option in fields(schema) if is_dataclass(option.type)}
+        return {name: without_later(nested[name], value) if name in nested else value for name, value in kept.items()}
+
+    old = without_later(Config, to_plain(config))
+    assert len(flatten(old)) < len(flatten(to_plain(config)))
+    (begun / "config.yaml").write_text(yaml.safe_dump(old))
+    for step in (3, 6):
+        path = memory.step_path(begun / "checkpoints", step)
+        memory.write(path, memory.read(path) | {"config": old})
+        states = memory.read(memory.optimizer_path(path))
+        for name in ("since_last_log", "skipped_steps"):
+            del states[name]
+        memory.write(memory.optimizer_path(path), states)
+    end = train(config, begun.parent)
+    assert end.code == 0, end.said
+    assert same_weights(begun, unbroken)
+    assert measured(begun) == measured(unbroken)

@@ -1,0 +1,91 @@
+"""Runs chosen tests on copies of the program, each in a fork of one process that has all libraries loaded.
+
+A new interpreter would spend ten seconds on torch and Lightning for every copy; a fork has them at once, and loads this
+project's own modules from the copy. Reads a list of jobs from standard input and writes their outcomes to standard
+output, both as JSON.
+"""
+
+import gc
+import json
+import os
+import signal
+import sys
+import time
+from multiprocessing import connection, get_context
+from pathlib import Path
+
+import hydra
+import hypothesis
+import pytest
+import pytorch_lightning
+import sacrebleu
+import sacremoses
+import tokenizers
+import torch
+import yaml
+
+SECONDS = 900  # for one job, on the busiest machine
+LIBRARIES = (hydra, pytorch_lightning, sacrebleu, sacremoses, tokenizers, torch, yaml)
+
+
+class Outcomes:
+    """A pytest plugin that remembers which tests failed, in their own code or before it, and how many passed."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        self.broken: list[str] = []
+        self.passed = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            self.passed += report.passed
+        if report.failed:
+            (self.failed if report.when == "call" else self.broken).append(report.nodeid)
+
+
+def run_job(root: str, source: str, tests: list[str], first_failure_only: bool) -> None:
+    """Runs tests of the project in `root` on the program in `source`; leaves outcome.json and log beside it."""
+    os.setsid()
+    place = Path(source).parent
+    log = os.open(place / "log", os.O_CREAT | os.O_WRONLY)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.chdir(root)
+    # The copy comes first, here and in the interpreters that tests start. Examples are the same every time.
+    os.environ.update(PYTHONPATH=source, CI="1", OMP_NUM_THREADS="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    outcomes = Outcomes()
+    options = ["-q", "--tb=short", "-p", "_hypothesis_pytestplugin", "-p", "no:cacheprovider"]
+    options += [f"--basetemp={place / 'tmp'}"]
+    options += ["--override-ini", f"pythonpath={source} tests", "--hypothesis-profile=planted"]
+    code = pytest.main([*options, *(["-x"] if first_failure_only else []), *tests], plugins=[outcomes])
+    loaded = sys.modules["aiayn"].__file__
+    (place / "outcome.json").write_text(json.dumps({"code": int(code), "loaded": loaded, **vars(outcomes)}))
+    sys.stdout.flush()
+    os._exit(0)  # nothing that libraries left running may hold it up
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    # To find a failing example is enough here, to shrink it would take long.
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile("planted", deadline=None, derandomize=True, phases=phases)
+    gc.freeze()  # pytest collects garbage several times, which among all of torch's objects takes a second
+    waiting, running = json.load(sys.stdin), {}
+    fork = get_context("fork")
+    while waiting or running:
+        while waiting and len(running) < len(os.sched_getaffinity(0)):
+            process = fork.Process(target=run_job, kwargs=waiting.pop(0))
+            process.start()
+            running[process.sentinel] = process, time.monotonic() + SECONDS
+        patience = min(deadline for _, deadline in running.values()) - time.monotonic()
+        ended = connection.wait(list(running), max(patience, 0))
+        late = [sentinel for sentinel, (_, deadline) in running.items() if deadline < time.monotonic()]
+        for sentinel in {*ended, *late}:
+            process, _ = running.pop(sentinel)
+            if process.exitcode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""Fine-tuning: what a run that starts from another one takes from it, what it refuses, and how it continues."""
+
+import os
+import shutil
+import signal
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from applications import ROOT, run_application
+
+from aiayn import checkpoint as memory
+from aiayn.config import BOS_ID, EOS_ID, Config
+from aiayn.data.prepared import prepare
+from aiayn.data.text_files import read_lines
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.entry import chosen_options
+from aiayn.errors import InterruptedRunError, RefusedError
+from aiayn.evaluation.records import read_records
+from aiayn.inference.translator import Translator
+from aiayn.training.callbacks.measure import Measure
+from aiayn.training.fine_tuning import fingerprint
+from aiayn.training.run import train
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("trained")
+
+
+@pytest.fixture
+def parent(config, trained, tmp_path) -> Path:
+    """A finished run, trained once for all tests; a copy, since some of them damage it."""
+    if not (trained / "parent").exists():
+        train(replace(config, name="parent", trainer=replace(config.trainer, max_steps=6, val_every=6)), trained)
+    return shutil.copytree(trained / "parent", tmp_path / "parent")
+
+
+@pytest.fixture
+def child(config, parent, tmp_path, write_pairs) -> Config:
+    """Other text than the parent's, six steps."""
+    write_pairs(tmp_path / "new", 90, seed=11)
+    write_pairs(tmp_path / "new_val", 9, seed=12)
+    text = {"train": str(tmp_path / "new"), "val": str(tmp_path / "new_val"), "folder": str(tmp_path / "prepared")}
+    return replace(
+        config,
+        name="child",
+        init_from=str(parent),
+        data=replace(config.data, **text),
+        trainer=replace(config.trainer, max_steps=6, val_every=1),
+    )
+
+
+def averaged(run: Path) -> memory.Checkpoint:
+    return memory.load(run / "checkpoints" / "averaged.ckpt")
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def series(run: Path, name: str) -> dict[int, float]:
+    return {record["step"]: record[name] for record in read_records(run / "metrics.jsonl") if name in record}
+
+
+@torch.no_grad()
+def loss_on_text(checkpoint: memory.Checkpoint, prefix: str) -> float:
+    """Smoothed loss per target token, pair by pair."""
+    model, tokenizer = Translator.from_checkpoint(checkpoint).model, Tokenizer.from_json(checkpoint.tokenizer)
+    total, count = 0.0, 0
+    for src, tgt in zip(*(read_lines(Path(f"{prefix}.{lang}.gz")) for lang in ("en", "xx")), strict=True):
+        src_ids, tgt_ids = tokenizer.encode([src, tgt])
+        mask = torch.ones(1, 1, 1, len(src_ids) + 1, dtype=torch.bool)
+        logits = model(torch.tensor([[*src_ids, EOS_ID]]), torch.tensor([[BOS_ID, *tgt_ids]]), mask)
+        wanted = torch.tensor([*tgt_ids, EOS_ID])
+        total += float(torch.nn.functional.cross_entropy(logits[0], wanted, reduction="sum", label_smoothing=0.1))
+        count += len(wanted)
+    return total / count
+
+
+def test_a_run_starts_from_exactly_the_weights_that_it_is_given(child, parent, tmp_path):
+    # A rate so small that no weight moves shows the weights of the beginning.
+    still = replace(
+        child, optim=replace(child.optim, lr_scale=1e-30), trainer=replace(child.trainer, max_steps=1, average_last=1)
+    )
+    run = train(still, tmp_path)
+    source, started = averaged(parent), averaged(run)
+    assert same(started.weights, source.weights)
+    assert started.tokenizer == source.tokenizer
+    assert list(series(run, "val/loss")) == [0, 1]
+    assert series(run, "val/loss")[0] == pytest.approx(loss_on_text(source, child.data.val), rel=1e-5)
+    assert series(run, "val/loss")[1] == series(run, "val/loss")[0]
+
+
+def test_a_run_from_scratch_is_not_validated_before_its_first_step(parent):
+    assert list(series(parent, "val/loss")) == [6]
+
+
+def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
+    run = train(child, tmp_path)
+    assert not same(averaged(run).weights, averaged(parent).weights)
+    assert series(run, "train/lr") == series(parent, "train/lr")
+    states = memory.read(memory.optimizer_path(run / "checkpoints" / "step_6.ckpt"))["optimizer_states"]
+    assert {int(state["step"]) for state in states[0]["state"].values()} == {6}
+
+
+def test_the_source_is_the_averaged_checkpoint_else_the_last_or_the_file_named(child, parent, tmp_path):
+    checkpoints = parent / "checkpoints"
+
+    def started_from(init_from: Path, name: str) -> str:
+        once = replace(child, name=name, init_from=str(init_from), trainer=replace(child.trainer, max_steps=1))
+        return averaged(train(once, tmp_path)).config.init_fingerprint
+
+    averages, last = (fingerprint(memory.load(checkpoints / f"{name}.ckpt").weights) for name in ("averaged", "last"))
+    third = fingerprint(memory.load(checkpoints / "step_3.ckpt").weights)
+    assert len({averages, last, third}) == 3
+    assert started_from(parent, "a") == averages
+    assert started_from(checkpoints / "step_3.ckpt", "b") == third
+    (checkpoints / "averaged.ckpt").unlink()
+    assert started_from(parent, "c") == last
+
+
+def test_what_the_user_did_not_set_follows_the_source_and_is_recorded(child, parent, tmp_path):
+    source = averaged(parent)
+    other = deepcopy(child)
+    other.model = replace(child.model, n_layers=6, d_model=512, d_k=None, d_v=None, n_heads=8, dropout=0.05)
+    other.data = replace(child.data, vocab_size=8000, tokenizer_pairs=70)
+    for name, chosen, dropout in (("a", (), 0.2), ("b", ("model.dropout", "data.train"), 0.05)):
+        run = train(replace(other, name=name, trainer=replace(child.trainer, max_steps=1)), tmp_path, chosen)
+        stored = yaml.safe_load((run / "config.yaml").read_text())
+        assert stored["model"] == vars(source.config.model) | {"dropout": dropout}
+        assert (stored["data"]["vocab_size"], stored["data"]["tokenizer_pairs"]) == (290, None)
+        assert (stored["init_from"], stored["init_fingerprint"]) == (str(parent), fingerprint(source.weights))
+        assert averaged(run).tokenizer == source.tokenizer
+
+
+@pytest.mark.parametrize(
+    ("section", "option", "value", "message"),
+    [
+        ("model", "n_layers", 3, r"model\.n_layers: 2 -> 3"),
+        ("model", "d_k", 6, r"model\.d_k: 5 -> 6"),
+        ("model", "attention_window", 4, r"model\.attention_window: None -> 4"),
+        ("data", "vocab_size", 300, r"data\.vocab_size: 290 -> 300"),
+        ("data", "tokenizer_pairs", 50, r"data\.tokenizer_pairs: None -> 50"),
+    ],
+)
+def test_options_that_contradict_the_source_are_refused_and_nothing_is_written(
+    child, tmp_path, section, option, value, message
+):
+    wrong = replace(child, **{section: replace(getattr(child, section), **{option: value})})
+    for chosen in (None, [f"{section}.{option}"]):
+        with pytest.raises(RefusedError, match=rf"settles model and tokenizer \({message}\); leave these options out"):
+            train(wrong, tmp_path, chosen)
+    assert not (tmp_path / "child").exists()
+    assert not (tmp_path / "prepared").exists()
+
+
+def test_sources_that_are_missing_damaged_or_other_than_said_are_refused(child, parent, tmp_path):
+    with pytest.raises(RefusedError, match="nowhere: there is no such run or checkpoint; name the folder of a run"):
+        train(replace(child, init_from=str(tmp_path / "nowhere")), tmp_path)
+    with pytest.raises(RefusedError, match="not a run"):
+        train(replace(child, init_from=str(tmp_path)), tmp_path)
+    with pytest.raises(RefusedError, match=f"init_fingerprint: {averaged_fingerprint(parent)} -> 0123"):
+        train(replace(child, init_fingerprint="0123"), tmp_path)
+    with open(parent / "checkpoints" / "averaged.ckpt", "r+b") as file:
+        file.seek(5000)
+        file.write(b"damage")
+    with pytest.raises(RefusedError, match=r"init_from=.*averaged\.ckpt: damaged"):
+        train(child, tmp_path)
+    assert not (tmp_path / "child").exists()
+
+
+def averaged_fingerprint(run: Path) -> str:
+    return fingerprint(averaged(run).weights)
+
+
+def test_a_run_cannot_start_from_itself(child, parent, tmp_path):
+    with pytest.raises(RefusedError, match=r"started with other options \(init_from: None -> .*name="):
+        train(replace(child, name="parent"), tmp_path)
+
+
+def test_a_fine_tuned_run_continues_to_the_bit_when_its_source_is_gone(child, parent, tmp_path, monkeypatch):
+    whole = train(child, tmp_path)
+    stop_in_step(monkeypatch, 3)
+    with pytest.raises(InterruptedRunError):
+        train(replace(child, name="stopped"), tmp_path)
+    monkeypatch.undo()
+    shutil.rmtree(parent)
+    stopped = train(replace(child, name="stopped"), tmp_path)
+    for name in ("train/loss", "val/loss"):
+        assert series(stopped, name) == series(whole, name)
+    assert same(averaged(stopped).weights, averaged(whole).weights)
+    assert averaged(stopped).config.init_fingerprint == averaged(whole).config.init_fingerprint
+
+
+def stop_in_step(monkeypatch, step: int) -> None:
+    plain = Measure.on_part_end
+
+    def on_part_end(self, outputs, batch):
+        if self.done == step - 1 and batch.number % 2 == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        plain(self, outputs, batch)
+
+    monkeypatch.setattr(Measure, "on_part_end", on_part_end)
+
+
+def test_continuing_with_another_source_is_refused(child, parent, tmp_path):
+    train(replace(child, trainer=replace(child.trainer, max_steps=1)), tmp_path)
+    last = str(parent / "checkpoints" / "last.ckpt")
+    for other in (last, None):
+        with pytest.raises(RefusedError, match=f"init_from: {parent} -> {other}"):
+            train(replace(child, init_from=other), tmp_path)
+
+
+def test_before_the_first_checkpoint_a_source_that_has_changed_is_refused(child, parent, tmp_path):
+    run = train(replace(child, trainer=replace(child.trainer, max_steps=1)), tmp_path)
+    before = averaged_fingerprint(parent)
+    shutil.rmtree(run / "checkpoints")
+    shutil.copy(parent / "checkpoints" / "step_3.ckpt", parent / "checkpoints" / "averaged.ckpt")
+    with pytest.raises(RefusedError, match=f"init_fingerprint: {before} -> {averaged_fingerprint(parent)}"):
+        train(child, tmp_path)
+
+
+def test_a_corpus_is_prepared_anew_for_another_tokenizer_of_equal_size(child, parent, tmp_path):
+    ours = Tokenizer.from_json(averaged(parent).tokenizer)
+    other = Tokenizer.train([["completely other words", "ganz andere Wörter, viele verschiedene"]], 290)
+    learnt, first, second = (prepare(child.data, tokenizer) for tokenizer in (None, ours, other))
+    assert len({found.fingerprint for found in (learnt, first, second)}) == 3
+    assert [found.tokenizer.to_json() for found in (first, second)] == [ours.to_json(), other.to_json()]
+    lines = read_lines(Path(f"{child.data.val}.en.gz"))
+    assert first.val.src.tolist() == [token for ids in ours.encode(lines) for token in ids]
+    assert prepare(child.data, ours).folder == first.folder
+
+
+def test_the_reverse_direction_may_be_learnt_and_is_mentioned(child, tmp_path, caplog, monkeypatch):
+    reverse = replace(child, data=replace(child.data, src_lang="xx", tgt_lang="en"))
+    with caplog.at_level("INFO", "aiayn"):
+        train(replace(reverse, trainer=replace(child.trainer, max_steps=1)), tmp_path)
+    assert "it translates en-xx, this text is xx-en" in caplog.text
+
+
+def test_the_command_line_says_which_options_were_set():
+    conf = ROOT / "conf"
+    model = {f"model.{name}" for name in ("n_layers", "n_heads", "positions", "dropout")}
+    assert chosen_options(["data=files", "+model.n_layers=3", "seed=1"], conf) == {"data", "model.n_layers", "seed"}
+    assert model < chosen_options(["model=tiny"], conf)
+    assert model < chosen_options(["experiment=multi30k"], conf)
+    assert chosen_options(["ablation=base"], conf) == {"ablation"}
+    assert chosen_options(["ablation=a_h4"], conf) == {"ablation", "model.n_heads"}
+    assert chosen_options(["experiment=quickstart"], conf) >= {"experiment"}
+
+
+def test_from_the_command_line_the_model_follows_and_a_contradiction_is_one_line(child, parent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.move(parent, tmp_path / "outputs" / "parent")
+    text = ["data=files", "data.train=new", "data.val=new_val", "data.tgt_lang=xx", "init_from=outputs/parent/"]
+    small = ["trainer.max_steps=1", "trainer.accelerator=cpu", "data.tokens_per_step=400", "logger=none"]
+
+    refused = run_application("train.py", *text, *small, "model=base")
+    assert (refused.code, refused.out, refused.err.count("\n")) == (4, "", 1)
+    assert "model.n_layers: 2 -> 6; model.d_model: 24 -> 512" in refused.err
+    assert not (tmp_path / "data").exists()
+
+    tuned = run_application("train.py", *text, *small, "data.max_tokens_per_device=400")
+    assert tuned.code == 0, tuned.err
+    assert "from     outputs/parent, step 6, averaged" in tuned.err
+    assert averaged(tmp_path / "outputs" / "files-from-parent").config.init_from == "outputs/parent"

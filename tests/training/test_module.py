@@ -1,0 +1,121 @@
+"""One micro-batch: what its dropout depends on, and that the parts of a step add up to the step."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from aiayn.config import BOS_ID, EOS_ID, PAD_ID, OptimConfig
+from aiayn.data.batch import Batch, shift_right
+from aiayn.model.transformer import Transformer
+from aiayn.training.module import TranslationModule
+
+VOCAB = 19
+EPS = 0.1
+
+
+@pytest.fixture
+def module(tiny_config):
+    optim = OptimConfig(warmup_steps=20, lr_scale=1.0, beta1=0.9, beta2=0.98, eps=1e-9, label_smoothing=EPS)
+    return TranslationModule(Transformer(tiny_config, VOCAB), optim, seed=5).train()
+
+
+def pairs(count: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Sources and targets of unequal lengths, each with its end mark."""
+    draw = torch.Generator().manual_seed(count)
+
+    def sentence(longest: int) -> torch.Tensor:
+        length = int(torch.randint(1, longest, (), generator=draw))
+        return torch.cat([torch.randint(4, VOCAB, (length,), generator=draw), torch.tensor([EOS_ID])])
+
+    return [sentence(9) for _ in range(count)], [sentence(7) for _ in range(count)]
+
+
+def batch_of(sources, targets, number: int, step_tokens: int) -> Batch:
+    if not sources:
+        row = [torch.tensor([[token]]) for token in (EOS_ID, BOS_ID, PAD_ID)]
+        return Batch(number, *row, 0, 0, step_tokens)
+    src, tgt = (torch.nn.utils.rnn.pad_sequence(rows, True, PAD_ID) for rows in (sources, targets))
+    return Batch(number, src, shift_right(tgt), tgt, sum(map(len, sources)), sum(map(len, targets)), step_tokens)
+
+
+def loss(module, batch, *, index=0, rank=0, accumulate=1, world_size=1) -> torch.Tensor:
+    """The loss of a micro-batch as Lightning asks for it: its `index`-th on the device `rank`."""
+    module.trainer = SimpleNamespace(accumulate_grad_batches=accumulate, world_size=world_size, global_rank=rank)
+    module.on_train_batch_start(batch, index)
+    return module.training_step(batch, index)["loss"]
+
+
+def test_dropout_depends_on_the_seed_and_the_micro_batch_and_on_nothing_else(module):
+    first, second = (batch_of(*pairs(4), number, 30) for number in (6, 7))
+    expected = loss(module, first).item()
+
+    torch.rand(17)  # whatever ran before
+    assert loss(module, first).item() == expected
+    assert loss(module, first, index=3).item() == expected
+    assert loss(module, first, rank=1, world_size=2).item() == 2 * expected
+
+    assert loss(module, second).item() != expected
+    module.seed += 1
+    assert loss(module, first).item() != expected
+
+
+@pytest.mark.parametrize(("accumulate", "world_size"), [(1, 1), (4, 1), (1, 4), (2, 2)])
+def test_the_parts_of_a_step_add_up_to_the_mean_over_all_its_tokens_wherever_they_are_computed(
+    module, accumulate, world_size
+):
+    module.model.eval()  # no dropout
+    sources, targets = pairs(9)
+    tokens = sum(map(len, targets))
+    whole = batch_of(sources, targets, 0, tokens)
+    logits = module.model.project(
+        module.model.decode(whole.tgt_in, module.model.encode(whole.src, whole.src_mask), whole.src_mask)
+    )
+    mean = F.cross_entropy(logits.flatten(0, 1), whole.tgt_out.flatten(), ignore_index=PAD_ID, label_smoothing=EPS)
+    expected = torch.autograd.grad(mean, list(module.parameters()))
+
+    # Unequal parts, one of them empty. Lightning divides by what a device accumulates, DDP by the devices.
+    cuts = [0, 1, 6, 6, 9] if accumulate * world_size == 4 else [0, 9]
+    total = torch.zeros(())
+    for number, (start, stop) in enumerate(itertools.pairwise(cuts)):
+        part = batch_of(sources[start:stop], targets[start:stop], number, tokens)
+        total = total + loss(module, part, accumulate=accumulate, world_size=world_size) / accumulate / world_size
+    found = torch.autograd.grad(total, list(module.parameters()))
+
+    torch.testing.assert_close(total, mean)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-4)
+
+
+def test_validation_sums_the_smoothed_loss_and_the_likelihood_over_real_tokens(module):
+    module.model.eval()
+    batch = batch_of(*pairs(5), 0, 99)
+    memory = module.model.encode(batch.src, batch.src_mask)
+    logits = module.model.project(module.model.decode(batch.tgt_in, memory, batch.src_mask))
+    log_probs = logits.log_softmax(-1)[batch.tgt_out != PAD_ID]  # (tokens, V)
+    nll = -log_probs.gather(1, batch.tgt_out[batch.tgt_out != PAD_ID][:, None]).sum()
+
+    found = module.validation_step(batch)
+
+    torch.testing.assert_close(found[1], nll)
+    torch.testing.assert_close(found[0], (1 - EPS) * nll - EPS * log_probs.mean(1).sum())
+
+
+@pytest.mark.slow
+def test_a_compiled_model_has_the_loss_and_the_gradients_of_the_plain_one(module, tiny_config):
+    """In batches of several shapes, an empty one among them; dropout off, for compiled it draws other numbers."""
+    for part in module.modules():
+        part.p = 0.0
+    compiled = TranslationModule(module.model, module.optim, seed=5, compile=True).train()
+    for count in (4, 7, 0, 5):
+        batch = batch_of(*pairs(count), 3, 30)
+        found = []
+        for each in (module, compiled):
+            each.zero_grad()
+            value = loss(each, batch)
+            value.backward()
+            found.append([value.detach(), *(weight.grad.clone() for weight in each.parameters())])
+        for plain, other in zip(*found, strict=True):
+            torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,47 @@
+"""What is reported of a validation, computed once more in another way from the checkpoint of its step."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from aiayn import checkpoint as memory
+from aiayn.config import PAD_ID
+from aiayn.data.corpus import read_split
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.evaluation.records import read_records
+from aiayn.inference.translator import Translator
+from aiayn.model.transformer import Transformer
+from aiayn.training.run import train
+
+
+def test_loss_and_perplexity_are_means_over_all_target_tokens_however_the_text_is_cut(config, tmp_path):
+    settings = deepcopy(config)
+    settings.trainer.max_steps = settings.trainer.val_every = 2
+    settings.trainer.val_bleu_sentences = 0
+    settings.data.max_tokens_per_device = 61  # many batches of unequal size
+    settings.data.micro_batches = 16
+    folder = train(settings, tmp_path)
+    [reported] = [record for record in read_records(folder / "metrics.jsonl") if "val/loss" in record]
+
+    stored = memory.load(folder / "checkpoints" / "last.ckpt")
+    tokenizer = Tokenizer.from_json(stored.tokenizer)
+    model = Transformer(stored.config.model, tokenizer.vocab_size).eval()
+    model.load_state_dict(stored.weights)
+    sums, tokens = torch.zeros(2, dtype=torch.float64), 0
+    sources, references = read_split(settings.data, "val")
+    translator = Translator(model, tokenizer, settings.search, "cpu")
+    with torch.no_grad():
+        for src, tgt in zip(translator.source_ids(sources), translator.source_ids(references), strict=True):
+            src, tgt_in, tgt_out = (torch.tensor([ids]) for ids in ([*src, 2], [1, *tgt], [*tgt, 2]))
+            mask = (src != PAD_ID)[:, None, None]
+            logits = model.project(model.decode(tgt_in, model.encode(src, mask), mask))[0]
+            sums += torch.stack(
+                [F.cross_entropy(logits, tgt_out[0], label_smoothing=eps, reduction="sum") for eps in (0.1, 0.0)]
+            )
+            tokens += tgt_out.numel()
+
+    assert len(sources) > 20
+    assert reported["val/loss"] == pytest.approx(float(sums[0]) / tokens, rel=1e-5)
+    assert reported["val/ppl"] == pytest.approx(float((sums[1] / tokens).exp()), rel=1e-5)
