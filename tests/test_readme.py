@@ -79,7 +79,8 @@ def test_every_command_of_a_page_runs(page, folder):
         if small is None:
             if words == ["wait"]:
                 continue
-            assert words[:2] in (["make", target] for target in ("quickstart", "test", "install", "lint", "soak")), words
+            assert words[0] == "make", words
+            assert words[1] in ("quickstart", "test", "install", "lint", "soak"), words
             make("-n", words[1])
             continue
         outcome = run_application(*small)
