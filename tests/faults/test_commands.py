@@ -112,7 +112,7 @@ def children(process):
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["first", "second"])
 def test_a_killed_process_takes_the_other_with_it_and_is_named(begin, tmp_path, victim):
-    process = begin("trainer.devices=2", "trainer.max_steps=100000", "trainer.timeout=20")
+    process = begin("trainer.devices=2", "trainer.max_steps=100000", "trainer.timeout=120")
     with within(240):
         wait_until(lambda: step_reached(tmp_path) > 3)
         other = children(process)[0]
@@ -122,4 +122,4 @@ def test_a_killed_process_takes_the_other_with_it_and_is_named(begin, tmp_path, 
     errors = [line for line in said.split("\n") if line.startswith("error: ")]
     assert len(errors) == 1, said
     assert f"no answer from device {int(victim == 'second')} of 0 to 1" in errors[0]
-    assert not Path(f"/proc/{other}/maps").exists()
+    assert not maps(other), "it has ended, though nobody may have taken note of it yet"

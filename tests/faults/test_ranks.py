@@ -25,6 +25,7 @@ from aiayn import checkpoint as memory
 from aiayn.inference.translator import Translator
 from aiayn.training import run
 from aiayn.training.module import TranslationModule
+from aiayn.training.peers import Peers
 
 TERM = signal.SIGTERM
 
@@ -100,6 +101,16 @@ def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ra
     assert codes(pair, tmp_path) == [0, 0]
     assert same_weights(tmp_path / "run", whole)
     assert measured(tmp_path / "run") == measured(whole)
+
+
+@pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
+def test_a_signal_that_comes_while_they_are_agreeing_counts_from_the_next_step_on(pair, whole, tmp_path, ranks):
+    preludes = {rank: signals((Peers, "largest"), 5, True) for rank in ranks}  # they agree once before the first step
+    first, second = ends(pair, tmp_path, preludes)
+    assert (first.code, second.code) == (143, 0), first.said + second.said
+    assert "error: stopped and saved at step 5; continue with: " in first.said
+    assert codes(pair, tmp_path) == [0, 0]
+    assert same_weights(tmp_path / "run", whole)
 
 
 @pytest.mark.parametrize("lost", [0, 1])

@@ -55,9 +55,12 @@ class Stop:
 
     def agreed(self) -> int | None:
         """The signal that any device got, or None: the same answer on all devices, which must all ask together."""
-        if self.peers:
-            self.requested = self.peers.largest(self.requested or 0) or None
-        return self.requested
+        if not self.peers:
+            return self.requested
+        heard = self.peers.largest(self.requested or 0)
+        if heard:  # else leave what may have come meanwhile for the next time
+            self.requested = heard
+        return heard or None
 
     def poll(self) -> None:
         """Raises AbandonedError if this device has a request, or has heard of one; no other needs to ask."""

@@ -18,5 +18,5 @@ class Meeting(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         if trainer.world_size > 1:
             self.stop.peers = Peers(self.settings.timeout)
-            self.stop.agreed()
-            self.stop.check("stopped before training")
+            if self.stop.agreed():
+                self.stop.check("stopped before training")
