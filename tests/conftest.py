@@ -1,6 +1,7 @@
 """What all tests share: one thread, reproducible examples, slow tests on request only, and configurations."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from aiayn.entry import checked, register
 
 # Equality to the bit holds for one number of threads only, and small tensors are fastest on one.
 torch.set_num_threads(1)
+
+# What a shell starts in the background ignores Ctrl-C, and so do its children; the tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

@@ -188,7 +188,9 @@ def loading() -> Iterator[None]:
         os.write(2, b"error: interrupted\n")
         os._exit(130)  # nothing has been opened yet
 
-    before = signal.signal(signal.SIGINT, end)
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # as it is in the background of a script
+        signal.signal(signal.SIGINT, end)
     try:
         yield
     finally:

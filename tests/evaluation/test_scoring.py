@@ -113,6 +113,16 @@ def test_tokenized_kinds_are_bleu_by_definition_of_texts_prepared_by_hand():
     assert scores.details["bleu_tokenized"]["hypothesis_tokens"] == 7 + 10 + 10
 
 
+def test_sacrebleu_takes_the_text_as_it_is_and_leaves_typographic_quotes_to_their_words():
+    hypotheses = ["Er sagt: „Das ist gut“ und geht nach Hause."]
+    references = ["Er sagt: „Das ist gut“, und geht nach Hause."]
+    tokens = [line.replace(":", " :").replace("“,", "“ ,").replace(".", " .") for line in hypotheses + references]
+
+    found = score(hypotheses, references, "de", kinds=["sacrebleu"]).metrics["sacrebleu"]
+
+    assert found == pytest.approx(bleu_by_definition(tokens[:1], tokens[1:]))
+
+
 def test_every_score_names_its_kind_in_its_signature():
     scores = score(HYPOTHESES, REFERENCES, "de")
     assert list(scores.metrics) == list(scores.signatures) == list(KINDS)
