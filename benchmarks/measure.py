@@ -99,6 +99,8 @@ def draw(
             style = {"color": "0.7", "linestyle": "--"} if name.startswith("~") else {"marker": "o", "markersize": 3}
             axis.loglog(x, y, label=name, linewidth=1.2, **style)
         axis.set(title=title, xlabel=x_label, ylabel=y_label)
+        axis.xaxis.minorticks_off()
+        axis.set_xticks(x, [f"{value:,}" for value in x], fontsize=7)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
