@@ -39,6 +39,7 @@ MOMENTS = {
     "before the first checkpoint is written": dies_at(memory, "write", 1),
     "between the optimizer's file and the checkpoint": dies_at(memory, "write", 4),
     "after a checkpoint, before last.ckpt is it": dies_at(memory, "point_last", 2),
+    "after the last checkpoint, before last.ckpt is it": dies_at(memory, "point_last", 4),
     "before old checkpoints are removed": dies_at(memory, "prune", 4),
     "in averaging": dies_at(memory, "average", 1),
     "before the average is written": dies_at(memory, "save", 5),

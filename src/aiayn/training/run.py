@@ -157,7 +157,9 @@ def _finish(folder: Path, config: Config) -> None:
         return
     checkpoints = folder / "checkpoints"
     chosen = to_average(checkpoints, config.trainer)
-    memory.prune(checkpoints, chosen)  # a kill can have come between the last save and its own
+    # A kill can have come between the last save and these two.
+    memory.point_last(checkpoints, memory.steps(checkpoints)[-1])
+    memory.prune(checkpoints, chosen)
     averaged = memory.average([memory.load(memory.step_path(checkpoints, step)) for step in chosen])
     draw_learning_curve(read_records(folder / "metrics.jsonl"), folder / "learning_curve.png")
     write_report(folder)
