@@ -100,7 +100,7 @@ MISTAKES = [
     ("aiayn translate x --beam-size three", "'--beam-size'", "integer"),
     ("aiayn translate x --beam-size 0", "search.beam_size=0:", "at least 1"),
     ("aiayn translate x --accelerator tpu", "--accelerator=tpu:", "auto, cpu, gpu"),
-    ("aiayn translate x --precision fp16", "--precision=fp16:", "float32, bfloat16"),
+    ("aiayn translate x --precision fp16", "--precision=fp16:", "float32, bfloat16, int8"),
     ("aiayn attention x", "'sentence'", "--help"),
     ("aiayn export x y", "'--format'", "--help"),
 ]

@@ -277,6 +277,23 @@ def test_a_run_translates_as_the_model_that_was_saved(stored, tokenizer, tmp_pat
     assert ready.n_best(LINES, 3) == expected
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_run_translates_in_few_bits_nearly_as_in_many(stored, tmp_path, precision):
+    run = run_of(tmp_path, last=stored)
+    exact, quick = (Translator.from_run(run, precision=name).n_best(LINES, 1) for name in ("float32", precision))
+    assert [best.score for (best,) in quick] == pytest.approx([best.score for (best,) in exact], rel=0.05)
+    assert quick != exact
+
+
+def test_a_precision_that_is_not_there_is_refused(stored, tmp_path, monkeypatch):
+    run = run_of(tmp_path, last=stored)
+    with pytest.raises(ConfigError, match="precision=float16: choose one of float32, bfloat16, int8"):
+        Translator.from_run(run, precision="float16")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match="precision=int8 is for CPUs; set accelerator=cpu"):
+        Translator.from_run(run, accelerator="auto", precision="int8")
+
+
 def test_a_run_is_read_from_its_average_unless_another_checkpoint_is_named(stored, tmp_path):
     other = replace(stored, weights={name: tensor + 1 for name, tensor in stored.weights.items()})
     run = run_of(tmp_path, last=stored, averaged=other, step_3=stored)

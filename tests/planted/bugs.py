@@ -491,6 +491,20 @@ SEARCH = [
         "self.model.train()",
         "inference/test_translator.py::test_translating_ignores_dropout_and_leaves_the_model_in_the_mode_it_was_in",
     ),
+    Bug(
+        "eight_bit_rows_share_a_scale",
+        "inference/int8.py",
+        "x.amax(-1, keepdim=True), -x.amin(-1, keepdim=True)",
+        "x.amax(), -x.amin()",
+        "inference/test_int8.py::test_a_rows_largest_number_keeps_its_value_and_zeros_stay_zeros",
+    ),
+    Bug(
+        "logits_of_sentences_that_left",
+        "model/cache.py",
+        "self.logits = self.logits[: len(sentences)]",
+        "pass",
+        "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
+    ),
 ]
 
 BUGS = [*MODEL, *STEPS, *TEXT, *FILES, *SEARCH]

@@ -17,7 +17,7 @@ CheckpointName = Annotated[
 Accelerator = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept per sentence; 1 is greedy search.")]
 Alpha = Annotated[float | None, typer.Option(help="alpha: 0 favours short translations.")]
-Precision = Annotated[str, typer.Option(help="float32, or bfloat16: faster, and not quite as exact.")]
+Precision = Annotated[str, typer.Option(help="float32; bfloat16: faster, less exact; int8: more so, on CPUs only.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 
 
@@ -34,7 +34,7 @@ def load_translator(
         beam_size=beam_size, length_penalty=length_penalty, penalty=None, max_extra_tokens=None, max_tokens=None
     )
     one_of("--accelerator", accelerator, ("auto", "cpu", "gpu"))
-    one_of("--precision", precision, ("float32", "bfloat16"))
+    one_of("--precision", precision, ("float32", "bfloat16", "int8"))
     from aiayn.inference.translator import Translator
 
     return Translator.from_run(run, checkpoint, search, accelerator, precision)

@@ -15,11 +15,12 @@ from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.inference.beam_search import Hypothesis, beam_search
+from aiayn.inference.int8 import in_int8
 from aiayn.model.transformer import Transformer
 
 Progress = Callable[[int, int], None]
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+PRECISIONS = ("float32", "bfloat16", "int8")
 
 # Half of a character in UTF-16; Python also puts one for every byte of an argument that is not UTF-8.
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -44,6 +45,17 @@ def choose_device(accelerator: str) -> torch.device:
     return torch.device("cuda" if gpus and accelerator != "cpu" else "cpu")
 
 
+def in_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
+    """The model itself, turned to float32, bfloat16 or int8. Raises ConfigError for what is neither or not there."""
+    one_of("precision", precision, PRECISIONS)
+    if precision != "int8":
+        return model.to(getattr(torch, precision))
+    if device.type != "cpu":
+        raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
+    bfloat16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return in_int8(model, torch.bfloat16 if bfloat16 else torch.float32)
+
+
 class Translator:
     """A model, its tokenizer and the search options, ready to translate lines."""
 
@@ -65,8 +77,9 @@ class Translator:
     ) -> "Translator":
         """The model of a run's folder: its averaged checkpoint where there is one, else the last, or the one named.
 
-        `precision` bfloat16 computes with a quarter of the digits: about twice as fast where the hardware has it, with
-        scores that are off in the third digit and now and then another translation.
+        `precision` bfloat16 computes with a third of the digits: about twice as fast where the hardware has it, with
+        scores that are off in the third digit and now and then another translation. int8 multiplies whole numbers of
+        eight bits, on CPUs: a third faster still, with twice as many other translations.
 
         Raises RefusedError for a missing or damaged run, ConfigError for impossible options or a GPU that is not there.
         """
@@ -82,12 +95,11 @@ class Translator:
     ) -> "Translator":
         """Rebuilds model and tokenizer from the checkpoint alone. Raises what `from_run` raises."""
         device = choose_device(accelerator)
-        one_of("precision", precision, tuple(PRECISIONS))
         options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
         model = Transformer(checkpoint.config.model, tokenizer.vocab_size)
         restore(model, checkpoint)
-        return cls(model.eval().to(PRECISIONS[precision]), tokenizer, options, device)
+        return cls(in_precision(model.eval(), precision, device), tokenizer, options, device)
 
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
         """The best translation of every line, one line for one line; a blank line gives an empty one.

@@ -40,13 +40,16 @@ class LayerCache:
 class DecoderCache:
     """The decoder's memory of N sentences with K beams each: one `LayerCache` per layer, the source mask, the pasts.
 
-    `past` (N, K, t, K) is True where beam k's token at position t is the one that stands there in place j.
+    `past` (N, K, t, K) is True where beam k's token at position t is the one that stands there in place j. `logits`
+    (N, K, V) is where every step writes its result.
     """
 
-    def __init__(self, layers: list[LayerCache], src_mask: Tensor, beam_size: int):
-        """src_mask (N, 1, 1, S)."""
+    def __init__(self, layers: list[LayerCache], src_mask: Tensor, logits: Tensor):
+        """src_mask (N, 1, 1, S), logits (N, K, V) with any content."""
         self.layers = layers
         self.src_mask = src_mask
+        self.logits = logits
+        beam_size = logits.size(1)
         self.newest = torch.eye(beam_size, dtype=torch.bool, device=src_mask.device)[:, None]  # (K, 1, K)
         self.past = self.newest[:, :0].repeat(len(src_mask), 1, 1, 1)
 
@@ -67,5 +70,6 @@ class DecoderCache:
     def select(self, sentences: Tensor) -> None:
         """Keeps only these sentences, in this order; sentences (M,)."""
         self.src_mask, self.past = self.src_mask[sentences], self.past[sentences]
+        self.logits = self.logits[: len(sentences)]
         for layer in self.layers:
             layer.select(sentences)

@@ -66,3 +66,7 @@ class SharedEmbedding(nn.Module):
     def project(self, states: Tensor) -> Tensor:
         """states (..., D). Returns logits (..., V)."""
         return F.linear(states, self.weight)
+
+    def project_into(self, logits: Tensor, states: Tensor) -> None:
+        """The same for states (R, D), written to logits (R, V); no gradient flows back."""
+        torch.mm(states.detach(), self.weight.detach().t(), out=logits)

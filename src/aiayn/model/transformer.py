@@ -21,6 +21,7 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.config = config
+        self.vocab_size = vocab_size
         self.embedding = SharedEmbedding(vocab_size, config.d_model)
         self.src_positions = _positions(config)
         self.tgt_positions = _positions(config)
@@ -74,15 +75,21 @@ class Transformer(nn.Module):
         layers = [
             LayerCache(*layer.cross_attention.keys_values(memory), beam_size, max_length) for layer in self.decoder
         ]
-        return DecoderCache(layers, src_mask, beam_size)
+        # The largest result of a step: in new memory each time, a CPU would first have to wait for that.
+        logits = memory.new_empty(len(memory), beam_size, self.vocab_size)
+        return DecoderCache(layers, src_mask, logits)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
-        """Decodes one more position: tokens (N, K) are the newest of each beam. Returns logits (N, K, V)."""
+        """Decodes one more position: tokens (N, K) are the newest of each beam.
+
+        Returns logits (N, K, V), in memory that the next step writes to again.
+        """
         x = self.dropout(self.embedding(tokens) + self.tgt_positions(cache.length, 1))
         past = cache.extend()
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
             x = layer.step(x, layer_cache, past, cache.src_mask)
-        return self.project(x)
+        self.embedding.project_into(cache.logits.flatten(0, 1), x.flatten(0, 1))
+        return cache.logits
 
 
 def _positions(config: ModelConfig) -> nn.Module:
