@@ -4,11 +4,14 @@ python evaluate.py run=outputs/quickstart
 python evaluate.py --help
 """
 
+from typing import NoReturn
+
 import hydra
 from omegaconf import DictConfig
 
 from aiayn import entry
 from aiayn.config import EvaluateConfig
+from aiayn.signals import heeding, meant
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
@@ -18,7 +21,13 @@ def main(composed: DictConfig) -> None:
         with entry.loading():
             from aiayn.evaluation.evaluate import evaluate  # torch comes in only once the configuration holds
 
-        evaluate(config)
+        with heeding(_interrupt):
+            evaluate(config)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    # Nothing on the way takes this for an error of its own.
+    raise KeyboardInterrupt(meant(number))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Mistakes on the command line: one line that names the key and the remedy, exit code 2, and nothing written."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,24 @@ def test_evaluating_what_is_no_run_is_exit_code_4(tmp_path, monkeypatch):
     assert outcome.code == 4
     assert "outputs/nothing" in the_one_line(outcome.err)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)]
+)
+def test_a_signal_during_an_evaluation_ends_it_in_one_line_with_the_code_of_a_run(number, code, tmp_path, monkeypatch):
+    from aiayn.evaluation import evaluate as module
+
+    monkeypatch.setattr(module, "evaluate", lambda config: os.kill(os.getpid(), number))
+    monkeypatch.chdir(tmp_path)
+    before = signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+
+    try:
+        outcome = run_application("evaluate.py", "run=x")
+    finally:
+        signal.signal(number, before)
+
+    assert (outcome.code, outcome.out, outcome.err) == (code, "", "error: interrupted\n")
 
 
 def test_the_name_of_a_run_follows_from_its_groups(tmp_path, monkeypatch):

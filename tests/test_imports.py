@@ -26,14 +26,15 @@ WALLS = {
     "__init__": set(),
     "errors": set(),
     "files": set(),
+    "signals": set(),
     "config": {"errors"},
     "entry": {"config", "errors"},
     "model": {"config", "errors"},
-    "data": {"config", "errors", "files"},
+    "data": {"config", "errors", "files", "signals"},
     "checkpoint": {"config", "errors", "files"},
     "inference": {"config", "errors", "files", "data", "model", "checkpoint"},
     "evaluation": {"config", "errors", "files", "data", "model", "checkpoint", "inference"},
-    "training": {"config", "errors", "files", "data", "model", "checkpoint", "inference", "evaluation"},
+    "training": {"config", "errors", "files", "signals", "data", "model", "checkpoint", "inference", "evaluation"},
     "cli": {"config", "errors", "files", "data", "model", "checkpoint", "inference", "evaluation", "training"},
 }
 LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of searches and scores
@@ -69,7 +70,10 @@ HOMES = {
 # Slow or optional: never imported before they are needed.
 LAZY = {"datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"}
 # These run before it is known that an option is right, and must stay fast.
-LIGHT = {"__init__", "errors", "files", "config", "entry", *(name for name in MODULES if room(name) == "cli")}
+LIGHT = {
+    *("__init__", "errors", "files", "signals", "config", "entry"),
+    *(name for name in MODULES if room(name) == "cli"),
+}
 INSTALLED_WITH = {"yaml": "pyyaml", "huggingface_hub": "datasets", "pyarrow": "datasets"}
 
 # Lines of text end at LF only, so these are the places where text is no corpus: messages, a table in the source, and

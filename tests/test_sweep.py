@@ -240,10 +240,14 @@ if here == "train.py" and row == "a_h4":
 if here == "evaluate.py" and row == "c_n2":
     os.kill(os.getpid(), signal.SIGKILL)
 if here == "train.py" and row == "d_drop02":
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getppid(), int(os.environ["SEND"]))
-    signal.sigwait([signal.SIGUSR2])
+    ending = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
+    heeded = [number for number in ending if signal.getsignal(number) is not signal.SIG_IGN]
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    for number in map(int, os.environ["SEND"].split()):
+        os.kill(os.getppid(), number)
+        if number in heeded:
+            print("heard", signal.sigwait(ending).name, flush=True)
+    sys.exit(1 if heeded == ending else 0)
 """
 
 
@@ -277,19 +281,53 @@ def test_a_failing_row_is_reported_with_its_last_error_and_the_others_run(folder
     ]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_reaches_the_running_job_and_ends_the_sweep(folder, capsys, monkeypatch, number, code):
-    monkeypatch.setenv("SEND", str(int(number)))
-    before = signal.getsignal(number)
+INT, TERM, HUP, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
+
+
+@pytest.fixture
+def handlers():
+    """Every signal that asks for an end as a shell in the foreground has it."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (INT, TERM, HUP, USR1)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("sent", "heard", "code"),
+    [
+        ([INT], ["SIGINT"], 130),
+        ([TERM], ["SIGTERM"], 143),
+        ([HUP], ["SIGTERM"], 143),
+        ([USR1], ["SIGTERM"], 143),
+        ([USR1, INT], ["SIGTERM", "SIGTERM"], 143),
+        ([INT, TERM], ["SIGINT", "SIGINT"], 130),
+    ],
+)
+def test_a_signal_reaches_the_running_job_and_ends_the_sweep_and_a_second_one_changes_nothing(
+    folder, capsys, monkeypatch, handlers, sent, heard, code
+):
+    monkeypatch.setenv("SEND", " ".join(str(int(number)) for number in sent))
 
     with pytest.raises(Exception, match="sweep stopped, 1 of 3 rows finished; run the same command") as stopped:
         fake_sweep(folder, ["base", "d_drop02", "a_h1"]).run()
 
     assert stopped.value.exit_code == code
-    assert signal.getsignal(number) == before
+    assert all(signal.getsignal(number) == signal.SIG_DFL for number in (INT, TERM, HUP, USR1))
     said = capsys.readouterr().err
+    assert re.findall("heard (.*)", said) == heard
     assert "sweep 2/3 d_drop02: stopped after" in said
     assert "a_h1" not in said
+
+
+def test_under_nohup_a_sweep_outlives_its_terminal(folder, capsys, monkeypatch, handlers):
+    monkeypatch.setenv("SEND", str(int(HUP)))
+    signal.signal(HUP, signal.SIG_IGN)
+
+    fake_sweep(folder, ["base", "d_drop02", "a_h1"]).run()
+
+    assert signal.getsignal(HUP) == signal.SIG_IGN
+    assert "sweep outputs/sweeps/s: 3 of 3 rows finished" in capsys.readouterr().err
 
 
 # The whole, in real processes.
@@ -359,7 +397,7 @@ def test_the_plugin_imports_nothing_slow_since_hydra_loads_it_at_every_start():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []
             for name in names:
-                light = name in ("aiayn", "aiayn.config", "aiayn.errors", "aiayn.entry")
+                light = name in ("aiayn", "aiayn.config", "aiayn.errors", "aiayn.signals", "aiayn.entry")
                 assert light or name.split(".")[0] in {
                     "hydra",
                     "hydra_plugins",

@@ -176,8 +176,8 @@ def one_line_errors(schema: type) -> Iterator[None]:
         _fail(str(error), error.exit_code)
     except (HydraException, OmegaConfBaseException) as error:
         _fail(one_line(error, schema), ConfigError.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
+    except KeyboardInterrupt as interrupt:
+        _fail("interrupted", 128 + (interrupt.args or (signal.SIGINT,))[0])  # Python's own says no number
 
 
 @contextmanager

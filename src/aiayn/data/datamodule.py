@@ -10,11 +10,12 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from aiayn.data.batch import Batch, cut_batch
 from aiayn.data.plan import Plan
 from aiayn.data.prepared import PreparedSplit
+from aiayn.signals import ENDING
 
 
 def _ignore_signals(worker: int) -> None:
     """A signal to the whole job is the training process' business, which still needs its workers for the step."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 

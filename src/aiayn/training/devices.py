@@ -14,8 +14,9 @@ from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 
 from aiayn.errors import ResourceError
+from aiayn.signals import ENDING, meant
 from aiayn.training.peers import GRACE
-from aiayn.training.stop import Stop, command, meant
+from aiayn.training.stop import command
 
 AGAIN = "run the same command to continue from the last checkpoint"
 
@@ -71,7 +72,7 @@ def _watch_parent(parent: int) -> None:
 
 def _asked_to_stop(code: int) -> int | None:
     """The signal that ended a process which has not yet trained, by its exit code; later ones end with 0 instead."""
-    return next((meant(number) for number in Stop.SIGNALS if code in (-number, 128 + number)), None)
+    return next((meant(number) for number in ENDING if code in (-number, 128 + number)), None)
 
 
 def _exit(message: str, code: int = ResourceError.exit_code) -> None:

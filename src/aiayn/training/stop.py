@@ -1,14 +1,13 @@
 """Requests to stop: what a signal does to a run, on one device or on many."""
 
 import shlex
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from aiayn.errors import InterruptedRunError
+from aiayn.signals import heeding, meant
 from aiayn.training.peers import Peers
 
 
@@ -22,9 +21,6 @@ class Stop:
     One device's signal is every device's request: all save the same step together.
     """
 
-    # Schedulers announce the end of a job's time by SIGUSR1 or SIGTERM; both mean the same here.
-    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-
     def __init__(self) -> None:
         self.requested: int | None = None
         self.training = False
@@ -34,14 +30,8 @@ class Stop:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handles the signals for as long as the context lasts."""
-        # Who started the run under `nohup` wants it to go on.
-        heeded = [number for number in self.SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-        before: dict[int, Any] = {number: signal.signal(number, self._ask) for number in heeded}
-        try:
+        with heeding(self._ask):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def after(self, what: str) -> None:
         """From now on a signal stops at once, with this to say; one that came before stops now."""
@@ -83,11 +73,6 @@ class Stop:
         self.requested = self.requested or meant(number)
         if not self.training:
             self.check(self.state)
-
-
-def meant(number: int) -> int:
-    """The signal that stands in the exit code: all but Ctrl-C say in other words what SIGTERM says."""
-    return int(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
 
 
 def command() -> str:

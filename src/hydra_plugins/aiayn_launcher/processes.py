@@ -6,18 +6,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
 from aiayn.config import to_plain
 from aiayn.errors import FailedRowsError, InterruptedRunError, UserError
+from aiayn.signals import heeding, meant
 from hydra_plugins.aiayn_launcher.rows import Row, is_finished
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LINGER = 10  # seconds that what a job started may outlive it
 
 
@@ -39,7 +39,7 @@ class Processes:
         """Raises InterruptedRunError after a signal, FailedRowsError if a row could not be trained or scored."""
         n_open = len(self.open)
         _say(f"sweep {self.folder}: {len(self.rows)} rows, {len(self.rows) - n_open} finished before")
-        with self._listening(), ThreadPoolExecutor(self.jobs) as pool:
+        with heeding(self._stop), ThreadPoolExecutor(self.jobs) as pool:
             rows = [(number, row) for number, row in enumerate(self.rows, 1) if row.name in self.open]
             for future in as_completed([pool.submit(self._row, *job) for job in rows]):
                 future.result()
@@ -137,21 +137,12 @@ class Processes:
         last = (errors or said or ["it said nothing"])[-1].removeprefix("error: ")
         return (128 - code, f"killed by signal {-code}; {last}") if code < 0 else (code, last)
 
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Passes signals on to the jobs that run, and starts no more."""
-        before = {number: signal.signal(number, self._stop) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
     def _stop(self, number: int, frame: object) -> None:
+        """Passes the first request on to the jobs that run; no more are started."""
         with self.lock:
-            self.requested = number
+            self.requested = self.requested or meant(number)
             for process in self.running:
-                process.send_signal(number)
+                process.send_signal(self.requested)
 
 
 def _pass_on(stream: IO[bytes], name: str, log: Path, said: list[str]) -> None:
