@@ -27,6 +27,7 @@ COMPOSITION_ERRORS = (UserError, HydraException, OmegaConfBaseException)
 
 # Groups of files that are no section of the options.
 FILE_GROUPS = ("ablation", "experiment")
+MODEL_OPTIONS = {name for name in option_names(Config) if name.startswith("model.")}
 # What options are called elsewhere.
 ELSEWHERE = {
     "accumulate_grad_batches": "data.micro_batches",
@@ -87,17 +88,27 @@ def chosen_options(overrides: Sequence[str], conf: Path) -> set[str]:
 
     conf is the folder of the configuration files.
     """
-    model = {name for name in option_names(Config) if name.startswith("model.")}
     chosen = set()
     for key, _, value in (override.lstrip("+").partition("=") for override in overrides):
-        chosen |= model if key == "model" else {key}
-        path = conf / key / f"{value}.yaml"
-        if key in ("ablation", "experiment") and path.is_file():
-            tree = OmegaConf.to_container(OmegaConf.load(path))
-            chosen |= model & set(flatten(tree))
-            if any("override /model" in entry for entry in tree.get("defaults", [])):
-                chosen |= model
+        chosen |= MODEL_OPTIONS if key == "model" else {key}
+        if key in FILE_GROUPS:
+            chosen |= _model_options(conf / key / f"{value}.yaml", conf)
     return chosen
+
+
+def _model_options(path: Path, conf: Path) -> set[str]:
+    """The model's options that a file sets, or one of the files in its defaults list."""
+    if not path.is_file():
+        return set()
+    tree = OmegaConf.to_container(OmegaConf.load(path))
+    found = MODEL_OPTIONS & set(flatten(tree))
+    for entry in tree.get("defaults", []):
+        if "override /model" in entry:
+            found |= MODEL_OPTIONS
+        elif isinstance(entry, str):  # a file beside this one, or /GROUP/NAME
+            folder = conf if entry.startswith("/") else path.parent
+            found |= _model_options(folder / f"{entry.lstrip('/')}.yaml", conf)
+    return found
 
 
 def check_row(composed: DictConfig, row: str, conf: Path) -> None:

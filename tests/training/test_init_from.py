@@ -253,6 +253,19 @@ def test_the_command_line_says_which_options_were_set():
     assert chosen_options(["experiment=quickstart"], conf) >= {"experiment"}
 
 
+def test_an_experiment_sets_what_the_one_sets_that_it_is_built_on(tmp_path):
+    conf = ROOT / "conf"
+    assert chosen_options(["experiment=multi30k_en_fr"], conf) - {"experiment"} == chosen_options(["model=tiny"], conf)
+    (tmp_path / "experiment").mkdir()
+    for name, text in (
+        ("first", "model: {dropout: 0.2}"),
+        ("second", "defaults: [first, _self_]\nmodel: {d_k: 3}"),
+        ("third", "defaults: [/experiment/second]\nname: third"),
+    ):
+        (tmp_path / f"experiment/{name}.yaml").write_text(text)
+    assert chosen_options(["experiment=third"], tmp_path) == {"experiment", "model.dropout", "model.d_k"}
+
+
 def test_from_the_command_line_the_model_follows_and_a_contradiction_is_one_line(child, parent, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.move(parent, tmp_path / "outputs" / "parent")
