@@ -335,7 +335,7 @@ def test_under_nohup_a_sweep_outlives_its_terminal(folder, capsys, monkeypatch, 
 
 def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, ROOT / "train.py", "-m", *SMALL, "sweep=table", *arguments],
+        [sys.executable, ROOT / "train.py", "-m", *arguments],
         cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -347,7 +347,8 @@ def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_sweep_trains_and_scores_each_row_continues_what_was_lost_and_then_costs_nothing(folder):
     rows = "ablation=base,d_ls00"
-    first = sweep(folder, rows, "hydra.launcher.jobs=2")
+    command = (*SMALL, "sweep=table", rows)
+    first = sweep(folder, *command, "hydra.launcher.jobs=2")
     assert first.returncode == 0, first.stderr
     done = folder / "outputs/sweeps/table"
     for row in ("base", "d_ls00"):
@@ -368,7 +369,7 @@ def test_a_sweep_trains_and_scores_each_row_continues_what_was_lost_and_then_cos
     shutil.rmtree(done / "base/evaluation")
     stored = (done / "d_ls00/config.yaml").read_text()
     (done / "d_ls00/config.yaml").write_text(stored.replace("seed: 0", "seed: 7"))
-    second = sweep(folder, rows)
+    second = sweep(folder, *command)
     assert second.returncode == 4
     assert "[base] run      outputs/sweeps/table/base, continued at step 1" in second.stderr
     assert (done / "base/evaluation/val/evaluation.json").exists()
@@ -377,9 +378,25 @@ def test_a_sweep_trains_and_scores_each_row_continues_what_was_lost_and_then_cos
 
     (done / "d_ls00/config.yaml").write_text(stored)
     before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
-    third = run_application("train.py", "-m", *SMALL, "sweep=table", rows)
+    third = run_application("train.py", "-m", *command)
     assert (third.code, "2 finished before" in third.err, "started" in third.err) == (0, True, False)
     assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
+
+
+def test_a_fine_tuned_row_is_finished_with_the_model_and_the_vocabulary_of_its_source(folder):
+    parent = run_application("train.py", *SMALL, "name=parent")
+    assert parent.code == 0, parent.err
+    row = [option for option in SMALL if not option.startswith(("model.", "data.vocab_size"))]
+    row += ["init_from=outputs/parent", "model.dropout=0.3", "sweep=tuned"]
+    first = sweep(folder, *row)
+    assert first.returncode == 0, first.stderr
+
+    again = run_application("train.py", "-m", *row)
+
+    assert (again.code, "1 finished before" in again.err, "started" in again.err) == (0, True, False)
+    for other in ("model.dropout=0.2", "model.n_heads=8", "model=tiny", "data.vocab_size=300", "init_from=outputs/x"):
+        [changed] = composed_rows([*row, other])
+        assert not is_finished(changed), other
 
 
 # Its surroundings.

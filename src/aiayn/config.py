@@ -339,6 +339,9 @@ HARMLESS = (
     "trainer.timeout",
 )
 
+# What a run takes from the one that `init_from` names, unless the user sets it.
+FROM_SOURCE = ("model.*", "data.vocab_size", "data.tokenizer_pairs", "init_fingerprint")
+
 # What options that came later mean for configurations stored before there were any.
 ADDED = {
     ModelConfig: {"attention_window": None},
@@ -349,7 +352,27 @@ ADDED = {
 
 
 def is_harmless(key: str) -> bool:
-    return key in HARMLESS or f"{key.split('.')[0]}.*" in HARMLESS
+    return _among(key, HARMLESS)
+
+
+def is_from_source(key: str) -> bool:
+    return _among(key, FROM_SOURCE)
+
+
+def _among(key: str, names: tuple[str, ...]) -> bool:
+    return key in names or f"{key.split('.')[0]}.*" in names
+
+
+def changed_options(stored: Mapping[str, Any], config: Config) -> dict[str, str]:
+    """What defines the training and differs from a stored configuration: {"model.d_k": "null -> 64"}."""
+    before, now = flatten(stored), flatten(to_plain(config))
+    changed = [key for key in now if not is_harmless(key) and before.get(key) != now[key]]
+    return {key: f"{_shown(before.get(key))} -> {_shown(now[key])}" for key in changed}
+
+
+def _shown(value: Any) -> Any:
+    """A value as the command line has it."""
+    return "null" if value is None else value
 
 
 def valid_name(key: str, name: str | None) -> None:

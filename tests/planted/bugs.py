@@ -390,7 +390,7 @@ FILES = [
     ),
     Bug(
         "changed_option_not_compared_where_it_was_null",
-        "training/continuation.py",
+        "config.py",
         "if not is_harmless(key) and before.get(key) != now[key]]",
         "if not is_harmless(key) and before.get(key) and before[key] != now[key]]",
         "training/test_continuation.py::"

@@ -28,6 +28,7 @@ def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_v
     started = with_option(config, key, None) if before == "null" else config
     write_config(tmp_path, started)
     old = flatten(to_plain(started))[key]
+    shown = "null" if old is None else old
     now = with_option(config, key, "something else")
 
     refuse_changes(tmp_path, started)
@@ -36,7 +37,7 @@ def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_v
     else:
         with pytest.raises(RefusedError) as refused:
             refuse_changes(tmp_path, now)
-        assert f"({key}: {old} -> something else); give a new run another name=" in str(refused.value)
+        assert f"({key}: {shown} -> something else); give a new run another name=" in str(refused.value)
 
 
 def vocabulary(text: str) -> Tokenizer:

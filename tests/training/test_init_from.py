@@ -178,7 +178,7 @@ def averaged_fingerprint(run: Path) -> str:
 
 
 def test_a_run_cannot_start_from_itself(child, parent, tmp_path):
-    with pytest.raises(RefusedError, match=r"started with other options \(init_from: None -> .*name="):
+    with pytest.raises(RefusedError, match=r"started with other options \(init_from: null -> .*name="):
         train(replace(child, name="parent"), tmp_path)
 
 
@@ -210,8 +210,8 @@ def stop_in_step(monkeypatch, step: int) -> None:
 def test_continuing_with_another_source_is_refused(child, parent, tmp_path):
     train(replace(child, trainer=replace(child.trainer, max_steps=1)), tmp_path)
     last = str(parent / "checkpoints" / "last.ckpt")
-    for other in (last, None):
-        with pytest.raises(RefusedError, match=f"init_from: {parent} -> {other}"):
+    for other, shown in ((last, last), (None, "null")):
+        with pytest.raises(RefusedError, match=f"init_from: {parent} -> {shown}"):
             train(replace(child, init_from=other), tmp_path)
 
 

@@ -14,7 +14,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoint as memory
 from aiayn.checkpoint import Checkpoint
-from aiayn.config import Config, flatten, is_harmless, to_plain, with_added
+from aiayn.config import Config, changed_options, to_plain, with_added
 from aiayn.data.prepared import Prepared
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, ResourceError
@@ -47,10 +47,9 @@ def refuse_changes(folder: Path, config: Config) -> None:
 
 
 def _refuse_other_options(folder: Path, stored: Mapping[str, Any], config: Config) -> None:
-    before, now = flatten(stored), flatten(to_plain(config))
-    changed = [key for key in now if not is_harmless(key) and before.get(key) != now[key]]
+    changed = changed_options(stored, config)
     if changed:
-        diff = "; ".join(f"{key}: {before.get(key)} -> {now[key]}" for key in changed)
+        diff = "; ".join(f"{key}: {values}" for key, values in changed.items())
         raise RefusedError(f"{folder} was started with other options ({diff}); give a new run another name=")
 
 

@@ -9,7 +9,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn import entry
-from aiayn.config import NAME_CHARACTERS, Config, flatten, is_harmless, to_plain, with_added
+from aiayn.config import NAME_CHARACTERS, Config, changed_options, is_from_source, to_plain, with_added
 from aiayn.errors import ConfigError, DataError, UserError
 
 OUTPUTS = Path("outputs")
@@ -18,11 +18,12 @@ LONGEST = 150  # characters of a folder's name
 
 @dataclass(frozen=True)
 class Row:
-    """One job. `overrides` make `config`, and are what its process is started with."""
+    """One job. `overrides` make `config`, and are what its process is started with; `chosen`: the options they set."""
 
     name: str
     overrides: list[str]
     config: Config
+    chosen: frozenset[str]
 
     @property
     def folder(self) -> Path:
@@ -54,7 +55,8 @@ def make_rows(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequen
         if config.logger.group is None:
             config.logger.group = settings["logger.group"] = sweep
         # Quoted, since a name may look like a number.
-        rows.append(Row(name, [*overrides, *(f"{key}='{value}'" for key, value in settings.items())], config))
+        overrides = [*overrides, *(f"{key}='{value}'" for key, value in settings.items())]
+        rows.append(Row(name, overrides, config, frozenset(entry.chosen_options(overrides, conf))))
     return rows
 
 
@@ -98,13 +100,15 @@ def is_finished(row: Row) -> bool:
     try:
         scored = json.loads((row.folder / "evaluation/val/evaluation.json").read_text(encoding="utf-8"))
         stored = yaml.safe_load((row.folder / "config.yaml").read_text(encoding="utf-8"))
-        before, now = flatten(with_added(Config, stored)), flatten(to_plain(row.config))
+        changed = set(changed_options(with_added(Config, stored), row.config))
+        if row.config.init_from is not None:
+            changed -= {key for key in changed if is_from_source(key) and key not in row.chosen}
         return (
             scored["checkpoint"] == "last.ckpt"
             and scored["step"] >= row.config.trainer.max_steps
             and scored["search"] == to_plain(row.config.search)
             and (row.folder / "checkpoints/averaged.ckpt").exists()
-            and all(before.get(key) == now[key] for key in now if not is_harmless(key))
+            and not changed
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         return False
