@@ -124,6 +124,24 @@ def test_text_that_is_not_there_is_exit_code_3_and_names_the_option(tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("arguments", [["ablation=mine"], ["-m", "ablation=mine,a_h1"]])
+def test_a_row_of_ones_own_is_found_in_a_folder_of_ones_own(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own/ablation").mkdir(parents=True)
+    (tmp_path / "own/ablation/mine.yaml").write_text("# @package _global_\nmodel: {n_heads: 7}\n")
+
+    outcome = run_application("train.py", "-cd", "own", *FILES, *arguments)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "model.d_model=512 is not divisible by model.n_heads=7" in the_one_line(outcome.err)
+
+    (tmp_path / "own/ablation/mine.yaml").write_text("# @package _global_\nmodel: {n_heads: 4}\n")
+    accepted = run_application("train.py", "-cd", "own", *FILES, *arguments)
+
+    assert accepted.code == 3  # all that is wrong now is the text
+    assert "data.train=nowhere/train" in the_one_line(accepted.err)
+
+
 def test_evaluating_what_is_no_run_is_exit_code_4(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

@@ -114,9 +114,11 @@ def _model_options(path: Path, conf: Path) -> set[str]:
 def check_row(composed: DictConfig, row: str, conf: Path) -> None:
     """Raises ConfigError if something that was composed later takes back what the row of Table 3 changes.
 
-    conf is the folder of the configuration files.
+    conf is the folder of the configuration files; a row that is not there is one from --config-dir.
     """
-    for key, value in flatten(OmegaConf.to_container(OmegaConf.load(conf / "ablation" / f"{row}.yaml"))).items():
+    path = conf / "ablation" / f"{row}.yaml"
+    tree = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
+    for key, value in flatten(tree).items():
         now = OmegaConf.select(composed, key)
         if now != value:
             raise ConfigError(
