@@ -281,6 +281,30 @@ def test_a_failing_row_is_reported_with_its_last_error_and_the_others_run(folder
     ]
 
 
+def test_a_row_whose_log_cannot_be_written_fails_and_says_why_before_it_starts(folder, capsys):
+    (folder / "outputs/sweeps/s/a_h1.log").mkdir(parents=True)  # as in a folder that is read-only, also for root
+
+    with pytest.raises(Exception, match=r"1 of 2 rows failed: a_h1 \(exit 6\)"):
+        fake_sweep(folder, ["a_h1", "base"]).run()
+
+    said = capsys.readouterr().err
+    assert "sweep 1/2 a_h1: failed with exit code 6 after 0:00:00: outputs/sweeps/s/a_h1.log: Is a directory; " in said
+    assert "[a_h1]" not in said
+    assert "sweep 2/2 base: done" in said
+
+
+def test_a_full_disk_costs_a_row_its_log_and_not_its_end(folder, capsys):
+    (folder / "outputs/sweeps/s").mkdir(parents=True)
+    (folder / "outputs/sweeps/s/base.log").symlink_to("/dev/full")
+
+    fake_sweep(folder, ["base"]).run()
+
+    said = capsys.readouterr().err
+    assert "[base] working on base" in said
+    assert "sweep 1/1 base: done" in said
+    assert "Traceback" not in said
+
+
 INT, TERM, HUP, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 
 

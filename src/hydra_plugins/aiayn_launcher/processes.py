@@ -110,29 +110,30 @@ class Processes:
     def _process(self, command: Sequence[str | Path], name: str, log: Path) -> tuple[int, str]:
         """Exit code, as a shell has it, and the last error line, or else the last line, of what a process says."""
         said: list[str] = []
-        # In a session of its own: the terminal's Ctrl-C reaches it once, through this process.
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        with self.lock:
-            self.running.add(process)
-            if self.requested:
-                process.send_signal(self.requested)
-        reader = threading.Thread(target=_pass_on, args=(process.stdout, name, log, said), daemon=True)
-        reader.start()
-        code = process.wait()
-        with self.lock:
-            self.running.discard(process)
-        reader.join(LINGER)
-        if reader.is_alive():  # other devices of a job that died would wait for it until their time-out
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            reader.join()
+        with open(log, "ab", buffering=0) as file:
+            # In a session of its own: the terminal's Ctrl-C reaches it once, through this process.
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            with self.lock:
+                self.running.add(process)
+                if self.requested:
+                    process.send_signal(self.requested)
+            reader = threading.Thread(target=_pass_on, args=(process.stdout, name, file, said), daemon=True)
+            reader.start()
+            code = process.wait()
+            with self.lock:
+                self.running.discard(process)
+            reader.join(LINGER)
+            if reader.is_alive():  # other devices of a job that died would wait for it until their time-out
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                reader.join()
         errors = [line for line in said if line.startswith("error: ")]
         last = (errors or said or ["it said nothing"])[-1].removeprefix("error: ")
         return (128 - code, f"killed by signal {-code}; {last}") if code < 0 else (code, last)
@@ -145,13 +146,12 @@ class Processes:
                 process.send_signal(self.requested)
 
 
-def _pass_on(stream: IO[bytes], name: str, log: Path, said: list[str]) -> None:
+def _pass_on(stream: IO[bytes], name: str, log: IO[bytes], said: list[str]) -> None:
     """Every line to the row's log and, with the row's name, to stderr; keeps error lines and the last line."""
-    with open(log, "ab") as file, stream:
+    with stream:
         for raw in stream:
             with suppress(OSError):  # a full disk must not stop the job's output, which would stop the job
-                file.write(raw)
-                file.flush()
+                log.write(raw)
             line = raw.decode(errors="replace").rstrip()
             if line:
                 _say(f"[{name}] {line}")
