@@ -84,6 +84,18 @@ def test_a_file_a_packed_file_and_standard_input_give_the_same(run, translator, 
     assert output("translate", run, "-", text=TEXT + end) == expected
 
 
+def test_a_byte_order_mark_and_line_ends_of_windows_are_no_text_in_a_file_and_on_standard_input(
+    run, tmp_path, monkeypatch
+):
+    text = b"\xef\xbb\xbf" + b"the old house\r\n\r\ntwo \xef\xbb\xbfcats"
+    (tmp_path / "text").write_bytes(text)
+    for size in (4, 1 << 17):
+        monkeypatch.setattr(sys.modules["aiayn.cli.translate"], "STREAM_BYTES", size)
+        for source, given in ((tmp_path / "text", b""), ("-", text)):
+            objects = [json.loads(line) for line in output("translate", run, source, "--format", "jsonl", text=given)]
+            assert [one["source"] for one in objects] == ["the old house", "", "two \ufeffcats"]
+
+
 def test_nothing_in_gives_nothing_out(run, tmp_path):
     (tmp_path / "nothing").write_bytes(b"")
     assert output("translate", run, text=b"") == output("translate", run, tmp_path / "nothing") == []
@@ -127,7 +139,7 @@ def test_jsonl_has_an_object_for_each_translation_with_scores_and_an_alignment_o
     found = [json.loads(line) for line in output("translate", run, "--format", "jsonl", "--n-best", n)]
     expected = [(index, best) for index, candidates in enumerate(translator.n_best(LINES, n)) for best in candidates]
     assert [(one["index"], one["source"], one["translation"]) for one in found] == [
-        (index, LINES[index], best.text) for index, best in expected
+        (index, LINES[index].removesuffix("\r"), best.text) for index, best in expected
     ]
     assert [one["tokens"] for one in found] == [translator.tokenizer.tokens(best.tokens) for _, best in expected]
     for name in ("score", "log_prob"):

@@ -11,7 +11,7 @@ import typer
 
 from aiayn.cli.options import Accelerator, Alpha, BeamSize, CheckpointName, Debug, Precision, RunFolder, load_translator
 from aiayn.config import one_of
-from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.errors import ConfigError, ResourceError
 
 if TYPE_CHECKING:
     from aiayn.inference.translator import Translation, Translator
@@ -128,22 +128,19 @@ def _stream() -> Iterator[list[str]]:
     while block := sys.stdin.buffer.read1(STREAM_BYTES):
         *lines, pending = (pending + block).split(b"\n")
         if lines:
-            yield _decoded(lines, done + 1)
+            yield _decoded(lines, done)
             done += len(lines)
     if pending:
-        yield _decoded([pending], done + 1)
+        yield _decoded([pending], done)
 
 
-def _decoded(lines: list[bytes], first_line: int) -> list[str]:
-    texts = []
-    for number, line in enumerate(lines, first_line):
-        try:
-            texts.append(line.decode())
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"standard input: line {number} is not UTF-8 ({error.reason}); convert it with iconv"
-            ) from error
-    return texts
+def _decoded(lines: list[bytes], done: int) -> list[str]:
+    """The lines that come after the first `done`, as `read_lines` gives them from a file."""
+    from aiayn.data.text_files import decode
+
+    if not done:
+        lines = [lines[0].removeprefix(b"\xef\xbb\xbf"), *lines[1:]]
+    return [decode(line.removesuffix(b"\r"), "standard input", number) for number, line in enumerate(lines, done + 1)]
 
 
 def _prompted(greeting: str) -> Iterator[list[str]]:
