@@ -4,8 +4,10 @@ import gzip
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
@@ -327,6 +329,33 @@ def test_on_a_terminal_there_is_a_prompt_until_the_end_of_input(run, translator)
         assert process.wait() == 0
     limit.cancel()
     os.close(ours)
+
+
+def test_from_file_to_file_a_terminal_shows_how_far_it_is_and_is_left_clean(run, translator, tmp_path):
+    (tmp_path / "text").write_bytes(TEXT)
+
+    def shown(out: int) -> bytes:
+        """What comes to the terminal meanwhile."""
+        ours, theirs = pty.openpty()
+        command = [*PROGRAM, "translate", str(run), str(tmp_path / "text")]
+        environment = ENVIRONMENT | {"TERM": "xterm", "COLUMNS": "100"}
+        with subprocess.Popen(command, stdout=out, stderr=theirs, env=environment) as process:
+            os.close(theirs)
+            seen = b""
+            with suppress(OSError):  # its end
+                while True:
+                    seen += os.read(ours, 1000)
+        os.close(ours)
+        assert process.returncode == 0
+        return seen
+
+    with open(tmp_path / "out", "wb") as file:
+        terminal = re.sub(rb"\x1b\[[0-9;]*m", b"", shown(file.fileno()))
+    assert b"6/6" in terminal
+    assert terminal.endswith(b"\x1b[2K")
+    assert (tmp_path / "out").read_text(encoding="utf-8").split("\n")[:-1] == translator.translate(LINES)
+    # What reads a pipe may write to the same terminal.
+    assert shown(subprocess.PIPE) == b""
 
 
 def test_a_full_disk_is_one_line_and_exit_code_6(run):

@@ -2,8 +2,10 @@
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,7 @@ from aiayn.config import one_of
 from aiayn.errors import ConfigError, ResourceError
 
 if TYPE_CHECKING:
+    from aiayn.evaluation.progress import TranslationProgress
     from aiayn.inference.translator import Translation, Translator
 
 STREAM_BYTES = 1 << 17  # at most so much of a stream is translated at once: some 2,000 lines
@@ -68,14 +71,32 @@ def translate(
     else:
         chunks = (lines[start : start + FILE_LINES] for start in range(0, len(lines), FILE_LINES))
     done = 0
-    for chunk in chunks:
-        results = translator.n_best(chunk, n_best or 1, first_line=done + 1)
-        if style == "jsonl":
-            _write(list(_objects(translator, chunk, results, done)))
-        else:
-            numbered = enumerate(results, done)
-            _write([line for index, found in numbered for line in _shown(index, found, n_best is not None, scores)])
-        done += len(chunk)
+    with _progress(len(lines)) as progress:
+        on_batch = progress and (lambda now, _: progress(done + now, len(lines)))
+        for chunk in chunks:
+            results = translator.n_best(chunk, n_best or 1, on_batch, done + 1)
+            if style == "jsonl":
+                _write(list(_objects(translator, chunk, results, done)))
+            else:
+                numbered = enumerate(results, done)
+                _write([line for index, found in numbered for line in _shown(index, found, n_best is not None, scores)])
+            done += len(chunk)
+
+
+@contextmanager
+def _progress(lines: int) -> "Iterator[TranslationProgress | None]":
+    """A live line on the terminal while a file of so many lines is translated into a file."""
+    # What reads a pipe may write to the same terminal.
+    if not (lines and sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)):
+        yield None
+        return
+    from aiayn.evaluation.progress import TranslationProgress
+
+    progress = TranslationProgress()
+    try:
+        yield progress
+    finally:
+        progress.finish()
 
 
 def _shown(index: int, found: "list[Translation]", n_best: bool, scores: bool) -> Iterator[str]:
