@@ -14,7 +14,7 @@ import torch
 
 from aiayn import checkpoint as memory
 from aiayn.config import flatten, is_harmless, to_plain
-from aiayn.errors import ConfigError, DivergedError, InterruptedRunError, RefusedError
+from aiayn.errors import ConfigError, DataError, DivergedError, InterruptedRunError, RefusedError
 from aiayn.evaluation.records import read_records as read_metrics
 from aiayn.training import continuation
 from aiayn.training.callbacks.measure import Measure
@@ -273,6 +273,30 @@ def test_a_data_set_in_the_hubs_own_layout_is_trained_on_from_a_local_folder(con
     settings = changed(config, data=hub | splits | {"folder": str(tmp_path / "data")}, trainer={"max_steps": 2})
     from_hub, from_files = train(settings, tmp_path / "hub"), train(changed(config, trainer={"max_steps": 2}), tmp_path)
     assert losses(from_hub) == losses(from_files)
+
+
+def test_validation_text_with_a_line_that_is_not_utf8_is_refused_before_anything_is_written(config, corpus, tmp_path):
+    """Such a pair is dropped when the corpus is prepared; scores are made from the text as it stands."""
+    settings = changed(config, data={"val": bad_validation(corpus, tmp_path), "folder": str(tmp_path / "data")})
+    with pytest.raises(DataError, match=r"val\.en\.gz: line 22 is not UTF-8"):
+        train(settings, tmp_path / "outputs")
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_validation_text_is_read_only_where_it_is_translated(config, corpus, tmp_path):
+    data = {"val": bad_validation(corpus, tmp_path), "folder": str(tmp_path / "data")}
+    folder = train(changed(config, data=data, trainer={"val_bleu_sentences": 0}), tmp_path / "outputs")
+    assert sorted(r["step"] for r in read_metrics(folder / "metrics.jsonl") if "val/loss" in r) == [6, 12]
+    assert not (folder / "samples.jsonl").exists()
+    assert not (folder / "attention.png").exists()
+
+
+def bad_validation(corpus, folder):
+    """The prefix of validation text whose last source is not UTF-8."""
+    for lang, line in (("en", b"f\xfcnf\n"), ("xx", b"5\n")):
+        content = gzip.decompress((corpus / f"val.{lang}.gz").read_bytes())
+        (folder / f"val.{lang}.gz").write_bytes(gzip.compress(content + line))
+    return str(folder / "val")
 
 
 @pytest.mark.parametrize("log_every", [1, 100])

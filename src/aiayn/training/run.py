@@ -69,13 +69,15 @@ def _train(config: Config, outputs: Path, chosen: Collection[str] | None, stop: 
         config, source = adopt(config, folder, chosen)
         refuse_changes(folder, config)
         prepared = prepare(config.data, Tokenizer.from_json(source.tokenizer) if source else None)
+        # Read as it stands, it can be unusable where the prepared text is not: before anything of the run is written.
+        text = read_split(config.data, "val") if config.trainer.val_bleu_sentences else ([], [])
         with owned(folder), writing(folder):
             found = recall(folder, prepared, config)
             averaged = (folder / "checkpoints" / "averaged.ckpt").exists()
             if found and found.checkpoint.step >= config.trainer.max_steps and averaged:
                 log.info("already finished at step %d: %s", found.checkpoint.step, folder)
                 return folder
-            _fit(folder, config, prepared, found, source, hardware, stop)
+            _fit(folder, config, prepared, text, found, source, hardware, stop)
             stop.after("stopped after the last step")
             _finish(folder, config)
     return folder
@@ -85,6 +87,7 @@ def _fit(
     folder: Path,
     config: Config,
     prepared: Prepared,
+    text: tuple[list[str], list[str]],  # of the validation
     found: Found | None,
     source: memory.Checkpoint | None,
     hardware: dict[str, str],
@@ -102,8 +105,6 @@ def _fit(
         memory.restore(model, source)
         _log_source(config, source)
 
-    sources, references = read_split(config.data, "val")
-    count = config.trainer.val_bleu_sentences
     greedy = SearchConfig(**vars(config.search) | {"beam_size": 1})
     settings = config.trainer
     module = TranslationModule(model, config.optim, config.seed, settings.max_skipped_steps, settings.compile)
@@ -129,9 +130,9 @@ def _fit(
     # Lightning's own handlers save nothing, and talk to other processes in the midst of anything.
     trainer._signal_connector.register_signal_handlers = lambda: None
     translator = Translator(model, prepared.tokenizer, greedy, trainer.strategy.root_device)
-    text = sources[:count], references[:count]
-    validate = Validate(config, translator, *text, folder, start_step, time, display, stop)
-    trainer.callbacks += [validate, Describe(config, prepared, plan, translator, sources, folder, time), save]
+    first = (side[: settings.val_bleu_sentences] for side in text)
+    validate = Validate(config, translator, *first, folder, start_step, time, display, stop)
+    trainer.callbacks += [validate, Describe(config, prepared, plan, translator, text[0], folder, time), save]
     data = TranslationData(
         prepared.train, plan, prepared.val, _validation_plan(config, prepared.val), config.data.workers
     )

@@ -73,7 +73,7 @@ class Describe(StepCallback):
         with self.time.stopped():
             send_samples(trainer.loggers, self.folder / "samples.jsonl", step)
             watched = self.config.logger.kind == "wandb"
-            if self.sentence and settings.val_bleu_sentences and (watched or step == settings.max_steps):
+            if self.sentence and (watched or step == settings.max_steps):
                 self._draw_attention(trainer, step)
 
     def _draw_attention(self, trainer: pl.Trainer, step: int) -> None:
