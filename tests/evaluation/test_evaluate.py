@@ -129,6 +129,23 @@ def test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_m
     assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "hypotheses.txt", "samples.jsonl"]
 
 
+@pytest.mark.parametrize("ended_by", [KeyboardInterrupt, ResourceError])
+def test_a_translation_that_does_not_come_to_its_end_gives_the_terminal_its_cursor_back(
+    run, capsys, monkeypatch, ended_by
+):
+    def ended(self, lines, on_batch):
+        on_batch(2, len(lines))
+        raise ended_by
+
+    monkeypatch.setattr(Translator, "translate", ended)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with pytest.raises(ended_by):
+        evaluate(options(run))
+    said = capsys.readouterr().err
+    assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l")  # shown again after it was hidden
+
+
 def test_the_json_says_what_was_scored_and_how(run):
     result = evaluate(options(run, search={"beam_size": 2, "length_penalty": 1.0, "penalty": "power"}))
     assert set(result["metrics"]) == {

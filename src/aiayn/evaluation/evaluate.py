@@ -45,8 +45,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator)
 
     progress = TranslationProgress()
-    hypotheses = translator.translate(test.sources, progress)
-    seconds = progress.finish()
+    try:
+        hypotheses = translator.translate(test.sources, progress)
+    finally:  # a live line hides the terminal's cursor
+        seconds = progress.finish()
     scores = score(hypotheses, test.references, checkpoint.config.data.tgt_lang)
     result = _result(path, checkpoint, test, translator.search, scores) | {
         "seconds": round(seconds, 1),
