@@ -14,10 +14,11 @@ import torch
 
 from aiayn import checkpoint as memory
 from aiayn.config import flatten, is_harmless, to_plain
-from aiayn.errors import ConfigError, DataError, DivergedError, InterruptedRunError, RefusedError
+from aiayn.errors import ConfigError, DataError, DivergedError, InterruptedRunError, RefusedError, ResourceError
 from aiayn.evaluation.records import read_records as read_metrics
 from aiayn.training import continuation
 from aiayn.training.callbacks.measure import Measure
+from aiayn.training.module import TranslationModule
 from aiayn.training.run import train
 
 
@@ -112,6 +113,23 @@ def stop_with_signal(monkeypatch, step, number=signal.SIGTERM):
         plain(self, outputs, batch)
 
     monkeypatch.setattr(Measure, "on_part_end", on_part_end)
+
+
+def test_a_lack_of_memory_before_the_first_batch_of_a_continued_run_names_its_step_and_a_cure(
+    config, tmp_path, monkeypatch
+):
+    """It comes where a continued run makes up for the validation that its stop cut short."""
+
+    def fails(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    stop_with_signal(monkeypatch, 6)
+    with pytest.raises(InterruptedRunError):
+        train(config, tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(TranslationModule, "validation_step", fails)
+    with pytest.raises(ResourceError, match=r"^out of memory at step 7, before its first batch: use more devices"):
+        train(config, tmp_path)
 
 
 def test_ctrl_c_saves_and_exits_with_130(config, tmp_path, monkeypatch):

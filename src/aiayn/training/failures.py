@@ -32,7 +32,7 @@ def explained(error: Exception, config: Config, module: TranslationModule, save:
         remedy = f"lower data.max_tokens_per_device (now {config.data.max_tokens_per_device})"
         if memory.steps(save.folder):
             remedy = f"use more devices, or {remedy} and choose another name=: a run's steps stay cut as they were"
-        return ResourceError(f"out of memory at step {save.done + 1}, in {module.shape}: {remedy}")
+        return ResourceError(f"out of memory at step {save.done + 1}, {module.at}: {remedy}")
     # A loader process that was killed while it handed over a batch shows as a broken connection.
     if str(error).startswith("DataLoader worker") or (
         config.data.workers and isinstance(error, ConnectionError | EOFError)

@@ -28,13 +28,14 @@ class TranslationModule(pl.LightningModule):
         self.model = model
         self.optim = optim
         self.seed = seed
+        self.at = "before its first batch"  # where in a step a lack of memory is
         # One graph for batches of every shape.
         self.states = torch.compile(self._states, dynamic=True) if compile else self._states
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout depends on the micro-batch alone: not on what ran before, not on how many devices share the step.
         torch.manual_seed(dropout_seed(self.seed, batch.number))
-        self.shape = f"a batch of {tuple(batch.src.shape)} source and {tuple(batch.tgt_out.shape)} target tokens"
+        self.at = f"in a batch of {tuple(batch.src.shape)} source and {tuple(batch.tgt_out.shape)} target tokens"
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns the loss to minimise, and for the log the sum of the loss over this batch's target tokens."""

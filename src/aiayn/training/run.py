@@ -111,6 +111,7 @@ def _fit(
     time, display = TrainingClock(), Display(config.trainer.max_steps)
     finite = Finite(config, plan, prepared, folder)
     save = Save(config, folder / "checkpoints", stop, finite, time)
+    save.done = start_step
     trainer = pl.Trainer(
         **hardware,
         devices=config.trainer.devices,
@@ -147,9 +148,9 @@ def _fit(
             raise
         raise cause from error
     finally:
-        stop.state, stop.training = f"stopped after step {max(save.done, start_step)}", False
+        stop.state, stop.training = f"stopped after step {save.done}", False
         close(loggers)
-    stop.after(f"stopped and saved at step {max(save.done, start_step)}")
+    stop.after(f"stopped and saved at step {save.done}")
 
 
 def _finish(folder: Path, config: Config) -> None:
