@@ -1,5 +1,7 @@
 """The page as people use it, in a real browser: it must look where the model looks."""
 
+import time
+
 import pytest
 import torch
 
@@ -173,6 +175,35 @@ def test_pointing_at_a_cell_of_the_matrix_says_its_weight(page, browser, maps):
     shown = browser.run("document.querySelector('#says .cell').innerText")
     assert shown.startswith("<b> → use: ")
     assert abs(int(shown.split()[-2].lstrip("<")) - 100 * maps.cross[1, 0, 2, 3]) < 1
+
+
+def test_pointing_at_a_cell_with_two_heads_says_the_weights_of_both(page, browser, maps):
+    page("#show=cross&head=2.1&with=1.3&view=matrix")
+
+    for panel in (FIRST, SECOND):
+        browser.point(f"{panel} .cells")
+        shown = browser.run("document.querySelector('#says .cell').innerText")
+        assert shown.startswith("<b> → use: ")
+        first, second = (int(part.strip(" <%")) for part in shown.split(": ")[1].split(" / "))
+        assert abs(first - 100 * maps.cross[1, 0, 2, 3]) < 1
+        assert abs(second - 100 * maps.cross[0, 2, 2, 3]) < 1
+        browser.away()
+
+
+def test_another_address_shows_what_it_says_and_nothing_of_the_one_before(page, browser, maps):
+    page("#show=encoder&head=1.1&with=1.2&view=matrix&queries=6")  # the decoder has only 5
+    is_shown(browser, "keys", maps.encoder_self[0, 0, 5])
+
+    browser.run("location.hash = '#show=decoder&head=2.3'")
+    selected = "document.querySelector('[role=tab][aria-selected=true]').dataset.tab"
+    deadline = time.monotonic() + 20
+    while browser.run(selected) != "decoder" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert browser.complaints() == []
+    assert len(shares(browser, "keys")) == 0
+    assert browser.run(f"document.querySelectorAll('{FIRST} .lines path').length") > 0
+    browser.point(token("queries", 1))
+    is_shown(browser, "keys", maps.decoder_self[1, 2, 1])
 
 
 def test_positions_have_a_tab_whose_cells_can_be_read(page, browser):

@@ -6,7 +6,8 @@ const FAINT = 0.02; // lines of less weight are not drawn
 const MARKS = { "<s>": "start", "</s>": "end", "▁": "space" }; // tokens that are no words
 
 /* What is shown. Layers and heads count from 0; `focus` is the token looked at: {side: "queries" | "keys", index}. */
-const state = { tab: "cross", heads: [null, null], active: 0, view: "lines", focus: null, held: false };
+const OPENING = { tab: "cross", heads: [null, null], active: 0, view: "lines", focus: null, held: false };
+const state = { ...OPENING };
 
 const get = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -370,12 +371,11 @@ function say() {
     const list = ranked.map(([i, weight]) => `${word(other, i)} ${percent(weight)}`).join(", ") || "nothing much";
     return make("span", { class: slot ? "second" : "first" }, state.heads[1] ? `${nameOf(state.heads[slot])}: ${list}` : list);
   });
-  const verb = focus.side === "queries" ? `${kind.queryTitle}, ${kind.keyTitle}:` : "is looked at by:";
+  const verb = focus.side === "queries" ? kind.keyTitle : "is looked at by";
+  const cellWeights = () => shownSlots().map((slot) => percent(panels[slot].weights[focus.index][focus.other])).join(" / ");
   const cell = focus.other === undefined ? [] : [make("span", { class: "cell" },
-    `${word("queries", focus.index)} → ${word("keys", focus.other)}: ${percent(panels[0].weights[focus.index][focus.other])}`)];
-  return get("says").replaceChildren(
-    make("b", {}, word(focus.side, focus.index)), ` ${focus.side === "queries" ? verb.replace(/^.*, /, "") : verb} `,
-    ...parts, ...cell);
+    `${word("queries", focus.index)} → ${word("keys", focus.other)}: ${cellWeights()}`)];
+  return get("says").replaceChildren(make("b", {}, word(focus.side, focus.index)), ` ${verb}: `, ...parts, ...cell);
 }
 
 /* One set of listeners serves all tokens of both panels. */
@@ -498,6 +498,7 @@ function remember() {
 
 function recall() {
   const wanted = new URLSearchParams(location.hash.slice(1));
+  Object.assign(state, OPENING);
   if (TABS.some(([name]) => name === wanted.get("show"))) state.tab = wanted.get("show");
   const kind = kindNow();
   const head = (text) => {
