@@ -1,4 +1,5 @@
 import copy
+import gc
 import gzip
 import json
 import math
@@ -6,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+import weakref
 from contextlib import suppress
 from dataclasses import replace
 
@@ -130,6 +132,34 @@ def test_a_lack_of_memory_before_the_first_batch_of_a_continued_run_names_its_st
     monkeypatch.setattr(TranslationModule, "validation_step", fails)
     with pytest.raises(ResourceError, match=r"^out of memory at step 7, before its first batch: use more devices"):
         train(config, tmp_path)
+
+
+@pytest.mark.parametrize("start", ["continued", "init_from"])
+def test_what_a_run_began_with_is_not_held_beside_what_it_trains(config, tmp_path, monkeypatch, start):
+    """Weights and moments would be twelve bytes a parameter, in every process, to the end."""
+    first = train(changed(config, trainer={"max_steps": 6}), tmp_path)
+    settings = config if start == "continued" else replace(config, name="child", init_from=str(first))
+    read, plain, loaded, held = memory.read, Measure.on_step_end, [], []
+
+    def noted(path):
+        payload = read(path)
+        tensors = [*payload.get("weights", {}).values()]
+        tensors += [x for opt in payload.get("optimizer_states", []) for s in opt["state"].values() for x in s.values()]
+        loaded.extend(weakref.ref(tensor) for tensor in tensors)
+        return payload
+
+    def look(self, trainer, module, batch, step):
+        if step == 8:
+            used = {id(tensor) for state in trainer.optimizers[0].state.values() for tensor in state.values()}
+            gc.collect()
+            held.extend(ref() for ref in loaded if ref() is not None and id(ref()) not in used)
+        plain(self, trainer, module, batch, step)
+
+    monkeypatch.setattr(memory, "read", noted)
+    monkeypatch.setattr(Measure, "on_step_end", look)
+    train(settings, tmp_path)
+    assert len(loaded) > 20
+    assert held == []
 
 
 def test_ctrl_c_saves_and_exits_with_130(config, tmp_path, monkeypatch):

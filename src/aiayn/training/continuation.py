@@ -168,7 +168,7 @@ class RunCheckpoints(CheckpointIO):
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
         checkpoint, states = self.found.checkpoint, self.found.optimizer
         batches = checkpoint.step * self.micro_batches // self.config.trainer.world_size
-        return {
+        loaded = {
             "state_dict": {f"model.{name}": value for name, value in checkpoint.weights.items()},
             "global_step": checkpoint.step,
             "epoch": 0,
@@ -180,6 +180,10 @@ class RunCheckpoints(CheckpointIO):
             "skipped_steps": states.get("skipped_steps", 0),
             "callbacks": {},
         }
+        # Lightning loads once: whoever still holds what was found shall not hold its tensors to the end of the run.
+        checkpoint.weights.clear()
+        states.clear()
+        return loaded
 
     def remove_checkpoint(self, path: str | Path) -> None:
         Path(path).unlink(missing_ok=True)

@@ -104,6 +104,8 @@ def _fit(
     if source and not found:
         memory.restore(model, source)
         _log_source(config, source)
+    if source:
+        source.weights.clear()  # else held to the end of the run
 
     greedy = SearchConfig(**vars(config.search) | {"beam_size": 1})
     settings = config.trainer
