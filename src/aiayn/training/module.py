@@ -29,6 +29,7 @@ class TranslationModule(pl.LightningModule):
         self.optim = optim
         self.seed = seed
         self.at = "before its first batch"  # where in a step a lack of memory is
+        self.gradient_norm = torch.zeros(())  # of the last step, on the device
         # One graph for batches of every shape.
         self.states = torch.compile(self._states, dynamic=True) if compile else self._states
 
@@ -54,7 +55,8 @@ class TranslationModule(pl.LightningModule):
         The device decides, so that the host need not wait for it: Adam heeds `found_inf`, made for gradient scalers.
         """
         norms = torch._foreach_norm([weight.grad for weight in self.parameters() if weight.grad is not None])
-        bad = ~torch.stack(norms).square().sum().isfinite()
+        self.gradient_norm = torch.linalg.vector_norm(torch.stack(norms))
+        bad = ~self.gradient_norm.square().isfinite()
         optimizer.found_inf = bad.float()
         self.skipped += bad
         too_many = bad & (self.skipped > self.max_skipped_steps) & (self.fatal_step == 0)

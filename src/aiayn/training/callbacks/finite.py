@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Finite(StepCallback):
-    """Ends the run when more steps were skipped than `trainer.max_skipped_steps`; runs before all others.
+    """Ends the run when more steps were skipped than `trainer.max_skipped_steps`; the first of those that act on steps.
 
     The module's device has left out every such step by itself; here the host reads how many there were, every
     `log_every` steps and before every save, so that nothing that came after too many is ever saved.

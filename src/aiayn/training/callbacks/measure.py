@@ -1,6 +1,5 @@
 """Loss, learning rate, gradient, speed and memory while training."""
 
-import math
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,7 +10,7 @@ from aiayn.config import PAD_ID, Config
 from aiayn.data.batch import Batch
 from aiayn.model.flops import training_flops
 from aiayn.training.callbacks.display import Display
-from aiayn.training.callbacks.steps import StepCallback, TrainingClock, diverged, due, report
+from aiayn.training.callbacks.steps import StepCallback, TrainingClock, due, report
 from aiayn.training.machine import matmul_rate, peak_memory
 from aiayn.training.module import TranslationModule
 
@@ -19,7 +18,8 @@ from aiayn.training.module import TranslationModule
 class Measure(StepCallback):
     """Measures every step and reports every `log_every` steps.
 
-    What the device computes stays there until a report is due: reading a number makes the host wait for it.
+    What the device computes stays there until a report is due: reading a number makes the host wait for it. In
+    `train/loss` a part whose loss is no finite number has its tokens and a loss of 0; its step is skipped.
     """
 
     def __init__(self, config: Config, steps_per_epoch: int, time: TrainingClock, display: Display):
@@ -30,7 +30,6 @@ class Measure(StepCallback):
         self.steps_per_epoch = steps_per_epoch
         self.loss_sum: Tensor | float = 0.0
         self.tokens = 0
-        self.gradient_norm: Tensor | float = 0.0
         self._forget_work()
 
     def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
@@ -64,13 +63,7 @@ class Measure(StepCallback):
         self.real += batch.n_src_tokens + batch.n_tokens
         self.padded += batch.src.numel() + batch.tgt_out.numel()
         if batch.n_tokens:
-            self.flops = self.flops + self._flops(outputs, batch)
-
-    def on_before_optimizer_step(self, trainer: pl.Trainer, module: TranslationModule, optimizer: Any) -> None:
-        settings = self.config.trainer
-        if due(self.done + 1, settings.log_every, settings.max_steps):
-            gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-            self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
+            self.flops = self.flops + self._flops(batch)
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         self.tokens += batch.step_tokens
@@ -79,16 +72,15 @@ class Measure(StepCallback):
         if not due(step, settings.log_every, settings.max_steps):
             return
         loss = float(trainer.strategy.reduce(self.loss_sum, reduce_op="sum")) / self.tokens
-        if not math.isfinite(loss):
-            raise diverged(f"the loss is {loss}", step)
-        work = torch.stack([torch.as_tensor(x, dtype=torch.float64, device=module.device) for x in self._work()])
+        work = self.flops, self.real, self.padded
+        work = torch.stack([torch.as_tensor(x, dtype=torch.float64, device=module.device) for x in work])
         flops, real, padded = trainer.strategy.reduce(work, reduce_op="sum").tolist()
         now = self.time.now()
         seconds, elapsed = now - self.last_time, now - self.start_time
         metrics = {
             "train/loss": loss,
             "train/lr": module.rate(step),
-            "train/grad_norm": float(self.gradient_norm),
+            "train/grad_norm": float(module.gradient_norm),
             "train/epoch": step / self.steps_per_epoch,
             "perf/tokens_per_sec": (self.tokens - self.untimed) / seconds,
             "perf/mfu": flops / (seconds * self.peak_rate * settings.world_size),
@@ -102,15 +94,12 @@ class Measure(StepCallback):
         self.loss_sum, self.tokens, self.untimed, self.last_time = 0.0, 0, 0, now
         self._forget_work()
 
-    def _work(self) -> tuple[Tensor | float, int, int]:
-        """Since the last report and on this device: useful FLOPs, tokens, and positions with padding."""
-        return self.flops, self.real, self.padded
-
     def _forget_work(self) -> None:
+        """Of what this device did since the last report: useful FLOPs, tokens, and positions with padding."""
         self.flops: Tensor | float = 0.0
         self.real = self.padded = 0
 
-    def _flops(self, outputs: dict[str, Tensor], batch: Batch) -> Tensor:
+    def _flops(self, batch: Batch) -> Tensor:
         """Of one micro-batch's real tokens, as () float64 on the device: padding is no useful work."""
         src, tgt = ((ids != PAD_ID).sum(1).double() for ids in (batch.src, batch.tgt_out))
         return training_flops(self.config.model, self.vocab_size, src, tgt).sum()

@@ -10,7 +10,6 @@ import torch
 from pytorch_lightning.callbacks import Callback
 
 from aiayn.data.batch import Batch
-from aiayn.errors import DivergedError
 from aiayn.training.module import TranslationModule
 
 
@@ -55,13 +54,6 @@ class TrainingClock:
 def due(step: int, every: int, max_steps: int) -> bool:
     """True at every multiple of an interval, and at the end."""
     return step % every == 0 or step == max_steps
-
-
-def diverged(what: str, step: int) -> DivergedError:
-    return DivergedError(
-        f"{what} at step {step}; nothing of it was saved: lower optim.lr_scale or raise optim.warmup_steps and choose "
-        "another name="
-    )
 
 
 def report(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
