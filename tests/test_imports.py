@@ -58,7 +58,7 @@ HOMES = {
     "pyarrow": {"data/hub"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
-    "matplotlib": {"evaluation/plots", "evaluation/figures", "evaluation/table_plot"},
+    "matplotlib": {"evaluation/drawing", "evaluation/plots", "evaluation/figures"},
     "wandb": {"training/loggers", "training/dashboard"},
     "wandb_workspaces": {"training/dashboard"},
     "rich": {"training/callbacks", "evaluation/progress"},

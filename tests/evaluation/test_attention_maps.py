@@ -1,7 +1,6 @@
 """The weights that are drawn are the ones the model used."""
 
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +9,9 @@ from matplotlib.image import imread
 from aiayn.config import BOS_ID, EOS_ID, ModelConfig, SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, ResourceError
-from aiayn.evaluation.attention_maps import AttentionMaps, attention_maps, draw_attention
-from aiayn.evaluation.plots import _label, draw_attention_maps
+from aiayn.evaluation.attention_maps import AttentionMaps, attention_maps
+from aiayn.evaluation.drawing import readable
+from aiayn.evaluation.plots import draw_attention_maps
 from aiayn.inference.translator import Translation, Translator
 from aiayn.model.transformer import Transformer
 
@@ -134,7 +134,7 @@ def test_a_blank_sentence_is_refused(translator):
 @pytest.mark.parametrize("sentence", [SENTENCE, "a", "the cats " * 14])
 def test_a_picture_is_drawn_of_short_and_long_sentences(translator, tmp_path, sentence):
     path = tmp_path / "new" / "attention.png"
-    draw_attention(translator, sentence, path)
+    draw_attention_maps(attention_maps(translator, sentence), path)
     height, width, _ = imread(path).shape
     assert 600 < width < 5000
     assert 600 < height < 5000
@@ -155,7 +155,7 @@ def test_tokens_of_any_kind_are_drawn_as_they_are_without_a_word_of_warning(tmp_
 
 @pytest.mark.parametrize(("token", "label"), [("\n", "\\n"), ("▁Häuser", "▁Häuser"), ("x" * 17, "x" * 15 + "…")])
 def test_a_label_is_one_short_line(token, label):
-    assert _label(token) == label
+    assert readable(token, longest=16) == label
 
 
 def test_layers_give_different_pictures_and_the_last_is_drawn_unless_another_is_asked_for(translator, tmp_path):
@@ -170,4 +170,4 @@ def test_layers_give_different_pictures_and_the_last_is_drawn_unless_another_is_
 def test_a_picture_that_cannot_be_written_is_one_line(translator, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match=r"file/attention\.png: cannot be written"):
-        draw_attention(translator, SENTENCE, Path(tmp_path / "file" / "attention.png"))
+        draw_attention_maps(attention_maps(translator, SENTENCE), tmp_path / "file" / "attention.png")

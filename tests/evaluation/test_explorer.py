@@ -10,7 +10,7 @@ import torch
 
 from aiayn.errors import DataError, ResourceError
 from aiayn.evaluation import explorer
-from aiayn.evaluation.attention_maps import readable
+from aiayn.evaluation.drawing import readable
 from aiayn.evaluation.explorer import explorer_page, write_explorer
 from aiayn.evaluation.positions import position_tables, similarities
 from aiayn.model.embedding import sinusoids

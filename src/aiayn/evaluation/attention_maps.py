@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 from aiayn.config import BOS_ID, EOS_ID
 from aiayn.data.batch import source_mask
 from aiayn.errors import DataError
-from aiayn.evaluation.plots import draw_attention_maps
 from aiayn.inference.translator import Translation, Translator
 from aiayn.model.attention import attention
 
@@ -64,17 +62,6 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
         sentence=sentence,
         translation=best,
     )
-
-
-def readable(token: str) -> str:
-    """A token as one short line for pictures: control characters are spelled out, and long tokens are cut."""
-    text = token if token.isprintable() else repr(token)[1:-1]
-    return text if len(text) <= 24 else f"{text[:23]}…"
-
-
-def draw_attention(translator: Translator, sentence: str, path: Path) -> None:
-    """A picture (PNG) of the last layers' attention while a sentence is translated. Raises what its maps raise."""
-    draw_attention_maps(attention_maps(translator, sentence), path)
 
 
 @contextmanager

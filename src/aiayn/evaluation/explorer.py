@@ -10,7 +10,8 @@ from torch import Tensor
 
 from aiayn.config import ModelConfig
 from aiayn.errors import DataError, ResourceError
-from aiayn.evaluation.attention_maps import AttentionMaps, readable
+from aiayn.evaluation.attention_maps import AttentionMaps
+from aiayn.evaluation.drawing import readable
 from aiayn.evaluation.positions import similarities
 from aiayn.files import write_text
 

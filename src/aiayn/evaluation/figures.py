@@ -3,7 +3,6 @@
 Every picture is written twice, as PNG and as SVG. All of them raise ResourceError where they cannot be written.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 
 from aiayn.errors import DataError, ResourceError
-from aiayn.evaluation.attention_maps import AttentionMaps, readable
+from aiayn.evaluation.attention_maps import AttentionMaps
+from aiayn.evaluation.drawing import new_figure, readable, save_figure
 from aiayn.evaluation.positions import similarities
 
 FORMATS = ("png", "svg")
@@ -117,7 +117,7 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: str | None = Non
 
 def draw_positions(positions: Mapping[str, Tensor], path: Path) -> list[Path]:
     """Tables of positions (P, D) as heat maps, and the dot products of their rows. Returns the files, PNG and SVG."""
-    figure = _figure(11, 4.6 * len(positions))
+    figure = new_figure(11, 4.6 * len(positions))
     figure.subplots_adjust(left=0.06, right=0.97, top=1 - 0.1 / len(positions), bottom=0.12 / len(positions))
     grid = figure.subplots(len(positions), 2, squeeze=False, width_ratios=[5, 4])
     for (title, table), (left, right) in zip(positions.items(), grid, strict=True):
@@ -152,7 +152,7 @@ def _draw_figure(path: Path, tokens: list[str], panels: list[tuple[str, Mapping[
     words = 0.2 + max(map(len, tokens)) * size * 0.0095
     title, lines = 0.35, 1.8
     height = title + lines + 2 * words
-    figure = _figure(width, height * len(panels))
+    figure = new_figure(width, height * len(panels))
     for number, (text, heads) in enumerate(panels):
         # Placed by hand: measuring every word, as automatic layouts do, takes most of the time.
         bottom = 1 - (number + 1) / len(panels)
@@ -210,26 +210,12 @@ def _colour(head: int) -> tuple[float, float, float]:
     return colormaps["tab20"].colors[(2 * head) % 20 + (head // 10) % 2]
 
 
-def _figure(width: float, height: float) -> Any:
-    """An empty figure of so many inches that needs no display."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), dpi=120)
-
-
 def _save(figure: Any, path: Path) -> list[Path]:
     """Writes PATH.png and PATH.svg."""
-    import matplotlib
-
     paths = [path.with_suffix(f".{kind}") for kind in FORMATS]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Letters stay letters, and the same figure is the same file.
-        settings = {"svg.fonttype": "none", "svg.hashsalt": path.name}
-        with matplotlib.rc_context(settings), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a script that the font lacks shows as boxes
-            for file in paths:
-                figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+        save_figure(figure, *paths)
     except OSError as error:
         raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     return paths

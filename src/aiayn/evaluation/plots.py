@@ -1,15 +1,14 @@
 """Pictures of what was measured."""
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiayn.errors import ResourceError
-
-if TYPE_CHECKING:
-    from aiayn.evaluation.attention_maps import AttentionMaps
+from aiayn.evaluation.attention_maps import AttentionMaps
+from aiayn.evaluation.drawing import new_figure, readable, save_figure
+from aiayn.evaluation.records import series
 
 
 def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> None:
@@ -29,26 +28,27 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     if not panels:
         return
     # Fixed margins: a computed layout takes longer than all the rest.
-    figure = _figure(5 * len(panels), 3.6, layout=None)
+    figure = new_figure(5 * len(panels), 3.6)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     inch = 1 / figure.get_figwidth()
     figure.subplots_adjust(left=0.6 * inch, right=1 - 0.2 * inch, bottom=0.14, top=0.9, wspace=0.35)
     for axis, (title, keys) in zip(axes, panels, strict=True):
         for key in keys:
-            axis.plot(*_series(records, key), marker="" if key == "train/loss" else "o", markersize=3, label=key)
+            marker = "" if key == "train/loss" else "o"
+            axis.plot(*zip(*series(records, key), strict=True), marker=marker, markersize=3, label=key)
         axis.set_title(title)
         axis.set_xlabel("step")
         axis.grid(alpha=0.3)
         if keys[0] == "train/loss":
             rate = axis.twinx()
-            rate.plot(*_series(records, "train/lr"), color="0.6", linewidth=1, linestyle=":")
+            rate.plot(*zip(*series(records, "train/lr"), strict=True), color="0.6", linewidth=1, linestyle=":")
             rate.set_ylabel("learning rate (dotted)", color="0.5")
             axis.legend(loc="upper center")
         if keys == ["val/ppl"]:
             axis.set_yscale("log")
             axis.yaxis.set_major_formatter("{x:g}")
             axis.yaxis.set_minor_formatter("{x:g}")
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
 def draw_corpus(corpus: Mapping[str, Any], path: Path) -> None:
@@ -56,7 +56,7 @@ def draw_corpus(corpus: Mapping[str, Any], path: Path) -> None:
 
     Writes a PNG.
     """
-    figure = _figure(10, 3.2, layout=None)
+    figure = new_figure(10, 3.2)
     lengths, padding = figure.subplots(1, 2, width_ratios=(3, 2))
     figure.subplots_adjust(left=0.08, right=0.98, bottom=0.16, top=0.88, wspace=0.25)
     for side, label in (("src", "source"), ("tgt", "target")):
@@ -72,20 +72,20 @@ def draw_corpus(corpus: Mapping[str, Any], path: Path) -> None:
     padding.set_title(f"{100 * corpus['padding']:.1f} % padding in an epoch")
     padding.set_xlabel("padding of a micro-batch (%)")
     padding.set_ylabel("micro-batches")
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
-def draw_cross_attention(maps: "AttentionMaps", path: Path) -> None:
+def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
     """Where every layer of the decoder looks in the source, as the mean of its heads. Writes a PNG, quickly."""
     from matplotlib.colors import PowerNorm
 
     n_layers, _, n_tgt, n_src = maps.cross.shape
     width, height = (min(max(0.2 * n, 1.6), 6) for n in (n_src, n_tgt))
     # Room for labels by their letters: a computed layout would draw everything twice.
-    margin, bottom = (0.2 + 0.065 * max(len(_label(token)) for token in side) for side in (maps.tgt_out, maps.src))
+    margin, bottom = (0.2 + 0.065 * max(map(len, _labels(side))) for side in (maps.tgt_out, maps.src))
     gap = 0.15
     total_width, total_height = margin + n_layers * (width + gap), bottom + height + 0.35
-    figure = _figure(total_width, total_height, layout=None)
+    figure = new_figure(total_width, total_height)
     for layer in range(n_layers):
         left = margin + layer * (width + gap)
         axis = figure.add_axes(
@@ -94,15 +94,13 @@ def draw_cross_attention(maps: "AttentionMaps", path: Path) -> None:
         scale = PowerNorm(0.5, vmin=0, vmax=1)
         axis.imshow(maps.cross[layer].mean(0).numpy(), cmap="Blues", norm=scale, aspect="auto", interpolation="nearest")
         axis.set_title(f"layer {layer + 1}", fontsize=9)
-        axis.set_xticks(range(n_src), map(_label, maps.src), fontsize=7, rotation=90, parse_math=False)
+        axis.set_xticks(range(n_src), _labels(maps.src), fontsize=7, rotation=90, parse_math=False)
         rows = maps.tgt_out if layer == 0 else []
-        axis.set_yticks(range(len(rows)), map(_label, rows), fontsize=7, parse_math=False)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        figure.savefig(path)
+        axis.set_yticks(range(len(rows)), _labels(rows), fontsize=7, parse_math=False)
+    save_figure(figure, path)
 
 
-def draw_attention_maps(maps: "AttentionMaps", path: Path, layer: int = -1) -> None:
+def draw_attention_maps(maps: AttentionMaps, path: Path, layer: int = -1) -> None:
     """One layer's attention: from target to source as the mean of the heads and head by head, then both kinds of
     self-attention as means.
 
@@ -111,7 +109,7 @@ def draw_attention_maps(maps: "AttentionMaps", path: Path, layer: int = -1) -> N
     n_layers, n_heads, n_tgt, n_src = maps.cross.shape
     # A token takes 0.2 inches; of a long sentence less, so that the picture stays one that viewers open.
     width, height = (min(max(0.2 * n + 1.2, 3.6), 16) for n in (n_src, n_tgt))
-    figure = _figure(2.2 * width, 2 * height + 0.8)
+    figure = new_figure(2.2 * width, 2 * height + 0.8, layout="constrained")
     figure.suptitle(f"attention of layer {range(n_layers)[layer] + 1} of {n_layers}")
     upper, lower = figure.subfigures(2, 1)
     left, right = upper.subfigures(1, 2)
@@ -131,9 +129,7 @@ def draw_attention_maps(maps: "AttentionMaps", path: Path, layer: int = -1) -> N
     lower.colorbar(image, ax=list(axes), label="weight", fraction=0.03, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 1])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a script that the font lacks shows as boxes
-            figure.savefig(path)
+        save_figure(figure, path)
     except OSError as error:
         raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
 
@@ -148,25 +144,10 @@ def _draw_map(axis: Any, weights: Any, rows: Sequence[str], columns: Sequence[st
     axis.set_title(title, fontsize=9)
     size = 8 if max(len(rows), len(columns)) <= 60 else 5
     # Dollar signs are text here, no formulas.
-    axis.set_xticks(range(len(columns)), map(_label, columns), fontsize=size, rotation=90, parse_math=False)
-    axis.set_yticks(range(len(rows)), map(_label, rows), fontsize=size, parse_math=False)
+    axis.set_xticks(range(len(columns)), _labels(columns), fontsize=size, rotation=90, parse_math=False)
+    axis.set_yticks(range(len(rows)), _labels(rows), fontsize=size, parse_math=False)
     return image
 
 
-def _label(token: str) -> str:
-    """Control characters spelled out, and long tokens cut, so that a label is one short line."""
-    text = token if token.isprintable() else repr(token)[1:-1]
-    return text if len(text) <= 16 else f"{text[:15]}…"
-
-
-def _series(records: Sequence[Mapping[str, float]], key: str) -> tuple[list[float], list[float]]:
-    points = [(record["step"], record[key]) for record in records if key in record]
-    return [step for step, _ in points], [value for _, value in points]
-
-
-def _figure(width: float, height: float, layout: str | None = "constrained") -> Any:
-    """An empty figure of so many inches."""
-    # Not pyplot: a figure of its own needs no display and leaves no state behind.
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout=layout, dpi=120)
+def _labels(tokens: Sequence[str]) -> list[str]:
+    return [readable(token, longest=16) for token in tokens]

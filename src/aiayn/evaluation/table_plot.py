@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aiayn.evaluation.drawing import new_figure, save_figure
 from aiayn.evaluation.tables import changes_against_base
 
 MEASURED, PUBLISHED = "#1f77b4", "0.45"
@@ -14,12 +15,9 @@ def draw_table_3(records: Sequence[Mapping[str, Any]], path: Path) -> None:
 
     Writes a PNG. Rows that were not run have rings only. Raises OSError where it cannot be written.
     """
-    # Not pyplot: a figure of its own needs no display and leaves no state behind.
-    from matplotlib.figure import Figure
-
     changes = changes_against_base(records)
     rows = list(dict.fromkeys(change["row"] for change in changes))
-    figure = Figure(figsize=(10, 1.4 + 0.27 * len(rows)), layout="constrained", dpi=120)
+    figure = new_figure(10, 1.4 + 0.27 * len(rows), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axis, key, title in zip(panels, ("ppl", "bleu"), ("perplexity", "BLEU"), strict=True):
         axis.axvline(0, color="0.8", linewidth=1)
@@ -37,4 +35,4 @@ def draw_table_3(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     panels[0].plot([], [], "o", color=MEASURED, label="measured")
     panels[0].plot([], [], "o", color=PUBLISHED, markerfacecolor="none", label="paper")
     panels[0].legend()
-    figure.savefig(path)
+    save_figure(figure, path)
