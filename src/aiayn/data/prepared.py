@@ -96,14 +96,18 @@ class Prepared:
         return Prepared.open, (self.folder,)
 
 
+def corpus_folder(config: DataConfig, fingerprint: str) -> Path:
+    """Where the prepared corpus of this fingerprint stands, or will stand."""
+    return Path(config.folder).expanduser() / f"{config.src_lang}-{config.tgt_lang}-{fingerprint[:16]}"
+
+
 def check_text(config: DataConfig) -> None:
     """Raises DataError if the corpus is neither prepared nor there to be prepared. Writes nothing, and needs no torch.
 
     Settles what most often is wrong before the seconds that importing a training takes.
     """
-    folder = Path(config.folder).expanduser()
-    _recall_scans(folder)
-    if not _target(folder, config, _fingerprint(_settings(config))).is_dir():
+    _recall_scans(Path(config.folder).expanduser())
+    if not corpus_folder(config, _fingerprint(_settings(config))).is_dir():
         for split in ("train", "val"):
             next(corpus.raw_pairs(config, split), None)
 
@@ -117,7 +121,7 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> Prepared:
     folder = Path(config.folder).expanduser()
     _recall_scans(folder)
     fingerprint = _fingerprint(_settings(config, tokenizer))
-    target = _target(folder, config, fingerprint)
+    target = corpus_folder(config, fingerprint)
     try:
         if _flaw(target):
             folder.mkdir(parents=True, exist_ok=True)
@@ -147,10 +151,6 @@ def _settings(config: DataConfig, tokenizer: Tokenizer | None = None) -> dict[st
 
 def _fingerprint(settings: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
-def _target(folder: Path, config: DataConfig, fingerprint: str) -> Path:
-    return folder / f"{config.src_lang}-{config.tgt_lang}-{fingerprint[:16]}"
 
 
 def _flaw(folder: Path) -> str | None:

@@ -39,11 +39,11 @@ def aligned_files(prefixes: list[str], src_lang: str, tgt_lang: str, key: str) -
     """`parallel_files`, of which both sides have equally many lines, and at least one. Raises DataError otherwise."""
     files = parallel_files(prefixes, src_lang, tgt_lang, key)
     counts = [(scan(src)["lines"], scan(tgt)["lines"]) for src, tgt in files]
-    for (src, tgt), (n_src, n_tgt) in zip(files, counts, strict=True):
+    for prefix, (src, tgt), (n_src, n_tgt) in zip(prefixes, files, counts, strict=True):
         if n_src != n_tgt:
             raise DataError(
-                f"{key}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one must translate line N of "
-                "the other (only LF ends a line)"
+                f"{key}={prefix}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one must translate line N "
+                "of the other (only LF ends a line)"
             )
     if not any(n for n, _ in counts):
         names = ", ".join(f"{src} and {tgt}" for src, tgt in files)

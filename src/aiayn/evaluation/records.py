@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from aiayn.errors import RefusedError
+from aiayn.files import write_text
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -21,6 +22,16 @@ def read_records(path: Path) -> list[dict[str, Any]]:
             continue
         records.append(record)
     return records
+
+
+def record_line(record: dict[str, Any]) -> str:
+    """A record as a line of a .jsonl file."""
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drops the later records of a .jsonl file: a run that continues at `step` takes those steps again."""
+    write_text(path, "".join(record_line(record) for record in read_records(path) if record["step"] <= step))
 
 
 def series(records: list[dict[str, Any]], key: str) -> list[tuple[float, float]]:

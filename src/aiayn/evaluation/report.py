@@ -1,6 +1,5 @@
 """report.html: all that a run or a sweep measured on one page, from the files of its folder alone."""
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from aiayn.evaluation.records import (
     read_evaluations,
     read_json,
     read_records,
+    record_line,
     runs_in,
     series,
 )
@@ -54,7 +54,7 @@ def add_evaluation(run: Path, folder: Path, sources: list[str], references: list
     rows = list(zip(sources, references, hypotheses, strict=True))[::every]
     records = [dict(zip(("source", "reference", "hypothesis"), row, strict=True)) for row in rows]
     with suppress(OSError, UserError):
-        write_text(folder / "samples.jsonl", "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
+        write_text(folder / "samples.jsonl", "".join(map(record_line, records)))
         write_report(run)
         return True
     return False

@@ -13,7 +13,7 @@ import yaml
 from aiayn.checkpoint import load
 from aiayn.config import Config, from_plain
 from aiayn.data.plan import Plan
-from aiayn.data.prepared import PreparedSplit
+from aiayn.data.prepared import PreparedSplit, corpus_folder
 from aiayn.errors import ConfigError, RefusedError, UserError
 from aiayn.evaluation.records import read_records
 from aiayn.model.flops import n_parameters, training_flops
@@ -136,9 +136,8 @@ def _flops(config: Config, vocab_size: int, step: int, corpus: str | None) -> tu
     """FLOPs of `step` training steps, and whether they were counted over the very pairs of the prepared corpus."""
     data = config.data
     if corpus:
-        folder = Path(data.folder).expanduser() / f"{data.src_lang}-{data.tgt_lang}-{corpus[:16]}"
         try:
-            src, tgt, steps_per_epoch = _corpus(folder, data.tokens_per_step)
+            src, tgt, steps_per_epoch = _corpus(corpus_folder(data, corpus), data.tokens_per_step)
         except (OSError, ValueError, ZeroDivisionError, AssertionError):
             pass  # moved away or removed; it is no part of a run
         else:

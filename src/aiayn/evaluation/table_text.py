@@ -9,10 +9,9 @@ from typing import Any
 
 from aiayn.evaluation.parameters import finding
 from aiayn.evaluation.published import FITTED_VOCABULARY
-from aiayn.evaluation.tables import SIZES, changes_against_base
+from aiayn.evaluation.tables import CHANGES, SIZES, changes_against_base
 
 Record = Mapping[str, Any]
-CHANGES = ("ppl", "paper_ppl", "bleu", "paper_bleu")
 COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "e_ls")
 
 

@@ -21,6 +21,7 @@ from aiayn.model.flops import training_flops
 
 Record = dict[str, Any]  # one line of a table, with plain values
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "label_smoothing")
+CHANGES = ("ppl", "paper_ppl", "bleu", "paper_bleu")
 
 
 def collect(folders: list[Path]) -> dict[str, list[Record]]:
@@ -96,8 +97,7 @@ def changes_against_base(records: Sequence[Record]) -> list[Record]:
     bases = [record for record in records if record["row"] == "base"]
     base = next((record for record in bases if record["ppl"] is not None), bases[0])
     return [
-        {"row": record["row"], "run": record["run"]}
-        | {name: _less(record[name], base[name]) for name in ("ppl", "paper_ppl", "bleu", "paper_bleu")}
+        {"row": record["row"], "run": record["run"]} | {name: _less(record[name], base[name]) for name in CHANGES}
         for record in records
         if record["row"] not in ("base", "big")
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiayn.config import DataConfig, EvaluateConfig
 from aiayn.data.corpus import read_split
-from aiayn.data.text_files import parallel_files, read_lines
+from aiayn.data.text_files import aligned_files, read_lines
 from aiayn.errors import DataError
 from aiayn.evaluation.published import known_test_set
 
@@ -46,13 +46,8 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
             raise DataError(f"{error}; or name other text: test=PREFIX") from error
         name, option, prefix = config.split, f"split={config.split}", getattr(data, config.split)
     else:
-        [(src, tgt)] = parallel_files([config.test], data.src_lang, data.tgt_lang, "test")
+        [(src, tgt)] = aligned_files([config.test], data.src_lang, data.tgt_lang, "test")
         sources, references = read_lines(src), read_lines(tgt)
-        if len(sources) != len(references) or not sources:
-            raise DataError(
-                f"test={config.test}: {src} has {len(sources)} lines and {tgt} has {len(references)}: line N of one "
-                "must translate line N of the other (only LF ends a line)"
-            )
         # No `=` in any path that is written: Hydra could not read it back.
         name, option, prefix = Path(config.test).name.replace("=", "-"), f"test={config.test}", config.test
     texts = [references, *_further_references(config, len(sources))]

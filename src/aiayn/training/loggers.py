@@ -1,6 +1,5 @@
 """Where measurements go: always to the run's own metrics.jsonl, and to the dashboard that the configuration names."""
 
-import json
 import logging
 import os
 import secrets
@@ -16,7 +15,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from aiayn import checkpoint as memory
 from aiayn.config import Config, flatten, to_plain
 from aiayn.errors import ConfigError
-from aiayn.evaluation.records import read_records
+from aiayn.evaluation.records import forget_after, read_records, record_line
 from aiayn.files import write_text
 
 log = logging.getLogger(__name__)
@@ -29,7 +28,8 @@ class MetricsFile(Logger):
         """Lines after `start_step` are dropped: the run takes those steps again."""
         super().__init__()
         self.path = path
-        self._forget_after(start_step)
+        if rank_zero_only.rank == 0:
+            forget_after(path, start_step)
 
     @property
     def name(self) -> str:
@@ -42,16 +42,11 @@ class MetricsFile(Logger):
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **metrics}) + "\n")
+            file.write(record_line({"step": step, **metrics}))
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any]) -> None:
         """The run's config.yaml holds them."""
-
-    @rank_zero_only
-    def _forget_after(self, step: int) -> None:
-        kept = [record for record in read_records(self.path) if record["step"] <= step]
-        write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept))
 
 
 def make_loggers(config: Config, folder: Path, start_step: int) -> list[Logger]:

@@ -1,11 +1,9 @@
 """How good the model is by now: validation between training steps."""
 
-import json
 import logging
 import math
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -13,9 +11,8 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config import Config
 from aiayn.data.batch import Batch
-from aiayn.evaluation.records import read_records
+from aiayn.evaluation.records import forget_after, read_records, record_line
 from aiayn.evaluation.scoring import score
-from aiayn.files import write_text
 from aiayn.inference.translator import Translator
 from aiayn.training.callbacks.display import Display
 from aiayn.training.callbacks.steps import StepCallback, TrainingClock, due, report
@@ -56,9 +53,7 @@ class Validate(StepCallback):
     def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         super().on_train_start(trainer, module)
         if trainer.is_global_zero and self.samples.exists():
-            # Later ones were written before a kill; the run comes to those steps again.
-            kept = [record for record in read_records(self.samples) if record["step"] <= self.done]
-            write_text(self.samples, "".join(_line(record) for record in kept))
+            forget_after(self.samples, self.done)
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         settings = self.config.trainer
@@ -131,11 +126,7 @@ class Validate(StepCallback):
     def _show(self, step: int, hypotheses: list[str]) -> None:
         with open(self.samples, "a", encoding="utf-8") as file:
             for src, ref, hyp in list(zip(self.sources, self.references, hypotheses, strict=True))[: self.SHOWN]:
-                file.write(_line({"step": step, "source": src, "reference": ref, "hypothesis": hyp}))
+                file.write(record_line({"step": step, "source": src, "reference": ref, "hypothesis": hyp}))
         log.info(
             "  source      %s\n  reference   %s\n  hypothesis  %s", self.sources[0], self.references[0], hypotheses[0]
         )
-
-
-def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
