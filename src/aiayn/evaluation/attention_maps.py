@@ -1,17 +1,15 @@
 """Where the heads look while a sentence is translated: the attention weights of every layer."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from aiayn.config import BOS_ID, EOS_ID
 from aiayn.data.batch import source_mask
 from aiayn.errors import DataError
+from aiayn.inference.alignment import recorded
 from aiayn.inference.translator import Translation, Translator
-from aiayn.model.attention import attention
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,9 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     src_mask = source_mask(src)
     with (
         translator.without_dropout(),
-        _recorded([layer.self_attention for layer in model.encoder]) as encoder_self,
-        _recorded([layer.self_attention for layer in model.decoder]) as decoder_self,
-        _recorded([layer.cross_attention for layer in model.decoder]) as cross,
+        recorded([layer.self_attention for layer in model.encoder]) as encoder_self,
+        recorded([layer.self_attention for layer in model.decoder]) as decoder_self,
+        recorded([layer.cross_attention for layer in model.decoder]) as cross,
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
     return AttentionMaps(
@@ -62,25 +60,3 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
         sentence=sentence,
         translation=best,
     )
-
-
-@contextmanager
-def _recorded(attentions: list[nn.Module]) -> Iterator[list[Tensor]]:
-    """Collects (1, H, T, S) from each of these, in the order of their use, while the context lasts.
-
-    The fused kernels that compute attention give no weights, so they are computed once more from the same inputs.
-    """
-    weights: list[Tensor] = []
-
-    def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        x, memory, mask = inputs
-        keys, _ = module.keys_values(memory)
-        values = torch.eye(memory.size(1)).to(keys).expand(1, module.n_heads, -1, -1)  # so the result is the weights
-        weights.append(attention(module.queries(x), keys, values, mask).float().cpu())
-
-    handles = [module.register_forward_hook(record) for module in attentions]
-    try:
-        yield weights
-    finally:
-        for handle in handles:
-            handle.remove()
