@@ -328,7 +328,7 @@ def test_validation_text_with_a_line_that_is_not_utf8_is_refused_before_anything
     settings = changed(config, data={"val": bad_validation(corpus, tmp_path), "folder": str(tmp_path / "data")})
     with pytest.raises(DataError, match=r"val\.en\.gz: line 22 is not UTF-8"):
         train(settings, tmp_path / "outputs")
-    assert not (tmp_path / "outputs").exists()
+    assert not list((tmp_path / "outputs").iterdir())
 
 
 def test_validation_text_is_read_only_where_it_is_translated(config, corpus, tmp_path):

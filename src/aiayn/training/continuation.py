@@ -115,6 +115,8 @@ def owned(folder: Path) -> Iterator[None]:
         finally:
             with suppress(OSError):
                 (folder / LOCK).unlink()
+                (folder / "checkpoints").rmdir()  # only of a run that was refused are the folders empty
+                folder.rmdir()
 
 
 def _lock(folder: Path) -> TextIO:

@@ -69,14 +69,14 @@ def _train(config: Config, outputs: Path, chosen: Collection[str] | None, stop: 
         config, source = adopt(config, folder, chosen)
         refuse_changes(folder, config)
         prepared = prepare(config.data, Tokenizer.from_json(source.tokenizer) if source else None)
-        # Read as it stands, it can be unusable where the prepared text is not: before anything of the run is written.
-        text = read_split(config.data, "val") if config.trainer.val_bleu_sentences else ([], [])
         with owned(folder), writing(folder):
             found = recall(folder, prepared, config)
             averaged = (folder / "checkpoints" / "averaged.ckpt").exists()
             if found and found.checkpoint.step >= config.trainer.max_steps and averaged:
                 log.info("already finished at step %d: %s", found.checkpoint.step, folder)
                 return folder
+            # As it stands it can be unusable where the prepared text is not: before anything of the run is written.
+            text = read_split(config.data, "val") if config.trainer.val_bleu_sentences else ([], [])
             _fit(folder, config, prepared, text, found, source, hardware, stop)
             stop.after("stopped after the last step")
             _finish(folder, config)
