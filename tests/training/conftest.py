@@ -37,9 +37,9 @@ def corpus(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def config(corpus, tmp_path_factory) -> Config:
-    """Twelve steps over two and a half epochs, on one CPU, in float32."""
+@pytest.fixture(scope="session")
+def config(corpus) -> Config:
+    """Twelve steps over two and a half epochs, on one CPU, in float32. Change a copy of it."""
     return Config(
         name="run",
         sweep=None,
