@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -215,11 +216,13 @@ def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a
     assert opened
 
 
-def test_what_killed_processes_left_half_written_is_removed(config, tmp_path):
-    train(config, tmp_path, dies_at(os, "replace", 4))
-    train(config, tmp_path, dies_at(memory, "save", 2))
+def test_what_killed_processes_left_half_written_is_removed(config, unbroken, tmp_path):
+    assert train(config, tmp_path, dies_at(os, "replace", 4)).code == -signal.SIGKILL
+    assert list((tmp_path / "run").rglob("*.part"))
+    assert train(config, tmp_path, dies_at(memory, "save", 2)).code == -signal.SIGKILL
     assert train(config, tmp_path).code == 0
     names = {path.name for path in (tmp_path / "run").rglob("*")}
     assert not [name for name in names if name.endswith(".part")]
     states = {name.removesuffix(".optim") for name in names if name.endswith(".optim")}
     assert states <= {name.removesuffix(".ckpt") for name in names if name.endswith(".ckpt")}
+    assert differences(tmp_path / "run", unbroken) == []
