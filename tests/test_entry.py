@@ -1,4 +1,4 @@
-"""Mistakes on the command line: one line that names the key and the remedy, exit code 2, and nothing written."""
+"""What the entry points print and how they end; `faults/test_mistakes.py` has the mistakes in options, one by one."""
 
 import os
 import signal
@@ -6,100 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from applications import ROOT, run_application
 
 FILES = ["data=files", "data.train=nowhere/train", "data.val=nowhere/dev", "logger=none"]
-
-# arguments, the key that the line must name, and what else it must say
-TRAIN_MISTAKES = [
-    # names
-    (["model.d_modle=3"], "model.d_modle", "did you mean model.d_model?"),
-    (["optim.warmup=1"], "optim.warmup", "did you mean optim.warmup_steps?"),
-    (["trainer.max_stpes=3"], "trainer.max_stpes", "did you mean trainer.max_steps?"),
-    (["max_steps=5"], "max_steps", "did you mean trainer.max_steps?"),
-    (["beam_size=5"], "beam_size", "did you mean search.beam_size?"),
-    (["+model.n_layer=3"], "model.n_layer", "did you mean model.n_layers?"),
-    (["++search.beamsize=3"], "search.beamsize", "did you mean search.beam_size?"),
-    (["trainer={max_stepz: 3}"], "trainer.max_stepz", "did you mean trainer.max_steps?"),
-    (["nonsense=1"], "nonsense", "--help lists them all"),
-    # groups
-    (["ablation=a_h3"], "ablation/a_h3", "a_h1, a_h16, a_h32, a_h4"),
-    (["model=bgi"], "model/bgi", "base, big, tiny"),
-    (["experiment=quikstart"], "experiment/quikstart", "multi30k_en_fr, quickstart"),
-    (["logger=wandbb"], "logger/wandbb", "csv, none, tensorboard, wandb"),
-    # types
-    (["model.n_heads=eight"], "model.n_heads", "Integer"),
-    (["model.n_heads=8.5"], "model.n_heads", "Integer"),
-    (["model.d_model="], "model.d_model", "Integer"),
-    (["model.d_model=null"], "model.d_model", "not Optional"),
-    (["model.dropout=a_lot"], "model.dropout", "Float"),
-    (["debug=maybe"], "debug", "bool"),
-    (["seed=1,2"], "seed", "Ambiguous"),
-    (["data.train=3"], "data.train=3", "prefix"),
-    # values
-    (["trainer.max_steps=0"], "trainer.max_steps=0", "at least 1"),
-    (["trainer.val_bleu_sentences=-1"], "trainer.val_bleu_sentences=-1", "at least 0"),
-    (["model.dropout=1"], "model.dropout=1.0", "below 1"),
-    (["model.dropout=nan"], "model.dropout=nan", "below 1"),
-    (["optim.label_smoothing=-0.1"], "optim.label_smoothing=-0.1", "at least 0"),
-    (["optim.lr_scale=0"], "optim.lr_scale=0.0", "above 0"),
-    (["model.positions=relative"], "model.positions=relative", "sinusoidal, learned"),
-    (["trainer.precision=16"], "trainer.precision=16", "32-true, bf16-mixed"),
-    (["trainer.strategy=fsdp"], "trainer.strategy=fsdp", "auto, ddp"),
-    (["search.penalty=wu"], "search.penalty=wu", "gnmt, power"),
-    (["data.vocab_size=260"], "data.vocab_size=260", "at least 261"),
-    (["seed=-1"], "seed=-1", "at least 0"),
-    (["name=../elsewhere"], "name=../elsewhere", "letters"),
-    (["name=a b"], "name=a b", "letters"),
-    # one option against another
-    (["model.n_heads=7"], "model.n_heads=7", "set both model.d_k and model.d_v"),
-    (["model.d_model=511", "model.d_k=3", "model.d_v=3"], "model.d_model=511", "even"),
-    (["data.src_lang=de"], "data.src_lang", "two languages"),
-    (["data.tokens_per_step=200"], "data.tokens_per_step=200", "data.max_length=255"),
-    (["data.micro_batches=3", "trainer.devices=2"], "data.micro_batches=3", "multiple of 2"),
-    (["ablation=e_learned", "model.max_positions=100"], "model.max_positions=100", "model.max_positions=306"),
-    (["data=files"], "data.train", "data.train=PREFIX"),
-    (["data=files", "data.train=my/train"], "data.val", "data.val=PREFIX"),
-    (["data.train=[]"], "data.train=[]", "list of prefixes"),
-    (["data.hub_path=null"], "data.hub_path", "data=files"),
-]
-EVALUATE_MISTAKES = [
-    ([], "run", "run=VALUE"),
-    (["run=x", "splitt=val"], "splitt", "did you mean split?"),
-    (["run=x", "split=dev"], "split=dev", "val, test"),
-    (["run=x", "search.beam=3"], "search.beam", "did you mean search.beam_size?"),
-    (["run=x", "search.beam_size=0"], "search.beam_size=0", "at least 1"),
-    (["run=x", "search.length_penalty=nan"], "search.length_penalty=nan", "at least 0"),
-    (["run=x", "accelerator=tpu"], "accelerator=tpu", "auto, cpu, gpu"),
-    (["run=x", "model=big"], "model", "No match in the defaults list"),
-]
 
 
 def the_one_line(err: str) -> str:
     assert err.startswith("error: ")
     assert err.count("\n") == 1, err
     return err
-
-
-@pytest.mark.parametrize(
-    ("script", "arguments", "key", "hint"),
-    [("train.py", *mistake) for mistake in TRAIN_MISTAKES]
-    + [("evaluate.py", *mistake) for mistake in EVALUATE_MISTAKES],
-    ids=lambda value: "_".join(value) if isinstance(value, list) else None,
-)
-def test_a_mistake_ends_in_one_line_with_its_key_and_remedy_and_exit_code_2(
-    script, arguments, key, hint, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-
-    outcome = run_application(script, *arguments)
-
-    assert (outcome.code, outcome.out) == (2, "")
-    line = the_one_line(outcome.err)
-    assert key in line
-    assert hint in line
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_debug_adds_the_traceback_to_the_line(tmp_path, monkeypatch):
