@@ -1,4 +1,7 @@
-"""Runs the entry points inside the test process, as a command line would: new interpreters cost seconds each."""
+"""What many tests begin with: entry points, configurations and a little text.
+
+Entry points run inside the test process, as a command line would run them: new interpreters cost seconds each.
+"""
 
 import contextlib
 import io
@@ -8,14 +11,15 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 
-from aiayn.config import Config
-from aiayn.entry import register
+from aiayn.config import Config, ModelConfig
+from aiayn.entry import checked, register
 
 ROOT = Path(__file__).parent.parent
 
@@ -71,6 +75,20 @@ TINY = (
     "search.max_extra_tokens=3",
     "logger=none",
 )
+
+
+def composed(*overrides: str) -> Config:
+    """The configuration that `python train.py` runs with, given these arguments."""
+    register(Config)
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return checked(compose("train", overrides=list(overrides)), Config)
+
+
+def small_model(**changes: Any) -> ModelConfig:
+    """A model in which no two sizes are equal, so that exchanged dimensions cannot go unnoticed."""
+    sizes = {"n_layers": 2, "d_model": 12, "d_ff": 20, "n_heads": 3, "d_k": 5, "d_v": 7}
+    others = {"dropout": 0.3, "positions": "sinusoidal", "max_positions": 64, "attention_window": None}
+    return ModelConfig(**sizes | others | changes)
 
 
 def write_pairs(prefix: Path, count: int, seed: int) -> None:

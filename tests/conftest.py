@@ -1,17 +1,14 @@
-"""What all tests share: one thread, reproducible examples, slow tests on request only, and configurations."""
+"""What all tests share: one thread, reproducible examples, slow tests on request only."""
 
 import os
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from applications import small_model
 from hypothesis import settings
 
-from aiayn.config import Config, ModelConfig
-from aiayn.entry import checked, register
+from aiayn.config import ModelConfig
 
 # Equality to the bit holds for one number of threads only, and small tensors are fastest on one.
 torch.set_num_threads(1)
@@ -44,28 +41,4 @@ def _seed() -> None:
 
 @pytest.fixture(scope="session")
 def tiny_config() -> ModelConfig:
-    """A model in which no two sizes are equal, so that exchanged dimensions cannot go unnoticed."""
-    return ModelConfig(
-        n_layers=2,
-        d_model=12,
-        d_ff=20,
-        n_heads=3,
-        d_k=5,
-        d_v=7,
-        dropout=0.3,
-        positions="sinusoidal",
-        max_positions=64,
-        attention_window=None,
-    )
-
-
-@pytest.fixture(scope="session")
-def composed() -> Callable[..., Config]:
-    """composed("model=big", ...): the configuration that `python train.py model=big ...` runs with."""
-
-    def compose_train(*overrides: str) -> Config:
-        register(Config)
-        with initialize_config_dir(str(Path(__file__).parent.parent / "conf"), version_base="1.3"):
-            return checked(compose("train", overrides=list(overrides)), Config)
-
-    return compose_train
+    return small_model()

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from applications import composed
 
 from aiayn import checkpoint as memory
 from aiayn.checkpoint import Checkpoint
@@ -27,7 +28,7 @@ from aiayn.model.transformer import Transformer
 
 
 @pytest.fixture(scope="session")
-def original(composed, tiny_config) -> Checkpoint:
+def original(tiny_config) -> Checkpoint:
     config = replace(composed("experiment=quickstart"), model=tiny_config)
     return Checkpoint(
         step=1500,

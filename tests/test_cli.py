@@ -13,14 +13,12 @@ from threading import Timer
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from applications import composed
 from typer.testing import CliRunner, Result
 
 from aiayn import checkpoint as memory
-from aiayn import cli, entry
+from aiayn import cli
 from aiayn.checkpoint import Checkpoint
-from aiayn.config import Config, from_plain
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.inference.translator import Translator
@@ -37,9 +35,7 @@ def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("outputs") / "tiny"
     options = ["data=files", "data.train=x", "data.val=x", "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
     options += ["model.n_heads=2", "search.beam_size=3", "search.max_extra_tokens=4"]
-    entry.register(Config)
-    with initialize_config_dir(str(Path(__file__).parents[1] / "conf"), version_base="1.3"):
-        config = from_plain(Config, OmegaConf.to_container(compose("train", options), resolve=True))
+    config = composed(*options)
     tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280)
     (folder / "checkpoints").mkdir(parents=True)
     torch.manual_seed(2)

@@ -9,6 +9,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
+from applications import composed
 
 from aiayn.config import (
     HARMLESS,
@@ -26,7 +27,7 @@ from aiayn.errors import ConfigError
 
 
 @pytest.fixture(scope="session")
-def plain(composed) -> dict:
+def plain() -> dict:
     """The default training configuration, on text files."""
     return to_plain(composed("data=files", "data.train=a/train", "data.val=a/val"))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from applications import TINY, run_application, write_pairs
+from applications import TINY, composed, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
@@ -55,7 +55,7 @@ HEAD_SIZES = {
 
 
 @pytest.fixture(scope="module")
-def base(composed) -> Config:
+def base() -> Config:
     return composed()
 
 
@@ -67,7 +67,7 @@ def changes(before: Config, after: Config) -> dict:
 
 
 @pytest.mark.parametrize(("group", "choice"), [(group, choice) for group in GROUPS for choice in GROUPS[group]])
-def test_every_choice_of_every_group_composes(composed, group, choice):
+def test_every_choice_of_every_group_composes(group, choice):
     text = ["data.train=my/train", "data.val=my/dev"] if choice == "files" else []
 
     config = composed(f"{group}={choice}", *text)
@@ -106,7 +106,7 @@ def test_base_is_the_base_model_of_the_paper(base):
     assert data.tokens_per_step == 25_000
 
 
-def test_big_on_eight_devices_differs_from_base_in_exactly_what_the_paper_says(composed, base):
+def test_big_on_eight_devices_differs_from_base_in_exactly_what_the_paper_says(base):
     assert changes(base, composed("model=big", "trainer.devices=8")) == {
         "model.d_model": 1024,
         "model.d_ff": 4096,
@@ -119,7 +119,7 @@ def test_big_on_eight_devices_differs_from_base_in_exactly_what_the_paper_says(c
     }
 
 
-def test_tiny_differs_from_base_in_its_sizes_and_dropout_only(composed, base):
+def test_tiny_differs_from_base_in_its_sizes_and_dropout_only(base):
     assert changes(base, composed("model=tiny")) == {
         "model.n_layers": 4,
         "model.d_model": 128,
@@ -134,7 +134,7 @@ def test_there_is_a_file_for_every_row_of_table_3_and_no_other():
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_each_row_changes_only_its_own_keys(composed, base, row):
+def test_each_row_changes_only_its_own_keys(base, row):
     assert changes(base, composed(f"ablation={row}")) == ROWS[row][0]
 
 
@@ -147,33 +147,33 @@ def test_each_row_file_is_global_and_states_the_figures_of_the_paper(row):
 
 
 @pytest.mark.parametrize("row", HEAD_SIZES)
-def test_the_sizes_of_a_head_follow_as_table_3_prints_them(composed, row):
+def test_the_sizes_of_a_head_follow_as_table_3_prints_them(row):
     model = composed(f"ablation={row}").model
 
     assert (model.key_size, model.value_size) == HEAD_SIZES[row]
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row != "base"])
-def test_a_row_wins_over_the_model_it_is_combined_with(composed, row):
+def test_a_row_wins_over_the_model_it_is_combined_with(row):
     [(key, value)] = ROWS[row][0].items()
 
     assert flatten(to_plain(composed("model=tiny", f"ablation={row}")))[key] == value
 
 
-def test_the_command_line_wins_over_everything(composed):
+def test_the_command_line_wins_over_everything():
     assert composed("experiment=quickstart", "model.dropout=0.25").model.dropout == 0.25
     assert composed("ablation=a_h4", "model.n_heads=2").model.n_heads == 2
     assert composed("experiment=quickstart", "model=base").model.d_model == 512
 
 
-def test_the_quickstart_is_the_phrasebook_with_a_tiny_model_and_without_any_account(composed):
+def test_the_quickstart_is_the_phrasebook_with_a_tiny_model_and_without_any_account():
     config = composed("experiment=quickstart")
 
     assert (config.name, config.data.source, config.logger.kind) == ("quickstart", "phrasebook", "none")
     assert (config.model.n_layers, config.model.d_model) == (4, 128)
 
 
-def test_multi30k_is_the_recipe_of_transformer_tiny(composed):
+def test_multi30k_is_the_recipe_of_transformer_tiny():
     config = composed("experiment=multi30k")
 
     assert (config.name, config.data.vocab_size, config.data.tokens_per_step) == ("multi30k", 10_000, 4096)
@@ -186,7 +186,7 @@ def test_multi30k_is_the_recipe_of_transformer_tiny(composed):
     assert peak == pytest.approx(0.0028, rel=0.01)
 
 
-def test_multi30k_reads_text_files_as_well_with_the_same_recipe(composed):
+def test_multi30k_reads_text_files_as_well_with_the_same_recipe():
     files = ["data.source=files", "data.train=m/train", "data.val=m/val", "data.test=m/test"]
 
     assert changes(composed("experiment=multi30k"), composed("experiment=multi30k", *files)).keys() == {
@@ -217,7 +217,7 @@ TABLE_2 = {
 
 
 @pytest.mark.parametrize("experiment", TABLE_2)
-def test_the_experiments_of_table_2_are_the_papers_models_and_state_its_figures(composed, base, experiment):
+def test_the_experiments_of_table_2_are_the_papers_models_and_state_its_figures(base, experiment):
     expected, bleu = TABLE_2[experiment]
     expected = expected | {"name": experiment}
     if experiment == "table2_big_en_fr":
@@ -230,7 +230,7 @@ def test_the_experiments_of_table_2_are_the_papers_models_and_state_its_figures(
     assert f"newstest2014 BLEU {bleu}" in (CONF / "experiment" / f"{experiment}.yaml").read_text()
 
 
-def test_table_2_averages_five_checkpoints_of_1500_steps_for_base_and_twenty_of_600_for_big(composed):
+def test_table_2_averages_five_checkpoints_of_1500_steps_for_base_and_twenty_of_600_for_big():
     averaging = {
         name: (settings.checkpoint_every, settings.average_last)
         for name, settings in ((name, composed(f"experiment={name}").trainer) for name in TABLE_2)
@@ -239,7 +239,7 @@ def test_table_2_averages_five_checkpoints_of_1500_steps_for_base_and_twenty_of_
     assert averaging == {name: (1500, 5) if "base" in name else (600, 20) for name in TABLE_2}
 
 
-def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with(composed):
+def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with():
     config = composed("experiment=iwslt14_de_en")
 
     model, optim, data, search = config.model, config.optim, config.data, config.search
@@ -251,7 +251,7 @@ def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with(compo
     assert "34.2 to 34.8" in (CONF / "experiment/iwslt14_de_en.yaml").read_text()
 
 
-def test_both_directions_of_multi30k_share_one_recipe(composed):
+def test_both_directions_of_multi30k_share_one_recipe():
     recipe = composed("experiment=multi30k")
 
     assert changes(recipe, composed("experiment=multi30k_en_de")) == {"name": "multi30k_en_de"}

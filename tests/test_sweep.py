@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from applications import ROOT, TINY, run_application, write_pairs
+from applications import ROOT, TINY, composed, run_application, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -160,7 +160,7 @@ def composed_rows(*batch: list[str]) -> list[Row]:
         )
 
 
-def test_all_of_table_3_composes_into_fixed_folders_of_one_group(composed):
+def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
     rows = composed_rows(*(["model=tiny", f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").iterdir()))
 
     assert len(rows) == 19
@@ -449,9 +449,7 @@ def test_the_plugin_imports_nothing_slow_since_hydra_loads_it_at_every_start():
     assert not (ROOT / "src/hydra_plugins/__init__.py").exists()  # others' plugins live there too
 
 
-def test_the_array_job_of_the_documentation_trains_and_scores_every_row_of_table_3_where_a_sweep_would(
-    tmp_path, composed
-):
+def test_the_array_job_of_the_documentation_trains_and_scores_every_row_of_table_3_where_a_sweep_would(tmp_path):
     [script] = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", (ROOT / "docs/sweeps.md").read_text(), re.DOTALL)
     for program, does in (("python", 'printf "%s " "$@"; echo'), ("srun", '"$@"')):
         (tmp_path / program).write_text(f"#!/bin/sh\n{does}\n")

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from applications import write_pairs
+from applications import composed, write_pairs
 
 from aiayn.data.plan import Plan
 from aiayn.data.prepared import prepare
@@ -13,7 +13,7 @@ from aiayn.data.statistics import BINS, describe_corpus
 
 
 @pytest.fixture(scope="module")
-def prepared(composed, tmp_path_factory):
+def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     write_pairs(folder / "train", 180, seed=1)
     write_pairs(folder / "dev", 7, seed=2)

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 import sacrebleu
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from applications import composed
 
 from aiayn import checkpoint as memory
-from aiayn import entry
 from aiayn.checkpoint import Checkpoint
-from aiayn.config import PAD_ID, Config, EvaluateConfig, SearchOverrides, from_plain
+from aiayn.config import PAD_ID, Config, EvaluateConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, shift_right, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -67,9 +65,7 @@ def make_run(folder: Path, seed: int = 0, tgt_lang: str = "de") -> Path:
         "model.n_layers=1", "model.d_model=24", "model.d_ff=20", "model.n_heads=2", "model.dropout=0",
         "search.beam_size=3", "search.max_extra_tokens=4",
     ]  # fmt: skip
-    entry.register(Config)
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        config = from_plain(Config, OmegaConf.to_container(compose("train", options), resolve=True))
+    config = composed(*options)
     tokenizer = Tokenizer.train([[*SOURCES, *TAUGHT] * 3], 300)
     for name, steps, averaged in (("last", 25, []), ("averaged", 60, [5, 6, 7])):
         weights = learned(config, tokenizer, steps, seed)

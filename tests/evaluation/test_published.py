@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from applications import composed
 
 from aiayn.evaluation.parameters import finding, parameter_table
 from aiayn.evaluation.published import (
@@ -32,7 +33,7 @@ def test_there_is_a_row_for_every_file_of_the_ablation_and_one_for_big():
 
 
 @pytest.mark.parametrize("row", TABLE_3, ids=lambda row: row.name)
-def test_a_row_is_what_its_file_composes_to_and_no_other_row_is(composed, row):
+def test_a_row_is_what_its_file_composes_to_and_no_other_row_is(row):
     config = composed("model=big") if row.name == "big" else composed(f"ablation={row.name}")
     same = [other.name for other in TABLE_3 if other.is_of(config.model, config.optim.label_smoothing)]
     assert same == [row.name]
@@ -47,12 +48,12 @@ def test_a_rows_figures_are_those_in_its_file(row):
     assert (row.ppl, row.bleu) == (float(ppl), float(bleu))
 
 
-def test_a_windowed_model_is_no_row(composed):
+def test_a_windowed_model_is_no_row():
     config = composed("model.attention_window=8")
     assert not any(row.is_of(config.model, config.optim.label_smoothing) for row in TABLE_3)
 
 
-def test_the_lines_of_table_2_are_the_experiments_models(composed):
+def test_the_lines_of_table_2_are_the_experiments_models():
     french = composed("model=big", "data=wmt14_en_fr", "model.dropout=0.1")
     assert TABLE_2[3].row.is_of(french.model, 0.1)
     assert not BIG.is_of(french.model, 0.1)

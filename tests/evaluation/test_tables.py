@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from applications import run_application
+from applications import composed, run_application
 from matplotlib.image import imread
 
 from aiayn import checkpoint as memory
@@ -48,7 +48,7 @@ def store(folder: Path, config: Config, step: int = 40, vocab_size: int = 300, *
 
 
 @pytest.fixture(scope="module")
-def configs(composed) -> dict[str, Config]:
+def configs() -> dict[str, Config]:
     """The paper's own training, and short ones on files of rows of Table 3."""
     paper = composed()
     data = replace(paper.data, tokens_per_step=2000, source="files", train="my/train")

@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from applications import ROOT, write_pairs
-from hydra import compose, initialize_config_dir
+from applications import composed, write_pairs
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoint as memory
 from aiayn.config import Config
 from aiayn.data.prepared import prepare
-from aiayn.entry import checked, register
 from aiayn.errors import UserError
 from aiayn.evaluation.records import read_records
 from aiayn.training import run
@@ -71,10 +69,8 @@ def write_text(folder: Path, train: int = 120) -> Path:
 
 def configured(text: Path, *overrides: str) -> Config:
     """The configuration of `python train.py` with SETTINGS, on the text in a folder, and overrides."""
-    register(Config)
     where = [f"data.{split}={text}/{split}" for split in SPLITS] + [f"data.folder={text}/prepared"]
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return checked(compose("train", overrides=[*SETTINGS, *where, *overrides]), Config)
+    return composed(*SETTINGS, *where, *overrides)
 
 
 class End(NamedTuple):

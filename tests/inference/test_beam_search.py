@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from applications import small_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from aiayn.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig, SearchConfig
+from aiayn.config import BOS_ID, EOS_ID, PAD_ID, SearchConfig
 from aiayn.errors import DivergedError
 from aiayn.inference import beam_search as module
 from aiayn.inference.beam_search import beam_search, length_penalty
@@ -24,19 +25,7 @@ SENTENCES = [[5, 6], [9, 4, 7, 7, 3], [8], [3, 10, 4], [6, 5, 9, 9]]
 def transformer(vocab_size: int, seed: int) -> Transformer:
     """A random model that is sure of itself: its distributions are far from uniform."""
     torch.manual_seed(seed)
-    config = ModelConfig(
-        n_layers=2,
-        d_model=12,
-        d_ff=20,
-        n_heads=3,
-        d_k=5,
-        d_v=7,
-        dropout=0.3,
-        positions="sinusoidal",
-        max_positions=64,
-        attention_window=None,
-    )
-    model = Transformer(config, vocab_size).eval()
+    model = Transformer(small_model(), vocab_size).eval()
     with torch.no_grad():
         model.embedding.weight.mul_(3)
     return model

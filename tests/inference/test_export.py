@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 import torch
-from applications import ROOT, run_application
+from applications import ROOT, composed, run_application
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ LINES = ["the old house", "two cats see the man", " the\u2028man \x85 sees\x1f",
 
 
 @pytest.fixture(scope="module")
-def checkpoint(composed) -> Checkpoint:
+def checkpoint() -> Checkpoint:
     """A random model that is sure of itself, as unequal in its sizes as the other engines allow."""
     config = composed(
         "data=files",

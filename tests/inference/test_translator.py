@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from applications import composed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from aiayn import checkpoint as memory
-from aiayn import entry
 from aiayn.checkpoint import Checkpoint
-from aiayn.config import EOS_ID, PAD_ID, Config, ModelConfig, SearchConfig, SearchOverrides, from_plain
+from aiayn.config import EOS_ID, PAD_ID, ModelConfig, SearchConfig, SearchOverrides
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.inference import translator as module
@@ -251,9 +249,7 @@ def stored(tokenizer) -> Checkpoint:
     """A checkpoint whose row of Table 3 differs from the others in every size."""
     options = ["data=files", "data.train=x", "data.val=x", "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
     options += ["model.n_heads=3", "model.d_k=5", "model.d_v=7", "search.beam_size=3", "search.max_extra_tokens=4"]
-    entry.register(Config)
-    with initialize_config_dir(str(Path(__file__).parents[2] / "conf"), version_base="1.3"):
-        config = from_plain(Config, OmegaConf.to_container(compose("train", options), resolve=True))
+    config = composed(*options)
     torch.manual_seed(8)
     model = Transformer(config.model, tokenizer.vocab_size)
     with torch.no_grad():

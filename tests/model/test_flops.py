@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from applications import composed, small_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
@@ -9,12 +10,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from aiayn.config import ModelConfig
 from aiayn.model.flops import forward_flops, n_parameters, training_flops
 from aiayn.model.transformer import Transformer
-
-
-def model_config(**changes) -> ModelConfig:
-    sizes = {"n_layers": 2, "d_model": 12, "d_ff": 20, "n_heads": 3, "d_k": 5, "d_v": 7}
-    others = {"dropout": 0.3, "positions": "sinusoidal", "max_positions": 64, "attention_window": None}
-    return ModelConfig(**sizes | others | changes)
 
 
 def built(config: ModelConfig, vocab_size: int) -> Transformer:
@@ -28,11 +23,11 @@ def built(config: ModelConfig, vocab_size: int) -> Transformer:
     [{}, {"d_k": None, "d_v": None}, {"d_k": None}, {"positions": "learned", "max_positions": 11}, {"n_layers": 5}],
 )
 def test_parameters_are_those_of_the_built_model(changes):
-    config = model_config(**changes)
+    config = small_model(**changes)
     assert n_parameters(config, 41) == sum(parameter.numel() for parameter in built(config, 41).parameters())
 
 
-def test_the_base_model_has_the_papers_65_million_parameters_at_40960_words_only(composed):
+def test_the_base_model_has_the_papers_65_million_parameters_at_40960_words_only():
     base, big = composed().model, composed("model=big").model
     assert [n_parameters(base, size) for size in (37_000, 40_960)] == [63_045_632, 65_073_152]
     assert n_parameters(big, 37_000) == 214_171_648
@@ -50,7 +45,7 @@ def test_the_base_model_has_the_papers_65_million_parameters_at_40960_words_only
 )
 @settings(max_examples=15)
 def test_flops_are_those_that_torch_counts(sizes, src_length, tgt_length, vocab_size):
-    config = model_config(**sizes)
+    config = small_model(**sizes)
     model = Transformer(config, vocab_size).eval()
     src = torch.zeros(1, src_length, dtype=torch.long)
     tgt_in = torch.zeros(1, tgt_length, dtype=torch.long)
@@ -60,7 +55,7 @@ def test_flops_are_those_that_torch_counts(sizes, src_length, tgt_length, vocab_
 
 
 def test_a_backward_pass_costs_twice_the_forward_pass():
-    config = model_config()
+    config = small_model()
     model = Transformer(config, 41)
     src, tgt_in = torch.zeros(3, 8, dtype=torch.long), torch.zeros(3, 5, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
@@ -69,13 +64,13 @@ def test_a_backward_pass_costs_twice_the_forward_pass():
 
 
 def test_lengths_may_be_tensors_of_many_pairs():
-    config = model_config()
+    config = small_model()
     src, tgt = torch.tensor([3, 9, 1]), torch.tensor([4, 2, 8])
     each = [training_flops(config, 41, s, t) for s, t in zip(src.tolist(), tgt.tolist(), strict=True)]
     assert training_flops(config, 41, src, tgt).tolist() == each
 
 
-def test_the_papers_models_cost_what_was_worked_out_by_hand(composed):
+def test_the_papers_models_cost_what_was_worked_out_by_hand():
     """Base: six layers of 6 d^2 + 2 d d_ff for a token of either side, d V more for a target token."""
     base, big = composed().model, composed("model=big").model
     per_layer = 6 * 512**2 + 2 * 512 * 2048

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from applications import composed
 from torch import Tensor, nn
 
 from aiayn.config import BOS_ID, PAD_ID, ModelConfig
@@ -234,11 +235,11 @@ PAPER = {
 
 
 @pytest.mark.parametrize("row", PAPER)
-def test_with_40960_words_every_base_sized_row_has_the_papers_number_of_parameters(row, composed):
+def test_with_40960_words_every_base_sized_row_has_the_papers_number_of_parameters(row):
     assert count(composed(f"ablation={row}").model, 40_960) / 1e6 == pytest.approx(PAPER[row], abs=0.6)
 
 
-def test_big_misses_the_papers_213_million_by_a_vocabulary_that_is_not_the_base_models(composed):
+def test_big_misses_the_papers_213_million_by_a_vocabulary_that_is_not_the_base_models():
     big = composed("model=big").model
     assert count(big, 40_960) / 1e6 == pytest.approx(218.2, abs=0.05)
     assert count(big, 37_000) / 1e6 == pytest.approx(214.2, abs=0.05)
@@ -247,6 +248,6 @@ def test_big_misses_the_papers_213_million_by_a_vocabulary_that_is_not_the_base_
     assert (count(base, 40_960), count(base, 37_000)) == (65_073_152, 63_045_632)
 
 
-def test_learned_positions_add_what_two_tables_hold(composed):
+def test_learned_positions_add_what_two_tables_hold():
     learned, base = composed("ablation=e_learned").model, composed().model
     assert count(learned, 40_960) - count(base, 40_960) == 2 * learned.max_positions * 512

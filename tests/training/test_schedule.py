@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from applications import composed
 
 from aiayn.model.transformer import Transformer
 from aiayn.training.module import TranslationModule
@@ -38,7 +39,7 @@ def test_lr_scale_multiplies():
     assert learning_rate(7, 512, 100, 2.5) == pytest.approx(2.5 * learning_rate(7, 512, 100))
 
 
-def test_the_optimizers_first_step_has_the_rate_of_step_1_and_so_on(tiny_config, composed):
+def test_the_optimizers_first_step_has_the_rate_of_step_1_and_so_on(tiny_config):
     optim = replace(composed().optim, warmup_steps=3, lr_scale=2.0)
     chosen = TranslationModule(Transformer(tiny_config, 17), optim, seed=0).configure_optimizers()
     adam, scheduler = chosen["optimizer"], chosen["lr_scheduler"]["scheduler"]
