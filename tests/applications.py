@@ -6,9 +6,11 @@ Entry points run inside the test process, as a command line would run them: new 
 import contextlib
 import io
 import logging
+import os
 import random
 import runpy
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,6 +58,19 @@ def run_application(script: str, *arguments: str) -> Outcome:
             register(Config)
             logging.getLogger("aiayn").handlers.clear()
     return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+
+
+def in_new_interpreter(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python SCRIPT ARGUMENTS` in a folder, in a process of its own, for what only that can show."""
+    return subprocess.run(
+        [sys.executable, ROOT / script, *arguments],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
 
 
 # A model and a training that take a second, whatever else is asked for.

@@ -2,11 +2,9 @@
 
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
-from applications import ROOT, run_application
+import pytest
+from applications import in_new_interpreter, run_application
 
 FILES = ["data=files", "data.train=nowhere/train", "data.val=nowhere/dev", "logger=none"]
 
@@ -111,21 +109,9 @@ def test_the_name_of_a_run_follows_from_its_groups(tmp_path, monkeypatch):
     ]
 
 
-def in_a_shell(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / script, *arguments],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def test_the_exit_code_and_the_line_reach_the_shell(tmp_path):
-    misspelt = in_a_shell(tmp_path, "train.py", "model.n_head=4")
-    impossible = in_a_shell(tmp_path, "evaluate.py", "run=x", "split=dev")
+    misspelt = in_new_interpreter(tmp_path, "train.py", "model.n_head=4")
+    impossible = in_new_interpreter(tmp_path, "evaluate.py", "run=x", "split=dev")
 
     assert (misspelt.returncode, misspelt.stdout) == (2, "")
     assert misspelt.stderr == "error: model.n_head: no such option; did you mean model.n_heads?\n"
@@ -135,7 +121,7 @@ def test_the_exit_code_and_the_line_reach_the_shell(tmp_path):
 
 
 def test_cfg_job_shows_the_papers_big(tmp_path):
-    shown = in_a_shell(tmp_path, "train.py", "model=big", "trainer.devices=8", "--cfg", "job")
+    shown = in_new_interpreter(tmp_path, "train.py", "model=big", "trainer.devices=8", "--cfg", "job")
 
     assert (shown.returncode, shown.stderr) == (0, "")
     for line in (

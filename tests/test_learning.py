@@ -1,15 +1,12 @@
 """A model that must learn, through the real command line: digits in words become the same digits reversed."""
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from applications import in_new_interpreter
 
-ROOT = Path(__file__).parents[1]
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
 
@@ -21,9 +18,7 @@ def write(prefix, count, seed):
 
 
 def call(folder, script, *arguments):
-    command = [sys.executable, str(ROOT / script), *arguments]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    done = in_new_interpreter(folder, script, *arguments)
     assert done.returncode == 0, done.stderr
     return done
 

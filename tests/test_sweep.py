@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from applications import ROOT, TINY, composed, run_application, write_pairs
+from applications import ROOT, TINY, composed, in_new_interpreter, run_application, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -358,15 +358,7 @@ def test_under_nohup_a_sweep_outlives_its_terminal(folder, capsys, monkeypatch, 
 
 
 def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "train.py", "-m", *arguments],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return in_new_interpreter(folder, "train.py", "-m", *arguments)
 
 
 def test_a_sweep_trains_and_scores_each_row_continues_what_was_lost_and_then_costs_nothing(folder):

@@ -3,14 +3,12 @@
 import gzip
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import sacrebleu
 import torch
-from applications import composed
+from applications import composed, in_new_interpreter
 
 from aiayn import checkpoint as memory
 from aiayn.checkpoint import Checkpoint
@@ -23,7 +21,6 @@ from aiayn.evaluation.evaluate import evaluate
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 
-ROOT = Path(__file__).parents[2]
 # Some hold what any idea of a line but LF's would break in two. The tiny models learn TAUGHT by heart, which is not
 # quite what the references say.
 SOURCES = [
@@ -276,15 +273,10 @@ def test_results_that_cannot_be_written_leave_the_old_ones_and_no_debris(run, mo
 
 
 def test_the_real_command_scores_and_exits_with_the_contracts_codes(run):
-    def command(*arguments: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, ROOT / "evaluate.py", *arguments], cwd=run.parent, capture_output=True, text=True
-        )
-
-    good = command("run=tiny", "accelerator=cpu", "search.beam_size=2")
+    good = in_new_interpreter(run.parent, "evaluate.py", "run=tiny", "accelerator=cpu", "search.beam_size=2")
     assert (good.returncode, good.stderr) == (0, "")
     assert "sacrebleu" in good.stdout
     assert sorted(path.name for path in run.parent.iterdir()) == ["text-de.de", "text-de.en", "tiny"]
-    bad = command("run=tiny", "split=val")
+    bad = in_new_interpreter(run.parent, "evaluate.py", "run=tiny", "split=val")
     assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (3, "", 1)
     assert bad.stderr.startswith("error: data.val=")

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from applications import composed
+from applications import ROOT, composed
 
 from aiayn.evaluation.parameters import finding, parameter_table
 from aiayn.evaluation.published import (
@@ -21,7 +21,6 @@ from aiayn.evaluation.published import (
 )
 from aiayn.evaluation.tables import counted_flops
 
-ROOT = Path(__file__).parents[2]
 CORPORA = Path(os.environ.get("AIAYN_CORPORA", Path(__file__).parents[3] / "shared" / "corpora"))
 NEWS = CORPORA / "wmt-news"
 

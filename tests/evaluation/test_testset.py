@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from applications import TINY, run_application, write_pairs
+from applications import ROOT, TINY, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 
 from aiayn.config import EvaluateConfig
@@ -13,7 +13,6 @@ from aiayn.errors import ConfigError
 from aiayn.evaluation import published
 from aiayn.evaluation.evaluate import table
 
-ROOT = Path(__file__).parents[2]
 TEXT = ["data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de"]
 
 

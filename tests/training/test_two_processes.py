@@ -1,22 +1,17 @@
 """Two processes on one machine, started as users start them."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from applications import in_new_interpreter
 
 from aiayn import checkpoint as memory
 
-ROOT = Path(__file__).parents[2]
-
 
 def start(folder, corpus, *arguments):
-    command = [
-        sys.executable,
-        str(ROOT / "train.py"),
+    done = in_new_interpreter(
+        folder,
+        "train.py",
         "data=files",
         f"data.train={corpus}/train",
         f"data.val={corpus}/val",
@@ -38,9 +33,7 @@ def start(folder, corpus, *arguments):
         "trainer.checkpoint_every=5",
         "trainer.log_every=1",
         *arguments,
-    ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    )
     assert done.returncode == 0, done.stderr
     return done
 
