@@ -73,6 +73,8 @@ def in_new_interpreter(folder: Path, script: str, *arguments: str) -> subprocess
     )
 
 
+# Text that `write_pairs` wrote to train and dev; the latter is tested on, too.
+TEXT = ("data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de")
 # A model and a training that take a second, whatever else is asked for.
 TINY = (
     "model.n_layers=1",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from applications import ROOT, TINY, write_pairs
+from applications import ROOT, TEXT, TINY, write_pairs
 
 PACKAGE = ROOT / "src" / "aiayn"
 MODULES = {path.relative_to(PACKAGE).with_suffix("").as_posix(): path for path in PACKAGE.rglob("*.py")}
@@ -292,11 +292,10 @@ def test_help_and_configuration_errors_load_neither_torch_nor_any_other_heavy_li
 def test_training_on_files_without_a_logger_runs_where_datasets_and_wandb_are_not_installed(tmp_path):
     write_pairs(tmp_path / "train", 90, seed=1)
     write_pairs(tmp_path / "dev", 5, seed=2)
-    text = ["data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de"]
 
     trained, evaluated = in_a_fresh_interpreter(
         tmp_path,
-        ["train.py", *text, *TINY, "name=small"],
+        ["train.py", *TEXT, *TINY, "name=small"],
         ["evaluate.py", "run=outputs/small", "accelerator=cpu"],
         absent=["datasets", "wandb", "pyarrow", "tensorboard"],
     )

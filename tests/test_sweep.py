@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from applications import ROOT, TINY, composed, in_new_interpreter, run_application, write_pairs
+from applications import ROOT, TEXT, TINY, composed, in_new_interpreter, run_application, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +22,6 @@ from hydra_plugins.aiayn_launcher.launcher import _flags
 from hydra_plugins.aiayn_launcher.processes import Processes
 from hydra_plugins.aiayn_launcher.rows import Row, is_finished, make_rows, row_names
 
-TEXT = ("data=files", "data.train=train", "data.val=dev", "data.src_lang=en", "data.tgt_lang=de")
 SMALL = (*TEXT, *TINY)
 
 

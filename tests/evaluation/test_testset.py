@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from applications import ROOT, TINY, run_application, write_pairs
+from applications import ROOT, TEXT, TINY, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 
 from aiayn.config import EvaluateConfig
@@ -12,8 +12,6 @@ from aiayn.entry import checked, register
 from aiayn.errors import ConfigError
 from aiayn.evaluation import published
 from aiayn.evaluation.evaluate import table
-
-TEXT = ["data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de"]
 
 
 @pytest.fixture(scope="module")

@@ -67,10 +67,14 @@ def write_text(folder: Path, train: int = 120) -> Path:
     return folder
 
 
+def settings(text: Path) -> list[str]:
+    """SETTINGS, on the text in a folder."""
+    return [*SETTINGS, *(f"data.{split}={text}/{split}" for split in SPLITS), f"data.folder={text}/prepared"]
+
+
 def configured(text: Path, *overrides: str) -> Config:
     """The configuration of `python train.py` with SETTINGS, on the text in a folder, and overrides."""
-    where = [f"data.{split}={text}/{split}" for split in SPLITS] + [f"data.folder={text}/prepared"]
-    return composed(*SETTINGS, *where, *overrides)
+    return composed(*settings(text), *overrides)
 
 
 class End(NamedTuple):

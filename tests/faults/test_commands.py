@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 from applications import ROOT
-from faults.harness import SETTINGS, SPLITS, wait_until, within
+from faults.harness import settings, wait_until, within
 
 from aiayn import checkpoint as memory
 from aiayn.evaluation.records import read_records
 
 
 def command(text, *arguments):
-    where = [f"data.{split}={text}/{split}" for split in SPLITS] + [f"data.folder={text}/prepared"]
-    return [sys.executable, str(ROOT / "train.py"), *SETTINGS, *where, *arguments]
+    return [sys.executable, str(ROOT / "train.py"), *settings(text), *arguments]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from applications import ROOT, TINY, run_application, write_pairs
+from applications import ROOT, TEXT, TINY, run_application, write_pairs
 
 # A command line, and what its one line must say: the key, then the rule or the nearest valid key.
 MISTAKES = [
@@ -208,8 +208,6 @@ def test_mistakes_are_many_and_write_nothing(ended):
 
 # What only torch knows: how many devices there are.
 
-FILES = ("data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de")
-
 
 @pytest.fixture
 def no_gpu(tmp_path, monkeypatch):
@@ -239,14 +237,14 @@ def test_more_gpus_than_there_are_is_exit_code_2_before_any_data_is_touched(no_g
     before = sorted(no_gpu.iterdir())
     wanted = ("trainer.accelerator=gpu", f"trainer.devices={present + 1}", "data.micro_batches=12")
 
-    line = said(run_application("train.py", *FILES, *[o for o in TINY if "accelerator" not in o], *wanted))
+    line = said(run_application("train.py", *TEXT, *[o for o in TINY if "accelerator" not in o], *wanted))
 
     assert f"trainer.devices={present + 1}: this machine has {present} GPUs; lower trainer.devices, or set" in line
     assert sorted(no_gpu.iterdir()) == before
 
 
 def test_a_gpu_that_is_not_there_is_exit_code_2_for_scores_and_translations_too(no_gpu):
-    assert run_application("train.py", *FILES, *TINY, "name=small").code == 0
+    assert run_application("train.py", *TEXT, *TINY, "name=small").code == 0
     before = sorted(no_gpu.rglob("*"))
 
     for command in (

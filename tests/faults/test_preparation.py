@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from applications import TINY, run_application, write_pairs
+from applications import TEXT, TINY, run_application, write_pairs
 from texts import data_config
 
 from aiayn.config import DataConfig
@@ -168,9 +168,8 @@ def test_from_the_command_line_it_is_one_line_and_exit_code_3(config, harm):
         Path("data").write_text("not a folder")
     else:
         Path("train.de").unlink()
-    options = ["data=files", "data.train=train", "data.val=dev", "data.src_lang=en", "data.tgt_lang=de", *TINY]
 
-    outcome = run_application("train.py", *options)
+    outcome = run_application("train.py", *TEXT, *TINY)
 
     [line] = [line for line in outcome.err.split("\n") if line.startswith("error: ")]
     assert outcome.code == 3

@@ -15,10 +15,9 @@ import pytest
 import torch
 import wandb
 import yaml
-from applications import TINY, run_application, write_pairs
+from applications import TEXT, TINY, run_application, write_pairs
 from test_checkpoint import sealed
 
-TEXT = ("data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de")
 TRAIN = ("train.py", *TEXT, *TINY, "name=run")
 RUN = "outputs/run"
 # Everything that reads what a run left.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from applications import ROOT
-from faults.harness import SETTINGS, SPLITS, wait_until, within
+from faults.harness import settings, wait_until, within
 
 from aiayn import checkpoint as memory
 
@@ -54,8 +54,7 @@ def test_a_job_goes_back_into_the_queue_if_it_was_asked_to_stop_and_saved_and_el
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_job_that_slurm_signals_goes_back_into_the_queue_and_then_finishes(cluster, text, number):
-    where = [f"data.{split}={text}/{split}" for split in SPLITS] + [f"data.folder={text}/prepared"]
-    command = shlex.join([sys.executable, str(ROOT / "train.py"), *SETTINGS, *where])
+    command = shlex.join([sys.executable, str(ROOT / "train.py"), *settings(text)])
     job, count = re.subn(r"python train\.py .*", lambda found: command, script())
     assert count == 1
     longer = job.replace("trainer.max_steps=12", "trainer.max_steps=100000")

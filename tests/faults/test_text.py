@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from applications import TINY, run_application, write_pairs
+from applications import TEXT, TINY, run_application, write_pairs
 from texts import SEPARATORS, data_config, write_bytes
 
 from aiayn.data.prepared import prepare
 
-OPTIONS = ("data=files", "data.train=train", "data.val=dev", "data.src_lang=en", "data.tgt_lang=de", *TINY, "name=run")
+OPTIONS = (*TEXT, *TINY, "name=run")
 
 
 @pytest.fixture(autouse=True)
