@@ -1,4 +1,4 @@
-"""What the tests of this folder share: a configuration of text files, and how to write them."""
+"""What tests of text share: a configuration of text files, and how to write them."""
 
 from pathlib import Path
 
@@ -36,4 +36,11 @@ def write_bytes(prefix: Path, src: bytes, tgt: bytes) -> str:
     """PREFIX.en and PREFIX.de, byte for byte."""
     for lang, text in (("en", src), ("de", tgt)):
         Path(f"{prefix}.{lang}").write_bytes(text)
+    return str(prefix)
+
+
+def write_lines(prefix: Path, src: list[str], tgt: list[str], tgt_lang: str = "de") -> str:
+    """PREFIX.en and the other side, LF after every line and nowhere else."""
+    for lang, lines in (("en", src), (tgt_lang, tgt)):
+        Path(f"{prefix}.{lang}").write_bytes("".join(f"{line}\n" for line in lines).encode())
     return str(prefix)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from texts import data_config, write_lines
 
 from aiayn.config import DataConfig
 from aiayn.data import preparation, prepared, text_files
@@ -30,33 +31,14 @@ def sentences(seed: int, count: int) -> list[str]:
     return [" ".join(draw.choices(WORDS, k=draw.randint(2, 9))) for _ in range(count)]
 
 
-def write(prefix: Path, src: list[str], tgt: list[str]) -> str:
-    for lang, lines in (("en", src), ("de", tgt)):
-        Path(f"{prefix}.{lang}").write_bytes("".join(line + "\n" for line in lines).encode())
-    return str(prefix)
-
-
 @pytest.fixture
 def config(tmp_path) -> DataConfig:
-    return DataConfig(
-        source="files",
-        hub_path=None,
-        hub_name=None,
-        hub_revision=None,
-        train=write(tmp_path / "train", sentences(1, 211), sentences(2, 211)),
-        val=write(tmp_path / "val", sentences(3, 13), sentences(4, 13)),
-        test=None,
-        src_lang="en",
-        tgt_lang="de",
+    return data_config(
+        train=write_lines(tmp_path / "train", sentences(1, 211), sentences(2, 211)),
+        val=write_lines(tmp_path / "val", sentences(3, 13), sentences(4, 13)),
         folder=str(tmp_path / "data"),
-        vocab_size=300,
         max_length=40,
         max_length_ratio=99.0,
-        tokenizer_pairs=None,
-        tokens_per_step=100,
-        max_tokens_per_device=100,
-        micro_batches=None,
-        workers=0,
     )
 
 
@@ -113,8 +95,8 @@ def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tm
     long, short = "haus " * 30, "haus"
     src, tgt = sentences(1, 200), sentences(2, 200)
     src[1:6], tgt[1:6] = ["", "a", long, "haus " * 9, "x\u2028y"], ["b", " ", long, short, "\x00"]
-    train = write(tmp_path / "t", src, tgt)
-    val = write(tmp_path / "v", [long, "haus " * 9, ""], [long, short, "leer"])
+    train = write_lines(tmp_path / "t", src, tgt)
+    val = write_lines(tmp_path / "v", [long, "haus " * 9, ""], [long, short, "leer"])
     found = prepare(replace(config, train=train, val=val, max_length=22, max_length_ratio=3.0))
     train = found.report["train"]
     size = found.tokenizer.encode(["haus " * 9, short])
@@ -187,7 +169,7 @@ def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_th
 
 def test_the_text_decides_not_its_name_nor_its_packing(config, tmp_path):
     first = prepare(config)
-    moved = write(tmp_path / "elsewhere", sentences(1, 211), sentences(2, 211))
+    moved = write_lines(tmp_path / "elsewhere", sentences(1, 211), sentences(2, 211))
     assert prepare(replace(config, train=moved)).fingerprint == first.fingerprint
     (tmp_path / "train.en").write_bytes((tmp_path / "train.en").read_bytes().replace(b"haus", b"maus", 1))
     assert prepare(config).fingerprint != first.fingerprint
@@ -346,7 +328,7 @@ def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
 
 
 def test_unusable_text_is_refused_with_the_reasons(config, tmp_path):
-    nothing = write(tmp_path / "n", ["", "a"], ["b", " "])
+    nothing = write_lines(tmp_path / "n", ["", "a"], ["b", " "])
     with pytest.raises(DataError, match=r"data\.train=.*none of 2 pairs is usable \(2 empty\)"):
         prepare(replace(config, train=nothing))
     with pytest.raises(DataError, match=r"data\.val=.*none of 2 pairs"):

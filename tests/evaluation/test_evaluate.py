@@ -3,12 +3,14 @@
 import gzip
 import hashlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import sacrebleu
 import torch
 from applications import composed, in_new_interpreter
+from texts import write_lines
 
 from aiayn import checkpoint as memory
 from aiayn.checkpoint import Checkpoint
@@ -47,16 +49,10 @@ REFERENCES = [
 NO_OVERRIDES = dict.fromkeys(("beam_size", "length_penalty", "penalty", "max_extra_tokens", "max_tokens"))
 
 
-def write_pair(prefix: Path, sources: list[str], references: list[str], tgt_lang: str = "de") -> str:
-    for lang, lines in (("en", sources), (tgt_lang, references)):
-        Path(f"{prefix}.{lang}").write_bytes("".join(f"{line}\n" for line in lines).encode())
-    return str(prefix)
-
-
 def make_run(folder: Path, seed: int = 0, tgt_lang: str = "de") -> Path:
     """A run with last.ckpt (step 7) and averaged.ckpt (other weights), and text to test on beside it."""
     (folder / "checkpoints").mkdir(parents=True)
-    test = write_pair(folder.parent / f"text-{tgt_lang}", SOURCES, REFERENCES, tgt_lang)
+    test = write_lines(folder.parent / f"text-{tgt_lang}", SOURCES, REFERENCES, tgt_lang)
     options = [
         f"data.test='{test}'", f"data.tgt_lang={tgt_lang}", "data=files", "data.train=x", "data.val=/nowhere/val",
         "model.n_layers=1", "model.d_model=24", "model.d_ff=20", "model.n_heads=2", "model.dropout=0",
@@ -220,7 +216,7 @@ def test_a_baseline_that_was_not_scored_on_this_text_is_refused_with_the_command
         evaluate(options(run, baseline=str(other)))
     evaluate(options(other))
     for changed in (SOURCES[:4], [*SOURCES[:4], "two cats"]):
-        write_pair(tmp_path / "text-de", changed, REFERENCES[: len(changed)])
+        write_lines(tmp_path / "text-de", changed, REFERENCES[: len(changed)])
         with pytest.raises(RefusedError, match=rf"another text \(5 lines, here {len(changed)}\); type: .*split=test$"):
             evaluate(options(run, baseline=str(other)))
     assert not (run / "evaluation").exists()
@@ -240,11 +236,11 @@ def test_missing_or_misaligned_text_is_refused_with_the_remedy_and_nothing_is_wr
         evaluate(options(run, split="val"))
     with pytest.raises(DataError, match=r"test=/no/where: there is neither /no/where\.en nor"):
         evaluate(options(run, test="/no/where"))
-    prefix = write_pair(tmp_path / "shifted", ["a", "b"], ["a\nb", "c"])
+    prefix = write_lines(tmp_path / "shifted", ["a", "b"], ["a\nb", "c"])
     with pytest.raises(DataError, match=rf"test={prefix}: .*shifted\.en has 2 lines and .*shifted\.de has 3"):
         evaluate(options(run, test=prefix))
     with pytest.raises(DataError, match=r"test: there is no text in .*nothing\.en and .*nothing\.de"):
-        evaluate(options(run, test=write_pair(tmp_path / "nothing", [], [])))
+        evaluate(options(run, test=write_lines(tmp_path / "nothing", [], [])))
     assert not (run / "evaluation").exists()
 
 

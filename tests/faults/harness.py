@@ -5,7 +5,6 @@ same thing again. What they leave behind is compared with a run that nothing int
 """
 
 import contextlib
-import json
 import os
 import random
 import resource
@@ -22,7 +21,7 @@ from applications import composed, write_pairs
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoint as memory
-from aiayn.config import Config
+from aiayn.config import Config, DataConfig
 from aiayn.data.prepared import prepare
 from aiayn.errors import UserError
 from aiayn.evaluation.records import read_records
@@ -90,6 +89,7 @@ class Child:
 
     def __init__(self, work: Callable[[], Any], log: Path):
         self.log = log
+        log.write_bytes(b"")  # also of a child that does not live to open it
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
@@ -108,7 +108,7 @@ def _be_a_program(work: Callable[[], Any], log: Path) -> None:
     """Runs `work` as the entry point would: errors as one line on stderr, and their exit code. Never returns."""
     code = 1
     try:
-        descriptor = os.open(log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND)
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
@@ -340,10 +340,12 @@ def content_of_corpus(folder: Path) -> dict[str, bytes]:
     }
 
 
-def prepare_in_child(config: Config, log: Path, prelude: Callable[[], Any] = lambda: None) -> Child:
+def prepare_in_child(config: DataConfig, log: Path, prelude: Callable[[], Any] = lambda: None) -> Child:
+    """Prepares a corpus in a child; `prelude` is called in the child before."""
+
     def work() -> None:
         prelude()
-        print(json.dumps(prepare(config.data).fingerprint))
+        prepare(config)
 
     return Child(work, log)
 

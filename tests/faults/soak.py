@@ -35,7 +35,7 @@ from faults.harness import (
     write_text,
 )
 
-from aiayn.config import Config
+from aiayn.config import DataConfig
 
 # What is trained, in turn; each is compared with an unbroken run of its own kind.
 KINDS = {
@@ -76,7 +76,7 @@ def soak_training(text: Path, folder: Path, kills: int, draw: random.Random) -> 
 def soak_preparation(text: Path, folder: Path, kills: int, draw: random.Random) -> dict[str, Any]:
     """Kills preparations; after every kill the next one must leave the bytes of an undisturbed one."""
     wrong, done, trials = [], 0, 0
-    config = kept_in(configured(text), folder / "whole")
+    config = kept_in(configured(text).data, folder / "whole")
     fork = Child(lambda: None, folder / "log").wait().seconds
     seconds = prepare_in_child(config, folder / "log").wait().seconds - fork
     expected = content_of_corpus(folder / "whole")
@@ -97,7 +97,7 @@ def soak_preparation(text: Path, folder: Path, kills: int, draw: random.Random) 
 def soak_starts(text: Path, folder: Path, rounds: int, draw: random.Random) -> dict[str, Any]:
     """Starts several preparations of one corpus at once, and kills one of them in every second round."""
     wrong, kills = [], 0
-    config = kept_in(configured(text), folder / "whole")
+    config = kept_in(configured(text).data, folder / "whole")
     whole = prepare_in_child(config, folder / "log").wait()
     expected = content_of_corpus(folder / "whole")
     for number in range(rounds):
@@ -116,8 +116,8 @@ def soak_starts(text: Path, folder: Path, rounds: int, draw: random.Random) -> d
     return {"kills": kills, "compared": rounds, "wrong": wrong}
 
 
-def kept_in(config: Config, folder: Path) -> Config:
-    return replace(config, data=replace(config.data, folder=str(folder)))
+def kept_in(config: DataConfig, folder: Path) -> DataConfig:
+    return replace(config, folder=str(folder))
 
 
 def _progress(what: str, done: int, asked: int, compared: int, wrong: list[str]) -> None:

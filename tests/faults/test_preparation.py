@@ -1,20 +1,18 @@
 """Preparation that is killed, started several times at once, or meets a disk that is full, read-only or gone."""
 
 import errno
-import hashlib
 import os
 import random
-import resource
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from applications import TEXT, TINY, run_application, write_pairs
+from faults.harness import Child, content_of_corpus, disk_is_full_beyond, prepare_in_child
 from texts import data_config
 
 from aiayn.config import DataConfig
@@ -23,6 +21,7 @@ from aiayn.data.prepared import prepare
 from aiayn.errors import DataError
 
 KILLS = 20
+LOG = Path("log")  # of what a child says
 
 
 @pytest.fixture
@@ -33,68 +32,44 @@ def config(tmp_path, monkeypatch) -> DataConfig:
     return data_config(train="train", val="dev", folder="data", vocab_size=290, max_length=99, max_length_ratio=9.0)
 
 
-def contents(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
-
-
 def corpora(folder: str) -> list[str]:
     """What stands in a data folder under a name that counts."""
     return [path.name for path in Path(folder).glob("*") if not path.name.startswith(".")]
-
-
-def fork(work: Callable[[], object]) -> int:
-    """Runs `work` in a child that has everything imported; its exit code is that of the error, if there is one."""
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        work()
-        code = 0
-    except DataError as error:
-        code = error.exit_code
-    finally:
-        os._exit(code)
-
-
-def exit_code(child: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_killed_twenty_times_at_random_moments_preparation_still_gives_the_same_bytes(config):
     start = time.monotonic()
     whole = prepare(replace(config, folder="elsewhere")).folder
     duration = time.monotonic() - start
-    expected = contents(whole)
+    expected = content_of_corpus(whole)
     draw = random.Random(5)
 
     killed = 0
     while killed < KILLS:
-        child = fork(lambda: prepare(config))
+        child = prepare_in_child(config, LOG)
         time.sleep(draw.uniform(0, duration))
-        os.kill(child, signal.SIGKILL)
-        killed += exit_code(child) == -signal.SIGKILL
+        child.send(signal.SIGKILL)
+        killed += child.wait().code == -signal.SIGKILL
         for name in corpora("data"):
-            assert contents(Path("data", name)) == expected, "what bears the name is complete"
+            assert content_of_corpus(Path("data", name)) == expected, "what bears the name is complete"
             shutil.rmtree(Path("data", name))
 
-    assert contents(prepare(config).folder) == expected
+    assert content_of_corpus(prepare(config).folder) == expected
     assert corpora("data") == [whole.name]
     assert not list(Path("data").glob(".*.tmp")), "what the killed ones left is swept"
 
 
 def test_started_four_times_at_once_while_one_is_killed_it_gives_the_same_bytes(config):
-    expected = contents(prepare(replace(config, folder="elsewhere")).folder)
+    expected = content_of_corpus(prepare(replace(config, folder="elsewhere")).folder)
     draw = random.Random(6)
     for _ in range(3):
         shutil.rmtree("data", ignore_errors=True)
-        children = [fork(lambda: prepare(config)) for _ in range(4)]
+        children = [prepare_in_child(config, LOG) for _ in range(4)]
         time.sleep(draw.uniform(0, 0.1))
-        os.kill(children[0], signal.SIGKILL)
-        assert [exit_code(child) for child in children[1:]] == [0, 0, 0]
-        exit_code(children[0])
+        children[0].send(signal.SIGKILL)
+        assert [child.wait().code for child in children][1:] == [0, 0, 0]
         [name] = corpora("data")
-        assert contents(Path("data", name)) == expected
+        assert content_of_corpus(Path("data", name)) == expected
 
 
 def without_writing(folder: str) -> None:
@@ -115,27 +90,21 @@ def test_a_complete_corpus_on_a_read_only_disk_is_used_as_it_is(config):
         without_writing("data")
         assert len(prepare(config).train) == 400
 
-    assert exit_code(fork(work)) == 0
+    assert Child(work, LOG).wait().code == 0
 
 
 def test_a_read_only_folder_without_the_corpus_is_exit_code_3(config):
     Path("data").mkdir()
 
-    def work() -> None:
-        without_writing("data")
-        prepare(config)
-
-    assert exit_code(fork(work)) == 3
+    assert prepare_in_child(config, LOG, lambda: without_writing("data")).wait().code == 3
     assert list(Path("data").iterdir()) == []
 
 
 @pytest.mark.parametrize("room", [0, 2000, 6000])
 def test_a_disk_that_fills_up_is_exit_code_3_and_the_next_start_completes(config, room):
-    def work() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-        prepare(config)
+    nowhere = Path("/dev/null")  # what the child says has to fit as well
 
-    assert exit_code(fork(work)) == 3
+    assert prepare_in_child(config, nowhere, disk_is_full_beyond(room)).wait().code == 3
     assert corpora("data") == []
     assert len(prepare(config).train) == 400
 
@@ -157,9 +126,9 @@ def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy
 
 def test_a_prepared_corpus_that_vanished_is_built_again_to_the_same_bytes(config):
     folder = prepare(config).folder
-    expected = contents(folder)
+    expected = content_of_corpus(folder)
     shutil.rmtree("data")
-    assert contents(prepare(config).folder) == expected
+    assert content_of_corpus(prepare(config).folder) == expected
 
 
 @pytest.mark.parametrize("harm", ["file", "vanished text"])
