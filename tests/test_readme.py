@@ -15,7 +15,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "data/README
 # Prefixes of text that the pages' commands name.
 PREFIXES = ["my/train", "my/more", "my/dev", "my/test", "my/other"]
 MULTI30K = ["multi30k/train", "multi30k/valid", "multi30k/test_2016_flickr"]
-ON_THE_HUB = {"wmt14_en_de", "wmt14_en_fr", "multi30k_en_de"}
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -138,13 +137,21 @@ def test_the_readme_has_at_most_150_lines():
     assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 150
 
 
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of the page may end in, as GitHub spells it."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_link_leads_to_a_file_and_no_page_names_a_path_of_this_machine(page):
+def test_every_link_leads_to_a_file_or_heading_and_no_page_names_a_path_of_this_machine(page):
     text = page.read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
     sources = re.findall(r"`((?:src|conf|tests|examples|docs)/[\w/.]*)`", text)
 
     assert [link for link in links if not (page.parent / link.split("#")[0]).exists()] == []
+    to_headings = [link.partition("#")[::2] for link in links if "#" in link and "#L" not in link]
+    assert [link for link in to_headings if link[1] not in anchors(page.parent / link[0] if link[0] else page)] == []
     assert [path for path in sources if not (ROOT / path).exists()] == []
     assert not re.search(r"(?<![\w.])/(work|root|home|tmp)/", text)
 

@@ -154,7 +154,7 @@ def test_scored_translations_come_to_the_page_evenly_spread(run):
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_marks_change_no_text(reference, hypothesis):
     for text, marked in zip((reference, hypothesis), marked_difference(reference, hypothesis), strict=True):
-        assert unescape(re.sub("</?(del|ins)>", "", marked)) == text or "&" in text
+        assert unescape(re.sub("</?(del|ins)>", "", marked)) == text
 
 
 def test_words_that_differ_are_marked_together_and_no_others():
