@@ -24,6 +24,8 @@ from aiayn.config import Config, ModelConfig
 from aiayn.entry import checked, register
 
 ROOT = Path(__file__).parent.parent
+# Published texts and scores that some tests compare with; see CONTRIBUTING.md.
+CORPORA = Path(os.environ.get("AIAYN_CORPORA") or "/nowhere")
 
 
 class Outcome(NamedTuple):

@@ -127,7 +127,7 @@ def test_every_truncated_emptied_overwritten_or_missing_file_is_refused(original
         memory.load(path)
 
 
-def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(original, tmp_path):
+def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(tmp_path):
     memory.write(tmp_path / "a.ckpt", {"format": 99})
     with pytest.raises(RefusedError, match=r"a\.ckpt: written in format 99, this program reads format 1"):
         memory.read(tmp_path / "a.ckpt")

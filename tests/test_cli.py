@@ -269,7 +269,7 @@ def test_debug_adds_the_traceback(run, monkeypatch, capsys):
     assert error.splitlines()[-1].startswith("error: ")
 
 
-def test_help_needs_no_torch_and_without_a_command_there_is_help(tmp_path):
+def test_help_needs_no_torch_and_without_a_command_there_is_help():
     code = "import sys; from aiayn.cli import app; app([], standalone_mode=False); print('torch' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert shown.stdout.splitlines()[-1] == "False"

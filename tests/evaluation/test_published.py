@@ -2,12 +2,10 @@
 
 import gzip
 import hashlib
-import os
 import re
-from pathlib import Path
 
 import pytest
-from applications import ROOT, composed
+from applications import CORPORA, ROOT, composed
 
 from aiayn.evaluation.parameters import finding, parameter_table
 from aiayn.evaluation.published import (
@@ -21,7 +19,6 @@ from aiayn.evaluation.published import (
 )
 from aiayn.evaluation.tables import counted_flops
 
-CORPORA = Path(os.environ.get("AIAYN_CORPORA", Path(__file__).parents[3] / "shared" / "corpora"))
 NEWS = CORPORA / "wmt-news"
 
 

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import math
-import os
 import runpy
 import sys
 from collections import Counter
@@ -12,12 +11,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from applications import CORPORA
 
 from aiayn.errors import DataError
 from aiayn.evaluation import scoring
 from aiayn.evaluation.scoring import KINDS, compound_split, moses_tokenized, paired_bootstrap, score
 
-CORPORA = Path(os.environ.get("AIAYN_CORPORA", Path(__file__).parents[3] / "shared" / "corpora"))
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"
 SYSTEMS = sorted(path.name.split(".")[1] for path in WMT21.glob("hyp.*.de.gz"))
 TWO_AT_ONCE = [pytest.param(name, marks=pytest.mark.slow) if n > 1 else name for n, name in enumerate(SYSTEMS)]

@@ -170,7 +170,7 @@ def test_what_is_no_run_any_more_is_told_in_a_line_each(sweep):
     assert not any("\n" in reason for reason in unread.values())
 
 
-def test_a_run_that_is_not_the_papers_is_said_to_be_not_comparable_and_why(sweep, configs):
+def test_a_run_that_is_not_the_papers_is_said_to_be_not_comparable_and_why(sweep):
     text = markdown(collect([sweep]))
     assert "**Not comparable with the paper's figures**" in text
     row = by_row(collect([sweep])["table_3"])["base"]

@@ -40,7 +40,7 @@ def evaluate(*options: str, name: str = "test") -> tuple[str, dict]:
     return outcome.out, json.loads(Path(f"outputs/small/evaluation/{name}/evaluation.json").read_text())
 
 
-def test_several_references_are_all_scored_against(place):
+def test_several_references_are_all_scored_against():
     _, one = evaluate()
     own = Path("own.de")
     own.write_bytes(Path("outputs/small/evaluation/test/hypotheses.txt").read_bytes())
@@ -52,7 +52,7 @@ def test_several_references_are_all_scored_against(place):
     assert "split=test references=[ref.B.de,own.de], en -> de, 5 lines, 3 references" in out
 
 
-def test_a_baseline_must_have_been_scored_with_the_same_references(place):
+def test_a_baseline_must_have_been_scored_with_the_same_references():
     evaluate("test=dev", name="dev")
     refused = run_application(
         "evaluate.py", "run=outputs/small", "test=dev", "references=ref.B.de", "baseline=outputs/small"
@@ -68,7 +68,7 @@ def test_a_baseline_must_have_been_scored_with_the_same_references(place):
         ("nowhere.de", "nowhere.de: cannot be read"),
     ],
 )
-def test_references_that_do_not_fit_are_refused(place, file, message):
+def test_references_that_do_not_fit_are_refused(file, message):
     outcome = run_application("evaluate.py", "run=outputs/small", f"references=[ref.B.de,{file}]")
     assert (outcome.code, outcome.err.count("\n")) == (3, 1)
     assert message in outcome.err
@@ -84,7 +84,7 @@ def test_one_file_is_as_good_as_a_list_and_nothing_else_is():
         checked(number, EvaluateConfig)
 
 
-def test_the_papers_figures_are_printed_for_its_own_test_set_only(place, monkeypatch):
+def test_the_papers_figures_are_printed_for_its_own_test_set_only(monkeypatch):
     plain, result = evaluate()
     assert (result["test_set"], result["paper"]) == (None, None)
     assert "27.3" not in plain
@@ -98,7 +98,7 @@ def test_the_papers_figures_are_printed_for_its_own_test_set_only(place, monkeyp
     assert "27.3" not in several
 
 
-def test_the_smaller_newstest2014_is_named_and_not_compared(place, monkeypatch):
+def test_the_smaller_newstest2014_is_named_and_not_compared(monkeypatch):
     monkeypatch.setattr(published, "SUBSET_LINES", 5)
     out, result = evaluate("test=newstest2014", name="newstest2014")
     assert (result["test_set"], result["paper"]) == ("newstest2014 (2,737 lines)", None)

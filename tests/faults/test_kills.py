@@ -192,7 +192,7 @@ def test_a_run_that_is_asked_for_more_steps_loses_its_average_until_it_has_come_
     assert same_weights(tmp_path / "run", whole / "run")
 
 
-def test_the_harness_sees_a_dropout_that_depends_on_what_ran_before(config, unbroken, tmp_path):
+def test_the_harness_sees_a_dropout_that_depends_on_what_ran_before(config, tmp_path):
     """A planted bug: without the seed of each micro-batch, continuing is no longer exact, and is found not to be."""
 
     def unseeded() -> None:

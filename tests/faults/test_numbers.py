@@ -126,7 +126,7 @@ def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_pa
     assert "at step 5" in end.said
 
 
-def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(text, tmp_path, monkeypatch):
+def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(monkeypatch):
     """Nothing in the hook reads a number: it runs on tensors that have none."""
     module = TranslationModule(torch.nn.Linear(3, 2), None, 0)
     module.to("meta")

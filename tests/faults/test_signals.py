@@ -73,7 +73,7 @@ def test_a_run_under_nohup_outlives_its_terminal(config, unbroken, tmp_path):
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(text, unbroken, tmp_path):
+def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(text, tmp_path):
     config = configured(text, "data.max_tokens_per_device=60")
     calls = tmp_path / "calls"
 

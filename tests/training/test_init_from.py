@@ -224,7 +224,7 @@ def test_before_the_first_checkpoint_a_source_that_has_changed_is_refused(child,
         train(child, tmp_path)
 
 
-def test_a_corpus_is_prepared_anew_for_another_tokenizer_of_equal_size(child, parent, tmp_path):
+def test_a_corpus_is_prepared_anew_for_another_tokenizer_of_equal_size(child, parent):
     ours = Tokenizer.from_json(averaged(parent).tokenizer)
     other = Tokenizer.train([["completely other words", "ganz andere Wörter, viele verschiedene"]], 290)
     learnt, first, second = (prepare(child.data, tokenizer) for tokenizer in (None, ours, other))
@@ -235,7 +235,7 @@ def test_a_corpus_is_prepared_anew_for_another_tokenizer_of_equal_size(child, pa
     assert prepare(child.data, ours).folder == first.folder
 
 
-def test_the_reverse_direction_may_be_learnt_and_is_mentioned(child, tmp_path, caplog, monkeypatch):
+def test_the_reverse_direction_may_be_learnt_and_is_mentioned(child, tmp_path, caplog):
     reverse = replace(child, data=replace(child.data, src_lang="xx", tgt_lang="en"))
     with caplog.at_level("INFO", "aiayn"):
         train(replace(reverse, trainer=replace(child.trainer, max_steps=1)), tmp_path)

@@ -83,7 +83,7 @@ def test_the_measured_rate_is_one_that_this_machine_can_have_and_leaves_random_n
     assert 1e7 < peak_memory(cpu) < 1e13
 
 
-def test_the_machine_is_described_without_its_name_or_user(monkeypatch):
+def test_the_machine_is_described_without_its_name_or_user():
     import getpass
     import platform
 

@@ -104,7 +104,7 @@ def test_validation_sums_the_smoothed_loss_and_the_likelihood_over_real_tokens(m
 
 
 @pytest.mark.slow
-def test_a_compiled_model_has_the_loss_and_the_gradients_of_the_plain_one(module, tiny_config):
+def test_a_compiled_model_has_the_loss_and_the_gradients_of_the_plain_one(module):
     """In batches of several shapes, an empty one among them; dropout off, for compiled it draws other numbers."""
     for part in module.modules():
         part.p = 0.0

@@ -46,7 +46,7 @@ def unbroken(config, tmp_path_factory):
     return train(config, tmp_path_factory.mktemp("unbroken"))
 
 
-def test_a_run_leaves_its_checkpoints_metrics_samples_and_picture(unbroken, config):
+def test_a_run_leaves_its_checkpoints_metrics_samples_and_picture(unbroken):
     checkpoints = unbroken / "checkpoints"
     assert memory.steps(checkpoints) == [6, 9, 12]
     assert sorted(path.name for path in checkpoints.glob("*.optim")) == ["step_12.optim", "step_9.optim"]
