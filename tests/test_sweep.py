@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiayn.config import NAME_CHARACTERS, Config, valid_name
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, InterruptedRunError
 from hydra_plugins.aiayn_launcher.launcher import _flags
 from hydra_plugins.aiayn_launcher.processes import Processes
 from hydra_plugins.aiayn_launcher.rows import Row, is_finished, make_rows, row_names
@@ -332,7 +332,9 @@ def test_a_signal_reaches_the_running_job_and_ends_the_sweep_and_a_second_one_ch
 ):
     monkeypatch.setenv("SEND", " ".join(str(int(number)) for number in sent))
 
-    with pytest.raises(Exception, match="sweep stopped, 1 of 3 rows finished; run the same command") as stopped:
+    with pytest.raises(
+        InterruptedRunError, match="sweep stopped, 1 of 3 rows finished; run the same command"
+    ) as stopped:
         fake_sweep(folder, ["base", "d_drop02", "a_h1"]).run()
 
     assert stopped.value.exit_code == code

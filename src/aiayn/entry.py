@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.config import Config, default_name, flatten, from_plain, is_section, option_names
-from aiayn.errors import ConfigError, UserError
+from aiayn.errors import ConfigError, InterruptedRunError, UserError
 
 # What composing and checking a configuration raises.
 COMPOSITION_ERRORS = (UserError, HydraException, OmegaConfBaseException)
@@ -185,7 +185,7 @@ def one_line_errors(schema: type) -> Iterator[None]:
     """
     try:
         yield
-    except UserError as error:
+    except (UserError, InterruptedRunError) as error:
         _fail(str(error), error.exit_code)
     except (HydraException, OmegaConfBaseException) as error:
         _fail(one_line(error, schema), ConfigError.exit_code)

@@ -37,8 +37,11 @@ class ResourceError(UserError):
     exit_code = 6
 
 
-class InterruptedRunError(UserError):
-    """A signal asked the program to stop; what there was to save has been saved."""
+class InterruptedRunError(BaseException):
+    """A signal asked the program to stop; what there was to save has been saved.
+
+    No Exception, as Python's KeyboardInterrupt is none: what takes those for the flaw of a file lets it pass.
+    """
 
     def __init__(self, message: str, signal_number: int):
         super().__init__(message)

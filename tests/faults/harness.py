@@ -23,7 +23,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from aiayn import checkpoint as memory
 from aiayn.config import Config, DataConfig
 from aiayn.data.prepared import prepare
-from aiayn.errors import UserError
+from aiayn.errors import InterruptedRunError, UserError
 from aiayn.evaluation.records import read_records
 from aiayn.training import run
 from aiayn.training.callbacks import measure
@@ -115,7 +115,7 @@ def _be_a_program(work: Callable[[], Any], log: Path) -> None:
         _log_to(sys.stderr)
         work()
         code = 0
-    except UserError as error:
+    except (UserError, InterruptedRunError) as error:
         print(f"error: {error}", file=sys.stderr)
         code = error.exit_code
     except SystemExit as end:

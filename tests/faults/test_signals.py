@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+import torch
 from faults.harness import acts_at, configured, differences, measured, train
 
 from aiayn import checkpoint as memory
@@ -116,6 +117,15 @@ def test_a_signal_while_loggers_are_closed_says_what_was_reached(config, unbroke
     assert "error: stopped after step 12; continue with: " in end.said
     assert train(config, tmp_path).code == 0
     assert differences(tmp_path / "run", unbroken) == []
+
+
+def test_a_signal_while_a_checkpoint_is_read_is_no_flaw_of_the_checkpoint(config, unbroken, tmp_path):
+    assert train(config, tmp_path, sends(TERM, (TranslationModule, "training_step", 14, False))).code == 143
+    end = train(config, tmp_path, sends(TERM, (torch, "load", 1, False)))
+    assert end.code == 143, end.said
+    assert "error: stopped before training; continue with: " in end.said
+    assert train(config, tmp_path).code == 0
+    assert without_extra_saves(differences(tmp_path / "run", unbroken)) == []
 
 
 def test_the_first_of_two_signals_counts_and_neither_harms_the_save(config, tmp_path):
