@@ -425,6 +425,21 @@ FILES = [
         "training/test_run.py::test_a_run_folder_in_use_is_refused",
     ),
     Bug(
+        "last_checkpoint_stays_the_one_before_after_a_kill",
+        "training/run.py",
+        "memory.point_last(checkpoints, memory.steps(checkpoints)[-1])",
+        "pass",
+        "faults/test_kills.py::test_a_run_killed_at_a_chosen_moment_continues_to_the_bit"
+        "[after the last checkpoint, before last.ckpt is it]",
+    ),
+    Bug(
+        "signal_taken_for_a_flaw_of_a_checkpoint",
+        "errors.py",
+        "class InterruptedRunError(BaseException)",
+        "class InterruptedRunError(UserError)",
+        "faults/test_signals.py::test_a_signal_while_a_checkpoint_is_read_is_no_flaw_of_the_checkpoint",
+    ),
+    Bug(
         "signal_does_not_save",
         "training/callbacks/save.py",
         "if not asked and not due(",
