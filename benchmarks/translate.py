@@ -19,22 +19,21 @@ from typing import Any
 
 import tokenizers
 import torch
-from hydra import compose, initialize_config_dir
 from measure import interleaved, report, spread
+from train_step import read_config
 
 from aiayn.checkpoint import Checkpoint
-from aiayn.config import EOS_ID, PAD_ID, Config, SearchConfig
+from aiayn.config import EOS_ID, PAD_ID, SearchConfig
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
-from aiayn.entry import checked, register
 from aiayn.inference.beam_search import beam_search
 from aiayn.inference.export import export
+from aiayn.inference.translator import in_precision
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 
 VOCAB = 37000
-CONF = Path(__file__).parent.parent / "conf"
 SEARCH = SearchConfig(beam_size=4, length_penalty=0.0, penalty="gnmt", max_extra_tokens=1, max_tokens=10**9)
 Batch = list[list[int]]  # sources of one length
 Engine = Callable[[Batch], list[list[int]]]  # outputs of that length and one more
@@ -42,9 +41,7 @@ Engine = Callable[[Batch], list[list[int]]]  # outputs of that length and one mo
 
 def base_checkpoint() -> Checkpoint:
     """The paper's base model with random weights and a vocabulary of made-up words."""
-    register(Config)
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = checked(compose("train", ["data=files", "data.train=x", "data.val=x"]), Config)
+    config = read_config("data=files", "data.train=x", "data.val=x")
     torch.manual_seed(0)
     weights = Transformer(config.model, VOCAB).state_dict()
     words = SPECIAL_IDS | {f"w{number}": number for number in range(len(SPECIAL_IDS), VOCAB)}
@@ -67,10 +64,10 @@ def sources(file: Path | None, count: int, batch_size: int) -> list[Batch]:
     return [[dice.choices(range(len(SPECIAL_IDS), VOCAB), k=min(group)) for _ in group] for group in groups]
 
 
-def our_engine(checkpoint: Checkpoint, dtype: torch.dtype) -> Engine:
+def our_engine(checkpoint: Checkpoint, precision: str) -> Engine:
     model = Transformer(checkpoint.config.model, VOCAB).eval()
     model.load_state_dict(checkpoint.weights)
-    model.to(dtype)
+    in_precision(model, precision, torch.device("cpu"))
     plain = model.step
 
     def step(tokens: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
@@ -151,8 +148,9 @@ def main() -> None:
         for name in ("ctranslate2", "marian"):
             export(checkpoint, name, Path(temporary) / name)
         engines = {
-            "ours float32": our_engine(checkpoint, torch.float32),
-            "ours bfloat16": our_engine(checkpoint, torch.bfloat16),
+            "ours float32": our_engine(checkpoint, "float32"),
+            "ours bfloat16": our_engine(checkpoint, "bfloat16"),
+            "ours int8": our_engine(checkpoint, "int8"),
             "CTranslate2 float32": ctranslate2_engine(Path(temporary) / "ctranslate2", "float32"),
             "CTranslate2 int8": ctranslate2_engine(Path(temporary) / "ctranslate2", "int8"),
             "Hugging Face float32": hugging_face_engine(Path(temporary) / "marian", torch.float32),

@@ -1,0 +1,41 @@
+"""A GPU computes while the host prepares: for as long as no step asks for a result."""
+
+from copy import deepcopy
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aiayn.training.module import TranslationModule
+from aiayn.training.run import train
+
+# What a host waits for: a value out of a tensor, and results whose size depends on values.
+WAITING = {"_local_scalar_dense", "equal", "masked_select", "nonzero", "_unique2"}
+
+
+class Waits(TorchDispatchMode):
+    """Collects the steps in which the host waited; `step` is the one under way."""
+
+    def __init__(self):
+        super().__init__()
+        self.step, self.steps = 0, set()
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        if operation.overloadpacket.__name__ in WAITING:
+            self.steps.add(self.step)
+        return operation(*arguments, **(options or {}))
+
+
+def test_the_host_waits_for_the_device_only_in_steps_that_log_validate_or_save(config, tmp_path, monkeypatch):
+    waits, plain = Waits(), TranslationModule.on_train_batch_start
+
+    def on_train_batch_start(self, batch, batch_idx):
+        waits.step = self.trainer.global_step + 1
+        plain(self, batch, batch_idx)
+
+    monkeypatch.setattr(TranslationModule, "on_train_batch_start", on_train_batch_start)
+    settings = deepcopy(config)
+    settings.trainer.log_every, settings.trainer.val_every, settings.trainer.checkpoint_every = 5, 4, 12
+
+    with waits:
+        train(settings, tmp_path)
+
+    assert waits.steps - {0} == {4, 5, 8, 10, 12}  # 0: before the first
