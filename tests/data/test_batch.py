@@ -84,3 +84,12 @@ def test_moving_and_pinning_keep_everything(monkeypatch):
             assert getattr(moved, name).shape == value.shape
         else:
             assert pinned == getattr(moved, name) == value
+
+
+def test_the_host_waits_for_no_copy_to_a_gpu_and_for_every_other(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, device, non_blocking: asked.append(non_blocking) or self)
+    batch = cut_batch(split_of([([5], [6, 7])]), part_of(0), number=2)
+    batch.to(torch.device("cuda"))
+    batch.to(torch.device("cpu"))
+    assert asked == [True] * 3 + [False] * 3

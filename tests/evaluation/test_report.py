@@ -8,7 +8,7 @@ from html import escape, unescape
 import pytest
 import yaml
 from applications import run_application
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aiayn.errors import RefusedError
@@ -164,11 +164,8 @@ def test_words_that_differ_are_marked_together_and_no_others():
     assert marked_difference("gleich", "gleich") == ("gleich", "gleich")
 
 
-@given(
-    st.floats(1e-6, 1e6),
-    st.floats(1.0, 1e4),
-    st.booleans(),
-)
+@given(st.floats(1e-6, 1e6), st.floats(1.0, 1e4), st.booleans())
+@example(1e-6, 2.0, False)
 def test_an_axis_has_some_ticks_within_it_at_the_places_that_their_labels_say(low, factor, log_scale):
     axis = _Axis([low, low * factor], 300, 20, log_scale)
     ticks = axis.ticks()

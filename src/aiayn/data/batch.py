@@ -1,5 +1,6 @@
 """Batches: padding, end marks, the shift between what the decoder reads and what it predicts, and the source mask."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,19 +29,16 @@ class Batch:
         """(B, 1, 1, S), True = may attend."""
         return source_mask(self.src)
 
-    def to(self, device: torch.device, non_blocking: bool = False) -> "Batch":
-        """The same batch on another device."""
-        return replace(
-            self,
-            src=self.src.to(device, non_blocking=non_blocking),
-            tgt_in=self.tgt_in.to(device, non_blocking=non_blocking),
-            tgt_out=self.tgt_out.to(device, non_blocking=non_blocking),
-        )
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on another device. The host does not wait for a GPU that is still at the batch before."""
+        return self._with(lambda ids: ids.to(device, non_blocking=device.type == "cuda"))
 
     def pin_memory(self) -> "Batch":
-        return replace(
-            self, src=self.src.pin_memory(), tgt_in=self.tgt_in.pin_memory(), tgt_out=self.tgt_out.pin_memory()
-        )
+        """The same batch in memory that a GPU reads without the host's help."""
+        return self._with(Tensor.pin_memory)
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        return replace(self, src=change(self.src), tgt_in=change(self.tgt_in), tgt_out=change(self.tgt_out))
 
 
 def source_mask(src: Tensor) -> Tensor:

@@ -151,4 +151,4 @@ def _short(value: float) -> str:
     for least, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= least:
             return f"{value / unit:g}{letter}"
-    return f"{round(value, 10):g}" if abs(value) >= 0.001 or value == 0 else f"{value:.0e}".replace("e-0", "e-")
+    return f"{round(value, 10):g}" if abs(value) >= 0.001 or value == 0 else f"{value:g}".replace("e-0", "e-")
