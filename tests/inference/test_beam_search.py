@@ -64,7 +64,7 @@ class ScriptedModel:
         self.encoded += 1
         return src
 
-    def start(self, memory, src_mask, beam_size, max_length):
+    def start(self, memory, src_mask, beam_size):
         sources = [tuple(row[row != PAD_ID].tolist()[:-1]) for row in memory]
         return ScriptedCache(sources, [[()] * beam_size for _ in sources])
 

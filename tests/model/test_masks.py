@@ -148,7 +148,7 @@ def test_cached_steps_equal_decoding_all_positions_at_once(tiny_config, form, wi
     src, tgt_in, mask = example()
     model = trained_with(window, tiny_config)
     logits = model(src, tgt_in, mask)
-    cache = model.start(model.encode(src, mask), mask, 1, 11)
+    cache = model.start(model.encode(src, mask), mask, 1)
     for t in range(11):
         torch.testing.assert_close(model.step(tgt_in[:, [t]], cache)[:, 0], logits[:, t], rtol=0, atol=1e-5)
 

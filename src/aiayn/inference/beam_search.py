@@ -66,7 +66,7 @@ def beam_search(model: Transformer, src: Tensor, src_mask: Tensor, config: Searc
     """
     limits = [length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()]
     longest = max(limits) + 1
-    cache = model.start(model.encode(src, src_mask), src_mask, config.beam_size, longest)
+    cache = model.start(model.encode(src, src_mask), src_mask, config.beam_size)
     beams = _empty_beams(torch.tensor(limits, device=src.device), longest, config)
     last_tokens = torch.full_like(beams.tokens[:, :, 0], BOS_ID)
     sound_steps = torch.zeros((), dtype=torch.long, device=src.device)

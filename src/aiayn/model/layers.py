@@ -83,13 +83,13 @@ class DecoderLayer(nn.Module):
     def step(self, x: Tensor, cache: LayerCache, past: Tensor, src_mask: Tensor) -> Tensor:
         """`forward` for the newest position of N sentences with K beams each, the older ones being in the cache.
 
-        x (N, K, D), src_mask (N, 1, 1, S); past (N, 1, K, t * K) marks each beam's own among all beams' positions.
+        x (N, K, D), src_mask (N, 1, 1, S); past (N, 1, K, C * K) marks each beam's own among all beams' positions.
         Returns (N, K, D).
         """
         k, v = cache.append(*self.self_attention.keys_values(x))
         if self.window is not None:  # section 4: what is further back is out of sight
-            seen = (self.window // 2 + 1) * x.size(1)
-            k, v, past = k[:, :, -seen:], v[:, :, -seen:], past[..., -seen:]
+            seen = slice(max(0, cache.used - (self.window // 2 + 1) * x.size(1)), cache.used)
+            k, v, past = k[:, :, seen], v[:, :, seen], past[..., seen]
         x = self.norm_1(x, self.self_attention.attend(self.self_attention.queries(x), k, v, past))
         # The beams of a sentence share its keys and values: here they stand where a sentence's positions stood.
         cross = self.cross_attention.attend(self.cross_attention.queries(x), cache.cross_k, cache.cross_v, src_mask)

@@ -70,11 +70,9 @@ class Transformer(nn.Module):
         """states (..., D). Returns logits (..., V), through the embedding matrix (section 3.4)."""
         return self.embedding.project(states)
 
-    def start(self, memory: Tensor, src_mask: Tensor, beam_size: int, max_length: int) -> DecoderCache:
-        """Prepares `step` for N sentences: memory (N, S, D), src_mask (N, 1, 1, S), room for max_length positions."""
-        layers = [
-            LayerCache(*layer.cross_attention.keys_values(memory), beam_size, max_length) for layer in self.decoder
-        ]
+    def start(self, memory: Tensor, src_mask: Tensor, beam_size: int) -> DecoderCache:
+        """Prepares `step` for N sentences: memory (N, S, D), src_mask (N, 1, 1, S)."""
+        layers = [LayerCache(*layer.cross_attention.keys_values(memory)) for layer in self.decoder]
         # The largest result of a step: in new memory each time, a CPU would first have to wait for that.
         logits = memory.new_empty(len(memory), beam_size, self.vocab_size)
         return DecoderCache(layers, src_mask, logits)
