@@ -1,12 +1,15 @@
 """How the benchmarks measure and report: side by side, after a warm-up, with the machine named."""
 
+import contextlib
 import importlib.metadata
 import json
+import multiprocessing
 import os
 import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,52 @@ from aiayn.files import write_text
 LIBRARIES = ("torch", "pytorch-lightning", "transformers", "joeynmt", "ctranslate2", "tokenizers", "datasets", "numpy")
 
 
-def interleaved(
-    runs: Mapping[str, Callable[[], Any]], rounds: int, warmup: int, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, list[float]]:
+class Apart:
+    """Work in a process of its own, where no other library's threads and memory are in its way.
+
+    There `build(*arguments)` makes what is to be done, with as many threads as torch has here. Calling it does it once,
+    and adds the seconds of the processor, over all threads, to `cpu`. Raises ImportError where a library is missing.
+    """
+
+    def __init__(self, build: Callable[..., Callable[[], Any]], *arguments: Any):
+        self.cpu: list[float] = []
+        apart = multiprocessing.get_context("spawn")
+        self.connection, there = apart.Pipe()
+        self.process = apart.Process(
+            target=_work_apart, args=(there, torch.get_num_threads(), build, arguments), daemon=True
+        )
+        self.process.start()
+        there.close()
+        if missing := self.connection.recv():
+            raise missing
+
+    def __call__(self) -> Any:
+        self.connection.send("again")
+        result, cpu = self.connection.recv()
+        self.cpu.append(cpu)
+        return result
+
+
+def _work_apart(connection: Connection, threads: int, build: Callable[..., Callable[[], Any]], arguments: Any) -> None:
+    torch.set_num_threads(threads)
+    try:
+        work = build(*arguments)
+    except ImportError as error:
+        connection.send(error)
+        return
+    connection.send(None)
+    with contextlib.suppress(EOFError):  # the benchmark is over
+        while connection.recv():
+            start = time.process_time()
+            result = work()
+            synchronize()
+            connection.send((result, time.process_time() - start))
+
+
+def interleaved(runs: Mapping[str, Callable[[], Any]], rounds: int, warmup: int) -> dict[str, list[float]]:
     """Seconds of every run in every round, in turn: A B C, B C A, ... so that whatever else the machine does meets all.
 
-    The first `warmup` rounds are not counted. On a GPU a run ends when its kernels have ended. On a busy machine
-    `clock=time.process_time` counts only what this process computes, summed over its threads.
+    The first `warmup` rounds are not counted. On a GPU a run ends when its kernels have ended.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     names = list(runs)
@@ -31,11 +73,11 @@ def interleaved(
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             synchronize()
-            start = clock()
+            start = time.perf_counter()
             runs[name]()
             synchronize()
             if turn >= warmup:
-                seconds[name].append(clock() - start)
+                seconds[name].append(time.perf_counter() - start)
     return seconds
 
 

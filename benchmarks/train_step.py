@@ -10,13 +10,13 @@ PREFIX names raw text, as for `train.py data=files`; without it the generated ph
 """
 
 import argparse
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from measure import interleaved, report, spread
+from measure import Apart, interleaved, report, spread
 from peers import PEERS
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -33,6 +33,7 @@ from aiayn.training.module import dropout_seed
 
 NAMES = f"which to run beside ours, of {', '.join(PEERS)}; default: all that are installed"
 CONF = Path(__file__).parent.parent / "conf"
+PRODUCTS = 100  # so many take about as long as a step of the base model
 
 
 def read_config(*overrides: str) -> Config:
@@ -91,13 +92,36 @@ def stepper(model: nn.Module, loss: Callable[[Batch], Tensor], several: list[Bat
     return step
 
 
-def multiplication(config: ModelConfig, rows: int, dtype: torch.dtype, device: str) -> tuple[Callable[[], None], float]:
-    """The first product of the feed-forward network over that many rows, as often as a step multiplies; its FLOPs."""
+def our_steps(config: ModelConfig, vocab_size: int, several: list[Batch], device: str, bf16: bool) -> Callable[[], Any]:
+    """One pass through the batches, a step each."""
+    torch.manual_seed(0)
+    several = [batch.to(torch.device(device)) for batch in several]
+    model = Transformer(config, vocab_size).to(device)
+    step = stepper(model, our_loss(model), several, bf16)
+    return lambda: [step() for _ in several]
+
+
+def their_steps(
+    name: str, config: ModelConfig, vocab_size: int, several: list[Batch], device: str, bf16: bool
+) -> Callable[[], Any]:
+    """The same for one of PEERS. Raises ImportError where its library is missing."""
+    several = [batch.to(torch.device(device)) for batch in several]
+    model, forward = PEERS[name](config, vocab_size)
+    step = stepper(model.to(device), their_loss(forward), several, bf16)
+    return lambda: [step() for _ in several]
+
+
+def products(config: ModelConfig, rows: int, device: str, bf16: bool) -> Callable[[], Any]:
+    """The first product of the feed-forward network over that many rows, as often as a step multiplies."""
+    dtype = torch.bfloat16 if bf16 else torch.float32
     x = torch.randn(rows, config.d_model, device=device, dtype=dtype)
     w = torch.randn(config.d_model, config.d_ff, device=device, dtype=dtype)
     out = torch.empty(rows, config.d_ff, device=device, dtype=dtype)
-    times = 24 * config.n_layers
-    return lambda: [torch.mm(x, w, out=out) for _ in range(times)], times * 2 * rows * config.d_model * config.d_ff
+    return lambda: [torch.mm(x, w, out=out) is None for _ in range(PRODUCTS)]
+
+
+def products_flops(config: ModelConfig, rows: int) -> int:
+    return PRODUCTS * 2 * rows * config.d_model * config.d_ff
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -112,12 +136,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--float32", action="store_true", help="no bfloat16")
-    parser.add_argument("--cpu-time", action="store_true", help="count processor seconds: for a busy machine")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS), metavar="NAME", help=NAMES)
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmarks"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    bf16, clock = not options.float32, time.process_time if options.cpu_time else time.perf_counter
+    bf16 = not options.float32
 
     text = ["data=phrasebook"]
     if options.prefix:
@@ -125,26 +148,18 @@ def main(arguments: list[str] | None = None) -> None:
         text += [f"data.src_lang={options.src}", f"data.tgt_lang={options.tgt}", "data.vocab_size=10000"]
     config = read_config(*text, f"model={options.model}", f"data.tokens_per_step={options.tokens}")
     several, vocab_size = batches(config, options.batches)
-    several = [batch.to(torch.device(options.device)) for batch in several]
-    torch.manual_seed(0)
-    ours = Transformer(config.model, vocab_size).to(options.device)
-    runs = {"aiayn": stepper(ours, our_loss(ours), several, bf16)}
+    where = config.model, vocab_size, several, options.device, bf16
+    runs = {"aiayn": Apart(our_steps, *where)}
     for name in options.peers:
         try:
-            model, forward = PEERS[name](config.model, vocab_size)
+            runs[name] = Apart(their_steps, name, *where)
         except ImportError as error:
             print(f"without {name}: {error}")
-            continue
-        runs[name] = stepper(model.to(options.device), their_loss(forward), several, bf16)
-    product, product_flops = multiplication(
-        config.model, options.tokens, torch.bfloat16 if bf16 else torch.float32, options.device
-    )
-    runs["one product"] = product
+    runs["products"] = Apart(products, config.model, options.tokens, options.device, bf16)
 
     # A round is one pass through all batches, so that every round weighs the same.
-    rounds = {name: (lambda run=run: [run() for _ in several]) for name, run in runs.items()}
-    seconds = {name: spread(s) for name, s in interleaved(rounds, options.rounds, warmup=1, clock=clock).items()}
-    rate = product_flops * len(several) / seconds.pop("one product")["median"]
+    seconds = {name: spread(s) for name, s in interleaved(runs, options.rounds, warmup=1).items()}
+    rate = products_flops(config.model, options.tokens) / seconds.pop("products")["median"]
     tokens = sum(batch.n_tokens for batch in several)
     needed = sum(_flops(config.model, vocab_size, batch) for batch in several)
     rows = [

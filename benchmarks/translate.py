@@ -4,22 +4,22 @@ python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--rounds 3
 
 The paper's base model with random weights does not end its sentences, so every engine is told how many tokens to write:
 those of the source and one more. Sources are random subwords in the lengths of FILE (1.3 subwords a word) or of a
-log-normal distribution with a mean of 27; sorted by length, those of a batch are cut to one length. Beside seconds on
-the clock stand seconds of the processor, which other programs on the machine disturb less.
+log-normal distribution with a mean of 27; sorted by length, those of a batch are cut to one length. Every engine has a
+process of its own, and they take turns. Beside seconds on the clock stand seconds of the processor, which other
+programs on the machine disturb less.
 """
 
 import argparse
 import math
 import random
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 import torch
-from measure import interleaved, report, spread
+from measure import Apart, interleaved, report, spread
 from train_step import read_config
 
 from aiayn.checkpoint import Checkpoint
@@ -64,7 +64,8 @@ def sources(file: Path | None, count: int, batch_size: int) -> list[Batch]:
     return [[dice.choices(range(len(SPECIAL_IDS), VOCAB), k=min(group)) for _ in group] for group in groups]
 
 
-def our_engine(checkpoint: Checkpoint, precision: str) -> Engine:
+def our_engine(precision: str) -> Engine:
+    checkpoint = base_checkpoint()
     model = Transformer(checkpoint.config.model, VOCAB).eval()
     model.load_state_dict(checkpoint.weights)
     in_precision(model, precision, torch.device("cpu"))
@@ -85,11 +86,11 @@ def our_engine(checkpoint: Checkpoint, precision: str) -> Engine:
     return translate
 
 
-def ctranslate2_engine(folder: Path, compute_type: str) -> Engine:
+def ctranslate2_engine(folder: str, compute_type: str) -> Engine:
     import ctranslate2
 
     engine = ctranslate2.Translator(
-        str(folder), compute_type=compute_type, intra_threads=torch.get_num_threads(), inter_threads=1
+        folder, compute_type=compute_type, intra_threads=torch.get_num_threads(), inter_threads=1
     )
 
     def translate(batch: Batch) -> list[list[int]]:
@@ -108,7 +109,7 @@ def ctranslate2_engine(folder: Path, compute_type: str) -> Engine:
     return translate
 
 
-def hugging_face_engine(folder: Path, dtype: torch.dtype) -> Engine:
+def hugging_face_engine(folder: str, dtype: torch.dtype) -> Engine:
     from transformers import MarianMTModel
     from transformers.utils import logging
 
@@ -132,6 +133,12 @@ def hugging_face_engine(folder: Path, dtype: torch.dtype) -> Engine:
     return translate
 
 
+def whole(batches: list[Batch], engine: Callable[..., Engine], *arguments: Any) -> Callable[[], list[list[int]]]:
+    """All batches through an engine that is made here and now; outputs of all their sentences."""
+    translate = engine(*arguments)
+    return lambda: [output for batch in batches for output in translate(batch)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths-of", type=Path, help="text whose sentences are as long, plain or .gz")
@@ -142,34 +149,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmarks"))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    checkpoint = base_checkpoint()
     batches = sources(options.lengths_of, options.sentences, options.batch)
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as folder:
         for name in ("ctranslate2", "marian"):
-            export(checkpoint, name, Path(temporary) / name)
+            export(base_checkpoint(), name, Path(folder) / name)
         engines = {
-            "ours float32": our_engine(checkpoint, "float32"),
-            "ours bfloat16": our_engine(checkpoint, "bfloat16"),
-            "ours int8": our_engine(checkpoint, "int8"),
-            "CTranslate2 float32": ctranslate2_engine(Path(temporary) / "ctranslate2", "float32"),
-            "CTranslate2 int8": ctranslate2_engine(Path(temporary) / "ctranslate2", "int8"),
-            "Hugging Face float32": hugging_face_engine(Path(temporary) / "marian", torch.float32),
-            "Hugging Face bfloat16": hugging_face_engine(Path(temporary) / "marian", torch.bfloat16),
+            "ours float32": Apart(whole, batches, our_engine, "float32"),
+            "ours bfloat16": Apart(whole, batches, our_engine, "bfloat16"),
+            "ours int8": Apart(whole, batches, our_engine, "int8"),
+            "CTranslate2 float32": Apart(whole, batches, ctranslate2_engine, f"{folder}/ctranslate2", "float32"),
+            "CTranslate2 int8": Apart(whole, batches, ctranslate2_engine, f"{folder}/ctranslate2", "int8"),
+            "Hugging Face float32": Apart(whole, batches, hugging_face_engine, f"{folder}/marian", torch.float32),
+            "Hugging Face bfloat16": Apart(whole, batches, hugging_face_engine, f"{folder}/marian", torch.bfloat16),
         }
-        outputs: dict[str, list[list[int]]] = {}
-        processor: dict[str, list[float]] = {name: [] for name in engines}
+    outputs: dict[str, list[list[int]]] = {}
 
-        def run(name: str) -> None:
-            start = time.process_time()
-            outputs[name] = [output for batch in batches for output in engines[name](batch)]
-            processor[name].append(time.process_time() - start)
+    def run(name: str) -> None:
+        outputs[name] = engines[name]()
 
-        seconds = interleaved({name: lambda name=name: run(name) for name in engines}, options.rounds, warmup=1)
+    seconds = interleaved({name: lambda name=name: run(name) for name in engines}, options.rounds, warmup=1)
 
     rows: list[dict[str, Any]] = []
     tokens = sum(len(ids) + 1 for batch in batches for ids in batch)
     for name in engines:
-        clock, cpu = spread(seconds[name]), spread(processor[name][1:])
+        clock, cpu = spread(seconds[name]), spread(engines[name].cpu[1:])
         # An end that was forced is not written by all; what stands before it is compared.
         same = sum(a[: len(b) - 1] == b[:-1] for a, b in zip(outputs["ours float32"], outputs[name], strict=True))
         rows.append(
