@@ -26,14 +26,17 @@ def torch_transformer(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, 
             layer.multihead_attn.dropout = 0.0
     model = nn.ModuleDict({"embedding": nn.Embedding(vocab_size, config.d_model), "body": body})
     nn.init.normal_(model["embedding"].weight, std=config.d_model**-0.5)
-    positions, dropout = sinusoids(1024, config.d_model), nn.Dropout(config.dropout)
+    model.register_buffer("positions", sinusoids(1024, config.d_model))
+    dropout = nn.Dropout(config.dropout)
 
     def forward(batch: Batch) -> Tensor:
         embedded = [
-            dropout(model["embedding"](ids) * math.sqrt(config.d_model) + positions[: ids.size(1)])
+            dropout(model["embedding"](ids) * math.sqrt(config.d_model) + model.positions[: ids.size(1)])
             for ids in (batch.src, batch.tgt_in)
         ]
-        causal = nn.Transformer.generate_square_subsequent_mask(batch.tgt_in.size(1), dtype=torch.bool)
+        causal = nn.Transformer.generate_square_subsequent_mask(
+            batch.tgt_in.size(1), device=batch.tgt_in.device, dtype=torch.bool
+        )
         padding = batch.src == PAD_ID
         hints = {"tgt_is_causal": True, "src_key_padding_mask": padding, "memory_key_padding_mask": padding}
         return body(*embedded, tgt_mask=causal, **hints) @ model["embedding"].weight.T

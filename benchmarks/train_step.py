@@ -4,7 +4,7 @@ The same batches, loss (label smoothing 0.1), Adam (fused) and dropout for all; 
 that `train.py` runs, dropout reseeding included. The floor is the matrix multiplications alone (`aiayn.model.flops`,
 real tokens) at the rate that this machine reaches on the model's largest shape.
 
-    python benchmarks/train_step.py [PREFIX] [--src en --tgt de] [--tokens 4096] [--threads 2] [--out FOLDER]
+    python benchmarks/train_step.py [PREFIX] [--src en --tgt de] [--tokens 4096] [--threads 2] [--compile]
 
 PREFIX names raw text, as for `train.py data=files`; without it the generated phrasebook is used.
 """
@@ -52,13 +52,17 @@ def batches(config: Config, count: int) -> tuple[list[Batch], int]:
     return [cut_batch(split, plan.part(i), i) for i in range(count)], prepared.tokenizer.vocab_size
 
 
-def our_loss(model: Transformer) -> Callable[[Batch], Tensor]:
+def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Tensor]:
     """The summed loss of a batch, as `aiayn.training.module` computes it."""
+
+    def plain(batch: Batch) -> Tensor:
+        return model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
+
+    states = torch.compile(plain, dynamic=True) if compiled else plain
 
     def loss(batch: Batch) -> Tensor:
         torch.manual_seed(dropout_seed(0, batch.number))
-        states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
-        return output_cross_entropy(states, model.embedding.weight, batch.tgt_out, 0.1)
+        return output_cross_entropy(states(batch), model.embedding.weight, batch.tgt_out, 0.1)
 
     return loss
 
@@ -92,12 +96,14 @@ def stepper(model: nn.Module, loss: Callable[[Batch], Tensor], several: list[Bat
     return step
 
 
-def our_steps(config: ModelConfig, vocab_size: int, several: list[Batch], device: str, bf16: bool) -> Callable[[], Any]:
+def our_steps(
+    compiled: bool, config: ModelConfig, vocab_size: int, several: list[Batch], device: str, bf16: bool
+) -> Callable[[], Any]:
     """One pass through the batches, a step each."""
     torch.manual_seed(0)
     several = [batch.to(torch.device(device)) for batch in several]
     model = Transformer(config, vocab_size).to(device)
-    step = stepper(model, our_loss(model), several, bf16)
+    step = stepper(model, our_loss(model, compiled), several, bf16)
     return lambda: [step() for _ in several]
 
 
@@ -135,6 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--batches", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--compile", action="store_true", help="beside it our step with `trainer.compile=true`")
     parser.add_argument("--float32", action="store_true", help="no bfloat16")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS), metavar="NAME", help=NAMES)
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmarks"))
@@ -149,7 +156,9 @@ def main(arguments: list[str] | None = None) -> None:
     config = read_config(*text, f"model={options.model}", f"data.tokens_per_step={options.tokens}")
     several, vocab_size = batches(config, options.batches)
     where = config.model, vocab_size, several, options.device, bf16
-    runs = {"aiayn": Apart(our_steps, *where)}
+    runs = {"aiayn": Apart(our_steps, False, *where)}
+    if options.compile:
+        runs["aiayn, compiled"] = Apart(our_steps, True, *where)
     for name in options.peers:
         try:
             runs[name] = Apart(their_steps, name, *where)

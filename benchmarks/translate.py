@@ -1,6 +1,6 @@
 """Translation speed beside CTranslate2 and Hugging Face's generate: the same weights, sentences and beams.
 
-python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--rounds 3] [--threads 1]
+python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--rounds 3] [--threads 1] [--device cuda]
 
 The paper's base model with random weights does not end its sentences, so every engine is told how many tokens to write:
 those of the source and one more. Sources are random subwords in the lengths of FILE (1.3 subwords a word) or of a
@@ -64,11 +64,11 @@ def sources(file: Path | None, count: int, batch_size: int) -> list[Batch]:
     return [[dice.choices(range(len(SPECIAL_IDS), VOCAB), k=min(group)) for _ in group] for group in groups]
 
 
-def our_engine(precision: str) -> Engine:
+def our_engine(precision: str, device: str) -> Engine:
     checkpoint = base_checkpoint()
     model = Transformer(checkpoint.config.model, VOCAB).eval()
     model.load_state_dict(checkpoint.weights)
-    in_precision(model, precision, torch.device("cpu"))
+    in_precision(model, precision, torch.device(device)).to(device)
     plain = model.step
 
     def step(tokens: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
@@ -80,17 +80,17 @@ def our_engine(precision: str) -> Engine:
     model.step = step
 
     def translate(batch: Batch) -> list[list[int]]:
-        src = pad_sources(batch)
+        src = pad_sources(batch).to(device)
         return [[*best.tokens, EOS_ID][:-1] for best, *_ in beam_search(model, src, source_mask(src), SEARCH)]
 
     return translate
 
 
-def ctranslate2_engine(folder: str, compute_type: str) -> Engine:
+def ctranslate2_engine(folder: str, compute_type: str, device: str) -> Engine:
     import ctranslate2
 
     engine = ctranslate2.Translator(
-        folder, compute_type=compute_type, intra_threads=torch.get_num_threads(), inter_threads=1
+        folder, device=device, compute_type=compute_type, intra_threads=torch.get_num_threads(), inter_threads=1
     )
 
     def translate(batch: Batch) -> list[list[int]]:
@@ -109,17 +109,17 @@ def ctranslate2_engine(folder: str, compute_type: str) -> Engine:
     return translate
 
 
-def hugging_face_engine(folder: str, dtype: torch.dtype) -> Engine:
+def hugging_face_engine(folder: str, dtype: torch.dtype, device: str) -> Engine:
     from transformers import MarianMTModel
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model = MarianMTModel.from_pretrained(folder, dtype=dtype).eval()
+    model = MarianMTModel.from_pretrained(folder, dtype=dtype).eval().to(device)
     model.generation_config.max_length = None
 
     @torch.inference_mode()
     def translate(batch: Batch) -> list[list[int]]:
-        src, length = pad_sources(batch), len(batch[0]) + 1
+        src, length = pad_sources(batch).to(device), len(batch[0]) + 1
         found = model.generate(
             input_ids=src,
             attention_mask=(src != PAD_ID).long(),
@@ -146,6 +146,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32, help="sentences at once")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="or cuda")
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmarks"))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -153,15 +154,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in ("ctranslate2", "marian"):
             export(base_checkpoint(), name, Path(folder) / name)
-        engines = {
-            "ours float32": Apart(whole, batches, our_engine, "float32"),
-            "ours bfloat16": Apart(whole, batches, our_engine, "bfloat16"),
-            "ours int8": Apart(whole, batches, our_engine, "int8"),
-            "CTranslate2 float32": Apart(whole, batches, ctranslate2_engine, f"{folder}/ctranslate2", "float32"),
-            "CTranslate2 int8": Apart(whole, batches, ctranslate2_engine, f"{folder}/ctranslate2", "int8"),
-            "Hugging Face float32": Apart(whole, batches, hugging_face_engine, f"{folder}/marian", torch.float32),
-            "Hugging Face bfloat16": Apart(whole, batches, hugging_face_engine, f"{folder}/marian", torch.bfloat16),
+        kinds = {
+            "ours float32": (our_engine, "float32"),
+            "ours bfloat16": (our_engine, "bfloat16"),
+            "ours int8": (our_engine, "int8"),
+            "CTranslate2 float32": (ctranslate2_engine, f"{folder}/ctranslate2", "float32"),
+            "CTranslate2 int8": (ctranslate2_engine, f"{folder}/ctranslate2", "int8"),
+            "Hugging Face float32": (hugging_face_engine, f"{folder}/marian", torch.float32),
+            "Hugging Face bfloat16": (hugging_face_engine, f"{folder}/marian", torch.bfloat16),
         }
+        if options.device != "cpu":
+            del kinds["ours int8"]
+        engines = {name: Apart(whole, batches, *kind, options.device) for name, kind in kinds.items()}
     outputs: dict[str, list[list[int]]] = {}
 
     def run(name: str) -> None:

@@ -16,8 +16,8 @@ COLUMNS = 1024  # of a product at a time: its 32-bit sums are scaled while they 
 def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
     """x (R, D) as whole numbers from -127 to 127 (R, D) and a float32 scale for each row (R, 1)."""
     x = x.float()
-    largest = torch.maximum(x.amax(-1, keepdim=True), -x.amin(-1, keepdim=True))
-    scale = largest.div_(127).clamp_(min=torch.finfo(torch.float32).tiny)  # of a row of zeros
+    tiny = torch.finfo(torch.float32).tiny  # for a row of zeros
+    scale = x.abs().amax(-1, keepdim=True).div_(127).clamp_(min=tiny)
     return (x / scale).round_().to(torch.int8), scale
 
 
