@@ -367,10 +367,10 @@ def changed_options(stored: Mapping[str, Any], config: Config) -> dict[str, str]
     """What defines the training and differs from a stored configuration: {"model.d_k": "null -> 64"}."""
     before, now = flatten(stored), flatten(to_plain(config))
     changed = [key for key in now if not is_harmless(key) and before.get(key) != now[key]]
-    return {key: f"{_shown(before.get(key))} -> {_shown(now[key])}" for key in changed}
+    return {key: f"{as_option(before.get(key))} -> {as_option(now[key])}" for key in changed}
 
 
-def _shown(value: Any) -> Any:
+def as_option(value: Any) -> Any:
     """A value as the command line has it."""
     return "null" if value is None else value
 

@@ -142,9 +142,9 @@ def test_what_the_user_did_not_set_follows_the_source_and_is_recorded(child, par
     [
         ("model", "n_layers", 3, r"model\.n_layers: 2 -> 3"),
         ("model", "d_k", 6, r"model\.d_k: 5 -> 6"),
-        ("model", "attention_window", 4, r"model\.attention_window: None -> 4"),
+        ("model", "attention_window", 4, r"model\.attention_window: null -> 4"),
         ("data", "vocab_size", 300, r"data\.vocab_size: 290 -> 300"),
-        ("data", "tokenizer_pairs", 50, r"data\.tokenizer_pairs: None -> 50"),
+        ("data", "tokenizer_pairs", 50, r"data\.tokenizer_pairs: null -> 50"),
     ],
 )
 def test_options_that_contradict_the_source_are_refused_and_nothing_is_written(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aiayn import checkpoint as memory
 from aiayn.checkpoint import Checkpoint
-from aiayn.config import Config, flatten, to_plain
+from aiayn.config import Config, as_option, flatten, to_plain
 from aiayn.errors import RefusedError
 
 FREE = ("model.dropout",)  # of the model's options the one that no weight depends on
@@ -32,7 +32,7 @@ def adopt(config: Config, folder: Path, chosen: Collection[str] | None) -> tuple
     settled |= {"data.vocab_size": source.vocab_size, "data.tokenizer_pairs": None}
     now = flatten(to_plain(config))
     changed = [
-        f"{key}: {value} -> {now[key]}"
+        f"{key}: {as_option(value)} -> {as_option(now[key])}"
         for key, value in settled.items()
         if key not in FREE and now[key] != value and (chosen is None or key in chosen)
     ]
