@@ -13,9 +13,11 @@ from aiayn.config import ModelConfig
 # Equality to the bit holds for one number of threads only, and small tensors are fastest on one.
 torch.set_num_threads(1)
 
-# What a shell starts in the background ignores Ctrl-C, and so do its children; the tests send it.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# What a shell starts in the background ignores Ctrl-C, what nohup starts the terminal's end, and so do their children;
+# the tests send both.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
