@@ -149,6 +149,29 @@ def draw(
     figure.savefig(path)
 
 
+def draw_bars(path: Path, rows: Sequence[Mapping[str, Any]], name: str, figures: tuple[str, str, str]) -> None:
+    """A picture (PNG) of one bar a row, the columns being what it is called, and its median, low and high end."""
+    from matplotlib.figure import Figure
+
+    names = [row[name] for row in rows]
+    median, low, high = ([row[column] for row in rows] for column in figures)
+    ends = [[m - a for m, a in zip(median, low, strict=True)], [b - m for m, b in zip(median, high, strict=True)]]
+    figure = Figure(figsize=(7, 0.4 * len(rows) + 1), dpi=80, layout="constrained")
+    axis = figure.subplots()
+    colours = [
+        "C0" if each.startswith(("aiayn", "ours", "train.py", "evaluate.py", "to the first step")) else "0.7"
+        for each in names
+    ]
+    axis.barh(names, median, height=0.6, color=colours, xerr=ends, error_kw={"lw": 1, "ecolor": "0.3"})
+    for place, (value, end) in enumerate(zip(median, high, strict=True)):
+        axis.annotate(_cell(float(value)), (end, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
+    axis.margins(x=0.12)
+    axis.invert_yaxis()
+    axis.set(xlabel=figures[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

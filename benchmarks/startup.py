@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measure import interleaved, report, spread
+from measure import draw_bars, interleaved, report, spread
 
 ROOT = Path(__file__).parent.parent
 EMPTY = """
@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> None:
         first = timed({"to the first step": first_step}, options.rounds)  # the warm-up prepares the corpus
         report("startup_first_step", first, options.out)
         report("startup_evaluation", [evaluation(folder, test) for test in ("one", "test")], options.out)
-    draw_bars(options.out / "startup.png", {row["command"]: row["seconds"] for row in [*rows, *first]})
+    draw_bars(options.out / "startup.png", [*rows, *first], "command", ("seconds", "low", "high"))
 
 
 def evaluation(folder: Path, test: str) -> dict[str, Any]:
@@ -161,18 +161,6 @@ def evaluation(folder: Path, test: str) -> dict[str, Any]:
         "translating_s": result["seconds"],
         "the_rest_s": seconds - result["seconds"],
     }
-
-
-def draw_bars(path: Path, seconds: dict[str, float]) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 0.4 * len(seconds) + 1), dpi=80, layout="constrained")
-    axis = figure.subplots()
-    axis.barh(list(seconds), list(seconds.values()), height=0.6)
-    axis.bar_label(axis.containers[0], fmt=" %.2f", fontsize=7)
-    axis.invert_yaxis()
-    axis.set(xlabel="seconds")
-    figure.savefig(path)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from measure import Apart, interleaved, report, spread
+from measure import Apart, draw_bars, interleaved, report, spread
 from peers import PEERS
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -183,6 +183,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name, s in seconds.items()
     ]
     report("train_step", rows, options.out)
+    draw_bars(options.out / "train_step.png", rows, "step of", ("target tokens/s", "low", "high"))
     widths = ", ".join(f"{len(batch.src)} x {batch.src.size(1)}+{batch.tgt_in.size(1)}" for batch in several)
     print(
         f"matrix rate {rate / 1e9:,.0f} GFLOP/s; {needed / tokens / 1e6:,.0f} MFLOP per target token; batches {widths}"

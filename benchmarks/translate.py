@@ -19,7 +19,7 @@ from typing import Any
 
 import tokenizers
 import torch
-from measure import Apart, interleaved, report, spread
+from measure import Apart, draw_bars, interleaved, report, spread
 from train_step import read_config
 
 from aiayn.checkpoint import Checkpoint
@@ -190,6 +190,7 @@ def main() -> None:
             }
         )
     report("translate", rows, options.out)
+    draw_bars(options.out / "translate.png", rows, "engine", ("tokens/s", "from", "to"))
 
 
 if __name__ == "__main__":
