@@ -19,6 +19,8 @@ from aiayn.files import write_text
 
 LIBRARIES = ("torch", "pytorch-lightning", "transformers", "joeynmt", "ctranslate2", "tokenizers", "datasets", "numpy")
 
+OURS = ("aiayn", "ours", "train.py", "evaluate.py", "to the first step")  # how rows begin that are not peers
+
 
 class Apart:
     """Work in a process of its own, where no other library's threads and memory are in its way.
@@ -158,10 +160,7 @@ def draw_bars(path: Path, rows: Sequence[Mapping[str, Any]], name: str, figures:
     ends = [[m - a for m, a in zip(median, low, strict=True)], [b - m for m, b in zip(median, high, strict=True)]]
     figure = Figure(figsize=(7, 0.4 * len(rows) + 1), dpi=80, layout="constrained")
     axis = figure.subplots()
-    colours = [
-        "C0" if each.startswith(("aiayn", "ours", "train.py", "evaluate.py", "to the first step")) else "0.7"
-        for each in names
-    ]
+    colours = ["C0" if each.startswith(OURS) else "0.7" for each in names]
     axis.barh(names, median, height=0.6, color=colours, xerr=ends, error_kw={"lw": 1, "ecolor": "0.3"})
     for place, (value, end) in enumerate(zip(median, high, strict=True)):
         axis.annotate(_cell(float(value)), (end, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
