@@ -33,6 +33,7 @@ from aiayn.training.module import dropout_seed
 
 NAMES = f"which to run beside ours, of {', '.join(PEERS)}; default: all that are installed"
 CONF = Path(__file__).parent.parent / "conf"
+OURS = ("aiayn", "aiayn, compiled")
 PRODUCTS = 100  # so many take about as long as a step of the base model
 
 
@@ -96,24 +97,19 @@ def stepper(model: nn.Module, loss: Callable[[Batch], Tensor], several: list[Bat
     return step
 
 
-def our_steps(
-    compiled: bool, config: ModelConfig, vocab_size: int, several: list[Batch], device: str, bf16: bool
-) -> Callable[[], Any]:
-    """One pass through the batches, a step each."""
-    torch.manual_seed(0)
-    several = [batch.to(torch.device(device)) for batch in several]
-    model = Transformer(config, vocab_size).to(device)
-    step = stepper(model, our_loss(model, compiled), several, bf16)
-    return lambda: [step() for _ in several]
-
-
-def their_steps(
+def steps(
     name: str, config: ModelConfig, vocab_size: int, several: list[Batch], device: str, bf16: bool
 ) -> Callable[[], Any]:
-    """The same for one of PEERS. Raises ImportError where its library is missing."""
+    """One pass through the batches, a step each, of ours or one of PEERS. Raises ImportError without its library."""
+    torch.manual_seed(0)
     several = [batch.to(torch.device(device)) for batch in several]
-    model, forward = PEERS[name](config, vocab_size)
-    step = stepper(model.to(device), their_loss(forward), several, bf16)
+    if name in OURS:
+        model = Transformer(config, vocab_size)
+        loss = our_loss(model, compiled=name != "aiayn")
+    else:
+        model, forward = PEERS[name](config, vocab_size)
+        loss = their_loss(forward)
+    step = stepper(model.to(device), loss, several, bf16)
     return lambda: [step() for _ in several]
 
 
@@ -156,12 +152,10 @@ def main(arguments: list[str] | None = None) -> None:
     config = read_config(*text, f"model={options.model}", f"data.tokens_per_step={options.tokens}")
     several, vocab_size = batches(config, options.batches)
     where = config.model, vocab_size, several, options.device, bf16
-    runs = {"aiayn": Apart(our_steps, False, *where)}
-    if options.compile:
-        runs["aiayn, compiled"] = Apart(our_steps, True, *where)
-    for name in options.peers:
+    runs = {}
+    for name in [*OURS[: 1 + options.compile], *options.peers]:
         try:
-            runs[name] = Apart(their_steps, name, *where)
+            runs[name] = Apart(steps, name, *where)
         except ImportError as error:
             print(f"without {name}: {error}")
     runs["products"] = Apart(products, config.model, options.tokens, options.device, bf16)
