@@ -339,6 +339,9 @@ HARMLESS = (
     "trainer.timeout",
 )
 
+# In which numbers translations are computed.
+PRECISIONS = ("float32", "bfloat16", "int8")
+
 # What a run takes from the one that `init_from` names, unless the user sets it.
 FROM_SOURCE = ("model.*", "data.vocab_size", "data.tokenizer_pairs", "init_fingerprint")
 

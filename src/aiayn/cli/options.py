@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.config import SearchOverrides, one_of
+from aiayn.config import PRECISIONS, SearchOverrides, one_of
 
 if TYPE_CHECKING:
     from aiayn.inference.translator import Translator
@@ -34,7 +34,7 @@ def load_translator(
         beam_size=beam_size, length_penalty=length_penalty, penalty=None, max_extra_tokens=None, max_tokens=None
     )
     one_of("--accelerator", accelerator, ("auto", "cpu", "gpu"))
-    one_of("--precision", precision, ("float32", "bfloat16", "int8"))
+    one_of("--precision", precision, PRECISIONS)
     from aiayn.inference.translator import Translator
 
     return Translator.from_run(run, checkpoint, search, accelerator, precision)

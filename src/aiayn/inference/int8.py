@@ -36,6 +36,12 @@ class Int8Matrix(nn.Module):
         """What the codes stand for, (M, D)."""
         return (self.codes * self.scale).to(self.dtype)
 
+    def multiply(self, x: Tensor) -> Tensor:
+        """The product of x (..., D) and the transposed matrix: (..., M)."""
+        out = x.new_empty(*x.shape[:-1], len(self.codes))
+        self.multiply_into(out.flatten(0, -2), x.flatten(0, -2))
+        return out
+
     def multiply_into(self, out: Tensor, x: Tensor) -> None:
         """Writes the product of x (R, D) and the transposed matrix to out (R, M)."""
         codes, scale = rounded(x)
@@ -55,8 +61,7 @@ class Int8Linear(Int8Matrix):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., D). Returns (..., M)."""
-        out = x.new_empty(*x.shape[:-1], self.out_features)
-        self.multiply_into(out.flatten(0, -2), x.flatten(0, -2))
+        out = self.multiply(x)
         return out if self.bias is None else out.add_(self.bias)
 
 
@@ -73,9 +78,7 @@ class Int8Embedding(Int8Matrix):
 
     def project(self, states: Tensor) -> Tensor:
         """states (..., D). Returns logits (..., V)."""
-        logits = states.new_empty(*states.shape[:-1], len(self.codes))
-        self.project_into(logits.flatten(0, -2), states.flatten(0, -2))
-        return logits
+        return self.multiply(states)
 
     def project_into(self, logits: Tensor, states: Tensor) -> None:
         """The same for states (R, D), written to logits (R, V)."""

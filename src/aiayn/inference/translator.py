@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from aiayn.checkpoint import Checkpoint, load, resolve, restore
-from aiayn.config import SearchConfig, SearchOverrides, one_of
+from aiayn.config import PRECISIONS, SearchConfig, SearchOverrides, one_of
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -19,8 +19,6 @@ from aiayn.inference.int8 import in_int8
 from aiayn.model.transformer import Transformer
 
 Progress = Callable[[int, int], None]
-
-PRECISIONS = ("float32", "bfloat16", "int8")
 
 # Half of a character in UTF-16; Python also puts one for every byte of an argument that is not UTF-8.
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -52,8 +50,12 @@ def in_precision(model: Transformer, precision: str, device: torch.device) -> Tr
         return model.to(getattr(torch, precision))
     if device.type != "cpu":
         raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
-    bfloat16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return in_int8(model, torch.bfloat16 if bfloat16 else torch.float32)
+    return in_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the hardware computes in bfloat16."""
+    return torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 class Translator:

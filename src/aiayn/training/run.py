@@ -21,7 +21,7 @@ from aiayn.errors import ConfigError, DivergedError, InterruptedRunError
 from aiayn.evaluation.plots import draw_learning_curve
 from aiayn.evaluation.records import read_records
 from aiayn.evaluation.report import summary, write_report
-from aiayn.inference.translator import Translator
+from aiayn.inference.translator import Translator, has_bfloat16
 from aiayn.model.transformer import Transformer
 from aiayn.training.callbacks.describe import Describe
 from aiayn.training.callbacks.display import Display
@@ -189,7 +189,7 @@ def _choose_hardware(settings: TrainerConfig) -> dict[str, str]:
         )
     if settings.precision != "auto":
         return {"accelerator": accelerator, "precision": settings.precision}
-    bf16 = torch.cuda.is_bf16_supported() if accelerator == "gpu" else torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    bf16 = has_bfloat16(torch.device("cuda" if accelerator == "gpu" else "cpu"))
     return {"accelerator": accelerator, "precision": "bf16-mixed" if bf16 else "32-true"}
 
 
