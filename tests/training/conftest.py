@@ -101,7 +101,7 @@ def config(corpus) -> Config:
     )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Bit-equality is per number of threads."""
+    """Bit-equality is per number of threads, and other libraries change it; a module's runs need it from the first."""
     torch.set_num_threads(1)
