@@ -20,9 +20,9 @@ from aiayn.config import Config
 def main(composed: DictConfig) -> None:
     with entry.one_line_errors(Config):
         conf = Path(__file__).with_name("conf")
-        config = entry.accepted(composed, entry.choices_of_single_run(), conf)
+        config = entry.resolve_config(composed, entry.choices_of_single_run(), conf)
         if config.init_from is None:  # else only that run's tokenizer tells which prepared corpus is meant
-            from aiayn.data.prepared import check_text
+            from aiayn.data.prepare import check_text
 
             check_text(config.data)
         with entry.loading():

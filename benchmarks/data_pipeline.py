@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from aiayn.config import DataConfig
-from aiayn.data.plan import Plan
-from aiayn.data.prepared import PreparedSplit, prepare
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.corpus_store import PreparedSplit
+from aiayn.data.prepare import prepare
 
 WORDS = 2_000_000  # that a language has
 COMMON = 10_000  # words by Zipf's law; beyond them it falls faster
@@ -99,25 +100,25 @@ def plan_stage(pairs: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"pairs": pairs}
     sides = lengths(pairs)
     with clocked(figures, "plan"):
-        plan = Plan(*sides, tokens_per_step=25_000, seed=0, max_tokens_per_device=16_384)
+        plan = BatchPlan(*sides, tokens_per_step=25_000, seed=0, max_tokens_per_device=16_384)
         plan.part(0)
     return figures | {"steps": plan.steps_per_epoch, "padding_percent": 100 * plan.padding}
 
 
 def batch_stage(folder: str, tokens: int, batches: int) -> dict[str, Any]:
     """Cuts batches of a prepared corpus; measures its padding, and how much its steps change between epochs."""
-    from aiayn.data.batch import cut_batch
+    from aiayn.data.batch import collate
 
     split = PreparedSplit.open(Path(folder), "train")
-    plan = Plan(
+    plan = BatchPlan(
         split.src_lengths + 1, split.tgt_lengths + 1, tokens_per_step=tokens, seed=0, max_tokens_per_device=tokens
     )
     numbers = range(min(batches, plan.steps_per_epoch * plan.micro_batches))
-    cut_batch(split, plan.part(0), 0)
+    collate(split, plan.part(0), 0)
     pairs, cpu = 0, time.process_time()
     for number in numbers:
         part = plan.part(number)
-        cut_batch(split, part, number)
+        collate(split, part, number)
         pairs += len(part.pairs)
     rate = pairs / (time.process_time() - cpu)
     return {
@@ -130,7 +131,7 @@ def batch_stage(folder: str, tokens: int, batches: int) -> dict[str, Any]:
     }
 
 
-def randomness(plan: Plan, pairs: int) -> dict[str, float]:
+def randomness(plan: BatchPlan, pairs: int) -> dict[str, float]:
     """How often two pairs of a step meet again in the next epoch, and by chance; how alike neighbouring steps are."""
 
     def steps_of(epoch: int) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from typing import Any
 import measure
 import torch
 
-from aiayn.checkpoint import load, resolve
+from aiayn.checkpoints import load, resolve
 from aiayn.config import BOS_ID, EOS_ID, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.text_files import read_lines

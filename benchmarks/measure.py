@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from aiayn.files import write_text
+from aiayn.files import atomic_write_text
 
 LIBRARIES = ("torch", "pytorch-lightning", "transformers", "joeynmt", "ctranslate2", "tokenizers", "datasets", "numpy")
 
@@ -127,7 +127,7 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> No
     if out:
         out.mkdir(parents=True, exist_ok=True)
         record = {"benchmark": name, "machine": where, "rows": list(map(dict, rows))}
-        write_text(out / f"{name}.json", json.dumps(record, indent=1) + "\n")
+        atomic_write_text(out / f"{name}.json", json.dumps(record, indent=1) + "\n")
 
 
 def draw(

@@ -23,8 +23,8 @@ from train_step import our_loss, read_config, stepper
 
 from aiayn.config import EOS_ID, ModelConfig
 from aiayn.data.batch import Batch, shift_right
-from aiayn.evaluation.records import read_records
 from aiayn.model.transformer import Transformer
+from aiayn.run_folder import read_jsonl
 
 ROOT = Path(__file__).parent.parent
 USUAL = {"tokens": 2048, "length": 32, "vocabulary": 8000, "layers": 2}
@@ -87,7 +87,7 @@ def training_speed(processes: int, folder: str) -> dict:
     subprocess.run(
         command, cwd=folder, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL
     )
-    records = read_records(Path(folder, "outputs", name, "metrics.jsonl"))
+    records = read_jsonl(Path(folder, "outputs", name, "metrics.jsonl"))
     rates = [record["perf/tokens_per_sec"] for record in records if "perf/tokens_per_sec" in record]
     return {"processes": processes, **spread(rates[2:])}
 

@@ -61,7 +61,7 @@ def commands() -> dict[str, list[str]]:
     }
 
 
-def write_text(folder: Path, pairs: int, test: int) -> None:
+def atomic_write_text(folder: Path, pairs: int, test: int) -> None:
     """train, dev and test of generated sentences, as PREFIX.en and PREFIX.de."""
     draw = random.Random(0)
     words = [first + second for first in ("ba", "do", "ke", "li", "mu") for second in ("ren", "sa", "tok", "vi", "")]
@@ -126,7 +126,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "empty.py").write_text(EMPTY, encoding="utf-8")
-        write_text(folder, options.pairs, options.lines)
+        atomic_write_text(folder, options.pairs, options.lines)
 
         rows = timed({name: lambda c=c: start(folder, c) for name, c in commands().items()}, options.rounds)
         for row in rows:

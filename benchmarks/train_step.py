@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aiayn.config import PAD_ID, Config, ModelConfig
-from aiayn.data.batch import Batch, cut_batch
-from aiayn.data.plan import Plan
-from aiayn.data.prepared import prepare
-from aiayn.entry import checked, register
+from aiayn.data.batch import Batch, collate
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.prepare import prepare
+from aiayn.entry import check_config, register
 from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
 from aiayn.training.loss import output_cross_entropy
@@ -41,7 +41,7 @@ def read_config(*overrides: str) -> Config:
     """The configuration of `python train.py ...`."""
     register(Config)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return checked(compose("train", overrides=list(overrides)), Config)
+        return check_config(compose("train", overrides=list(overrides)), Config)
 
 
 def batches(config: Config, count: int) -> tuple[list[Batch], int]:
@@ -49,8 +49,8 @@ def batches(config: Config, count: int) -> tuple[list[Batch], int]:
     prepared = prepare(config.data)
     tokens = config.data.tokens_per_step
     split = prepared.train
-    plan = Plan(split.src_lengths + 1, split.tgt_lengths + 1, tokens_per_step=tokens, seed=0, micro_batches=1)
-    return [cut_batch(split, plan.part(i), i) for i in range(count)], prepared.tokenizer.vocab_size
+    plan = BatchPlan(split.src_lengths + 1, split.tgt_lengths + 1, tokens_per_step=tokens, seed=0, micro_batches=1)
+    return [collate(split, plan.part(i), i) for i in range(count)], prepared.tokenizer.vocab_size
 
 
 def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Tensor]:

@@ -22,14 +22,14 @@ import torch
 from measure import Apart, draw_bars, interleaved, report, spread
 from train_step import read_config
 
-from aiayn.checkpoint import Checkpoint
+from aiayn.checkpoints import Checkpoint
 from aiayn.config import EOS_ID, PAD_ID, SearchConfig
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.inference.beam_search import beam_search
 from aiayn.inference.export import export
-from aiayn.inference.translator import in_precision
+from aiayn.inference.translator import convert_precision
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 
@@ -68,7 +68,7 @@ def our_engine(precision: str, device: str) -> Engine:
     checkpoint = base_checkpoint()
     model = Transformer(checkpoint.config.model, VOCAB).eval()
     model.load_state_dict(checkpoint.weights)
-    in_precision(model, precision, torch.device(device)).to(device)
+    convert_precision(model, precision, torch.device(device)).to(device)
     plain = model.step
 
     def step(tokens: torch.Tensor, cache: DecoderCache) -> torch.Tensor:

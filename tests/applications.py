@@ -21,7 +21,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 
 from aiayn.config import Config, ModelConfig
-from aiayn.entry import checked, register
+from aiayn.entry import check_config, register
 
 ROOT = Path(__file__).parent.parent
 # Published texts and scores that some tests compare with; see CONTRIBUTING.md.
@@ -100,7 +100,7 @@ def composed(*overrides: str) -> Config:
     """The configuration that `python train.py` runs with, given these arguments."""
     register(Config)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return checked(compose("train", overrides=list(overrides)), Config)
+        return check_config(compose("train", overrides=list(overrides)), Config)
 
 
 def small_model(**changes: Any) -> ModelConfig:

@@ -2,10 +2,12 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 import torch
 from applications import small_model
+from chromium import Chromium, find_chromium
 from hypothesis import settings
 
 from aiayn.config import ModelConfig
@@ -44,3 +46,19 @@ def _seed() -> None:
 @pytest.fixture(scope="session")
 def tiny_config() -> ModelConfig:
     return small_model()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory) -> Iterator[Chromium]:
+    """One for all tests. Skips where there is none: `.ci/run` installs it."""
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no Chromium here: apt-get install chromium-headless-shell")
+    try:
+        chromium = Chromium(program, tmp_path_factory.mktemp("profile"))
+    except (RuntimeError, OSError) as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"{program} does not start here: {error}")
+    yield chromium
+    chromium.close()

@@ -16,9 +16,8 @@ import torch
 from applications import composed
 from typer.testing import CliRunner, Result
 
-from aiayn import checkpoint as memory
-from aiayn import cli
-from aiayn.checkpoint import Checkpoint
+from aiayn import checkpoints, cli
+from aiayn.checkpoints import Checkpoint
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.inference.translator import Translator
@@ -43,7 +42,7 @@ def run(tmp_path_factory) -> Path:
         weights = Transformer(config.model, tokenizer.vocab_size).state_dict()
         weights["embedding.weight"] *= 3
         found = Checkpoint(7, config, weights, tokenizer.to_json(), "corpus", 1, [])
-        memory.save(folder / "checkpoints" / f"{name}.ckpt", found)
+        checkpoints.save(folder / "checkpoints" / f"{name}.ckpt", found)
     return folder
 
 

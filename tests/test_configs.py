@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from aiayn.config import Config, EvaluateConfig, ModelConfig, flatten, option_names, to_plain
-from aiayn.entry import checked, register
+from aiayn.entry import check_config, register
 
 CONF = Path(__file__).parent.parent / "conf"
 GROUPS = {
@@ -314,7 +314,7 @@ def test_every_option_of_evaluate_is_in_its_file_and_only_the_run_must_be_given(
     register(EvaluateConfig)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         bare = compose("evaluate")
-        config = checked(compose("evaluate", overrides=["run=outputs/x", "search.beam_size=7"]), EvaluateConfig)
+        config = check_config(compose("evaluate", overrides=["run=outputs/x", "search.beam_size=7"]), EvaluateConfig)
 
     assert Counter(values_of(CONF / "evaluate.yaml", "")) == Counter(option_names(EvaluateConfig))
     assert OmegaConf.missing_keys(bare) == {"run"}

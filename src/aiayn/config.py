@@ -346,7 +346,7 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 FROM_SOURCE = ("model.*", "data.vocab_size", "data.tokenizer_pairs", "init_fingerprint")
 
 # What options that came later mean for configurations stored before there were any.
-ADDED = {
+NEW_OPTIONS = {
     ModelConfig: {"attention_window": None},
     TrainerConfig: {"compile": False, "max_skipped_steps": 0, "timeout": 1800},
     LoggerConfig: {"upload": False},
@@ -429,11 +429,11 @@ def option_names(schema: type, prefix: str = "") -> list[str]:
     return names
 
 
-def with_added(schema: type, tree: Mapping[str, Any]) -> dict[str, Any]:
+def with_new_options(schema: type, tree: Mapping[str, Any]) -> dict[str, Any]:
     """A stored configuration with the options that it was written before."""
     nested = {option.name: option.type for option in fields(schema) if is_section(option.type)}
-    values = {key: with_added(nested[key], value) if key in nested else value for key, value in tree.items()}
-    return ADDED.get(schema, {}) | values
+    values = {key: with_new_options(nested[key], value) if key in nested else value for key, value in tree.items()}
+    return NEW_OPTIONS.get(schema, {}) | values
 
 
 def is_section(kind: Any) -> bool:
@@ -446,7 +446,7 @@ def from_plain(schema: type, tree: Mapping[str, Any]) -> Any:
     Reads what `to_plain` wrote. Values are data only: nothing in `tree` can name code.
     """
     known = {option.name: option.type for option in fields(schema)}
-    tree = with_added(schema, tree)
+    tree = with_new_options(schema, tree)
     unknown, missing = sorted(set(tree) - set(known)), sorted(set(known) - set(tree))
     require(not unknown, f"stored {schema.__name__} has unknown options: {', '.join(unknown)}")
     require(not missing, f"stored {schema.__name__} lacks options: {', '.join(missing)}")

@@ -50,7 +50,7 @@ def register(schema: type) -> None:
     ConfigStore.instance().store(name="schema", node=schema)
 
 
-def checked(composed: DictConfig, schema: type) -> Any:
+def check_config(composed: DictConfig, schema: type) -> Any:
     """The composed options as an instance of the schema; raises ConfigError for unknown, missing or impossible ones."""
     # `+key=value` gets past Hydra's own check of names.
     known = option_names(schema)
@@ -63,12 +63,12 @@ def checked(composed: DictConfig, schema: type) -> Any:
     return from_plain(schema, OmegaConf.to_container(composed, resolve=True))
 
 
-def accepted(composed: DictConfig, choices: Mapping[str, str], conf: Path) -> Config:
+def resolve_config(composed: DictConfig, choices: Mapping[str, str], conf: Path) -> Config:
     """The checked options of one training run, with a name; raises ConfigError.
 
     choices are the files that were chosen from Hydra's groups, conf is the folder they stand in.
     """
-    config = checked(composed, Config)
+    config = check_config(composed, Config)
     check_row(composed, choices["ablation"], conf)
     if config.name is None:
         config.name = default_name(choices, config.init_from)

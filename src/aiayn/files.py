@@ -1,11 +1,12 @@
 """Files that are whole whenever they stand under their name, whatever happens and whenever."""
 
+import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
 
 
-def write_whole(path: Path, *parts: bytes | memoryview) -> None:
+def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
     """Writes the parts beside `path`, flushes them to the disk and renames. Raises OSError where that is impossible;
 
     what stood under `path` before is then still there.
@@ -17,22 +18,28 @@ def write_whole(path: Path, *parts: bytes | memoryview) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        sync_folder(path.parent)
+        fsync_folder(path.parent)
     except OSError:
         with suppress(OSError):
             temporary.unlink()
         raise
 
 
-def write_text(path: Path, text: str) -> None:
-    """`write_whole` for text, in UTF-8."""
-    write_whole(path, text.encode())
+def atomic_write_text(path: Path, text: str) -> None:
+    """`atomic_write` for text, in UTF-8."""
+    atomic_write(path, text.encode())
 
 
-def sync_folder(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
     """Makes renames inside `folder` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content, as hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

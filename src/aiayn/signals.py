@@ -7,19 +7,19 @@ from types import FrameType
 from typing import Any
 
 # Schedulers announce the end of a job's time by SIGUSR1 or SIGTERM; both mean the same here.
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
-def meant(number: int) -> int:
+def exit_signal(number: int) -> int:
     """The signal that stands in the exit code: all but Ctrl-C say in other words what SIGTERM says."""
     return int(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
 
 
 @contextmanager
-def heeding(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Handles the signals for as long as the context lasts, except those that were ignored before it."""
     # Who started the program under `nohup` wants it to go on.
-    heeded = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    heeded = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before: dict[int, Any] = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from data_pipeline import in_a_process, main, randomness, write_corpus
 
-from aiayn.data.plan import Part, Plan
+from aiayn.data.batch_plan import BatchPlan, MicroBatch
 
 
 @pytest.fixture(autouse=True)
@@ -68,10 +68,10 @@ def test_randomness_counts_couples_that_meet_again():
 
         def part(self, number):
             steps = [[0, 1], [2, 3], [4, 5], [1, 0], [2, 4], [5, 3]]
-            return Part(np.array(steps[number]), step_tokens=7)
+            return MicroBatch(np.array(steps[number]), step_tokens=7)
 
     assert randomness(Fixed(), 6)["meet_again_percent"] == pytest.approx(100 / 3)
-    alike = Plan(np.full(400, 5), np.full(400, 6), tokens_per_step=60, seed=1)
+    alike = BatchPlan(np.full(400, 5), np.full(400, 6), tokens_per_step=60, seed=1)
     found = randomness(alike, 400)
     assert found["by_chance_percent"] == 2.5
     assert found["meet_again_percent"] < 8

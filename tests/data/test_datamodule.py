@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from aiayn.data.datamodule import TranslationData
-from aiayn.data.plan import Plan
-from aiayn.data.prepared import PreparedSplit
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.corpus_store import PreparedSplit
+from aiayn.data.datamodule import TranslationDataModule
 
 
 def split(pairs: int, seed: int) -> PreparedSplit:
@@ -21,8 +21,8 @@ def split(pairs: int, seed: int) -> PreparedSplit:
     return PreparedSplit(None, "made", *sides)
 
 
-def plan(made: PreparedSplit, budget: int, **options) -> Plan:
-    return Plan(made.src_lengths + 1, made.tgt_lengths + 1, tokens_per_step=budget, seed=1, **options)
+def plan(made: PreparedSplit, budget: int, **options) -> BatchPlan:
+    return BatchPlan(made.src_lengths + 1, made.tgt_lengths + 1, tokens_per_step=budget, seed=1, **options)
 
 
 def device(step: int, rank: int, world_size: int) -> SimpleNamespace:
@@ -31,9 +31,9 @@ def device(step: int, rank: int, world_size: int) -> SimpleNamespace:
 
 
 @pytest.fixture(scope="module")
-def data() -> TranslationData:
+def data() -> TranslationDataModule:
     train, val = split(90, 0), split(23, 1)
-    return TranslationData(train, plan(train, 70, micro_batches=4), val, plan(val, 30), workers=0)
+    return TranslationDataModule(train, plan(train, 70, micro_batches=4), val, plan(val, 30), workers=0)
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (0, 2), (1, 2), (3, 4)])

@@ -7,8 +7,8 @@ import pytest
 from texts import data_config
 
 from aiayn.config import DataConfig
-from aiayn.data import corpus
-from aiayn.data.corpus import raw_pairs, read_split
+from aiayn.data import sources
+from aiayn.data.sources import raw_pairs, read_split
 from aiayn.errors import DataError
 
 
@@ -58,7 +58,7 @@ def test_a_local_folder_laid_out_like_wmt14_is_read_without_network(wmt, offline
     assert read_split(german, "test") == (["houses test-00000-of-00001 0"], ["Häuser test-00000-of-00001 0"])
     french = hub(wmt, hub_name="fr-en", src_lang="fr", tgt_lang="en")
     assert next(raw_pairs(french, "test")) == (b"maisons test-00000-of-00001 0", b"houses test-00000-of-00001 0")
-    assert corpus.identity(german, "train") != corpus.identity(french, "train")
+    assert sources.identity(german, "train") != sources.identity(french, "train")
     assert offline == []
 
 

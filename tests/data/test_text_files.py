@@ -8,7 +8,7 @@ from texts import SEPARATORS, data_config, write_bytes
 
 from aiayn.data import text_files
 from aiayn.data.cleaning import Report, clean
-from aiayn.data.corpus import raw_pairs, read_split
+from aiayn.data.sources import raw_pairs, read_split
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
 

@@ -12,8 +12,8 @@ import torch
 from applications import composed, in_new_interpreter
 from texts import write_lines
 
-from aiayn import checkpoint as memory
-from aiayn.checkpoint import Checkpoint
+from aiayn import checkpoints
+from aiayn.checkpoints import Checkpoint
 from aiayn.config import PAD_ID, Config, EvaluateConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, shift_right, source_mask
 from aiayn.data.cleaning import normalise
@@ -63,7 +63,7 @@ def make_run(folder: Path, seed: int = 0, tgt_lang: str = "de") -> Path:
     for name, steps, averaged in (("last", 25, []), ("averaged", 60, [5, 6, 7])):
         weights = learned(config, tokenizer, steps, seed)
         found = Checkpoint(7, config, weights, tokenizer.to_json(), "corpus", 1, averaged)
-        memory.save(folder / "checkpoints" / f"{name}.ckpt", found)
+        checkpoints.save(folder / "checkpoints" / f"{name}.ckpt", found)
     return folder
 
 

@@ -15,7 +15,8 @@ from applications import CORPORA
 
 from aiayn.errors import DataError
 from aiayn.evaluation import scoring
-from aiayn.evaluation.scoring import KINDS, compound_split, moses_tokenized, paired_bootstrap, score
+from aiayn.evaluation.scoring import compound_split, moses_tokenized, paired_bootstrap, score
+from aiayn.run_folder import METRIC_KINDS
 
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"
 SYSTEMS = sorted(path.name.split(".")[1] for path in WMT21.glob("hyp.*.de.gz"))
@@ -107,7 +108,7 @@ def test_tokenized_kinds_are_bleu_by_definition_of_texts_prepared_by_hand():
     assert scores.metrics["bleu_tokenized"] == pytest.approx(bleu_by_definition(**cased))
     assert scores.metrics["bleu_tokenized_lc"] == pytest.approx(bleu_by_definition(**lowered))
     assert scores.metrics["bleu_compound_split"] == pytest.approx(bleu_by_definition(**split))
-    assert len({round(scores.metrics[kind], 6) for kind in KINDS[1:]}) == 5
+    assert len({round(scores.metrics[kind], 6) for kind in METRIC_KINDS[1:]}) == 5
     assert scores.details["bleu_compound_split"]["reference_tokens"] == 7 + 11 + 12
     assert scores.details["bleu_tokenized"]["hypothesis_tokens"] == 7 + 10 + 10
 
@@ -124,8 +125,8 @@ def test_sacrebleu_takes_the_text_as_it_is_and_leaves_typographic_quotes_to_thei
 
 def test_every_score_names_its_kind_in_its_signature():
     scores = score(HYPOTHESES, REFERENCES, "de")
-    assert list(scores.metrics) == list(scores.signatures) == list(KINDS)
-    assert len(set(scores.signatures.values())) == len(KINDS)
+    assert list(scores.metrics) == list(scores.signatures) == list(METRIC_KINDS)
+    assert len(set(scores.signatures.values())) == len(METRIC_KINDS)
     assert scores.signature == scores.signatures["sacrebleu"]
     assert "case:mixed|eff:no|tok:13a|smooth:exp" in scores.signature
     assert "case:mixed|eff:no|tok:moses-de|norm:moses|sacremoses:" in scores.signatures["bleu_tokenized"]

@@ -20,13 +20,13 @@ import torch
 from applications import composed, write_pairs
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn import checkpoint as memory
+from aiayn import checkpoints
 from aiayn.config import Config, DataConfig
-from aiayn.data.prepared import prepare
+from aiayn.data.prepare import prepare
 from aiayn.errors import InterruptedRunError, UserError
-from aiayn.evaluation.records import read_records
+from aiayn.run_folder import read_jsonl
 from aiayn.training import run
-from aiayn.training.callbacks import measure
+from aiayn.training.callbacks import throughput_monitor
 
 # Twelve steps over three epochs, two micro-batches each, a checkpoint every third, two validations.
 SETTINGS = (
@@ -60,7 +60,7 @@ SETTINGS = (
 SPLITS = ("train", "val", "test")
 
 
-def write_text(folder: Path, train: int = 120) -> Path:
+def write_splits(folder: Path, train: int = 120) -> Path:
     for seed, (split, count) in enumerate(zip(SPLITS, (train, 13, 5), strict=True)):
         write_pairs(folder / split, count, seed)
     return folder
@@ -176,8 +176,8 @@ def _spare_the_pictures() -> None:
     for name in ("draw_learning_curve", "write_report"):
         setattr(run, name, lambda *arguments: None)
     run.summary = lambda folder: "done"
-    run.Describe = _Nothing
-    measure.matmul_rate = lambda *arguments: 1.0
+    run.RunArtifacts = _Nothing
+    throughput_monitor.matmul_rate = lambda *arguments: 1.0
 
 
 class _Nothing(run.pl.Callback):
@@ -242,11 +242,11 @@ def differences(found: Path, expected: Path) -> list[str]:
     if (others := {path.name for path in (found / "checkpoints").iterdir()}) != names:
         wrong.append(f"files {sorted(others ^ names)}")
     for name in ("last.ckpt", "averaged.ckpt"):
-        mine, theirs = (memory.load(folder / "checkpoints" / name).weights for folder in (found, expected))
+        mine, theirs = (checkpoints.load(folder / "checkpoints" / name).weights for folder in (found, expected))
         wrong += [f"{name} {key}" for key in theirs if not torch.equal(mine[key], theirs[key])]
-    step = memory.load(expected / "checkpoints" / "last.ckpt").step
-    path = memory.optimizer_path(memory.step_path(Path("checkpoints"), step))
-    mine, theirs = (memory.read(folder / path)["optimizer_states"][0]["state"] for folder in (found, expected))
+    step = checkpoints.load(expected / "checkpoints" / "last.ckpt").step
+    path = checkpoints.optimizer_path(checkpoints.step_path(Path("checkpoints"), step))
+    mine, theirs = (checkpoints.read(folder / path)["optimizer_states"][0]["state"] for folder in (found, expected))
     wrong += [f"{k} of weight {i}" for i in theirs for k in theirs[i] if not torch.equal(mine[i][k], theirs[i][k])]
     if measured(found) != measured(expected):
         wrong.append("metrics.jsonl")
@@ -256,7 +256,7 @@ def differences(found: Path, expected: Path) -> list[str]:
 
 
 def same_weights(found: Path, expected: Path, name: str = "last.ckpt") -> bool:
-    ours, theirs = (memory.load(folder / "checkpoints" / name).weights for folder in (found, expected))
+    ours, theirs = (checkpoints.load(folder / "checkpoints" / name).weights for folder in (found, expected))
     return all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
@@ -264,7 +264,7 @@ def measured(folder: Path) -> list[dict[str, float]]:
     """metrics.jsonl without what depends on the clock."""
     return [
         {key: value for key, value in record.items() if not key.startswith("perf/")}
-        for record in read_records(folder / "metrics.jsonl")
+        for record in read_jsonl(folder / "metrics.jsonl")
     ]
 
 
@@ -311,7 +311,7 @@ def killed_at_random(config: Config, outputs: Path, seconds: float, draw: random
             ends = until_one_dies(start_ranks(config, outputs, preludes))
         if all(end.code != -signal.SIGPROF for end in ends):
             return kills, max(ends, key=lambda end: abs(end.code))
-        kills.append(max(memory.steps(outputs / "run" / "checkpoints"), default=0))
+        kills.append(max(checkpoints.steps(outputs / "run" / "checkpoints"), default=0))
 
 
 def until_one_dies(children: list[Child]) -> list[End]:

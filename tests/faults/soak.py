@@ -32,7 +32,7 @@ from faults.harness import (
     prepare_in_child,
     start_ranks,
     train,
-    write_text,
+    write_splits,
 )
 
 from aiayn.config import DataConfig
@@ -141,8 +141,8 @@ def main() -> None:
             results[what] = work(text, Path(folder), count, draw) | {"seconds": round(time.monotonic() - begun)}
 
     with tempfile.TemporaryDirectory() as folder:
-        larger = write_text(Path(folder) / "larger", train=3000)
-        soak("kills in training", soak_training, write_text(Path(folder) / "text"), asked.training)
+        larger = write_splits(Path(folder) / "larger", train=3000)
+        soak("kills in training", soak_training, write_splits(Path(folder) / "text"), asked.training)
         soak("kills in preparation", soak_preparation, larger, asked.preparation)
         soak(f"{AT_ONCE} preparations started at once", soak_starts, larger, asked.starts)
 

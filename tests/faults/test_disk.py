@@ -11,7 +11,7 @@ import sys
 import pytest
 from faults.harness import acts_at, configured, dies_at, differences, disk_is_full_beyond, start, train, wait_until
 
-from aiayn import checkpoint as memory
+from aiayn import checkpoints
 from aiayn.errors import RefusedError
 from aiayn.training import run
 from aiayn.training.module import TranslationModule
@@ -38,12 +38,12 @@ def test_250_of_250_damages_are_detected(unbroken, tmp_path):
         assert stump != content
         path.write_bytes(stump)
         try:
-            memory.load(path)
+            checkpoints.load(path)
         except RefusedError:
             detected += 1
     assert (detected, len(broken)) == (250, 250)
     path.write_bytes(content)
-    assert memory.load(path).step == 12
+    assert checkpoints.load(path).step == 12
 
 
 @pytest.mark.parametrize("kind", ["truncated", "header", "flipped", "emptied"])
@@ -160,8 +160,8 @@ def test_there_is_never_more_than_one_checkpoint_beyond_those_that_are_kept(text
             with open(counts, "a") as file:
                 file.write(f"{sum(p.suffix == '.ckpt' for p in files)} {sum(p.suffix == '.optim' for p in files)}\n")
 
-        plain = memory.prune
-        memory.prune = lambda *arguments: (count(), plain(*arguments))
+        plain = checkpoints.prune
+        checkpoints.prune = lambda *arguments: (count(), plain(*arguments))
 
     settings = ("trainer.max_steps=40", "trainer.val_every=99", "trainer.val_bleu_sentences=0")
     assert train(configured(text, *settings, "trainer.checkpoint_every=1"), tmp_path, prelude).code == 0
@@ -195,9 +195,9 @@ def test_a_second_process_on_the_folder_is_refused_and_told_of_the_first(config,
 def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a_lock(tmp_path):
     """Two processes must not both own a folder, one by a file that has no name any more."""
     from aiayn.errors import ConfigError
-    from aiayn.training import continuation
+    from aiayn.training import resume
 
-    plain, opened = continuation.fcntl.flock, []
+    plain, opened = resume.fcntl.flock, []
 
     def removed_meanwhile(lock, how):
         if not opened:
@@ -206,11 +206,11 @@ def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a
         return plain(lock, how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(continuation.fcntl, "flock", removed_meanwhile)
+        patch.setattr(resume.fcntl, "flock", removed_meanwhile)
         with (
-            continuation.owned(tmp_path),
+            resume.run_lock(tmp_path),
             pytest.raises(ConfigError, match="in use by process"),
-            continuation.owned(tmp_path),
+            resume.run_lock(tmp_path),
         ):
             pass
     assert opened
@@ -219,7 +219,7 @@ def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a
 def test_what_killed_processes_left_half_written_is_removed(config, unbroken, tmp_path):
     assert train(config, tmp_path, dies_at(os, "replace", 4)).code == -signal.SIGKILL
     assert list((tmp_path / "run").rglob("*.part"))
-    assert train(config, tmp_path, dies_at(memory, "save", 2)).code == -signal.SIGKILL
+    assert train(config, tmp_path, dies_at(checkpoints, "save", 2)).code == -signal.SIGKILL
     assert train(config, tmp_path).code == 0
     names = {path.name for path in (tmp_path / "run").rglob("*")}
     assert not [name for name in names if name.endswith(".part")]

@@ -16,8 +16,8 @@ from faults.harness import Child, content_of_corpus, disk_is_full_beyond, prepar
 from texts import data_config
 
 from aiayn.config import DataConfig
-from aiayn.data import preparation
-from aiayn.data.prepared import prepare
+from aiayn.data import build_corpus
+from aiayn.data.prepare import prepare
 from aiayn.errors import DataError
 
 KILLS = 20
@@ -110,7 +110,7 @@ def test_a_disk_that_fills_up_is_exit_code_3_and_the_next_start_completes(config
 
 
 def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy(config):
-    learn = preparation._learn_tokenizer
+    learn = build_corpus._learn_tokenizer
 
     def learn_and_lose(config: DataConfig):
         tokenizer = learn(config)
@@ -118,7 +118,7 @@ def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy
         return tokenizer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "_learn_tokenizer", learn_and_lose)
+        patch.setattr(build_corpus, "_learn_tokenizer", learn_and_lose)
         with pytest.raises(DataError, match=r"data\.folder=data: No such file.*data\.folder=FOLDER"):
             prepare(config)
     assert len(prepare(config).train) == 400

@@ -21,11 +21,11 @@ from faults.harness import (
 )
 from torch import distributed
 
-from aiayn import checkpoint as memory
+from aiayn import checkpoints
 from aiayn.inference.translator import Translator
 from aiayn.training import run
+from aiayn.training.distributed.control_group import ControlGroup
 from aiayn.training.module import TranslationModule
-from aiayn.training.peers import Peers
 
 TERM = signal.SIGTERM
 
@@ -79,7 +79,7 @@ def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(config, pair,
     else:
         assert codes(pair, tmp_path, {0: dies, 1: dies}) == [-signal.SIGKILL] * 2
         assert train(config, tmp_path).code == 0
-    assert memory.step_path(tmp_path / "run" / "checkpoints", 6).exists()
+    assert checkpoints.step_path(tmp_path / "run" / "checkpoints", 6).exists()
     assert same_weights(tmp_path / "run", unbroken)
 
 
@@ -97,7 +97,7 @@ def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ra
     assert (first.code, second.code) == (143, 0), first.said + second.said
     assert f"error: stopped and saved at step {saved}; continue with: " in first.said
     assert second.said == ""
-    assert memory.steps(tmp_path / "run" / "checkpoints")[-1] == saved
+    assert checkpoints.steps(tmp_path / "run" / "checkpoints")[-1] == saved
     assert codes(pair, tmp_path) == [0, 0]
     assert same_weights(tmp_path / "run", whole)
     assert measured(tmp_path / "run") == measured(whole)
@@ -105,7 +105,9 @@ def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ra
 
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
 def test_a_signal_that_comes_while_they_are_agreeing_counts_from_the_next_step_on(pair, whole, tmp_path, ranks):
-    preludes = {rank: signals((Peers, "largest"), 5, True) for rank in ranks}  # they agree once before the first step
+    preludes = {
+        rank: signals((ControlGroup, "largest"), 5, True) for rank in ranks
+    }  # they agree once before the first step
     first, second = ends(pair, tmp_path, preludes)
     assert (first.code, second.code) == (143, 0), first.said + second.said
     assert "error: stopped and saved at step 5; continue with: " in first.said
@@ -176,7 +178,7 @@ def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step
         first, second = [child.wait() for child in children]
     assert (first.code, second.code) == (143, 0), first.said + second.said
     assert "error: stopped before training; continue with: " in first.said
-    assert not memory.steps(tmp_path / "run" / "checkpoints")
+    assert not checkpoints.steps(tmp_path / "run" / "checkpoints")
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
 
@@ -214,4 +216,4 @@ def test_a_loss_that_is_not_finite_on_one_of_them_is_seen_by_both(pair, tmp_path
     first, second = ends(pair, tmp_path, {1: spoils})
     assert (first.code, second.code) == (5, 0), first.said + second.said
     assert "no finite number at step 5" in first.said
-    assert memory.steps(tmp_path / "run" / "checkpoints") == [3]
+    assert checkpoints.steps(tmp_path / "run" / "checkpoints") == [3]

@@ -7,13 +7,13 @@ import pytest
 import yaml
 from faults.harness import bytes_of, configured, dies_at, measured, same_weights, train
 
-from aiayn import checkpoint as memory
-from aiayn.config import ADDED, Config, flatten, is_harmless, option_names, to_plain
-from aiayn.data import prepared as preparing
-from aiayn.data.prepared import prepare
+from aiayn import checkpoints
+from aiayn.config import NEW_OPTIONS, Config, flatten, is_harmless, option_names, to_plain
+from aiayn.data import corpus_store as preparing
+from aiayn.data.prepare import prepare
 from aiayn.errors import RefusedError
-from aiayn.training.continuation import recall
 from aiayn.training.module import TranslationModule
+from aiayn.training.resume import load_resume_state
 
 # Every harmless option with another value than the harness has. Options of devices are tested with two processes.
 OTHERWISE = {
@@ -104,14 +104,14 @@ def test_another_text_under_the_same_path_is_refused_with_both_fingerprints(text
     now = preparing.prepare(settings.data).fingerprint
     same_path = replace(config, data=replace(config.data, folder=settings.data.folder))
     with pytest.raises(RefusedError, match=f"on another text .prepared corpus {before[:16]}, now {now[:16]}"):
-        recall(begun, prepare(settings.data), same_path)
+        load_resume_state(begun, prepare(settings.data), same_path)
 
 
 def test_a_lower_end_than_was_reached_averages_what_there_is_and_then_is_finished(text, begun):
     shorter = configured(text, "trainer.max_steps=4")
     end = train(shorter, begun.parent)
     assert end.code == 0, end.said
-    assert memory.load(begun / "checkpoints" / "averaged.ckpt").averaged == [3, 6]
+    assert checkpoints.load(begun / "checkpoints" / "averaged.ckpt").averaged == [3, 6]
     assert "already finished at step 6" in train(shorter, begun.parent).said
 
 
@@ -119,7 +119,7 @@ def test_a_run_from_before_an_option_existed_continues_to_the_bit(config, begun,
     """Its files are made to lack every option, and every counter, that came later."""
 
     def without_later(schema, tree):
-        kept = {name: value for name, value in tree.items() if name not in ADDED.get(schema, {})}
+        kept = {name: value for name, value in tree.items() if name not in NEW_OPTIONS.get(schema, {})}
         nested = {option.name: option.type for option in fields(schema) if is_dataclass(option.type)}
         return {name: without_later(nested[name], value) if name in nested else value for name, value in kept.items()}
 
@@ -127,12 +127,12 @@ def test_a_run_from_before_an_option_existed_continues_to_the_bit(config, begun,
     assert len(flatten(old)) < len(flatten(to_plain(config)))
     (begun / "config.yaml").write_text(yaml.safe_dump(old))
     for step in (3, 6):
-        path = memory.step_path(begun / "checkpoints", step)
-        memory.write(path, memory.read(path) | {"config": old})
-        states = memory.read(memory.optimizer_path(path))
+        path = checkpoints.step_path(begun / "checkpoints", step)
+        checkpoints.write(path, checkpoints.read(path) | {"config": old})
+        states = checkpoints.read(checkpoints.optimizer_path(path))
         for name in ("since_last_log", "skipped_steps"):
             del states[name]
-        memory.write(memory.optimizer_path(path), states)
+        checkpoints.write(checkpoints.optimizer_path(path), states)
     end = train(config, begun.parent)
     assert end.code == 0, end.said
     assert same_weights(begun, unbroken)

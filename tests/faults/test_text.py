@@ -7,7 +7,7 @@ import pytest
 from applications import TEXT, TINY, run_application, write_pairs
 from texts import SEPARATORS, data_config, write_bytes
 
-from aiayn.data.prepared import prepare
+from aiayn.data.prepare import prepare
 
 OPTIONS = (*TEXT, *TINY, "name=run")
 

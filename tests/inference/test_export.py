@@ -12,7 +12,7 @@ from applications import ROOT, composed, run_application
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiayn.checkpoint import Checkpoint, save
+from aiayn.checkpoints import Checkpoint, save
 from aiayn.config import BOS_ID, EOS_ID, SearchOverrides
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer

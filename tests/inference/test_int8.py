@@ -11,7 +11,7 @@ from torch import nn
 
 from aiayn.config import BOS_ID
 from aiayn.inference import int8 as module
-from aiayn.inference.int8 import Int8Linear, in_int8, rounded
+from aiayn.inference.int8 import Int8Linear, quantize_int8, rounded
 
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -20,7 +20,7 @@ DTYPES = [torch.float32, torch.bfloat16]
 def pair(request):
     """A model of 41 words, and the same in int8."""
     plain = transformer(41, seed=3)
-    return plain, in_int8(copy.deepcopy(plain), request.param)
+    return plain, quantize_int8(copy.deepcopy(plain), request.param)
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3), min_size=1, max_size=4))
@@ -80,7 +80,7 @@ def test_its_steps_say_nearly_what_its_full_computation_says(pair):
 
 
 def test_a_sentences_translations_do_not_depend_on_the_others_in_the_batch():
-    small = in_int8(transformer(41, seed=3), torch.float32)
+    small = quantize_int8(transformer(41, seed=3), torch.float32)
     together = search(small, SENTENCES, SEARCH)
     for sentence, found in zip(SENTENCES, together, strict=True):
         (alone,) = search(small, [sentence], SEARCH)

@@ -9,8 +9,8 @@ from applications import composed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiayn import checkpoint as memory
-from aiayn.checkpoint import Checkpoint
+from aiayn import checkpoints
+from aiayn.checkpoints import Checkpoint
 from aiayn.config import EOS_ID, PAD_ID, ModelConfig, SearchConfig, SearchOverrides
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
@@ -257,10 +257,10 @@ def stored(tokenizer) -> Checkpoint:
     return Checkpoint(9, config, model.state_dict(), tokenizer.to_json(), "corpus", 1, [])
 
 
-def run_of(folder: Path, **checkpoints: Checkpoint) -> Path:
+def run_of(folder: Path, **checkpoint_folder: Checkpoint) -> Path:
     (folder / "checkpoints").mkdir()
-    for name, checkpoint in checkpoints.items():
-        memory.save(folder / "checkpoints" / f"{name}.ckpt", checkpoint)
+    for name, checkpoint in checkpoint_folder.items():
+        checkpoints.save(folder / "checkpoints" / f"{name}.ckpt", checkpoint)
     return folder
 
 

@@ -12,17 +12,17 @@ import torch
 import yaml
 from applications import ROOT, run_application
 
-from aiayn import checkpoint as memory
+from aiayn import checkpoints
 from aiayn.config import BOS_ID, EOS_ID, Config
-from aiayn.data.prepared import prepare
+from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.entry import chosen_options
 from aiayn.errors import InterruptedRunError, RefusedError
-from aiayn.evaluation.records import read_records
 from aiayn.inference.translator import Translator
-from aiayn.training.callbacks.measure import Measure
-from aiayn.training.fine_tuning import fingerprint
+from aiayn.run_folder import read_jsonl
+from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.init_from import fingerprint
 from aiayn.training.run import train
 
 
@@ -54,8 +54,8 @@ def child(config, parent, tmp_path, write_pairs) -> Config:
     )
 
 
-def averaged(run: Path) -> memory.Checkpoint:
-    return memory.load(run / "checkpoints" / "averaged.ckpt")
+def averaged(run: Path) -> checkpoints.Checkpoint:
+    return checkpoints.load(run / "checkpoints" / "averaged.ckpt")
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -63,11 +63,11 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def series(run: Path, name: str) -> dict[int, float]:
-    return {record["step"]: record[name] for record in read_records(run / "metrics.jsonl") if name in record}
+    return {record["step"]: record[name] for record in read_jsonl(run / "metrics.jsonl") if name in record}
 
 
 @torch.no_grad()
-def loss_on_text(checkpoint: memory.Checkpoint, prefix: str) -> float:
+def loss_on_text(checkpoint: checkpoints.Checkpoint, prefix: str) -> float:
     """Smoothed loss per target token, pair by pair."""
     model, tokenizer = Translator.from_checkpoint(checkpoint).model, Tokenizer.from_json(checkpoint.tokenizer)
     total, count = 0.0, 0
@@ -103,23 +103,25 @@ def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     run = train(child, tmp_path)
     assert not same(averaged(run).weights, averaged(parent).weights)
     assert series(run, "train/lr") == series(parent, "train/lr")
-    states = memory.read(memory.optimizer_path(run / "checkpoints" / "step_6.ckpt"))["optimizer_states"]
+    states = checkpoints.read(checkpoints.optimizer_path(run / "checkpoints" / "step_6.ckpt"))["optimizer_states"]
     assert {int(state["step"]) for state in states[0]["state"].values()} == {6}
 
 
 def test_the_source_is_the_averaged_checkpoint_else_the_last_or_the_file_named(child, parent, tmp_path):
-    checkpoints = parent / "checkpoints"
+    checkpoint_folder = parent / "checkpoints"
 
     def started_from(init_from: Path, name: str) -> str:
         once = replace(child, name=name, init_from=str(init_from), trainer=replace(child.trainer, max_steps=1))
         return averaged(train(once, tmp_path)).config.init_fingerprint
 
-    averages, last = (fingerprint(memory.load(checkpoints / f"{name}.ckpt").weights) for name in ("averaged", "last"))
-    third = fingerprint(memory.load(checkpoints / "step_3.ckpt").weights)
+    averages, last = (
+        fingerprint(checkpoints.load(checkpoint_folder / f"{name}.ckpt").weights) for name in ("averaged", "last")
+    )
+    third = fingerprint(checkpoints.load(checkpoint_folder / "step_3.ckpt").weights)
     assert len({averages, last, third}) == 3
     assert started_from(parent, "a") == averages
-    assert started_from(checkpoints / "step_3.ckpt", "b") == third
-    (checkpoints / "averaged.ckpt").unlink()
+    assert started_from(checkpoint_folder / "step_3.ckpt", "b") == third
+    (checkpoint_folder / "averaged.ckpt").unlink()
     assert started_from(parent, "c") == last
 
 
@@ -197,14 +199,14 @@ def test_a_fine_tuned_run_continues_to_the_bit_when_its_source_is_gone(child, pa
 
 
 def stop_in_step(monkeypatch, step: int) -> None:
-    plain = Measure.on_part_end
+    plain = ThroughputMonitor.on_micro_batch_end
 
-    def on_part_end(self, outputs, batch):
+    def on_micro_batch_end(self, outputs, batch):
         if self.done == step - 1 and batch.number % 2 == 0:
             os.kill(os.getpid(), signal.SIGTERM)
         plain(self, outputs, batch)
 
-    monkeypatch.setattr(Measure, "on_part_end", on_part_end)
+    monkeypatch.setattr(ThroughputMonitor, "on_micro_batch_end", on_micro_batch_end)
 
 
 def test_continuing_with_another_source_is_refused(child, parent, tmp_path):

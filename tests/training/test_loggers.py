@@ -7,8 +7,8 @@ import pytest
 from wandb_file import SPEED, TRAINING, VALIDATION
 
 from aiayn.errors import ConfigError
-from aiayn.evaluation.records import read_records
-from aiayn.training.callbacks.save import Save
+from aiayn.run_folder import read_jsonl
+from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.run import train
 
 
@@ -19,7 +19,7 @@ def killed_and_continued(config, tmp_path, monkeypatch):
     def run(kind):
         settings = deepcopy(config)
         settings.logger.kind = kind
-        plain = Save.on_step_end
+        plain = CheckpointSaver.on_step_end
 
         def die(self, trainer, module, batch, step):
             plain(self, trainer, module, batch, step)
@@ -27,7 +27,7 @@ def killed_and_continued(config, tmp_path, monkeypatch):
                 raise RuntimeError("planted")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Save, "on_step_end", die)
+            patch.setattr(CheckpointSaver, "on_step_end", die)
             with pytest.raises(RuntimeError, match="planted"):
                 train(settings, tmp_path)
         return train(settings, tmp_path)
@@ -37,7 +37,7 @@ def killed_and_continued(config, tmp_path, monkeypatch):
 
 def of_the_run(folder):
     """(step, metric): value, of the run's own file."""
-    records = read_records(folder / "metrics.jsonl")
+    records = read_jsonl(folder / "metrics.jsonl")
     return {(record["step"], key): value for record in records for key, value in record.items() if key != "step"}
 
 
@@ -69,7 +69,7 @@ def test_tensorboard_holds_every_series_samples_and_options_and_no_step_twice(ki
     assert {(step, key): value for step, key, value in scalars} == pytest.approx(of_the_run(folder), rel=1e-6)
 
     shown = {event.step: event.tensor_proto.string_val[0].decode() for event in events.Tensors("samples/text_summary")}
-    last = read_records(folder / "samples.jsonl")[-1]
+    last = read_jsonl(folder / "samples.jsonl")[-1]
     assert list(shown) == [6, 12]
     assert f"| {last['source']} | {last['reference']} | {last['hypothesis']} |" in shown[12].replace("\\|", "|")
     options = events.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aiayn import checkpoint as memory
+from aiayn import checkpoints
 from aiayn.errors import ConfigError, DataError, DivergedError, InterruptedRunError, ResourceError
-from aiayn.evaluation.records import read_records as read_metrics
-from aiayn.training import continuation
-from aiayn.training.callbacks.measure import Measure
+from aiayn.run_folder import read_jsonl as read_metrics
+from aiayn.training import resume
+from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.module import TranslationModule
 from aiayn.training.run import train
 
@@ -25,7 +25,7 @@ def losses(folder):
 
 
 def weights(folder, name="last"):
-    return memory.load(folder / "checkpoints" / f"{name}.ckpt").weights
+    return checkpoints.load(folder / "checkpoints" / f"{name}.ckpt").weights
 
 
 def same(a, b):
@@ -47,11 +47,11 @@ def unbroken(config, tmp_path_factory):
 
 
 def test_a_run_leaves_its_checkpoints_metrics_samples_and_picture(unbroken):
-    checkpoints = unbroken / "checkpoints"
-    assert memory.steps(checkpoints) == [6, 9, 12]
-    assert sorted(path.name for path in checkpoints.glob("*.optim")) == ["step_12.optim", "step_9.optim"]
+    checkpoint_folder = unbroken / "checkpoints"
+    assert checkpoints.steps(checkpoint_folder) == [6, 9, 12]
+    assert sorted(path.name for path in checkpoint_folder.glob("*.optim")) == ["step_12.optim", "step_9.optim"]
     assert same(weights(unbroken), weights(unbroken, "step_12"))
-    assert memory.load(checkpoints / "averaged.ckpt").averaged == [6, 9, 12]
+    assert checkpoints.load(checkpoint_folder / "averaged.ckpt").averaged == [6, 9, 12]
     assert sorted(losses(unbroken)) == list(range(1, 13))
     validated = [r for r in read_metrics(unbroken / "metrics.jsonl") if "val/ppl" in r]
     assert [r["step"] for r in validated if "val/bleu" in r] == [6, 12]
@@ -82,7 +82,7 @@ def test_a_stopped_run_continues_to_the_bit(config, unbroken, tmp_path, monkeypa
     assert stopped.value.exit_code == 143
     assert "step 5" in str(stopped.value)
     folder = tmp_path / "run"
-    assert memory.steps(folder / "checkpoints")[-1] == 5
+    assert checkpoints.steps(folder / "checkpoints")[-1] == 5
     monkeypatch.undo()
     train(config, tmp_path)
     assert losses(folder) == losses(unbroken)
@@ -103,14 +103,14 @@ def test_what_is_logged_after_several_steps_is_the_same_where_a_stop_fell_among_
 
 def stop_with_signal(monkeypatch, step, number=signal.SIGTERM):
     """Sends a signal in the middle of the accumulation of `step`."""
-    plain = Measure.on_part_end
+    plain = ThroughputMonitor.on_micro_batch_end
 
-    def on_part_end(self, outputs, batch):
+    def on_micro_batch_end(self, outputs, batch):
         if self.done == step - 1 and batch.number % 2 == 0:
             os.kill(os.getpid(), number)
         plain(self, outputs, batch)
 
-    monkeypatch.setattr(Measure, "on_part_end", on_part_end)
+    monkeypatch.setattr(ThroughputMonitor, "on_micro_batch_end", on_micro_batch_end)
 
 
 def test_a_lack_of_memory_before_the_first_batch_of_a_continued_run_names_its_step_and_a_cure(
@@ -135,7 +135,7 @@ def test_what_a_run_began_with_is_not_held_beside_what_it_trains(config, tmp_pat
     """Weights and moments would be twelve bytes a parameter, in every process, to the end."""
     first = train(changed(config, trainer={"max_steps": 6}), tmp_path)
     settings = config if start == "continued" else replace(config, name="child", init_from=str(first))
-    read, plain, loaded, held = memory.read, Measure.on_step_end, [], []
+    read, plain, loaded, held = checkpoints.read, ThroughputMonitor.on_step_end, [], []
 
     def noted(path):
         payload = read(path)
@@ -151,8 +151,8 @@ def test_what_a_run_began_with_is_not_held_beside_what_it_trains(config, tmp_pat
             held.extend(ref() for ref in loaded if ref() is not None and id(ref()) not in used)
         plain(self, trainer, module, batch, step)
 
-    monkeypatch.setattr(memory, "read", noted)
-    monkeypatch.setattr(Measure, "on_step_end", look)
+    monkeypatch.setattr(checkpoints, "read", noted)
+    monkeypatch.setattr(ThroughputMonitor, "on_step_end", look)
     train(settings, tmp_path)
     assert len(loaded) > 20
     assert held == []
@@ -163,7 +163,7 @@ def test_ctrl_c_saves_and_exits_with_130(config, tmp_path, monkeypatch):
     with pytest.raises(InterruptedRunError) as stopped:
         train(config, tmp_path)
     assert stopped.value.exit_code == 130
-    assert memory.steps(tmp_path / "run" / "checkpoints")[-1] == 4
+    assert checkpoints.steps(tmp_path / "run" / "checkpoints")[-1] == 4
 
 
 def test_a_finished_run_is_left_as_it_is_with_its_pictures(unbroken, config, caplog):
@@ -200,7 +200,7 @@ def test_the_number_of_micro_batches_changes_nothing_but_rounding_without_dropou
 
 
 def test_a_run_folder_in_use_is_refused(config, tmp_path):
-    with continuation.owned(tmp_path / "run"), pytest.raises(ConfigError, match=f"in use by process {os.getpid()}"):
+    with resume.run_lock(tmp_path / "run"), pytest.raises(ConfigError, match=f"in use by process {os.getpid()}"):
         train(config, tmp_path)
 
 
@@ -253,7 +253,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_never_reach_the_disk(config
     assert ended.value.exit_code == 5
     assert "optim.lr_scale" in str(ended.value)
     for path in (tmp_path / "run" / "checkpoints").glob("*.ckpt"):
-        assert all(tensor.isfinite().all() for tensor in memory.load(path).weights.values())
+        assert all(tensor.isfinite().all() for tensor in checkpoints.load(path).weights.values())
 
 
 def test_checkpoints_load_with_plain_torch_and_weights_only(unbroken):

@@ -5,7 +5,7 @@ import json
 import pytest
 from applications import in_new_interpreter
 
-from aiayn import checkpoint as memory
+from aiayn import checkpoints
 
 
 def start(folder, corpus, *arguments):
@@ -71,7 +71,7 @@ def test_two_devices_validate_with_the_scores_of_one(runs):
 def test_a_run_begun_on_two_devices_continues_on_one(runs):
     folder, _ = runs
     assert metrics(folder, "both")[0] == pytest.approx(metrics(folder, "one")[0], abs=1e-6)
-    both, one = (memory.load(folder / f"outputs/{name}/checkpoints/last.ckpt") for name in ("both", "one"))
+    both, one = (checkpoints.load(folder / f"outputs/{name}/checkpoints/last.ckpt") for name in ("both", "one"))
     for name, tensor in one.weights.items():
         assert (both.weights[name] - tensor).abs().max() < 1e-5
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from aiayn import checkpoint as memory
+from aiayn import checkpoints
 from aiayn.config import PAD_ID
-from aiayn.data.corpus import read_split
+from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.evaluation.records import read_records
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
+from aiayn.run_folder import read_jsonl
 from aiayn.training.run import train
 
 
@@ -23,9 +23,9 @@ def test_loss_and_perplexity_are_means_over_all_target_tokens_however_the_text_i
     settings.data.max_tokens_per_device = 61  # many batches of unequal size
     settings.data.micro_batches = 16
     folder = train(settings, tmp_path)
-    [reported] = [record for record in read_records(folder / "metrics.jsonl") if "val/loss" in record]
+    [reported] = [record for record in read_jsonl(folder / "metrics.jsonl") if "val/loss" in record]
 
-    stored = memory.load(folder / "checkpoints" / "last.ckpt")
+    stored = checkpoints.load(folder / "checkpoints" / "last.ckpt")
     tokenizer = Tokenizer.from_json(stored.tokenizer)
     model = Transformer(stored.config.model, tokenizer.vocab_size).eval()
     model.load_state_dict(stored.weights)

@@ -13,11 +13,11 @@ import wandb_file
 from wandb.sdk.lib import wbauth
 from wandb_file import SPEED, TRAINING, VALIDATION
 
-from aiayn import checkpoint as memory
+from aiayn import checkpoints
 from aiayn.errors import ConfigError, InterruptedRunError
-from aiayn.evaluation.records import read_records
+from aiayn.run_folder import read_jsonl
 from aiayn.training import loggers
-from aiayn.training.callbacks.measure import Measure
+from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.loggers import wandb_mode
 from aiayn.training.run import train
 
@@ -48,17 +48,17 @@ def interrupted_and_continued(config, tmp_path, monkeypatch, no_account):
     settings.name = "sweeps/heads/a_h3"
     settings.logger.kind, settings.logger.mode, settings.logger.group = "wandb", "offline", "heads"
     settings.logger.upload = True
-    plain = Measure.on_step_end
+    plain = ThroughputMonitor.on_step_end
 
     def stop_in_step_7(self, trainer, module, batch, step):
         plain(self, trainer, module, batch, step)
         if step == 7:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Measure, "on_step_end", stop_in_step_7)
+    monkeypatch.setattr(ThroughputMonitor, "on_step_end", stop_in_step_7)
     with pytest.raises(InterruptedRunError):
         train(settings, tmp_path / "outputs")
-    monkeypatch.setattr(Measure, "on_step_end", plain)
+    monkeypatch.setattr(ThroughputMonitor, "on_step_end", plain)
     return train(settings, tmp_path / "outputs")
 
 
@@ -82,7 +82,7 @@ def test_the_written_run_holds_every_series_the_samples_the_pictures_the_configu
     logged = {(row["trainer/global_step"], key): row[key] for row in rows for key in series & set(row)}
     written = {
         (record["step"], key): value
-        for record in read_records(folder / "metrics.jsonl")
+        for record in read_jsonl(folder / "metrics.jsonl")
         for key, value in record.items()
         if key != "step"
     }
@@ -100,7 +100,7 @@ def test_the_written_run_holds_every_series_the_samples_the_pictures_the_configu
     table = max(folder.glob("wandb/*/files/media/table/samples*.json"), key=lambda path: path.stat().st_size)
     content = json.loads(table.read_text())
     assert content["columns"] == ["step", "source", "reference", "hypothesis"]
-    assert content["data"] == [list(record.values()) for record in read_records(folder / "samples.jsonl")]
+    assert content["data"] == [list(record.values()) for record in read_jsonl(folder / "samples.jsonl")]
 
     pictures = [(key.split(".")[0], row["trainer/global_step"]) for row in rows for key in row if "filenames" in key]
     assert sorted(pictures) == [("attention", 6), ("attention", 12), ("corpus", 0)]
@@ -115,7 +115,7 @@ def test_the_written_run_holds_every_series_the_samples_the_pictures_the_configu
     assert artifact.type == "model"
     files = {entry.path: entry for entry in artifact.manifest.contents}
     assert set(files) == {"averaged.ckpt", "tokenizer.json", "config.yaml"}
-    assert memory.load(folder / "checkpoints" / "averaged.ckpt").averaged == [6, 9, 12]
+    assert checkpoints.load(folder / "checkpoints" / "averaged.ckpt").averaged == [6, 9, 12]
 
     # What is secret stays on the machine.
     written_files = [path for path in tmp_path.rglob("*") if path.is_file() and ".git" not in path.parts]

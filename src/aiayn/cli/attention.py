@@ -22,11 +22,11 @@ def attention(
     Beside it pictures: the paper's Figures 3 to 5 and its positions for this model (figure_3, figure_4, figure_5,
     positions; .png and .svg), and every layer's attention, head by head (layer_1.png, ...).
     """
-    from aiayn.evaluation.attention_maps import attention_maps
-    from aiayn.evaluation.explorer import write_explorer
-    from aiayn.evaluation.figures import draw_paper_figures, draw_positions
-    from aiayn.evaluation.plots import draw_attention_maps
-    from aiayn.evaluation.positions import position_tables
+    from aiayn.attention.explorer import write_explorer
+    from aiayn.attention.figures import draw_paper_figures, draw_positions
+    from aiayn.attention.maps import attention_maps
+    from aiayn.attention.positions import position_tables
+    from aiayn.report.plots import draw_attention_maps
 
     translator = load_translator(run, checkpoint, None, None, accelerator)
     maps = attention_maps(translator, sentence)

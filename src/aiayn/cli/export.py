@@ -19,7 +19,7 @@ def export(
 
     What the other engine cannot express is refused by name.
     """
-    from aiayn.checkpoint import load, resolve
+    from aiayn.checkpoints import load, resolve
     from aiayn.inference.export import export as write
 
     write(load(resolve(run, checkpoint)), target, folder)

@@ -18,6 +18,6 @@ def report(
 
     The page is one file that needs no network. Of a folder of runs it compares scores, curves and options.
     """
-    from aiayn.evaluation.report import write_report
+    from aiayn.report.report import write_report
 
     print(write_report(folder))

@@ -38,10 +38,10 @@ def table(
         raise ConfigError("--vocab-size goes with --parameters; a run's vocabulary is its own")
     if as_json and as_csv:
         raise ConfigError("--json and --csv: choose one")
-    from aiayn.evaluation import table_text
-    from aiayn.evaluation.parameters import finding, parameter_table
-    from aiayn.evaluation.published import STATED_VOCABULARY
-    from aiayn.evaluation.tables import collect
+    from aiayn.paper import table_text
+    from aiayn.paper.parameters import finding, parameter_table
+    from aiayn.paper.published import STATED_VOCABULARY
+    from aiayn.paper.tables import collect
 
     if parameters:
         records = parameter_table(vocab_size or STATED_VOCABULARY)
@@ -63,13 +63,13 @@ def table(
 
 def _write(folder: Path, forms: dict[str, str], table_3: list[dict] | None) -> None:
     """Writes table.md, table.json, table.csv and, of Table 3, table.png."""
-    from aiayn.evaluation.table_plot import draw_table_3
-    from aiayn.files import write_text
+    from aiayn.files import atomic_write_text
+    from aiayn.paper.table_plot import draw_table_3
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for ending, text in forms.items():
-            write_text(folder / f"table.{ending}", text)
+            atomic_write_text(folder / f"table.{ending}", text)
         if table_3:
             draw_table_3(table_3, folder / "table.png")
     except OSError as error:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from aiayn.config import BOS_ID, EOS_ID, PAD_ID
-from aiayn.data.plan import Part
-from aiayn.data.prepared import PreparedSplit
+from aiayn.data.batch_plan import MicroBatch
+from aiayn.data.corpus_store import PreparedSplit
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def source_mask(src: Tensor) -> Tensor:
     return (src != PAD_ID)[:, None, None, :]
 
 
-def cut_batch(split: PreparedSplit, part: Part, number: int) -> Batch:
+def collate(split: PreparedSplit, part: MicroBatch, number: int) -> Batch:
     """Gathers the pairs of one part from the prepared ids."""
     if len(part.pairs) == 0:
         nothing = torch.tensor([[EOS_ID]])

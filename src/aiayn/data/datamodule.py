@@ -7,30 +7,30 @@ from collections.abc import Iterator
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from aiayn.data.batch import Batch, cut_batch
-from aiayn.data.plan import Plan
-from aiayn.data.prepared import PreparedSplit
-from aiayn.signals import ENDING
+from aiayn.data.batch import Batch, collate
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.corpus_store import PreparedSplit
+from aiayn.signals import TERMINATION_SIGNALS
 
 
 def _ignore_signals(worker: int) -> None:
     """A signal to the whole job is the training process' business, which still needs its workers for the step."""
-    for number in ENDING:
+    for number in TERMINATION_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
-class MicroBatches(Dataset):
+class MicroBatchDataset(Dataset):
     """Micro-batches by their number in the run."""
 
-    def __init__(self, split: PreparedSplit, plan: Plan):
+    def __init__(self, split: PreparedSplit, plan: BatchPlan):
         self.split = split
         self.plan = plan
 
     def __getitem__(self, number: int) -> Batch:
-        return cut_batch(self.split, self.plan.part(number), number)
+        return collate(self.split, self.plan.part(number), number)
 
 
-class ShareOfRun(Sampler):
+class MicroBatchSampler(Sampler):
     """Numbers of the micro-batches that one of `world_size` devices takes, from optimizer step `start` on, for ever.
 
     Without an end no device can run dry before the others; when to stop is the trainer's business.
@@ -43,10 +43,10 @@ class ShareOfRun(Sampler):
         return iter(self.numbers)
 
 
-class TranslationData(pl.LightningDataModule):
+class TranslationDataModule(pl.LightningDataModule):
     """Training batches from wherever the trainer stands; validation batches shared evenly among the devices."""
 
-    def __init__(self, train: PreparedSplit, plan: Plan, val: PreparedSplit, val_plan: Plan, workers: int):
+    def __init__(self, train: PreparedSplit, plan: BatchPlan, val: PreparedSplit, val_plan: BatchPlan, workers: int):
         super().__init__()
         self.train, self.plan = train, plan
         self.val, self.val_plan = val, val_plan
@@ -54,9 +54,9 @@ class TranslationData(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         trainer = self.trainer
-        share = ShareOfRun(trainer.global_step, self.plan.micro_batches, trainer.global_rank, trainer.world_size)
+        share = MicroBatchSampler(trainer.global_step, self.plan.micro_batches, trainer.global_rank, trainer.world_size)
         return DataLoader(
-            MicroBatches(self.train, self.plan),
+            MicroBatchDataset(self.train, self.plan),
             sampler=share,
             batch_size=None,
             num_workers=self.workers,
@@ -72,4 +72,4 @@ class TranslationData(pl.LightningDataModule):
         for number in itertools.islice(
             range(plan.steps_per_epoch * plan.micro_batches), self.trainer.global_rank, None, self.trainer.world_size
         ):
-            yield cut_batch(self.val, plan.part(number), number)
+            yield collate(self.val, plan.part(number), number)

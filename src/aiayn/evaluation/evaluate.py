@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aiayn.checkpoint import Checkpoint, load, resolve
+from aiayn.checkpoints import Checkpoint, load, resolve
 from aiayn.config import EvaluateConfig, SearchConfig, to_plain
-from aiayn.data.preparation import sha256
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError, ResourceError
 from aiayn.evaluation.progress import TranslationProgress
-from aiayn.evaluation.published import SUBSET, paper_figures
-from aiayn.evaluation.report import add_evaluation
-from aiayn.evaluation.scoring import KINDS, Scores, paired_bootstrap, score
-from aiayn.evaluation.testset import TestSet, read_test_set
-from aiayn.files import write_text
+from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
+from aiayn.evaluation.test_set import TestSet, read_test_set
+from aiayn.files import atomic_write_text, sha256
 from aiayn.inference.translator import Translator
+from aiayn.paper.published import SUBSET, paper_figures
+from aiayn.report.report import add_evaluation
+from aiayn.run_folder import METRIC_KINDS
 
 N_SAMPLES = 1000  # of the paired bootstrap
 
@@ -85,7 +85,7 @@ def table(result: Mapping[str, Any]) -> str:
         ("time", f"{result['seconds']:.1f} s to translate on {result['device']}"),
         ("", ""),
     ]
-    for kind in KINDS:
+    for kind in METRIC_KINDS:
         value, signature = result["metrics"][kind], result["signatures"][kind]
         shown = "     -  does not apply to this language" if value is None else f"{value:6.2f}  {signature}"
         rows.append((kind, shown))
@@ -160,6 +160,6 @@ def _write(path: Path, text: str) -> None:
     """Writes a file that is whole whenever it stands under its name. Raises ResourceError where that is impossible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)
+        atomic_write_text(path, text)
     except OSError as error:
         raise ResourceError(f"{path}: cannot be written ({error.strerror}); make room there and run again") from error

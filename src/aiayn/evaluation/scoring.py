@@ -20,8 +20,7 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from aiayn.errors import DataError
-
-KINDS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
+from aiayn.run_folder import METRIC_KINDS
 
 # What the Moses scripts leave: the reference's German quotes would otherwise match no output of straight quotes.
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromkeys("‚‘’‹›", "'"))
@@ -42,20 +41,20 @@ def score(
     hypotheses: list[str],
     references: list[str] | list[list[str]],
     tgt_lang: str,
-    kinds: Collection[str] = KINDS,
+    kinds: Collection[str] = METRIC_KINDS,
 ) -> Scores:
     """Scores detokenised hypotheses against untouched references.
 
     `references` holds one reference per line, or several such lists. `tgt_lang` is a language code such as de.
     Raises DataError where hypotheses and references differ in number, or there are none.
     """
-    assert set(kinds) <= set(KINDS), kinds
+    assert set(kinds) <= set(METRIC_KINDS), kinds
     streams = _reference_streams(references)
     _same_lines(hypotheses, streams)
     lang = re.split("[-_]", tgt_lang.lower())[0]
-    metrics: dict[str, float | None] = dict.fromkeys(KINDS)
-    signatures: dict[str, str | None] = dict.fromkeys(KINDS)
-    details: dict[str, dict[str, Any] | None] = dict.fromkeys(KINDS)
+    metrics: dict[str, float | None] = dict.fromkeys(METRIC_KINDS)
+    signatures: dict[str, str | None] = dict.fromkeys(METRIC_KINDS)
+    details: dict[str, dict[str, Any] | None] = dict.fromkeys(METRIC_KINDS)
     for kind in kinds:
         if kind == "bleu_compound_split" and lang != "de":
             continue

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aiayn.checkpoint import Checkpoint
+from aiayn.checkpoints import Checkpoint
 from aiayn.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig, one_of
 from aiayn.data.cleaning import SEPARATOR
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.errors import ConfigError, RefusedError, ResourceError
-from aiayn.files import write_text
+from aiayn.files import atomic_write_text
 from aiayn.model.embedding import sinusoids
 
 LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "transformers"}  # by format
@@ -125,7 +125,7 @@ def _write_ctranslate2(checkpoint: Checkpoint, folder: Path) -> None:
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
-    write_text(folder / "tokenizer.json", json.dumps(tree | {"added_tokens": []}, ensure_ascii=False))
+    atomic_write_text(folder / "tokenizer.json", json.dumps(tree | {"added_tokens": []}, ensure_ascii=False))
 
 
 def _array(tensor: Tensor) -> Any:
@@ -190,7 +190,7 @@ def _write_marian(checkpoint: Checkpoint, folder: Path) -> None:
         "special_tokens": {TOKEN[EOS_ID]: {"id": TOKEN[EOS_ID], "ids": [EOS_ID], "tokens": [TOKEN[EOS_ID]]}},
     }
     path = folder / "tokenizer.json"
-    write_text(path, json.dumps(tree, ensure_ascii=False))
+    atomic_write_text(path, json.dumps(tree, ensure_ascii=False))
     PreTrainedTokenizerFast(
         tokenizer_file=str(path),
         pad_token=TOKEN[PAD_ID],

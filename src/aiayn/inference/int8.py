@@ -85,7 +85,7 @@ class Int8Embedding(Int8Matrix):
         self.multiply_into(logits, states)
 
 
-def in_int8(model: Transformer, dtype: torch.dtype) -> Transformer:
+def quantize_int8(model: Transformer, dtype: torch.dtype) -> Transformer:
     """The model itself, its matrices replaced and the rest of it turned to `dtype`; it cannot be trained any more."""
     linear = [
         (parent, name, Int8Linear(child, dtype))

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from aiayn.checkpoint import Checkpoint, load, resolve, restore
+from aiayn.checkpoints import Checkpoint, load, resolve, restore
 from aiayn.config import PRECISIONS, SearchConfig, SearchOverrides, one_of
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.inference.beam_search import Hypothesis, beam_search
-from aiayn.inference.int8 import in_int8
+from aiayn.inference.int8 import quantize_int8
 from aiayn.model.transformer import Transformer
 
 Progress = Callable[[int, int], None]
@@ -43,14 +43,14 @@ def choose_device(accelerator: str) -> torch.device:
     return torch.device("cuda" if gpus and accelerator != "cpu" else "cpu")
 
 
-def in_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
+def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
     """The model itself, turned to float32, bfloat16 or int8. Raises ConfigError for what is neither or not there."""
     one_of("precision", precision, PRECISIONS)
     if precision != "int8":
         return model.to(getattr(torch, precision))
     if device.type != "cpu":
         raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
-    return in_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
+    return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
 
 
 def has_bfloat16(device: torch.device) -> bool:
@@ -101,7 +101,7 @@ class Translator:
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
         model = Transformer(checkpoint.config.model, tokenizer.vocab_size)
         restore(model, checkpoint)
-        return cls(in_precision(model.eval(), precision, device), tokenizer, options, device)
+        return cls(convert_precision(model.eval(), precision, device), tokenizer, options, device)
 
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
         """The best translation of every line, one line for one line; a blank line gives an empty one.

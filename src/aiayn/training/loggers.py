@@ -12,11 +12,11 @@ from typing import Any
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn import checkpoint as memory
+from aiayn import checkpoints
 from aiayn.config import Config, flatten, to_plain
 from aiayn.errors import ConfigError
-from aiayn.evaluation.records import forget_after, read_records, record_line
-from aiayn.files import write_text
+from aiayn.files import atomic_write_text
+from aiayn.run_folder import drop_records_after, jsonl_line, read_jsonl
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class MetricsFile(Logger):
         super().__init__()
         self.path = path
         if rank_zero_only.rank == 0:
-            forget_after(path, start_step)
+            drop_records_after(path, start_step)
 
     @property
     def name(self) -> str:
@@ -42,7 +42,7 @@ class MetricsFile(Logger):
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         with open(self.path, "a", encoding="utf-8") as file:
-            file.write(record_line({"step": step, **metrics}))
+            file.write(jsonl_line({"step": step, **metrics}))
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ def send_samples(loggers: list[Logger], path: Path, step: int) -> None:
     """Sends translations of the validation: to TensorBoard those of this step as text, to W&B those of all steps so far
     as one table, since its tables cannot be added to."""
     columns = ["step", "source", "reference", "hypothesis"]
-    records = read_records(path)
+    records = read_jsonl(path)
     for logger in loggers:
         if _wandb_run(logger) and records:
             logger.log_table("samples", columns, [[record[name] for name in columns] for record in records], step=step)
@@ -108,7 +108,7 @@ def upload(config: Config, folder: Path) -> None:
 
     run = _start_wandb(config, folder)
     artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=to_plain(config))
-    checkpoint = memory.load(folder / "checkpoints" / "averaged.ckpt")
+    checkpoint = checkpoints.load(folder / "checkpoints" / "averaged.ckpt")
     artifact.add_file(str(folder / "checkpoints" / "averaged.ckpt"), policy="immutable")  # a second copy is not needed
     with artifact.new_file("tokenizer.json", encoding="utf-8") as file:
         file.write(checkpoint.tokenizer)
@@ -187,7 +187,7 @@ def _run_id(folder: Path) -> str:
     path = folder / "wandb" / "run_id"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
-        write_text(path, f"{secrets.token_hex(4)}\n")
+        atomic_write_text(path, f"{secrets.token_hex(4)}\n")
     return path.read_text(encoding="utf-8").strip()
 
 

@@ -10,34 +10,42 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn import checkpoint as memory
+from aiayn import checkpoints
 from aiayn.config import Config, SearchConfig, TrainerConfig
-from aiayn.data.corpus import read_split
-from aiayn.data.datamodule import TranslationData
-from aiayn.data.plan import Plan
-from aiayn.data.prepared import Prepared, PreparedSplit, prepare
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
+from aiayn.data.datamodule import TranslationDataModule
+from aiayn.data.prepare import prepare
+from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DivergedError, InterruptedRunError
-from aiayn.evaluation.plots import draw_learning_curve
-from aiayn.evaluation.records import read_records
-from aiayn.evaluation.report import summary, write_report
 from aiayn.inference.translator import Translator, has_bfloat16
 from aiayn.model.transformer import Transformer
-from aiayn.training.callbacks.describe import Describe
+from aiayn.report.plots import draw_learning_curve
+from aiayn.report.report import summary, write_report
+from aiayn.run_folder import read_jsonl
+from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver, to_average
 from aiayn.training.callbacks.display import Display
-from aiayn.training.callbacks.finite import Finite
-from aiayn.training.callbacks.measure import Measure
-from aiayn.training.callbacks.meeting import Meeting
-from aiayn.training.callbacks.save import Save, to_average
+from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
+from aiayn.training.callbacks.rendezvous import Rendezvous
+from aiayn.training.callbacks.run_artifacts import RunArtifacts
 from aiayn.training.callbacks.steps import TrainingClock
+from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.callbacks.validate import Validate
-from aiayn.training.continuation import Found, RunCheckpoints, owned, recall, refuse_changes, write_config
-from aiayn.training.devices import DataParallel
-from aiayn.training.failures import explained, writing
-from aiayn.training.fine_tuning import adopt
+from aiayn.training.distributed.failures import explain_disk_errors, explain_failure
+from aiayn.training.distributed.stop_request import StopRequest
+from aiayn.training.distributed.strategy import WatchedDDPStrategy
+from aiayn.training.init_from import resolve_init_from
 from aiayn.training.loggers import close, make_loggers, upload
 from aiayn.training.module import TranslationModule
-from aiayn.training.stop import Stop
+from aiayn.training.resume import (
+    ResumeState,
+    RunCheckpointIO,
+    load_resume_state,
+    refuse_changes,
+    run_lock,
+    write_config,
+)
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +60,7 @@ def train(config: Config, outputs: Path = Path("outputs"), chosen: Collection[st
     What all devices' processes find alike the first one says, and the others end without a word.
     """
     _quiet_libraries()
-    stop = Stop()
+    stop = StopRequest()
     try:
         return _train(config, outputs, chosen, stop)
     except (InterruptedRunError, DivergedError) as error:
@@ -62,15 +70,15 @@ def train(config: Config, outputs: Path = Path("outputs"), chosen: Collection[st
         raise
 
 
-def _train(config: Config, outputs: Path, chosen: Collection[str] | None, stop: Stop) -> Path:
+def _train(config: Config, outputs: Path, chosen: Collection[str] | None, stop: StopRequest) -> Path:
     hardware = _choose_hardware(config.trainer)
     folder = outputs / config.name
     with stop.listening():
-        config, source = adopt(config, folder, chosen)
+        config, source = resolve_init_from(config, folder, chosen)
         refuse_changes(folder, config)
         prepared = prepare(config.data, Tokenizer.from_json(source.tokenizer) if source else None)
-        with owned(folder), writing(folder):
-            found = recall(folder, prepared, config)
+        with run_lock(folder), explain_disk_errors(folder):
+            found = load_resume_state(folder, prepared, config)
             averaged = (folder / "checkpoints" / "averaged.ckpt").exists()
             if found and found.checkpoint.step >= config.trainer.max_steps and averaged:
                 log.info("already finished at step %d: %s", found.checkpoint.step, folder)
@@ -86,23 +94,23 @@ def _train(config: Config, outputs: Path, chosen: Collection[str] | None, stop: 
 def _fit(
     folder: Path,
     config: Config,
-    prepared: Prepared,
+    prepared: PreparedCorpus,
     text: tuple[list[str], list[str]],  # of the validation
-    found: Found | None,
-    source: memory.Checkpoint | None,
+    found: ResumeState | None,
+    source: checkpoints.Checkpoint | None,
     hardware: dict[str, str],
-    stop: Stop,
+    stop: StopRequest,
 ) -> None:
     plan = _plan(config, prepared.train, found)
     torch.manual_seed(config.seed)
     model = Transformer(config.model, prepared.tokenizer.vocab_size)
-    io = RunCheckpoints(config, prepared, plan.micro_batches, found)
+    io = RunCheckpointIO(config, prepared, plan.micro_batches, found)
     start_step = found.checkpoint.step if found else 0
     loggers = make_loggers(config, folder, start_step)
     write_config(folder, config)
     _log_start(config, prepared, plan, model, hardware, start_step)
     if source and not found:
-        memory.restore(model, source)
+        checkpoints.restore(model, source)
         _log_source(config, source)
     if source:
         source.weights.clear()  # else held to the end of the run
@@ -111,8 +119,8 @@ def _fit(
     settings = config.trainer
     module = TranslationModule(model, config.optim, config.seed, settings.max_skipped_steps, settings.compile)
     time, display = TrainingClock(), Display(config.trainer.max_steps)
-    finite = Finite(config, plan, prepared, folder)
-    save = Save(config, folder / "checkpoints", stop, finite, time)
+    finite = NonFiniteGuard(config, plan, prepared, folder)
+    save = CheckpointSaver(config, folder / "checkpoints", stop, finite, time)
     save.done = start_step
     trainer = pl.Trainer(
         **hardware,
@@ -121,7 +129,11 @@ def _fit(
         strategy=_strategy(config.trainer),
         max_steps=config.trainer.max_steps,
         accumulate_grad_batches=plan.micro_batches // config.trainer.world_size,
-        callbacks=[Meeting(config.trainer, stop), finite, Measure(config, plan.steps_per_epoch, time, display)],
+        callbacks=[
+            Rendezvous(config.trainer, stop),
+            finite,
+            ThroughputMonitor(config, plan.steps_per_epoch, time, display),
+        ],
         logger=loggers,
         plugins=[io],
         limit_val_batches=0,
@@ -135,16 +147,16 @@ def _fit(
     translator = Translator(model, prepared.tokenizer, greedy, trainer.strategy.root_device)
     first = (side[: settings.val_bleu_sentences] for side in text)
     validate = Validate(config, translator, *first, folder, start_step, time, display, stop)
-    trainer.callbacks += [validate, Describe(config, prepared, plan, translator, text[0], folder, time), save]
-    data = TranslationData(
+    trainer.callbacks += [validate, RunArtifacts(config, prepared, plan, translator, text[0], folder, time), save]
+    data = TranslationDataModule(
         prepared.train, plan, prepared.val, _validation_plan(config, prepared.val), config.data.workers
     )
     stop.training = True
     try:
-        trainer.fit(module, data, ckpt_path=str(memory.step_path(save.folder, start_step)) if found else None)
+        trainer.fit(module, data, ckpt_path=str(checkpoints.step_path(save.folder, start_step)) if found else None)
     except Exception as error:
-        cause = explained(error, config, module, save, stop)
-        if isinstance(trainer.strategy, DataParallel):
+        cause = explain_failure(error, config, module, save, stop)
+        if isinstance(trainer.strategy, WatchedDDPStrategy):
             trainer.strategy.end_others()
         if cause is error:
             raise
@@ -159,15 +171,17 @@ def _finish(folder: Path, config: Config) -> None:
     """Averages the last checkpoints and draws what was measured."""
     if rank_zero_only.rank != 0:
         return
-    checkpoints = folder / "checkpoints"
-    chosen = to_average(checkpoints, config.trainer)
+    checkpoint_folder = folder / "checkpoints"
+    chosen = to_average(checkpoint_folder, config.trainer)
     # A kill can have come between the last save and these two.
-    memory.point_last(checkpoints, memory.steps(checkpoints)[-1])
-    memory.prune(checkpoints, chosen)
-    averaged = memory.average([memory.load(memory.step_path(checkpoints, step)) for step in chosen])
-    draw_learning_curve(read_records(folder / "metrics.jsonl"), folder / "learning_curve.png")
+    checkpoints.update_last(checkpoint_folder, checkpoints.steps(checkpoint_folder)[-1])
+    checkpoints.prune(checkpoint_folder, chosen)
+    averaged = checkpoints.average(
+        [checkpoints.load(checkpoints.step_path(checkpoint_folder, step)) for step in chosen]
+    )
+    draw_learning_curve(read_jsonl(folder / "metrics.jsonl"), folder / "learning_curve.png")
     write_report(folder)
-    memory.save(checkpoints / "averaged.ckpt", averaged)  # last: with it in place the run is finished
+    checkpoints.save(checkpoint_folder / "averaged.ckpt", averaged)  # last: with it in place the run is finished
     upload(config, folder)
     log.info("averaged the checkpoints of steps %s", ", ".join(map(str, chosen)))
     log.info(summary(folder))
@@ -193,13 +207,13 @@ def _choose_hardware(settings: TrainerConfig) -> dict[str, str]:
     return {"accelerator": accelerator, "precision": "bf16-mixed" if bf16 else "32-true"}
 
 
-def _strategy(settings: TrainerConfig) -> str | DataParallel:
-    return "auto" if settings.world_size == 1 and settings.strategy == "auto" else DataParallel(settings.timeout)
+def _strategy(settings: TrainerConfig) -> str | WatchedDDPStrategy:
+    return "auto" if settings.world_size == 1 and settings.strategy == "auto" else WatchedDDPStrategy(settings.timeout)
 
 
-def _plan(config: Config, split: PreparedSplit, found: Found | None) -> Plan:
+def _plan(config: Config, split: PreparedSplit, found: ResumeState | None) -> BatchPlan:
     data = config.data
-    return Plan(
+    return BatchPlan(
         split.src_lengths + 1,
         split.tgt_lengths + 1,
         tokens_per_step=data.tokens_per_step,
@@ -210,15 +224,20 @@ def _plan(config: Config, split: PreparedSplit, found: Found | None) -> Plan:
     )
 
 
-def _validation_plan(config: Config, split: PreparedSplit) -> Plan:
+def _validation_plan(config: Config, split: PreparedSplit) -> BatchPlan:
     """Validation in the largest batches that a device takes; a sentence longer than that goes alone."""
     src, tgt = split.src_lengths + 1, split.tgt_lengths + 1
     limit = max(config.data.max_tokens_per_device, int(src.max()), int(tgt.max()))
-    return Plan(src, tgt, tokens_per_step=limit, seed=0, max_tokens_per_device=limit)
+    return BatchPlan(src, tgt, tokens_per_step=limit, seed=0, max_tokens_per_device=limit)
 
 
 def _log_start(
-    config: Config, prepared: Prepared, plan: Plan, model: Transformer, hardware: dict[str, str], start_step: int
+    config: Config,
+    prepared: PreparedCorpus,
+    plan: BatchPlan,
+    model: Transformer,
+    hardware: dict[str, str],
+    start_step: int,
 ) -> None:
     if rank_zero_only.rank != 0:
         return
@@ -245,7 +264,7 @@ def _log_start(
     log.info("device   %d x %s, precision %s%s", world_size, hardware["accelerator"], hardware["precision"], reason)
 
 
-def _log_source(config: Config, source: memory.Checkpoint) -> None:
+def _log_source(config: Config, source: checkpoints.Checkpoint) -> None:
     log.info("from     %s, step %d%s", config.init_from, source.step, ", averaged" if source.averaged else "")
     before, now = (f"{data.src_lang}-{data.tgt_lang}" for data in (source.config.data, config.data))
     if before != now:

@@ -15,7 +15,7 @@ from typing import IO
 
 from aiayn.config import to_plain
 from aiayn.errors import FailedRowsError, InterruptedRunError, UserError
-from aiayn.signals import heeding, meant
+from aiayn.signals import exit_signal, handle_signals
 from hydra_plugins.aiayn_launcher.rows import Row, is_finished
 
 LINGER = 10  # seconds that what a job started may outlive it
@@ -39,7 +39,7 @@ class Processes:
         """Raises InterruptedRunError after a signal, FailedRowsError if a row could not be trained or scored."""
         n_open = len(self.open)
         _say(f"sweep {self.folder}: {len(self.rows)} rows, {len(self.rows) - n_open} finished before")
-        with heeding(self._stop), ThreadPoolExecutor(self.jobs) as pool:
+        with handle_signals(self._stop), ThreadPoolExecutor(self.jobs) as pool:
             rows = [(number, row) for number, row in enumerate(self.rows, 1) if row.name in self.open]
             for future in as_completed([pool.submit(self._row, *job) for job in rows]):
                 future.result()
@@ -58,7 +58,7 @@ class Processes:
 
     def _summarise(self, changed: bool) -> None:
         """Scores, the sweep's page, what to type next. The page is written only where there is something new."""
-        from aiayn.evaluation.report import sweep_summary, write_report
+        from aiayn.report.report import sweep_summary, write_report
 
         with suppress(UserError):  # rows that failed before they wrote anything
             page = write_report(self.folder) if changed else self.folder / "report.html"
@@ -141,7 +141,7 @@ class Processes:
     def _stop(self, number: int, frame: object) -> None:
         """Passes the first request on to the jobs that run; no more are started."""
         with self.lock:
-            self.requested = self.requested or meant(number)
+            self.requested = self.requested or exit_signal(number)
             for process in self.running:
                 process.send_signal(self.requested)
 

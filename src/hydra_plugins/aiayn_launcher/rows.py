@@ -9,7 +9,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn import entry
-from aiayn.config import NAME_CHARACTERS, Config, changed_options, is_from_source, to_plain, with_added
+from aiayn.config import NAME_CHARACTERS, Config, changed_options, is_from_source, to_plain, with_new_options
 from aiayn.errors import ConfigError, DataError, UserError
 
 OUTPUTS = Path("outputs")
@@ -42,7 +42,7 @@ def make_rows(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequen
             composed = compose(list(overrides))
             choices.append(composed.hydra.runtime.choices)
             options = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
-            configs.append(entry.accepted(options, choices[-1], conf))
+            configs.append(entry.resolve_config(options, choices[-1], conf))
         except entry.COMPOSITION_ERRORS as error:
             text = str(error) if isinstance(error, UserError) else entry.one_line(error, Config)
             wrong.setdefault(text, []).append(name)
@@ -85,7 +85,7 @@ def check_texts(rows: Sequence[Row]) -> None:
     for row in rows:
         if row.config.data in checked or row.config.init_from or is_finished(row):
             continue
-        from aiayn.data.prepared import check_text
+        from aiayn.data.prepare import check_text
 
         checked.append(row.config.data)
         try:
@@ -100,7 +100,7 @@ def is_finished(row: Row) -> bool:
     try:
         scored = json.loads((row.folder / "evaluation/val/evaluation.json").read_text(encoding="utf-8"))
         stored = yaml.safe_load((row.folder / "config.yaml").read_text(encoding="utf-8"))
-        changed = set(changed_options(with_added(Config, stored), row.config))
+        changed = set(changed_options(with_new_options(Config, stored), row.config))
         if row.config.init_from is not None:
             changed -= {key for key in changed if is_from_source(key) and key not in row.chosen}
         return (

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Display:
-    """What Measure and Validate tell the user. Only the first of several processes shows anything."""
+    """What ThroughputMonitor and Validate tell the user. Only the first of several processes shows anything."""
 
     def __init__(self, max_steps: int):
         self.max_steps = max_steps

@@ -23,12 +23,12 @@ class StepCallback(Callback):
         self.done = trainer.global_step
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: TranslationModule, outputs, batch: Batch, index) -> None:
-        self.on_part_end(outputs, batch)
+        self.on_micro_batch_end(outputs, batch)
         if trainer.global_step > self.done:
             self.done = trainer.global_step
             self.on_step_end(trainer, module, batch, self.done)
 
-    def on_part_end(self, outputs: dict[str, torch.Tensor], batch: Batch) -> None:
+    def on_micro_batch_end(self, outputs: dict[str, torch.Tensor], batch: Batch) -> None:
         """Called after every micro-batch."""
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:

@@ -11,13 +11,13 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config import Config
 from aiayn.data.batch import Batch
-from aiayn.evaluation.records import forget_after, read_records, record_line
 from aiayn.evaluation.scoring import score
 from aiayn.inference.translator import Translator
+from aiayn.run_folder import drop_records_after, jsonl_line, read_jsonl
 from aiayn.training.callbacks.display import Display
 from aiayn.training.callbacks.steps import StepCallback, TrainingClock, due, report
+from aiayn.training.distributed.stop_request import AbandonedError, StopRequest
 from aiayn.training.module import TranslationModule
-from aiayn.training.stop import AbandonedError, Stop
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Validate(StepCallback):
         start_step: int,
         time: TrainingClock,
         display: Display,
-        stop: Stop,
+        stop: StopRequest,
     ):
         super().__init__()
         self.config = config
@@ -53,7 +53,7 @@ class Validate(StepCallback):
     def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         super().on_train_start(trainer, module)
         if trainer.is_global_zero and self.samples.exists():
-            forget_after(self.samples, self.done)
+            drop_records_after(self.samples, self.done)
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         settings = self.config.trainer
@@ -67,7 +67,7 @@ class Validate(StepCallback):
         step, settings = self.start_step, self.config.trainer
         if not (step or self.config.init_from) or not due(step, settings.val_every, settings.max_steps):
             return
-        if any(record["step"] == step and "val/loss" in record for record in read_records(self.metrics)):
+        if any(record["step"] == step and "val/loss" in record for record in read_jsonl(self.metrics)):
             return
         try:
             self._validate(trainer, module, step)
@@ -126,7 +126,7 @@ class Validate(StepCallback):
     def _show(self, step: int, hypotheses: list[str]) -> None:
         with open(self.samples, "a", encoding="utf-8") as file:
             for src, ref, hyp in list(zip(self.sources, self.references, hypotheses, strict=True))[: self.SHOWN]:
-                file.write(record_line({"step": step, "source": src, "reference": ref, "hypothesis": hyp}))
+                file.write(jsonl_line({"step": step, "source": src, "reference": ref, "hypothesis": hyp}))
         log.info(
             "  source      %s\n  reference   %s\n  hypothesis  %s", self.sources[0], self.references[0], hypotheses[0]
         )

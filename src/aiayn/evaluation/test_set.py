@@ -1,0 +1,75 @@
+"""The text that is translated and scored: untouched sources and references."""
+
+import hashlib
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from aiayn.config import DataConfig, EvaluateConfig
+from aiayn.data.sources import read_split
+from aiayn.data.text_files import aligned_files, read_lines
+from aiayn.errors import DataError
+from aiayn.paper.published import known_test_set
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Untouched text; `name` is that of its results' folder, `option` what the command line calls it."""
+
+    name: str
+    option: str
+    sources: list[str]
+    references: list[list[str]]  # one text or several, line for line
+    file: str  # the name of its files, if it has one
+    from_wmt14: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of sources and references."""
+        return _sha256(self.sources, *self.references)
+
+    @property
+    def of_paper(self) -> str | None:
+        """The paper's name for it, as `known_test_set` finds it."""
+        return known_test_set(_sha256(self.sources, self.references[0]), len(self.sources), self.file, self.from_wmt14)
+
+
+def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
+    """The text of test=PREFIX, or of the run's own split, with further references where there are any.
+
+    Raises DataError for missing or misaligned text.
+    """
+    if config.test is None:
+        try:
+            sources, references = read_split(data, config.split)
+        except DataError as error:
+            raise DataError(f"{error}; or name other text: test=PREFIX") from error
+        name, option, prefix = config.split, f"split={config.split}", getattr(data, config.split)
+    else:
+        [(src, tgt)] = aligned_files([config.test], data.src_lang, data.tgt_lang, "test")
+        sources, references = read_lines(src), read_lines(tgt)
+        # No `=` in any path that is written: Hydra could not read it back.
+        name, option, prefix = Path(config.test).name.replace("=", "-"), f"test={config.test}", config.test
+    texts = [references, *_further_references(config, len(sources))]
+    if len(texts) > 1:
+        option += f" references=[{','.join(config.references)}]"
+    from_wmt14 = config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
+    file = Path(prefix).name if isinstance(prefix, str) else ""
+    return TestSet(name, option, sources, texts, file, from_wmt14)
+
+
+def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
+    """The texts of references=[FILE,...]. Raises DataError unless they go with the source line for line."""
+    texts = []
+    for file in config.references or []:
+        texts.append(read_lines(Path(file).expanduser()))
+        if len(texts[-1]) != lines:
+            raise DataError(
+                f"references={file}: it has {len(texts[-1])} lines and the source has {lines}: line N of one must "
+                "translate line N of the other (only LF ends a line)"
+            )
+    return texts
+
+
+def _sha256(*texts: list[str]) -> str:
+    return hashlib.sha256("\n".join(chain(*texts)).encode()).hexdigest()

@@ -1,0 +1,84 @@
+"""Fine-tuning: a new run from the weights of a finished one (`init_from`), with its model and its tokenizer."""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from aiayn import checkpoints
+from aiayn.checkpoints import Checkpoint
+from aiayn.config import Config, as_option, flatten, to_plain
+from aiayn.errors import RefusedError
+
+FREE = ("model.dropout",)  # of the model's options the one that no weight depends on
+
+
+def resolve_init_from(config: Config, folder: Path, chosen: Collection[str] | None) -> tuple[Config, Checkpoint | None]:
+    """The configuration with model and vocabulary of `init_from`, and the checkpoint that they come from.
+
+    Where the run in `folder` has checkpoints of its own they say the same, and its source is not looked for. `chosen`
+    are the options that the user set, None: all of them. Raises RefusedError if one of these contradicts the source, or
+    if there is no source.
+    """
+    if config.init_from is None:
+        return config, None
+    own = _own(folder, config.init_from)
+    source = own or _load(config.init_from)
+    found = own.config.init_fingerprint if own else fingerprint(source.weights)
+    settled = flatten({"model": to_plain(source.config.model)})
+    settled |= {"data.vocab_size": source.vocab_size, "data.tokenizer_pairs": None}
+    now = flatten(to_plain(config))
+    changed = [
+        f"{key}: {as_option(value)} -> {as_option(now[key])}"
+        for key, value in settled.items()
+        if key not in FREE and now[key] != value and (chosen is None or key in chosen)
+    ]
+    if config.init_fingerprint not in (None, found):
+        changed.append(f"init_fingerprint: {found} -> {config.init_fingerprint}")
+    if changed:
+        raise RefusedError(
+            f"init_from={config.init_from} settles model and tokenizer ({'; '.join(changed)}); leave these options out"
+        )
+    model = source.config.model
+    if chosen is None or "model.dropout" in chosen:
+        model = replace(model, dropout=config.model.dropout)
+    data = replace(config.data, vocab_size=source.vocab_size, tokenizer_pairs=None)
+    return replace(config, model=model, data=data, init_fingerprint=found), source
+
+
+def _own(folder: Path, init_from: str) -> Checkpoint | None:
+    """The newest checkpoint of the run itself, if it can be read and began from there."""
+    for step in reversed(checkpoints.steps(folder / "checkpoints")):
+        try:
+            checkpoint = checkpoints.load(checkpoints.step_path(folder / "checkpoints", step))
+        except RefusedError:
+            continue
+        return checkpoint if checkpoint.config.init_from == init_from else None
+    return None
+
+
+def _load(init_from: str) -> Checkpoint:
+    """The file, or the folder's averaged checkpoint where there is one, else its last."""
+    path = Path(init_from).expanduser()
+    if not path.exists():
+        raise RefusedError(
+            f"init_from={init_from}: there is no such run or checkpoint; name the folder of a run, outputs/NAME, or a "
+            "file of its checkpoints/"
+        )
+    try:
+        return checkpoints.load(checkpoints.resolve(path, None) if path.is_dir() else path)
+    except RefusedError as error:
+        raise RefusedError(f"init_from={init_from}: {error}") from error
+
+
+def fingerprint(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, types, shapes and values, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        tensor = weights[name].contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()

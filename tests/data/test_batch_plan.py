@@ -1,0 +1,291 @@
+"""The plan's promises, for arbitrary corpora, budgets, seeds and numbers of devices."""
+
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aiayn.data import batch_plan as plan_module
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.datamodule import MicroBatchSampler
+
+LENGTHS = st.integers(1, 40)
+CORPORA = st.lists(st.tuples(LENGTHS, LENGTHS), min_size=1, max_size=120).map(np.array)
+# One length for all, so that hardly anything but ties is left to draw.
+EQUAL = st.tuples(LENGTHS, LENGTHS, st.integers(1, 60)).map(lambda drawn: np.array([drawn[:2]] * drawn[2]))
+WORLDS = st.integers(1, 8)
+
+
+def make(corpus: np.ndarray, **options) -> BatchPlan:
+    """corpus (n, 2): source and target tokens of every pair."""
+    return BatchPlan(corpus[:, 0], corpus[:, 1], **{"tokens_per_step": 100, "seed": 1} | options)
+
+
+def step(plan: BatchPlan, k: int) -> list[int]:
+    """Pairs of optimizer step k, its parts joined in order."""
+    numbers = range(k * plan.micro_batches, (k + 1) * plan.micro_batches)
+    return np.concatenate([plan.part(number).pairs for number in numbers]).tolist()
+
+
+def epoch(plan: BatchPlan, e: int) -> list[list[int]]:
+    return [step(plan, e * plan.steps_per_epoch + k) for k in range(plan.steps_per_epoch)]
+
+
+def parts(plan: BatchPlan, steps: int) -> list[np.ndarray]:
+    return [plan.part(number).pairs for number in range(steps * plan.micro_batches)]
+
+
+def longest(corpus: np.ndarray, pairs: np.ndarray) -> int:
+    """Padded tokens of the longer side of a micro-batch."""
+    return len(pairs) * int(corpus[pairs].max()) if len(pairs) else 0
+
+
+def lognormal_corpus(n: int, seed: int = 0) -> np.ndarray:
+    """Lengths like those of WMT14: long tails, targets about as long as their sources."""
+    rng = np.random.default_rng(seed)
+    src = rng.lognormal(3.1, 0.65, n)
+    return np.clip(np.stack([src, src * rng.lognormal(0.05, 0.2, n)], axis=1).round().astype(int) + 1, 2, 256)
+
+
+@given(CORPORA | EQUAL, WORLDS, st.integers(1, 3), st.integers(0, 2**32 - 1), st.integers(40, 400))
+def test_all_ranks_together_see_every_pair_exactly_once_an_epoch_in_equally_many_batches(
+    corpus, world, accumulate, seed, budget
+):
+    plan = make(corpus, seed=seed, tokens_per_step=budget, micro_batches=accumulate * world)
+    for e in (0, 1, 7):
+        start, count = e * plan.steps_per_epoch, plan.steps_per_epoch * accumulate
+        shares = [
+            list(itertools.islice(MicroBatchSampler(start, plan.micro_batches, rank, world), count))
+            for rank in range(world)
+        ]
+        seen = np.concatenate([plan.part(number).pairs for share in shares for number in share])
+        assert sorted(seen.tolist()) == list(range(len(corpus)))
+        interleaved = [number for together in zip(*shares, strict=True) for number in together]
+        first = start * plan.micro_batches
+        assert interleaved == list(range(first, first + len(interleaved))), "ranks in turn are world 1"
+
+
+@given(CORPORA | EQUAL, st.integers(40, 400), st.integers(0, 5))
+def test_no_step_has_more_source_or_more_target_tokens_than_its_budget(corpus, budget, e):
+    for pairs in epoch(make(corpus, tokens_per_step=budget), e):
+        assert len(pairs) > 0
+        assert corpus[pairs].sum(axis=0).max() <= budget
+
+
+def test_a_pair_exactly_as_long_as_the_budget_is_kept_and_a_longer_one_is_a_bug_of_the_caller():
+    corpus = np.array([[3, 100], [100, 2], [1, 1]])
+    assert sorted(itertools.chain(*epoch(make(corpus), 0))) == [0, 1, 2]
+    with pytest.raises(AssertionError, match="does not fit into a step"):
+        make(corpus, tokens_per_step=99)
+
+
+@given(CORPORA | EQUAL, WORLDS, st.integers(40, 120), st.integers(40, 400))
+@example(np.array([[1, 1], [1, 1], [38, 38]]), 1, 40, 40)  # the last pair alone is most of the last step
+def test_parts_are_the_fewest_multiple_of_the_devices_that_fits_them_padded(corpus, devices, limit, budget):
+    plan = make(corpus, tokens_per_step=budget, devices=devices, max_tokens_per_device=limit)
+    assert plan.micro_batches % devices == 0
+    assert max(longest(corpus, pairs) for pairs in parts(plan, plan.steps_per_epoch)) <= limit
+    for fewer in range(devices, plan.micro_batches, devices):
+        too_few = make(corpus, tokens_per_step=budget, micro_batches=fewer)
+        assert max(longest(corpus, pairs) for pairs in parts(too_few, too_few.steps_per_epoch)) > limit
+
+
+@given(CORPORA | EQUAL, WORLDS, st.integers(1, 24), st.integers(0, 2**32 - 1))
+def test_steps_are_the_same_pairs_in_the_same_order_however_they_are_parted(corpus, devices, micro_batches, seed):
+    whole = make(corpus, seed=seed, micro_batches=1)
+    for other in (
+        make(corpus, seed=seed, micro_batches=micro_batches),
+        make(corpus, seed=seed, devices=devices, max_tokens_per_device=50),
+    ):
+        assert other.steps_per_epoch == whole.steps_per_epoch
+        assert [epoch(other, e) for e in (0, 3)] == [epoch(whole, e) for e in (0, 3)]
+
+
+@given(CORPORA, st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_epochs_exchange_nothing_but_pairs_of_equal_lengths_and_the_order_of_steps(corpus, seed, micro_batches):
+    plan = make(corpus, seed=seed, micro_batches=micro_batches)
+
+    def lengths(e: int) -> list:
+        """Of every step, of every part, the lengths in order; the steps sorted."""
+        count = plan.steps_per_epoch * micro_batches
+        found = [corpus[plan.part(e * count + i).pairs].tolist() for i in range(count)]
+        return sorted(found[i : i + micro_batches] for i in range(0, count, micro_batches))
+
+    assert lengths(0) == lengths(1) == lengths(5)
+
+
+def test_epochs_differ_in_the_order_of_steps_and_in_their_pairs():
+    plan = make(np.array([[4, 6], [5, 5]] * 200))
+    first, second = epoch(plan, 0), epoch(plan, 1)
+    assert [len(pairs) for pairs in first] != [len(pairs) for pairs in second] or first != second
+    assert {frozenset(pairs) for pairs in first}.isdisjoint({frozenset(pairs) for pairs in second})
+    lone_lengths = make(np.arange(1, 41)[:, None].repeat(2, axis=1))  # no ties: only the order of steps is left
+    orders = [epoch(lone_lengths, e) for e in range(4)]
+    assert all(a != b for a, b in itertools.combinations(orders, 2))
+    assert all(sorted(map(sorted, a)) == sorted(map(sorted, orders[0])) for a in orders)
+
+
+def test_seeds_differ():
+    corpus = lognormal_corpus(500)
+    drawn = [epoch(make(corpus, tokens_per_step=600, seed=seed), 0) for seed in (0, 1, 2, 2**32 - 1)]
+    assert all(a != b for a, b in itertools.combinations(drawn, 2))
+
+
+@given(CORPORA | EQUAL, st.integers(1, 4), st.randoms(use_true_random=False))
+def test_a_micro_batch_depends_on_its_number_alone_and_not_on_what_was_asked_before(corpus, micro_batches, random):
+    plan = make(corpus, micro_batches=micro_batches)
+    in_order = parts(plan, 4 * plan.steps_per_epoch)
+    numbers = list(range(len(in_order)))
+    random.shuffle(numbers)
+    for number in numbers:
+        assert plan.part(number).pairs.tolist() == in_order[number].tolist()
+    last = numbers[0]
+    fresh = make(corpus, micro_batches=micro_batches)
+    assert fresh.part(last).pairs.tolist() == in_order[last].tolist()
+
+
+@given(CORPORA | EQUAL, st.integers(1, 9))
+def test_every_part_knows_the_target_tokens_of_its_whole_step(corpus, micro_batches):
+    plan = make(corpus, micro_batches=micro_batches)
+    for k in range(2 * plan.steps_per_epoch):
+        expected = int(corpus[step(plan, k), 1].sum())
+        assert {plan.part(k * micro_batches + i).step_tokens for i in range(micro_batches)} == {expected}
+
+
+def test_a_step_of_fewer_pairs_than_parts_has_parts_without_pairs():
+    plan = make(np.array([[7, 9]]), micro_batches=4)
+    assert sorted(len(plan.part(number).pairs) for number in range(4)) == [0, 0, 0, 1]
+    assert [plan.part(number).step_tokens for number in range(8)] == [9] * 8
+
+
+@given(CORPORA, st.integers(1, 5))
+@example(np.array([[1, 1], [1, 2]]), 2)
+def test_the_share_of_padding_is_what_a_count_over_all_parts_gives(corpus, micro_batches):
+    plan = make(corpus, micro_batches=micro_batches)
+    found = [pairs for pairs in parts(plan, plan.steps_per_epoch) if len(pairs)]
+    positions = sum(len(pairs) * int(corpus[pairs, side].max()) for pairs in found for side in (0, 1))
+    assert plan.padding == pytest.approx(1 - corpus.sum() / positions)
+    assert plan.tokens_per_epoch == tuple(corpus.sum(axis=0))
+
+
+def test_at_the_papers_batch_a_corpus_like_its_own_is_padded_by_less_than_three_per_cent():
+    corpus = lognormal_corpus(300_000)
+    plan = make(corpus, tokens_per_step=25_000, max_tokens_per_device=16_384)
+    assert plan.padding < 0.03
+    assert plan.micro_batches == 2
+
+
+@pytest.mark.parametrize(("n", "budget"), [(101, 2500), (260, 2500), (997, 2500), (3000, 2500), (38_000, 4096)])
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_are_about_equally_full_and_the_last_one_is_no_stump(n, budget, seed):
+    corpus = lognormal_corpus(n, seed)
+    plan = make(corpus, tokens_per_step=budget)
+    fullness = np.array([corpus[pairs].sum(axis=0).max() for pairs in epoch(plan, 0)])
+    assert fullness.min() > 0.7 * fullness.mean()
+
+
+def test_a_remainder_is_spread_over_all_steps_instead_of_making_one_of_its_own():
+    plan = make(np.array([[10, 10]] * 101), tokens_per_step=1000)
+    assert sorted(len(pairs) for pairs in epoch(plan, 0)) == [50, 51]
+
+
+SCRIPT = """
+import hashlib, numpy as np
+from aiayn.data.batch_plan import BatchPlan
+rng = np.random.default_rng(5)
+plan = BatchPlan(rng.integers(1, 90, 2000), rng.integers(1, 90, 2000), tokens_per_step=900, seed=11, micro_batches=3)
+drawn = [plan.part(number).pairs.tolist() for number in range(6 * plan.steps_per_epoch)]
+print(hashlib.sha256(repr(drawn).encode()).hexdigest())
+"""
+
+
+def test_two_processes_with_different_hash_seeds_draw_the_same_plan():
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert digests[0] == digests[1]
+    assert len(digests[0].strip()) == 64
+
+
+@pytest.mark.parametrize(
+    ("corpus", "options", "digest"),
+    [
+        (
+            lognormal_corpus(3000, seed=4),
+            {"tokens_per_step": 4096, "seed": 11, "micro_batches": 3},
+            "c90eb35151ffa9e5",
+        ),
+        (
+            lognormal_corpus(40_000, seed=5),
+            {"tokens_per_step": 25_000, "seed": 2**32 - 1, "devices": 2, "max_tokens_per_device": 3000},
+            "4f833eea1f37674a",
+        ),
+        (np.array([[7, 11]] * 500 + [[1, 90], [90, 1]]), {"tokens_per_step": 150, "seed": 0}, "9fc35629a380a9a3"),
+    ],
+)
+def test_the_plan_of_a_corpus_never_changes_since_runs_that_began_with_it_continue_with_it(corpus, options, digest):
+    plan = make(corpus, **options)
+    drawn = hashlib.sha256()
+    for number in range(2 * plan.steps_per_epoch * plan.micro_batches):
+        part = plan.part(number)
+        drawn.update(f"{part.step_tokens} {part.pairs.tolist()}\n".encode())
+    assert drawn.hexdigest()[:16] == digest
+
+
+def test_lengths_are_ranked_alike_by_table_and_by_sorting_in_blocks_or_at_once(monkeypatch):
+    corpus = lognormal_corpus(2000)
+    expected = epoch(make(corpus, tokens_per_step=900), 1)
+    for table, block in ((0, 2**20), (0, 77), (2**20, 77)):
+        monkeypatch.setattr(plan_module, "TABLE", table)
+        monkeypatch.setattr(plan_module, "BLOCK", block)
+        assert epoch(make(corpus, tokens_per_step=900), 1) == expected
+
+
+def test_one_enormous_pair_costs_no_memory():
+    corpus = np.array([[5, 6]] * 50 + [[1_000_000, 3], [2, 999_999]])
+    tracemalloc.start()
+    plan = make(corpus, tokens_per_step=1_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e6
+    assert plan.steps_per_epoch == 3
+
+
+@given(CORPORA | EQUAL, st.integers(40, 400))
+def test_steps_are_as_few_as_the_budget_allows_and_then_as_even_as_they_can_be(corpus, budget):
+    """Against a cut pair by pair."""
+
+    def greedy(limit: int) -> list[int] | None:
+        sizes, sums = [0], np.zeros(2, int)
+        for pair in corpus[in_order]:
+            if pair.max() > limit:
+                return None
+            if (sums + pair).max() > limit:
+                sizes, sums = [*sizes, 0], np.zeros(2, int)
+            sizes[-1] += 1
+            sums = sums + pair
+        return sizes
+
+    def key(i: int) -> tuple[int, int]:
+        longer, difference = corpus[i].max(), corpus[i, 0] - corpus[i, 1]
+        return longer, difference if longer % 2 else -difference
+
+    in_order = sorted(range(len(corpus)), key=key)
+    fewest = len(greedy(budget))
+    evenest = next(cut for limit in range(1, budget + 1) if (cut := greedy(limit)) and len(cut) == fewest)
+    plan = make(corpus, tokens_per_step=budget)
+    assert sorted(len(pairs) for pairs in epoch(plan, 0)) == sorted(evenest)

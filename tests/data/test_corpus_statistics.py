@@ -1,0 +1,43 @@
+"""The numbers about a corpus, counted once more pair by pair."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from applications import composed, write_pairs
+
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.corpus_statistics import BINS, describe_corpus
+from aiayn.data.prepare import prepare
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    write_pairs(folder / "train", 180, seed=1)
+    write_pairs(folder / "dev", 7, seed=2)
+    options = ["data=files", f"data.train={folder}/train", f"data.val={folder}/dev", "data.src_lang=en"]
+    options += ["data.tgt_lang=de", f"data.folder={folder}/data", "data.vocab_size=280"]
+    return prepare(composed(*options).data)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_lengths_and_padding_are_those_of_the_pairs(prepared, micro_batches):
+    train = prepared.train
+    plan = BatchPlan(
+        train.src_lengths + 1, train.tgt_lengths + 1, tokens_per_step=700, seed=5, micro_batches=micro_batches
+    )
+
+    found = describe_corpus(prepared, plan)
+
+    assert (found["pairs"], found["splits"]["val"]["kept"]) == (180, 7)
+    for side, lengths in (("src", train.src_lengths), ("tgt", train.tgt_lengths)):
+        assert {n: count for n, count in enumerate(found["lengths"][side]) if count} == Counter(lengths.tolist())
+    assert sum(found["padding_of_parts"]) == plan.steps_per_epoch * micro_batches
+    assert len(found["padding_of_parts"]) == BINS
+    # The mean over parts, weighed by their positions, is the padding of the whole; unweighed it comes close.
+    middles = (np.arange(BINS) + 0.5) / BINS
+    mean = np.average(middles, weights=found["padding_of_parts"])
+    assert mean == pytest.approx(found["padding"], abs=0.06)
+    assert json.loads(json.dumps(found)) == found

@@ -1,0 +1,372 @@
+import errno
+import hashlib
+import itertools
+import json
+import logging
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from texts import data_config, write_lines
+
+from aiayn.config import DataConfig
+from aiayn.data import build_corpus, corpus_store, text_files
+from aiayn.data.cleaning import Report
+from aiayn.data.prepare import SHAPING, prepare
+from aiayn.errors import DataError
+
+WORDS = ["ein", "zwei", "drei", "haus", "hund", "katze", "läuft", "schläft", "grün", "und", "oder", "nicht", "heute"]
+
+
+def sentences(seed: int, count: int) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(2, 9))) for _ in range(count)]
+
+
+@pytest.fixture
+def config(tmp_path) -> DataConfig:
+    return data_config(
+        train=write_lines(tmp_path / "train", sentences(1, 211), sentences(2, 211)),
+        val=write_lines(tmp_path / "val", sentences(3, 13), sentences(4, 13)),
+        folder=str(tmp_path / "data"),
+        max_length=40,
+        max_length_ratio=99.0,
+    )
+
+
+def rows(ids: np.ndarray, offsets: np.ndarray) -> list[list[int]]:
+    return [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)]
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def visible(folder: str) -> list[str]:
+    """Everything in a data folder but its locks and the memory of scanned files."""
+    return sorted(p.name for p in Path(folder).iterdir() if p.suffix != ".lock" and p.name != ".scans.json")
+
+
+def test_flat_arrays_hold_the_ids_of_every_pair_in_order(config):
+    found = prepare(config)
+    for split, seeds, count in ((found.train, (1, 2), 211), (found.val, (3, 4), 13)):
+        assert len(split) == count
+        assert rows(split.src, split.src_offsets) == found.tokenizer.encode(sentences(seeds[0], count))
+        assert rows(split.tgt, split.tgt_offsets) == found.tokenizer.encode(sentences(seeds[1], count))
+        assert split.src_lengths.tolist() == [len(x) for x in found.tokenizer.encode(sentences(seeds[0], count))]
+        assert split.tgt_lengths.sum() == len(split.tgt)
+        assert (split.src.dtype, split.src_offsets.dtype) == (np.uint16, np.int64)
+    assert found.folder.name == f"en-de-{found.fingerprint[:16]}"
+    assert found.tokenizer.vocab_size == 300
+    assert found.report["train"]["kept"] == 211
+    assert found.report["val"]["src_tokens"] == len(found.val.src)
+    manifest = json.loads((found.folder / "manifest.json").read_text())
+    assert manifest["pairs"] == {"train": 211, "val": 13}
+    written = contents(found.folder)
+    del written["manifest.json"]
+    assert {name: file["sha256"] for name, file in manifest["files"].items()} == written
+
+
+def test_chunks_do_not_show_in_the_files(config, monkeypatch):
+    whole = contents(prepare(config).folder)
+    monkeypatch.setattr(build_corpus, "CHUNK_PAIRS", 17)
+    assert contents(prepare(replace(config, folder=config.folder + "2")).folder) == whole
+    monkeypatch.setattr(build_corpus, "CHUNK_CHARACTERS", 60)
+    assert contents(prepare(replace(config, folder=config.folder + "3")).folder) == whole
+
+
+def test_vocabularies_beyond_16_bits_take_32(config, monkeypatch):
+    narrow = prepare(config)
+    monkeypatch.setattr(build_corpus.Tokenizer, "vocab_size", 65_537)
+    wide = prepare(replace(config, folder=config.folder + "2"))
+    assert wide.train.tgt.dtype == np.uint32
+    assert wide.train.tgt.tolist() == narrow.train.tgt.tolist()
+
+
+def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tmp_path):
+    long, short = "haus " * 30, "haus"
+    src, tgt = sentences(1, 200), sentences(2, 200)
+    src[1:6], tgt[1:6] = ["", "a", long, "haus " * 9, "x\u2028y"], ["b", " ", long, short, "\x00"]
+    train = write_lines(tmp_path / "t", src, tgt)
+    val = write_lines(tmp_path / "v", [long, "haus " * 9, ""], [long, short, "leer"])
+    found = prepare(replace(config, train=train, val=val, max_length=22, max_length_ratio=3.0))
+    train = found.report["train"]
+    size = found.tokenizer.encode(["haus " * 9, short])
+    assert len(size[0]) > 3 * len(size[1]) + 5, "the example must break the ratio"
+    assert train["dropped"]["too_long"] >= 1
+    assert train["first_dropped"]["too_long"][0] == 4
+    assert 5 in train["first_dropped"]["length_ratio"]
+    assert train["first_dropped"]["control_characters"] == [6]
+    assert train["read"] == 200 == train["kept"] + sum(train["dropped"].values())
+    assert len(found.train) == train["kept"]
+    assert max(found.train.src_lengths.max(), found.train.tgt_lengths.max()) <= 22
+    assert found.report["val"]["dropped"] == {"empty": 1}
+    assert len(found.val) == 2
+
+
+def test_the_length_rules_at_their_limits(config):
+    src, tgt = np.array([40, 41, 1, 1, 3, 3]), np.array([40, 9, 14, 15, 32, 33])
+    report = Report(read=6, kept=6)
+    keep = build_corpus._length_rules(replace(config, max_length_ratio=9.0), src, tgt, [1, 2, 3, 4, 5, 6], report)
+    assert keep.tolist() == [True, False, True, False, True, False]  # 9 * 1 + 5 = 14, 9 * 3 + 5 = 32
+    assert report == Report(
+        read=6,
+        kept=3,
+        dropped={"too_long": 1, "length_ratio": 2},
+        first_dropped={"too_long": [2], "length_ratio": [4, 6]},
+    )
+
+
+def test_a_second_start_reads_neither_text_nor_writes(config, monkeypatch):
+    first = prepare(config)
+    before = {p: p.stat().st_mtime_ns for p in first.folder.iterdir()}
+    monkeypatch.setattr(build_corpus, "raw_pairs", None)
+    monkeypatch.setattr("aiayn.data.prepare._locked", None)
+    again = prepare(config)
+    assert again.fingerprint == first.fingerprint
+    assert {p: p.stat().st_mtime_ns for p in first.folder.iterdir()} == before
+
+
+def test_raw_text_is_hashed_once_and_remembered_by_the_data_folder(config, monkeypatch):
+    now = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
+    first = prepare(config)
+    text_files.SCANS.clear()
+    monkeypatch.setattr(text_files, "_open", None)
+    assert prepare(config).fingerprint == first.fingerprint
+    (Path(config.folder) / ".scans.json").write_text("[broken")
+    text_files.SCANS.clear()
+    monkeypatch.undo()
+    assert prepare(config).fingerprint == first.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("vocab_size", 290), ("max_length", 30), ("max_length_ratio", 4.0), ("tokenizer_pairs", 100), ("src_lang", "fr")],
+)
+def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, value, tmp_path):
+    if option == "src_lang":
+        for name in ("train", "val"):
+            (tmp_path / f"{name}.fr").write_bytes((tmp_path / f"{name}.en").read_bytes())
+    first, second = prepare(config), prepare(replace(config, **{option: value}))
+    assert first.fingerprint != second.fingerprint
+    assert first.folder != second.folder
+
+
+def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
+    inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through corpus.identity
+    elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches", "workers"}
+    assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
+
+
+def test_the_text_decides_not_its_name_nor_its_packing(config, tmp_path):
+    first = prepare(config)
+    moved = write_lines(tmp_path / "elsewhere", sentences(1, 211), sentences(2, 211))
+    assert prepare(replace(config, train=moved)).fingerprint == first.fingerprint
+    (tmp_path / "train.en").write_bytes((tmp_path / "train.en").read_bytes().replace(b"haus", b"maus", 1))
+    assert prepare(config).fingerprint != first.fingerprint
+
+
+def test_the_bpe_is_learned_on_evenly_spread_pairs(config, monkeypatch):
+    assert list(build_corpus._spread(range(10), 10, 3)) == [3, 6, 9]
+    assert list(build_corpus._spread(range(10), 10, 99)) == list(range(10))
+    seen = []
+    train = build_corpus.Tokenizer.train
+
+    def spy(batches, vocab_size):
+        kept = list(batches)
+        seen.extend(line for batch in kept for line in batch)
+        return train(kept, vocab_size)
+
+    monkeypatch.setattr(build_corpus.Tokenizer, "train", spy)
+    assert len(prepare(replace(config, tokenizer_pairs=50)).train) == 211
+    assert len(seen) == 100
+
+
+@pytest.mark.parametrize("harm", ["shorter", "flipped", "missing", "manifest"])
+def test_a_damaged_corpus_is_built_again_to_the_same_bytes_and_a_warning_says_so(config, harm, caplog):
+    first = prepare(config)
+    whole, path = contents(first.folder), first.folder / "train.tgt.bin"
+    data = path.read_bytes()
+    if harm == "shorter":
+        path.write_bytes(data[:-2])
+    elif harm == "flipped":
+        path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    elif harm == "missing":
+        path.unlink()
+    else:
+        (first.folder / "manifest.json").write_text('{"files": ')
+    with caplog.at_level(logging.WARNING):
+        again = prepare(config)
+    assert contents(again.folder) == whole
+    assert "is damaged" in caplog.text
+    assert ("manifest.json" if harm == "manifest" else "train.tgt.bin") in caplog.text
+    assert visible(config.folder) == [first.folder.name]
+
+
+def start(config: DataConfig, before: str = "") -> subprocess.Popen:
+    program = (
+        "import json, sys, os, signal; from aiayn.config import DataConfig; from aiayn.data import prepare\n"
+        f"{before}\nprint(prepare.prepare(DataConfig(**json.loads(sys.argv[1]))).folder)"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", program, json.dumps(asdict(config))], stdout=subprocess.PIPE, text=True
+    )
+
+
+def build_in_child_killed_at(config: DataConfig, event: int) -> bool:
+    """Kills a forked child at its n-th access to a file or folder; returns whether it died of that."""
+    child = os.fork()
+    if child == 0:
+        seen = itertools.count()
+
+        def kill(name, _):
+            if name.split(".")[0] in ("open", "os", "shutil") and next(seen) == event:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            sys.addaudithook(kill)
+            prepare(config)
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def test_a_build_killed_anywhere_leaves_nothing_that_counts_and_the_next_one_gives_the_same_bytes(config):
+    expected = contents(prepare(replace(config, folder=config.folder + "2")).folder)
+    event, step = 0, 4
+    while build_in_child_killed_at(config, event):
+        found = visible(config.folder) if Path(config.folder).exists() else []
+        complete = [name for name in found if not name.endswith(".tmp")]
+        assert all(contents(Path(config.folder) / name) == expected for name in complete)
+        assert len(found) <= 1, "the next builder sweeps what the last one left"
+        if complete:
+            break
+        event += step
+    assert event > 15 * step
+    found = prepare(config)
+    assert contents(found.folder) == expected
+    assert visible(config.folder) == [found.folder.name]
+
+
+def test_a_rebuild_killed_anywhere_still_leads_to_the_same_bytes(config):
+    target = prepare(config).folder
+    expected = contents(target)
+    for event in itertools.count(0, 5):
+        if target.exists():
+            (target / "report.json").write_text("{}")
+        if not build_in_child_killed_at(config, event):
+            break
+        if target.exists() and contents(target) != expected:
+            assert (target / "report.json").read_text() == "{}", "a damaged corpus is replaced at once or not at all"
+    assert contents(prepare(config).folder) == expected
+
+
+def test_a_large_file_is_known_by_its_size(config, monkeypatch, caplog):
+    monkeypatch.setattr(corpus_store, "SMALL_FILE", 0)
+    path = prepare(config).folder / "train.tgt.bin"
+    path.write_bytes(path.read_bytes()[:-2])
+    assert len(prepare(config).train) == 211
+    assert "train.tgt.bin has" in caplog.text
+
+
+def test_of_four_processes_that_start_at_once_one_builds_and_all_read_the_same(config):
+    log = Path(config.folder + ".log")
+    spy = f"""
+def build(*a, real=prepare.build):
+    os.write(os.open({str(log)!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY), b"x")
+    real(*a)
+prepare.build = build"""
+    processes = [start(config, spy) for _ in range(4)]
+    folders = {process.communicate()[0] for process in processes}
+    assert [process.returncode for process in processes] == [0] * 4
+    assert folders == {f"{prepare(config).folder}\n"}
+    assert log.read_bytes() == b"x"
+
+
+def test_a_full_disk_is_reported_and_leaves_no_half_corpus(config, monkeypatch):
+    def full(path, *_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(build_corpus, "_synced", full)
+    with pytest.raises(DataError, match=r"data\.folder=.*No space left on device.*make room") as refusal:
+        prepare(config)
+    assert refusal.value.exit_code == 3
+    assert visible(config.folder) == []
+    monkeypatch.undo()
+    assert len(prepare(config).train) == 211
+
+
+def test_a_data_folder_that_cannot_be_one_is_reported(config, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"data\.folder=.*file.*choose another place"):
+        prepare(replace(config, folder=str(tmp_path / "file")))
+
+
+def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
+    learn = build_corpus._learn_tokenizer
+
+    def grow(config):
+        tokenizer = learn(config)
+        for lang in ("en", "de"):
+            with open(f"{config.train}.{lang}", "ab") as file:
+                file.write(b"haus\n")
+        return tokenizer
+
+    monkeypatch.setattr(build_corpus, "_learn_tokenizer", grow)
+    with pytest.raises(DataError, match="changed while it was read"):
+        prepare(config)
+    assert visible(config.folder) == []
+
+
+def test_unusable_text_is_refused_with_the_reasons(config, tmp_path):
+    nothing = write_lines(tmp_path / "n", ["", "a"], ["b", " "])
+    with pytest.raises(DataError, match=r"data\.train=.*none of 2 pairs is usable \(2 empty\)"):
+        prepare(replace(config, train=nothing))
+    with pytest.raises(DataError, match=r"data\.val=.*none of 2 pairs"):
+        prepare(replace(config, val=nothing))
+    with pytest.raises(DataError, match=r"none of 211 pairs is usable \(211 too_long\); data\.max_length=1,"):
+        prepare(replace(config, max_length=1))
+    with pytest.raises(DataError, match=r"data\.vocab_size=9000: this text supports at most"):
+        prepare(replace(config, vocab_size=9000))
+
+
+def test_text_that_cannot_be_read_to_its_end_is_reported_from_within_the_learning_of_the_bpe(config, monkeypatch):
+    def break_off(*_):
+        yield from [(b"ein haus", b"zwei")] * 2000
+        raise DataError("train.en.gz: cannot be read")
+
+    monkeypatch.setattr(build_corpus, "raw_pairs", break_off)
+    with pytest.raises(DataError, match=r"train\.en\.gz"):
+        prepare(config)
+    assert visible(config.folder) == []
+
+
+def test_a_few_bad_lines_are_dropped_but_another_encoding_is_refused(config, tmp_path):
+    path = tmp_path / "train.de"
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([b"\xe4", *lines[1:]]))
+    assert prepare(config).report["train"]["dropped"] == {"not_utf8": 1}
+    path.write_bytes(path.read_bytes()[1:].decode().encode("iso-8859-1"))
+    with pytest.raises(DataError, match=r"are not UTF-8 .*iconv"):
+        prepare(config)
+
+
+def test_copies_for_other_processes_are_small_and_map_the_same_files(config):
+    found = prepare(config)
+    packed = pickle.dumps((found, found.train))
+    assert len(packed) < 2000
+    copy, split = pickle.loads(packed)
+    assert copy.tokenizer.fingerprint == found.tokenizer.fingerprint
+    assert np.array_equal(split.src, found.train.src)
+    assert np.array_equal(copy.val.tgt_offsets, found.val.tgt_offsets)
+    with pytest.raises(ValueError, match="read-only"):
+        split.src[0] = 1

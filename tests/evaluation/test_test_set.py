@@ -1,0 +1,127 @@
+"""Which text is scored, with which references, and which of the paper's figures may stand beside it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from applications import ROOT, TEXT, TINY, run_application, write_pairs
+from hydra import compose, initialize_config_dir
+
+from aiayn.config import EvaluateConfig
+from aiayn.entry import check_config, register
+from aiayn.errors import ConfigError
+from aiayn.evaluation.evaluate import table
+from aiayn.paper import published
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with a run, its text, a further reference of five lines and one of four."""
+    folder = tmp_path_factory.mktemp("place")
+    write_pairs(folder / "train", 60, seed=1)
+    write_pairs(folder / "dev", 5, seed=2)
+    write_pairs(folder / "newstest2014", 5, seed=2)
+    write_pairs(folder / "ref.B", 5, seed=3)
+    write_pairs(folder / "ref.short", 4, seed=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run_application("train.py", *TEXT, *TINY, "name=small").code == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _there(place, monkeypatch) -> None:
+    monkeypatch.chdir(place)
+
+
+def evaluate(*options: str, name: str = "test") -> tuple[str, dict]:
+    outcome = run_application("evaluate.py", "run=outputs/small", "accelerator=cpu", *options)
+    assert outcome.code == 0, outcome.err
+    return outcome.out, json.loads(Path(f"outputs/small/evaluation/{name}/evaluation.json").read_text())
+
+
+def test_several_references_are_all_scored_against():
+    _, one = evaluate()
+    own = Path("own.de")
+    own.write_bytes(Path("outputs/small/evaluation/test/hypotheses.txt").read_bytes())
+    out, several = evaluate("references=[ref.B.de,own.de]")
+    assert one["metrics"]["chrf"] < 50
+    assert several["metrics"]["chrf"] == pytest.approx(100)  # of each line the best reference counts
+    assert (one["n_references"], several["n_references"]) == (1, 3)
+    assert several["signature"].startswith("nrefs:3|")
+    assert "split=test references=[ref.B.de,own.de], en -> de, 5 lines, 3 references" in out
+
+
+def test_a_baseline_must_have_been_scored_with_the_same_references():
+    evaluate("test=dev", name="dev")
+    refused = run_application(
+        "evaluate.py", "run=outputs/small", "test=dev", "references=ref.B.de", "baseline=outputs/small"
+    )
+    assert refused.code == 4
+    assert "type: python evaluate.py run=outputs/small test=dev references=[ref.B.de]" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("ref.short.de", "references=ref.short.de: it has 4 lines and the source has 5"),
+        ("nowhere.de", "nowhere.de: cannot be read"),
+    ],
+)
+def test_references_that_do_not_fit_are_refused(file, message):
+    outcome = run_application("evaluate.py", "run=outputs/small", f"references=[ref.B.de,{file}]")
+    assert (outcome.code, outcome.err.count("\n")) == (3, 1)
+    assert message in outcome.err
+
+
+def test_one_file_is_as_good_as_a_list_and_nothing_else_is():
+    register(EvaluateConfig)
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        one = compose("evaluate", overrides=["run=x", "references=a.de"])
+        number = compose("evaluate", overrides=["run=x", "references=3"])
+    assert check_config(one, EvaluateConfig).references == ["a.de"]
+    with pytest.raises(ConfigError, match="references=3: must be a file or a list of files"):
+        check_config(number, EvaluateConfig)
+
+
+def test_the_papers_figures_are_printed_for_its_own_test_set_only(monkeypatch):
+    plain, result = evaluate()
+    assert (result["test_set"], result["paper"]) == (None, None)
+    assert "27.3" not in plain
+    monkeypatch.setitem(published.LINES, "newstest2014", 5)
+    shown, result = evaluate("test=newstest2014", name="newstest2014")
+    assert (result["test_set"], result["paper"]["kind"]) == ("newstest2014", "bleu_compound_split")
+    assert " 27.30 base, 28.40 big (newstest2014, Table 2)" in shown
+    assert "compare bleu_compound_split with it, and no other kind: the paper states neither tokens nor case" in shown
+    several, result = evaluate("test=newstest2014", "references=ref.B.de", name="newstest2014")
+    assert (result["test_set"], result["paper"]) == ("newstest2014", None)
+    assert "27.3" not in several
+
+
+def test_the_smaller_newstest2014_is_named_and_not_compared(monkeypatch):
+    monkeypatch.setattr(published, "SUBSET_LINES", 5)
+    out, result = evaluate("test=newstest2014", name="newstest2014")
+    assert (result["test_set"], result["paper"]) == ("newstest2014 (2,737 lines)", None)
+    assert "its figures are for all 3,003 lines of newstest2014, these are 2,737" in out
+    assert "27.3" not in out
+
+
+def test_french_has_its_own_figures_and_kind():
+    figures = published.FIGURES["newstest2014", "en", "fr"]
+    kinds = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
+    search = {"beam_size": 4, "length_penalty": 0.6, "penalty": "gnmt", "max_extra_tokens": 50}
+    text = table(
+        {
+            "metrics": dict.fromkeys(kinds),
+            "signatures": dict.fromkeys(kinds),
+            "paper": vars(figures),
+            "search": search,
+            "averaged": [],
+            "test_set": "newstest2014",
+            "n_references": 1,
+            "seconds": 1.0,
+        }
+        | dict.fromkeys(("checkpoint", "step", "text", "src_lang", "tgt_lang", "lines", "device"), "x")
+    )
+    assert " 38.10 base, 41.80 big (newstest2014, Table 2)" in text
+    assert "compare bleu_tokenized with it" in text

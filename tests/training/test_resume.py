@@ -1,0 +1,78 @@
+"""What a run refuses to continue with, option by option, without training anything."""
+
+from copy import deepcopy
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from aiayn import checkpoints
+from aiayn.checkpoints import Checkpoint
+from aiayn.config import Config, flatten, is_harmless, option_names, to_plain
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import RefusedError
+from aiayn.training.resume import load_resume_state, refuse_changes, write_config
+
+
+def with_option(config: Config, key: str, value: object) -> Config:
+    """The configuration with another value, unchecked: it need not be possible, only different."""
+    changed = deepcopy(config)
+    section, _, name = key.rpartition(".")
+    setattr(getattr(changed, section) if section else changed, name, value)
+    return changed
+
+
+@pytest.mark.parametrize("key", option_names(Config))
+@pytest.mark.parametrize("before", ["null", "as configured"])
+def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_values(config, tmp_path, key, before):
+    started = with_option(config, key, None) if before == "null" else config
+    write_config(tmp_path, started)
+    old = flatten(to_plain(started))[key]
+    shown = "null" if old is None else old
+    now = with_option(config, key, "something else")
+
+    refuse_changes(tmp_path, started)
+    if is_harmless(key):
+        refuse_changes(tmp_path, now)
+    else:
+        with pytest.raises(RefusedError) as refused:
+            refuse_changes(tmp_path, now)
+        assert f"({key}: {shown} -> something else); give a new run another name=" in str(refused.value)
+
+
+def vocabulary(text: str) -> Tokenizer:
+    return Tokenizer.train([[text]], 262)
+
+
+@pytest.fixture
+def prepared(config, tmp_path):
+    """What the run in `tmp_path` was trained on; its steps have six micro-batches."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    weights = {"embedding.weight": torch.ones(3, 2)}
+    found = SimpleNamespace(fingerprint="c0ffee" * 4, tokenizer=vocabulary("aba"))
+    path = checkpoints.step_path(folder, 4)
+    checkpoints.write(checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, "moments": torch.zeros(3)})
+    checkpoints.save(path, Checkpoint(4, config, weights, found.tokenizer.to_json(), found.fingerprint, 6, []))
+    return found
+
+
+def test_a_run_continues_on_its_own_corpus_and_vocabulary_and_is_refused_on_others(config, tmp_path, prepared):
+    assert load_resume_state(tmp_path, prepared, config).checkpoint.step == 4
+    other = SimpleNamespace(fingerprint="decade" * 4, tokenizer=prepared.tokenizer)
+    with pytest.raises(RefusedError, match=r"started on another text .* now decade.*; give a new run another name="):
+        load_resume_state(tmp_path, other, config)
+    other = SimpleNamespace(fingerprint=prepared.fingerprint, tokenizer=vocabulary("cdc"))
+    assert other.tokenizer.vocab_size == prepared.tokenizer.vocab_size
+    with pytest.raises(RefusedError, match=r"started with another vocabulary .*; give a new run another name="):
+        load_resume_state(tmp_path, other, config)
+
+
+@pytest.mark.parametrize("devices", range(1, 9))
+def test_devices_that_cannot_share_the_steps_of_the_run_are_told_which_numbers_can(config, tmp_path, prepared, devices):
+    config = with_option(config, "trainer.devices", devices)
+    if devices in (1, 2, 3, 6):
+        assert load_resume_state(tmp_path, prepared, config).checkpoint.micro_batches == 6
+    else:
+        with pytest.raises(RefusedError, match=rf"6 micro-batches, {devices} devices cannot .*; use 1, 2, 3, 6$"):
+            load_resume_state(tmp_path, prepared, config)
