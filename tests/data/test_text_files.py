@@ -84,7 +84,9 @@ def test_missing_empty_and_unset_text_is_refused_by_name(tmp_path):
         read_split(data_config(), "test")
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"a\nb\n" * 500)[:-9], b"not gzip", b""])
+@pytest.mark.parametrize(
+    "content", [gzip.compress(b"a\nb\n" * 500)[:-9], b"not gzip", b""], ids=["cut", "other", "empty"]
+)
 def test_a_broken_archive_is_refused_by_name(tmp_path, content):
     for lang in ("en", "de"):
         (tmp_path / f"x.{lang}.gz").write_bytes(content)

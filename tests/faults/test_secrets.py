@@ -16,7 +16,7 @@ import torch
 import wandb
 import yaml
 from applications import TEXT, TINY, run_application, write_pairs
-from test_checkpoint import sealed
+from test_checkpoints import sealed
 
 TRAIN = ("train.py", *TEXT, *TINY, "name=run")
 RUN = "outputs/run"

@@ -11,13 +11,12 @@ from aiayn.report.charts import Curve, histogram, line_chart
 from aiayn.report.sweep_page import sweep_page
 from aiayn.run_folder import (
     METRIC_KINDS,
+    RunFolder,
     best_and_last,
     jsonl_line,
-    read_config,
-    read_evaluations,
     read_json,
     read_jsonl,
-    runs_in,
+    runs_within,
     series,
 )
 
@@ -32,7 +31,7 @@ def write_report(folder: Path) -> Path:
     """
     if (folder / "config.yaml").is_file():
         text = _run_page(folder)
-    elif runs := runs_in(folder):
+    elif runs := [run.path for run in runs_within(folder)]:
         text = sweep_page(folder, runs)
     else:
         raise RefusedError(f"{folder}: neither a run nor a folder of runs (no config.yaml)")
@@ -78,12 +77,12 @@ def summary(run: Path) -> str:
 
 def sweep_summary(folder: Path) -> str:
     """One line for each run of a sweep: its scores on the development set, as far as there are any."""
-    runs = runs_in(folder)
+    runs = [run.path for run in runs_within(folder)]
     width = max((len(run.name) for run in runs), default=0)
     lines = []
     for run in runs:
         perplexity = best_and_last(read_jsonl(run / "metrics.jsonl"), "val/ppl")
-        bleu = read_evaluations(run).get("val", {}).get("metrics", {}).get("sacrebleu")
+        bleu = RunFolder(run).read_evaluations().get("val", {}).get("metrics", {}).get("sacrebleu")
         shown = (
             f"val/ppl {perplexity[2]:.2f}" if perplexity else "",
             "" if bleu is None else f"val sacrebleu {bleu:.2f}",
@@ -94,8 +93,8 @@ def sweep_summary(folder: Path) -> str:
 
 def _run_page(run: Path) -> str:
     records = read_jsonl(run / "metrics.jsonl")
-    config = read_config(run)
-    evaluations = read_evaluations(run)
+    config = RunFolder(run).read_config()
+    evaluations = RunFolder(run).read_evaluations()
     samples = read_jsonl(run / "samples.jsonl")
     last = [sample for sample in samples if sample["step"] == samples[-1]["step"]]
     step = max((record["step"] for record in records), default=0)

@@ -7,14 +7,14 @@ from typing import Any
 from aiayn.config import flatten
 from aiayn.report import page
 from aiayn.report.charts import Curve, line_chart
-from aiayn.run_folder import best_and_last, read_config, read_evaluations, read_json, read_jsonl, series
+from aiayn.run_folder import RunFolder, best_and_last, read_json, read_jsonl, series
 
 
 def sweep_page(folder: Path, runs: list[Path]) -> str:
     """The whole page, from what the runs wrote. Raises RefusedError for a run without a readable configuration."""
     names = [run.relative_to(folder).as_posix() for run in runs]
     records = [read_jsonl(run / "metrics.jsonl") for run in runs]
-    configs = [flatten(read_config(run)) for run in runs]
+    configs = [flatten(RunFolder(run).read_config()) for run in runs]
     ignored = ("name", "sweep", "logger.group")
     differing = [
         key for key in configs[0] if key not in ignored and len({str(config.get(key)) for config in configs}) > 1
@@ -22,7 +22,7 @@ def sweep_page(folder: Path, runs: list[Path]) -> str:
     rows = []
     for name, run, measured, config in zip(names, runs, records, configs, strict=True):
         perplexity, bleu = best_and_last(measured, "val/ppl"), best_and_last(measured, "val/bleu", max)
-        evaluations = read_evaluations(run)
+        evaluations = RunFolder(run).read_evaluations()
         scores = [evaluations.get(split, {}).get("metrics", {}).get("sacrebleu") for split in ("val", "test")]
         step = max((record["step"] for record in measured), default=0)
         changes = [_shown(config.get(key)) for key in differing]
