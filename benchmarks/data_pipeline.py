@@ -174,7 +174,7 @@ def data_config(folder: str, train: str, val: str, tokenizer_pairs: int | None, 
         tokens_per_step=25_000,
         max_tokens_per_device=16_384,
         micro_batches=None,
-        workers=0,
+        num_workers=0,
     )
 
 

@@ -139,7 +139,7 @@ def main() -> None:
             engines[name] = engine(Path(temporary) / name)
         for beam_size, least, alpha in CASES:
             search = SearchOverrides(
-                beam_size=beam_size, length_penalty=alpha, penalty="power", max_extra_tokens=None, max_tokens=None
+                beam_size=beam_size, length_penalty=alpha, penalty="power", max_extra_tokens=None, batch_tokens=None
             )
             translator = Translator.from_checkpoint(checkpoint, search)
             with never_empty(translator.model) if least else contextlib.nullcontext():

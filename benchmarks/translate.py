@@ -34,7 +34,7 @@ from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 
 VOCAB = 37000
-SEARCH = SearchConfig(beam_size=4, length_penalty=0.0, penalty="gnmt", max_extra_tokens=1, max_tokens=10**9)
+SEARCH = SearchConfig(beam_size=4, length_penalty=0.0, penalty="gnmt", max_extra_tokens=1, batch_tokens=10**9)
 Batch = list[list[int]]  # sources of one length
 Engine = Callable[[Batch], list[list[int]]]  # outputs of that length and one more
 

@@ -22,9 +22,9 @@ from applications import composed
 
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
-from aiayn.config import to_plain
 from aiayn.errors import RefusedError, ResourceError
 from aiayn.model.transformer import Transformer
+from aiayn.options import to_plain
 
 
 @pytest.fixture(scope="session")

@@ -11,19 +11,9 @@ from pathlib import Path
 import pytest
 from applications import composed
 
-from aiayn.config import (
-    HARMLESS,
-    Config,
-    EvaluateConfig,
-    SearchOverrides,
-    default_name,
-    flatten,
-    from_plain,
-    is_harmless,
-    option_names,
-    to_plain,
-)
+from aiayn.config import Config, EvaluateConfig, SearchOverrides
 from aiayn.errors import ConfigError
+from aiayn.options import HARMLESS, RENAMED, default_name, flatten, from_plain, is_harmless, option_names, to_plain
 
 
 @pytest.fixture(scope="session")
@@ -62,12 +52,12 @@ COUNTS = [
     "optim.warmup_steps",
     *(f"trainer.{name}" for name in ("max_steps", "devices", "num_nodes", "val_every", "checkpoint_every")),
     *(f"trainer.{name}" for name in ("average_last", "log_every")),
-    *(f"search.{name}" for name in ("beam_size", "max_extra_tokens", "max_tokens")),
+    *(f"search.{name}" for name in ("beam_size", "max_extra_tokens", "batch_tokens")),
 ]
 BAD = [
     *((key, value) for key in COUNTS for value in (0, -1)),
     *(("data.vocab_size", value) for value in (0, 260)),
-    *((key, -1) for key in ("data.workers", "trainer.val_bleu_sentences", "search.length_penalty")),
+    *((key, -1) for key in ("data.num_workers", "trainer.val_bleu_sentences", "search.length_penalty")),
     *(
         (key, value)
         for key in ("model.dropout", "optim.label_smoothing", "optim.beta1", "optim.beta2")
@@ -76,7 +66,7 @@ BAD = [
     *((key, value) for key in ("optim.lr_scale", "optim.eps") for value in (0.0, -1.0, math.nan)),
     *((key, math.nan) for key in ("data.max_length_ratio", "search.length_penalty")),
     *(("seed", value) for value in (-1, 2**32)),
-    *((f"data.{split}", value) for split in ("train", "val", "test") for value in ("", [], ["a", ""], 3, {"a": "b"})),
+    *((f"data.{split}", value) for split in ("train", "val", "test") for value in ("", [], ["a", ""], 3)),
 ]
 
 
@@ -201,7 +191,7 @@ def evaluate(**options) -> EvaluateConfig:
         ("search.penalty", "none"),
         ("search.beam_size", 0),
         ("search.max_extra_tokens", 0),
-        ("search.max_tokens", 0),
+        ("search.batch_tokens", 0),
         ("search.length_penalty", -0.5),
     ],
 )
@@ -215,7 +205,7 @@ def test_search_overrides_replace_what_they_name_and_nothing_else(plain):
     assert evaluate().search.apply(search) == search
     overridden = evaluate(**{"search.beam_size": 7, "search.length_penalty": 0.0}).search.apply(search)
     assert (overridden.beam_size, overridden.length_penalty) == (7, 0.0)
-    assert (overridden.penalty, overridden.max_extra_tokens, overridden.max_tokens) == ("gnmt", 50, 8192)
+    assert (overridden.penalty, overridden.max_extra_tokens, overridden.batch_tokens) == ("gnmt", 50, 8192)
 
 
 # Plain data.
@@ -234,15 +224,20 @@ def test_option_names_are_the_dotted_keys_of_the_plain_form_in_order(plain):
     assert len(names) == len(set(names))
 
 
+def test_a_dictionary_where_a_value_belongs_is_refused_as_an_unknown_option(plain):
+    assert refusal(plain, **{"data.train": {"a": "b"}}) == "stored Config has unknown options: data.train.a"
+
+
 @pytest.mark.parametrize("section", [None, "model", "data", "optim", "trainer", "search", "logger"])
 def test_unknown_and_missing_options_are_refused_by_name(plain, section):
-    for change, words in (("add", "has unknown options: nonsense"), ("remove", "lacks options: ")):
+    for change, words in (("add", "has unknown options: "), ("remove", "lacks options: ")):
         tree = deepcopy(plain)
         target = tree[section] if section else tree
         if change == "add":
             target["nonsense"] = 1
+            words += f"{section}.nonsense" if section else "nonsense"
         else:
-            words += next(iter(target))
+            words += f"{section}." * bool(section) + next(iter(target))
             target.pop(next(iter(target)))
         with pytest.raises(ConfigError, match=words):
             from_plain(Config, tree)
@@ -319,3 +314,13 @@ def test_configurations_stored_before_an_option_existed_still_read(plain):
     for section, option in ((older["model"], "attention_window"), (older["trainer"], "timeout"), (older, "sweep")):
         del section[option]
     assert from_plain(Config, older) == from_plain(Config, plain)
+
+
+def test_configurations_stored_under_former_names_of_options_still_read(plain):
+    older = deepcopy(plain)
+    older["data"]["workers"] = 3
+    older["search"]["max_tokens"] = 77
+    del older["data"]["num_workers"], older["search"]["batch_tokens"]
+    config = from_plain(Config, older)
+    assert (config.data.num_workers, config.search.batch_tokens) == (3, 77)
+    assert set(RENAMED.values()) == set(flatten(plain)) - set(flatten(older))

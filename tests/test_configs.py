@@ -10,8 +10,9 @@ from applications import TINY, composed, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from aiayn.config import Config, EvaluateConfig, ModelConfig, flatten, option_names, to_plain
+from aiayn.config import Config, EvaluateConfig, ModelConfig
 from aiayn.entry import check_config, register
+from aiayn.options import flatten, option_names, to_plain
 
 CONF = Path(__file__).parent.parent / "conf"
 GROUPS = {

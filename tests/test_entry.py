@@ -84,11 +84,11 @@ def test_a_signal_during_an_evaluation_ends_it_in_one_line_with_the_code_of_a_ru
 
 
 def test_the_name_of_a_run_follows_from_its_groups(tmp_path, monkeypatch):
-    from aiayn.data import corpus_store
+    from aiayn.data import prepare
     from aiayn.training import run
 
     names = []
-    monkeypatch.setattr(corpus_store, "check_text", lambda data: None)
+    monkeypatch.setattr(prepare, "check_text", lambda data: None)
     monkeypatch.setattr(run, "train", lambda config, chosen: names.append(config.name))
     monkeypatch.chdir(tmp_path)
 

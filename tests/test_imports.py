@@ -22,17 +22,18 @@ def room(module: str) -> str:
 
 
 # Room: the rooms that it may import from, besides itself. `__init__` holds the version and imports nothing.
-GROUND = {"config", "entry", "errors", "files", "hardware", "signals", "checkpoints", "run_folder"}
+GROUND = {"config", "options", "entry", "errors", "files", "hardware", "signals", "checkpoints", "run_folder"}
 WALLS = {
     "__init__": set(),
     "errors": set(),
     "files": set(),
     "signals": set(),
     "config": {"errors"},
-    "entry": {"config", "errors"},
+    "options": {"config", "errors"},
+    "entry": {"config", "options", "errors"},
     "hardware": {"config", "errors"},
-    "checkpoints": {"config", "errors", "files"},
-    "run_folder": {"config", "errors", "files"},
+    "checkpoints": {"config", "options", "errors", "files"},
+    "run_folder": {"config", "options", "errors", "files"},
     "model": {"config", "errors"},
     "data": {"config", "errors", "files", "signals"},
     "inference": GROUND - {"entry"} | {"data", "model"},
@@ -78,7 +79,7 @@ HOMES = {
 LAZY = {"datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"}
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
-    *("__init__", "errors", "files", "signals", "config", "entry"),
+    *("__init__", "errors", "files", "signals", "config", "options", "entry"),
     *(name for name in MODULES if room(name) == "cli"),
 }
 INSTALLED_WITH = {"yaml": "pyyaml", "huggingface_hub": "datasets", "pyarrow": "datasets"}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from applications import ROOT, TINY, run_application, write_pairs
 
-from aiayn.config import Config, EvaluateConfig, option_names
+from aiayn.config import Config, EvaluateConfig
+from aiayn.options import option_names
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "data/README.md", ROOT / "outputs/README.md"])
 # Prefixes of text that the pages' commands name.

@@ -23,6 +23,7 @@ from hydra_plugins.aiayn_launcher.processes import Processes
 from hydra_plugins.aiayn_launcher.rows import Row, is_finished, make_rows, row_names
 
 SMALL = (*TEXT, *TINY)
+LIGHT = {"config", "options", "errors", "files", "signals", "entry", "run_folder"}
 
 
 @pytest.fixture
@@ -117,8 +118,8 @@ def test_scores_are_not_swept():
         ([["+model.d_k=1"], ["+model.d_k=2"]], ["d_k-1", "d_k-2"]),
         ([["data.train='my/a=b'"], ["data.train=[x,y]"]], ["train-my-a-b", "train--x-y"]),
         (
-            [["search.max_tokens=9", "data.max_tokens=1"], ["search.max_tokens=8", "data.max_tokens=2"]],
-            ["search.max_tokens-9_data.max_tokens-1", "search.max_tokens-8_data.max_tokens-2"],
+            [["search.batch_tokens=9", "data.batch_tokens=1"], ["search.batch_tokens=8", "data.batch_tokens=2"]],
+            ["search.batch_tokens-9_data.batch_tokens-1", "search.batch_tokens-8_data.batch_tokens-2"],
         ),
     ],
 )
@@ -190,7 +191,7 @@ def scored(tmp_path, monkeypatch) -> Row:
     """A row with all files of one that was trained for two steps and scored."""
     monkeypatch.chdir(tmp_path)
     [row] = composed_rows([*SMALL, "ablation=a_h1", "model.n_heads=1"])
-    from aiayn.config import to_plain
+    from aiayn.options import to_plain
 
     (row.folder / "evaluation/val").mkdir(parents=True)
     (row.folder / "checkpoints").mkdir()
@@ -222,6 +223,12 @@ def test_a_trained_and_scored_row_is_finished_and_any_thing_that_lacks_or_differ
             (scored.folder / path).write_text(torn)
             assert not is_finished(scored)
         (scored.folder / path).write_text(whole)
+    assert is_finished(scored)
+    for path in ("config.yaml", "evaluation/val/evaluation.json"):  # as an earlier version named the options
+        whole = (scored.folder / path).read_text()
+        former = whole.replace("num_workers", "workers").replace("batch_tokens", "max_tokens")
+        assert former != whole
+        (scored.folder / path).write_text(former)
     assert is_finished(scored)
     (scored.folder / "checkpoints/averaged.ckpt").unlink()
     assert not is_finished(scored)
@@ -431,7 +438,7 @@ def test_the_plugin_imports_nothing_slow_since_hydra_loads_it_at_every_start():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []
             for name in names:
-                light = name in ("aiayn", "aiayn.config", "aiayn.errors", "aiayn.signals", "aiayn.entry")
+                light = name.removeprefix("aiayn.") in LIGHT or name == "aiayn"
                 assert light or name.split(".")[0] in {
                     "hydra",
                     "hydra_plugins",

@@ -27,7 +27,7 @@ def data_config(**changes) -> DataConfig:
         "tokens_per_step": 100,
         "max_tokens_per_device": 100,
         "micro_batches": None,
-        "workers": 0,
+        "num_workers": 0,
     }
     return DataConfig(**(options | changes))
 

@@ -23,9 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aiayn.config import Config, from_plain, to_plain
+from aiayn.config import Config
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import atomic_write, fsync_folder
+from aiayn.options import from_plain, to_plain
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ Nothing here imports torch: a configuration error is reported before anything sl
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -15,6 +14,11 @@ from aiayn.errors import ConfigError
 
 # Special tokens have fixed ids, everywhere: in tokenizers, prepared corpora, checkpoints and exports.
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+
+# In which numbers translations are computed.
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 def require(holds: bool, message: str) -> None:
@@ -33,6 +37,14 @@ def at_least(key: str, value: float | None, least: float) -> None:
 
 def fraction(key: str, value: float) -> None:
     require(0 <= value < 1, f"{key}={value}: must be at least 0 and below 1")
+
+
+def valid_name(key: str, name: str | None) -> None:
+    """A run's name becomes a folder: refuse what would leave `outputs/` or need quoting on a command line."""
+    good = name is None or (
+        all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in name.split("/"))
+    )
+    require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
 
 
 @dataclass(kw_only=True)
@@ -97,7 +109,7 @@ class DataConfig:
     tokens_per_step: int  # at most so many source and so many target tokens make one optimizer step
     max_tokens_per_device: int  # padded tokens, per side, that one device takes at once
     micro_batches: int | None  # parts of a step; null: the fewest that max_tokens_per_device allows
-    workers: int  # loader processes; 0: the training process cuts its own batches
+    num_workers: int  # loader processes; 0: the training process cuts its own batches
 
     def __post_init__(self) -> None:
         one_of("data.source", self.source, ("hub", "files", "phrasebook"))
@@ -123,7 +135,7 @@ class DataConfig:
         for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "micro_batches", "tokenizer_pairs"):
             at_least(f"data.{name}", getattr(self, name), 1)
         at_least("data.max_length_ratio", self.max_length_ratio, 1)
-        at_least("data.workers", self.workers, 0)
+        at_least("data.num_workers", self.num_workers, 0)
         for name in ("tokens_per_step", "max_tokens_per_device"):
             require(
                 getattr(self, name) > self.max_length,
@@ -194,7 +206,7 @@ class SearchConfig:
     length_penalty: float  # alpha
     penalty: str  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
     max_extra_tokens: int  # an output has at most |X| + so many tokens
-    max_tokens: int  # padded source tokens times beams in one batch
+    batch_tokens: int  # padded source tokens times beams in one batch
 
     def __post_init__(self) -> None:
         _check_search(self)
@@ -202,7 +214,7 @@ class SearchConfig:
 
 def _check_search(options: Any) -> None:
     """The rules of SearchConfig and SearchOverrides: null is a value of the latter only, and always fine."""
-    for name in ("beam_size", "max_extra_tokens", "max_tokens"):
+    for name in ("beam_size", "max_extra_tokens", "batch_tokens"):
         at_least(f"search.{name}", getattr(options, name), 1)
     at_least("search.length_penalty", options.length_penalty, 0)
     if options.penalty is not None:
@@ -277,7 +289,7 @@ class SearchOverrides:
     length_penalty: float | None
     penalty: str | None
     max_extra_tokens: int | None
-    max_tokens: int | None
+    batch_tokens: int | None
 
     def __post_init__(self) -> None:
         _check_search(self)
@@ -311,144 +323,3 @@ class EvaluateConfig:
             f"references={self.references}: must be a file or a list of files, references=[ref2.de,ref3.de]",
         )
         one_of("accelerator", self.accelerator, ("auto", "cpu", "gpu"))
-
-
-# Changing one of these between two starts of a run leaves every training step as it was. All others define the
-# training, and a run continues only with the values that it began with.
-HARMLESS = (
-    "name",
-    "sweep",
-    "debug",
-    "logger.*",
-    "search.*",
-    "data.folder",
-    "data.test",
-    "data.workers",
-    "data.max_tokens_per_device",  # acts through the number of micro-batches, which the run remembers
-    "trainer.max_steps",
-    "trainer.accelerator",
-    "trainer.devices",
-    "trainer.num_nodes",
-    "trainer.strategy",
-    "trainer.val_every",
-    "trainer.val_bleu_sentences",
-    "trainer.checkpoint_every",
-    "trainer.average_last",
-    "trainer.log_every",
-    "trainer.max_skipped_steps",
-    "trainer.timeout",
-)
-
-# In which numbers translations are computed.
-PRECISIONS = ("float32", "bfloat16", "int8")
-
-# What a run takes from the one that `init_from` names, unless the user sets it.
-FROM_SOURCE = ("model.*", "data.vocab_size", "data.tokenizer_pairs", "init_fingerprint")
-
-# What options that came later mean for configurations stored before there were any.
-NEW_OPTIONS = {
-    ModelConfig: {"attention_window": None},
-    TrainerConfig: {"compile": False, "max_skipped_steps": 0, "timeout": 1800},
-    LoggerConfig: {"upload": False},
-    Config: {"sweep": None, "init_from": None, "init_fingerprint": None},
-}
-
-
-def is_harmless(key: str) -> bool:
-    return _among(key, HARMLESS)
-
-
-def is_from_source(key: str) -> bool:
-    return _among(key, FROM_SOURCE)
-
-
-def _among(key: str, names: tuple[str, ...]) -> bool:
-    return key in names or f"{key.split('.')[0]}.*" in names
-
-
-def changed_options(stored: Mapping[str, Any], config: Config) -> dict[str, str]:
-    """What defines the training and differs from a stored configuration: {"model.d_k": "null -> 64"}."""
-    before, now = flatten(stored), flatten(to_plain(config))
-    changed = [key for key in now if not is_harmless(key) and before.get(key) != now[key]]
-    return {key: f"{as_option(before.get(key))} -> {as_option(now[key])}" for key in changed}
-
-
-def as_option(value: Any) -> Any:
-    """A value as the command line has it."""
-    return "null" if value is None else value
-
-
-def valid_name(key: str, name: str | None) -> None:
-    """A run's name becomes a folder: refuse what would leave `outputs/` or need quoting on a command line."""
-    good = name is None or (
-        all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in name.split("/"))
-    )
-    require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
-
-
-def default_name(choices: Mapping[str, str], init_from: str | None = None) -> str:
-    """A run's name from the chosen groups: data and model, and the row of Table 3 where it is not base.
-
-    A run that starts from another one's weights has its model: data, and that run's name.
-    """
-    if init_from is not None:
-        path = PurePath(init_from)
-        run = path.parent.parent.name if path.parent.name == "checkpoints" else path.name.removesuffix(".ckpt")
-        return f"{choices['data']}-from-" + "".join(c if c in NAME_CHARACTERS else "-" for c in run)
-    row = choices.get("ablation", "base")
-    return "-".join([choices["data"], choices["model"]] + ([row] if row != "base" else []))
-
-
-NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-
-
-def to_plain(config: Any) -> dict[str, Any]:
-    """The configuration as nested dictionaries of plain values, fit for JSON, YAML and checkpoints."""
-    return asdict(config)
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"model": {"d_k": 64}} becomes {"model.d_k": 64}."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
-def option_names(schema: type, prefix: str = "") -> list[str]:
-    """Every dotted option of a schema class, in order."""
-    names: list[str] = []
-    for option in fields(schema):
-        if is_section(option.type):
-            names += option_names(option.type, f"{prefix}{option.name}.")
-        else:
-            names.append(prefix + option.name)
-    return names
-
-
-def with_new_options(schema: type, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored configuration with the options that it was written before."""
-    nested = {option.name: option.type for option in fields(schema) if is_section(option.type)}
-    values = {key: with_new_options(nested[key], value) if key in nested else value for key, value in tree.items()}
-    return NEW_OPTIONS.get(schema, {}) | values
-
-
-def is_section(kind: Any) -> bool:
-    return isinstance(kind, type) and is_dataclass(kind)
-
-
-def from_plain(schema: type, tree: Mapping[str, Any]) -> Any:
-    """Rebuilds a configuration from plain values, by name, refusing unknown and missing keys.
-
-    Reads what `to_plain` wrote. Values are data only: nothing in `tree` can name code.
-    """
-    known = {option.name: option.type for option in fields(schema)}
-    tree = with_new_options(schema, tree)
-    unknown, missing = sorted(set(tree) - set(known)), sorted(set(known) - set(tree))
-    require(not unknown, f"stored {schema.__name__} has unknown options: {', '.join(unknown)}")
-    require(not missing, f"stored {schema.__name__} lacks options: {', '.join(missing)}")
-    values = {name: from_plain(kind, tree[name]) if is_section(kind) else tree[name] for name, kind in known.items()}
-    return schema(**values)

@@ -19,8 +19,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from aiayn.config import Config, default_name, flatten, from_plain, is_section, option_names
+from aiayn.config import Config
 from aiayn.errors import ConfigError, InterruptedRunError, UserError
+from aiayn.options import RENAMED, default_name, flatten, from_plain, is_section, option_names
 
 # What composing and checking a configuration raises.
 COMPOSITION_ERRORS = (UserError, HydraException, OmegaConfBaseException)
@@ -40,7 +41,6 @@ ELSEWHERE = {
     "learning_rate": "optim.lr_scale",
     "lr": "optim.lr_scale",
     "max_epochs": "trainer.max_steps",
-    "num_workers": "data.workers",
     "patience": "trainer.max_steps",
 }
 
@@ -56,7 +56,7 @@ def check_config(composed: DictConfig, schema: type) -> Any:
     known = option_names(schema)
     for key in flatten(OmegaConf.to_container(composed, resolve=False)):
         if key not in known:
-            raise ConfigError(f"{key}: no such option{_suggestion(key, schema)}")
+            raise ConfigError(_no_such_option(key, schema))
     missing = OmegaConf.missing_keys(composed)
     if missing:
         raise ConfigError(f"{min(missing)} is missing: set {min(missing)}=VALUE")
@@ -228,7 +228,7 @@ def one_line(error: BaseException, schema: type) -> str:
         if key.startswith("hydra.runtime.choices."):  # model=[big,base]
             return f"{key.split('.')[-1]}: give the name of one file; --help lists all groups and files"
         if "not in" in reason:
-            return f"{key}: no such option{_suggestion(key, schema)}"
+            return _no_such_option(key, schema)
         return f"{key}: {reason}" if key and key not in reason else reason
     head = text[0]
     # "Could not find 'model/bgi'", "Available options in 'model':", then one option a line.
@@ -244,9 +244,11 @@ def one_line(error: BaseException, schema: type) -> str:
     return " ".join(text[:2]) if head.endswith(":") else head
 
 
-def _suggestion(key: str, schema: type) -> str:
+def _no_such_option(key: str, schema: type) -> str:
+    if RENAMED.get(key) in option_names(schema):
+        return f"{key} is now {RENAMED[key]}"
     near = _near(key, schema)
-    return f"; did you mean {near}?" if near else "; --help lists them all"
+    return f"{key}: no such option; " + (f"did you mean {near}?" if near else "--help lists them all")
 
 
 def _near(key: str, schema: type) -> str | None:

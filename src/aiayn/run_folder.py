@@ -11,9 +11,10 @@ from typing import Any
 
 import yaml
 
-from aiayn.config import Config, to_plain
+from aiayn.config import Config
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write_text
+from aiayn.options import to_plain
 
 Record = dict[str, Any]
 

@@ -33,7 +33,7 @@ def translator() -> Translator:
         max_positions=64,
         attention_window=None,
     )
-    search = SearchConfig(beam_size=2, length_penalty=0.6, penalty="gnmt", max_extra_tokens=3, max_tokens=500)
+    search = SearchConfig(beam_size=2, length_penalty=0.6, penalty="gnmt", max_extra_tokens=3, batch_tokens=500)
     torch.manual_seed(4)
     model = Transformer(config, tokenizer.vocab_size)
     with torch.no_grad():

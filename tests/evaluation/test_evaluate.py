@@ -46,7 +46,7 @@ REFERENCES = [
     "ein Mann und eine Katze schlafen",
     "die\x1cKatze ist klein und jung",
 ]
-NO_OVERRIDES = dict.fromkeys(("beam_size", "length_penalty", "penalty", "max_extra_tokens", "max_tokens"))
+NO_OVERRIDES = dict.fromkeys(("beam_size", "length_penalty", "penalty", "max_extra_tokens", "batch_tokens"))
 
 
 def make_run(folder: Path, seed: int = 0, tgt_lang: str = "de") -> Path:
@@ -147,7 +147,7 @@ def test_the_json_says_what_was_scored_and_how(run):
     stored = (run / "checkpoints/averaged.ckpt").read_bytes()
     assert result["checkpoint_sha256"] == hashlib.sha256(stored).hexdigest()
     assert result["search"] == {
-        "beam_size": 2, "length_penalty": 1.0, "penalty": "power", "max_extra_tokens": 4, "max_tokens": 8192
+        "beam_size": 2, "length_penalty": 1.0, "penalty": "power", "max_extra_tokens": 4, "batch_tokens": 8192
     }  # fmt: skip
     assert result["seconds"] >= 0
 

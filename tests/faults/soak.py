@@ -40,7 +40,7 @@ from aiayn.config import DataConfig
 # What is trained, in turn; each is compared with an unbroken run of its own kind.
 KINDS = {
     "one process": (),
-    "two loader workers": ("data.workers=2",),
+    "two loader workers": ("data.num_workers=2",),
     "two processes": ("trainer.devices=2", "trainer.timeout=30"),
 }
 AT_ONCE = 4

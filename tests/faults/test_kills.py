@@ -108,8 +108,8 @@ def test_a_finished_run_is_left_as_it_is_to_the_byte(config, unbroken):
 @pytest.mark.parametrize(
     "others",
     [
-        ("data.workers=1",),
-        ("data.workers=2", "logger=csv"),
+        ("data.num_workers=1",),
+        ("data.num_workers=2", "logger=csv"),
         ("trainer.val_every=1000", "trainer.log_every=5"),
         ("trainer.val_bleu_sentences=0", "trainer.average_last=1"),
     ],
@@ -125,7 +125,7 @@ def test_a_killed_run_continues_to_the_bit_with_other_workers_validations_and_lo
 
 def test_a_run_killed_with_loader_processes_continues_at_once(text, unbroken, tmp_path):
     """They notice seconds later that they are orphans, and must not hold the run's folder until then."""
-    config = configured(text, "data.workers=2")
+    config = configured(text, "data.num_workers=2")
     assert train(config, tmp_path, dies_at(TranslationModule, "training_step", 17)).code == -signal.SIGKILL
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
@@ -157,13 +157,13 @@ def test_neither_a_live_display_nor_the_clock_changes_a_bit(config, unbroken, tm
 def test_a_loader_process_that_is_killed_ends_the_run_in_one_line_and_the_run_continues_to_the_bit(
     text, unbroken, tmp_path
 ):
-    config = configured(text, "data.workers=1")
+    config = configured(text, "data.num_workers=1")
     kills = acts_at(TranslationModule, "training_step", lambda: multiprocessing.active_children()[0].kill(), 11)
     end = train(config, tmp_path, kills)
     assert end.code == 6, end.said
     last = end.said.rstrip("\n").split("\n")[-1]
     assert last.startswith("error: a loader process has ended after step ")
-    assert "lower data.workers (now 1)" in last
+    assert "lower data.num_workers (now 1)" in last
     assert "Traceback" not in end.said
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []

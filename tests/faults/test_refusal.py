@@ -1,6 +1,6 @@
 """A run continues as it began or not at all; what differs is named with its old and its new value."""
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +8,11 @@ import yaml
 from faults.harness import bytes_of, configured, dies_at, measured, same_weights, train
 
 from aiayn import checkpoints
-from aiayn.config import NEW_OPTIONS, Config, flatten, is_harmless, option_names, to_plain
+from aiayn.config import Config
 from aiayn.data import corpus_store as preparing
 from aiayn.data.prepare import prepare
 from aiayn.errors import RefusedError
+from aiayn.options import NEW_OPTIONS, RENAMED, flatten, is_harmless, option_names, to_plain
 from aiayn.training.module import TranslationModule
 from aiayn.training.resume import load_resume_state
 
@@ -29,9 +30,9 @@ OTHERWISE = {
     "search.length_penalty": "0.1",
     "search.penalty": "power",
     "search.max_extra_tokens": "1",
-    "search.max_tokens": "300",
+    "search.batch_tokens": "300",
     "data.test": "null",
-    "data.workers": "1",
+    "data.num_workers": "1",
     "data.max_tokens_per_device": "300",
     "trainer.val_every": "5",
     "trainer.val_bleu_sentences": "2",
@@ -115,15 +116,15 @@ def test_a_lower_end_than_was_reached_averages_what_there_is_and_then_is_finishe
     assert "already finished at step 6" in train(shorter, begun.parent).said
 
 
-def test_a_run_from_before_an_option_existed_continues_to_the_bit(config, begun, unbroken):
+def test_a_run_stored_under_old_names_and_without_new_options_continues_to_the_bit(config, begun, unbroken):
     """Its files are made to lack every option, and every counter, that came later."""
-
-    def without_later(schema, tree):
-        kept = {name: value for name, value in tree.items() if name not in NEW_OPTIONS.get(schema, {})}
-        nested = {option.name: option.type for option in fields(schema) if is_dataclass(option.type)}
-        return {name: without_later(nested[name], value) if name in nested else value for name, value in kept.items()}
-
-    old = without_later(Config, to_plain(config))
+    old = to_plain(config)
+    for key in (*NEW_OPTIONS, *RENAMED.values()):
+        section, _, name = key.rpartition(".")
+        tree = old[section] if section else old
+        value = tree.pop(name)
+        tree |= {before.rpartition(".")[2]: value for before, now in RENAMED.items() if now == key}
+    assert set(RENAMED) < set(flatten(old))
     assert len(flatten(old)) < len(flatten(to_plain(config)))
     (begun / "config.yaml").write_text(yaml.safe_dump(old))
     for step in (3, 6):

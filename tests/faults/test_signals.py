@@ -144,7 +144,7 @@ def test_workers_outlive_a_signal_to_the_whole_process_group(text, unbroken, tmp
         os.setpgid(0, 0)
         acts_at(TranslationModule, "training_step", lambda: os.killpg(0, TERM), 7)()
 
-    end = train(configured(text, "data.workers=2"), tmp_path, prelude)
+    end = train(configured(text, "data.num_workers=2"), tmp_path, prelude)
     assert end.code == 143, end.said
     assert train(configured(text), tmp_path).code == 0
     assert without_extra_saves(differences(tmp_path / "run", unbroken)) == []

@@ -18,7 +18,7 @@ from aiayn.inference import beam_search as module
 from aiayn.inference.beam_search import beam_search, length_penalty
 from aiayn.model.transformer import Transformer
 
-SEARCH = SearchConfig(beam_size=4, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, max_tokens=1000)
+SEARCH = SearchConfig(beam_size=4, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, batch_tokens=1000)
 SENTENCES = [[5, 6], [9, 4, 7, 7, 3], [8], [3, 10, 4], [6, 5, 9, 9]]
 
 
@@ -182,7 +182,7 @@ def test_with_one_beam_a_second_best_end_does_not_finish_the_output():
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_a_beam_wide_enough_finds_what_enumerating_all_outputs_finds(penalty, alpha):
     # Ids 3, 4 and 5 may be output, two source tokens and one extra allow three of them: 27 beams lose nothing.
-    config = SearchConfig(beam_size=27, length_penalty=alpha, penalty=penalty, max_extra_tokens=1, max_tokens=1000)
+    config = SearchConfig(beam_size=27, length_penalty=alpha, penalty=penalty, max_extra_tokens=1, batch_tokens=1000)
     outputs = [list(y) for length in range(4) for y in itertools.product([3, 4, 5], repeat=length)]
     for seed in range(4):
         model = transformer(vocab_size=6, seed=seed)
@@ -216,7 +216,7 @@ def test_batched_search_with_early_stopping_equals_single_search_to_the_limit_in
         length_penalty=alpha,
         penalty=penalty,
         max_extra_tokens=max_extra_tokens,
-        max_tokens=1000,
+        batch_tokens=1000,
     )
     logits = random_logits(vocab_size, seed, eos_bonus)
     with pytest.MonkeyPatch.context() as patch:

@@ -19,7 +19,7 @@ from aiayn.inference.beam_search import Hypothesis, beam_search
 from aiayn.inference.translator import Translation, Translator, choose_device
 from aiayn.model.transformer import Transformer
 
-SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, max_tokens=60)
+SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60)
 LINES = [
     "the old house",
     "a",
@@ -80,9 +80,10 @@ def echo(monkeypatch):
 
 @settings(deadline=None, max_examples=40)
 @given(
-    lines=st.lists(st.text(st.sampled_from("the odcasu é.-"), max_size=25), max_size=12), max_tokens=st.integers(1, 200)
+    lines=st.lists(st.text(st.sampled_from("the odcasu é.-"), max_size=25), max_size=12),
+    batch_tokens=st.integers(1, 200),
 )
-def test_every_line_comes_back_in_its_place_whatever_the_batches(tokenizer, lines, max_tokens):
+def test_every_line_comes_back_in_its_place_whatever_the_batches(tokenizer, lines, batch_tokens):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             module,
@@ -91,13 +92,13 @@ def test_every_line_comes_back_in_its_place_whatever_the_batches(tokenizer, line
                 [Hypothesis(row[row > EOS_ID].tolist(), 0.0, 0.0)] * config.beam_size for row in src
             ],
         )
-        translated = translator(tokenizer, max_tokens=max_tokens).translate(lines)
+        translated = translator(tokenizer, batch_tokens=batch_tokens).translate(lines)
     assert translated == [line.strip() for line in lines]
 
 
 def test_batches_hold_lines_of_similar_length_and_keep_the_budget_of_positions_times_beams(tokenizer, echo):
     lines = [" ".join(["the"] * n) for n in (1, 9, 2, 8, 3, 30, 1)]
-    translator(tokenizer, max_tokens=60).translate(lines)
+    translator(tokenizer, batch_tokens=60).translate(lines)
     widths = [len(ids) + 1 for ids in tokenizer.encode(lines)]
     assert sum(rows for rows, _ in echo) == 7
     assert echo[0] == (1, max(widths))  # longer than the budget alone, and still translated
@@ -200,7 +201,7 @@ def test_candidates_come_best_first(tokenizer, echo):
 
 def test_progress_counts_lines_up_to_all_of_them(tokenizer, echo):
     seen = []
-    translator(tokenizer, max_tokens=1).translate(["a", "", "the cat", "two"], on_batch=lambda *n: seen.append(n))
+    translator(tokenizer, batch_tokens=1).translate(["a", "", "the cat", "two"], on_batch=lambda *n: seen.append(n))
     assert seen == [(2, 4), (3, 4), (4, 4)]
 
 
@@ -227,7 +228,7 @@ def test_a_lack_of_memory_names_the_option_that_lowers_the_need(tokenizer, monke
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(module, "beam_search", fail)
-    with pytest.raises(ResourceError, match=r"1 sentences of 4 subwords: lower search\.max_tokens \(now 60\)"):
+    with pytest.raises(ResourceError, match=r"1 sentences of 4 subwords: lower search\.batch_tokens \(now 60\)"):
         translator(tokenizer).translate(["the the the"])
 
 
@@ -302,7 +303,7 @@ def test_a_run_is_read_from_its_average_unless_another_checkpoint_is_named(store
 
 
 def test_overrides_replace_only_the_options_that_they_name(stored, tmp_path):
-    search = SearchOverrides(beam_size=None, length_penalty=1.5, penalty=None, max_extra_tokens=7, max_tokens=None)
+    search = SearchOverrides(beam_size=None, length_penalty=1.5, penalty=None, max_extra_tokens=7, batch_tokens=None)
     ready = Translator.from_run(run_of(tmp_path, last=stored), search=search)
     assert ready.search == replace(stored.config.search, length_penalty=1.5, max_extra_tokens=7)
 

@@ -167,6 +167,6 @@ def test_a_restricted_model_learns_and_searches(tiny_config, form):
         loss.backward()
         adam.step()
     assert loss < 0.1
-    search = SearchConfig(beam_size=2, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, max_tokens=100)
+    search = SearchConfig(beam_size=2, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, batch_tokens=100)
     found = beam_search(model.eval(), src, mask, search)
     assert [best.tokens for best, *_ in found] == [[5, 6, 7, 8, 9], [9, 7, 5]]

@@ -15,9 +15,10 @@ from matplotlib.image import imread
 
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
-from aiayn.config import Config, to_plain
+from aiayn.config import Config
 from aiayn.errors import RefusedError
 from aiayn.model.flops import training_flops
+from aiayn.options import to_plain
 from aiayn.paper.runs import find_runs, read_run
 from aiayn.paper.table_text import markdown
 from aiayn.paper.tables import changes_against_base, collect

@@ -383,14 +383,14 @@ FILES = [
     ),
     Bug(
         "training_defining_option_taken_for_harmless",
-        "config.py",
+        "options.py",
         '    "search.*",\n',
         '    "search.*",\n    "optim.*",\n',
         "test_config.py::test_exactly_the_options_that_shape_the_training_are_not_harmless",
     ),
     Bug(
         "changed_option_not_compared_where_it_was_null",
-        "config.py",
+        "options.py",
         "if not is_harmless(key) and before.get(key) != now[key]]",
         "if not is_harmless(key) and before.get(key) and before[key] != now[key]]",
         "training/test_resume.py::test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_values",

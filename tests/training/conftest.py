@@ -77,7 +77,7 @@ def config(corpus) -> Config:
             tokens_per_step=400,
             max_tokens_per_device=400,
             micro_batches=2,
-            workers=0,
+            num_workers=0,
         ),
         optim=OptimConfig(warmup_steps=20, lr_scale=1.0, beta1=0.9, beta2=0.98, eps=1e-9, label_smoothing=0.1),
         trainer=TrainerConfig(
@@ -96,7 +96,7 @@ def config(corpus) -> Config:
             max_skipped_steps=0,
             timeout=60,
         ),
-        search=SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, max_tokens=500),
+        search=SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, batch_tokens=500),
         logger=LoggerConfig(kind="none", project="aiayn", entity=None, group=None, mode="auto", upload=False),
     )
 

@@ -8,9 +8,10 @@ import torch
 
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
-from aiayn.config import Config, flatten, is_harmless, option_names, to_plain
+from aiayn.config import Config
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
+from aiayn.options import flatten, is_harmless, option_names, to_plain
 from aiayn.training.resume import load_resume_state, refuse_changes, write_config
 
 

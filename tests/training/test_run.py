@@ -184,7 +184,7 @@ def test_a_finished_run_goes_on_when_asked_for_more_steps(config, tmp_path):
 def test_the_run_does_not_depend_on_workers_validation_or_logging(unbroken, config, tmp_path):
     other = changed(
         config,
-        data={"workers": 2},
+        data={"num_workers": 2},
         trainer={"val_every": 1000, "log_every": 4, "checkpoint_every": 5, "val_bleu_sentences": 0},
         logger={"kind": "csv"},
     )

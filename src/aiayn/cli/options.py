@@ -31,7 +31,7 @@ def load_translator(
 ) -> "Translator":
     """The model of a run's folder; torch comes in only now."""
     search = SearchOverrides(
-        beam_size=beam_size, length_penalty=length_penalty, penalty=None, max_extra_tokens=None, max_tokens=None
+        beam_size=beam_size, length_penalty=length_penalty, penalty=None, max_extra_tokens=None, batch_tokens=None
     )
     one_of("--accelerator", accelerator, ("auto", "cpu", "gpu"))
     one_of("--precision", precision, PRECISIONS)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.checkpoints import Checkpoint, load, resolve
-from aiayn.config import EvaluateConfig, SearchConfig, to_plain
+from aiayn.config import EvaluateConfig, SearchConfig
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError, ResourceError
 from aiayn.evaluation.progress import TranslationProgress
@@ -15,6 +15,7 @@ from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
 from aiayn.evaluation.test_set import TestSet, read_test_set
 from aiayn.files import atomic_write_text, sha256
 from aiayn.inference.translator import Translator
+from aiayn.options import to_plain
 from aiayn.paper.published import SUBSET, paper_figures
 from aiayn.report.report import add_evaluation
 from aiayn.run_folder import METRIC_KINDS

@@ -172,7 +172,7 @@ class Translator:
             )
 
     def _batches(self, to_do: list[int], src_ids: list[list[int]]) -> Iterator[list[int]]:
-        """Cuts line numbers, longest lines first, into batches of at most `search.max_tokens` padded positions x beams.
+        """Cuts line numbers, longest lines first, into batches of at most search.batch_tokens padded positions x beams.
 
         Longest first, because a lack of memory then shows at once.
         """
@@ -180,7 +180,7 @@ class Translator:
         start = 0
         while start < len(order):
             width = len(src_ids[order[start]]) + 1
-            size = max(1, self.search.max_tokens // (width * self.search.beam_size))
+            size = max(1, self.search.batch_tokens // (width * self.search.beam_size))
             yield order[start : start + size]
             start += size
 
@@ -192,8 +192,8 @@ class Translator:
                 return beam_search(self.model, src, source_mask(src), self.search)
             except torch.OutOfMemoryError as error:
                 raise ResourceError(
-                    f"out of memory with {src.size(0)} sentences of {src.size(1)} subwords: lower search.max_tokens "
-                    f"(now {self.search.max_tokens}) or search.beam_size (now {self.search.beam_size})"
+                    f"out of memory with {src.size(0)} sentences of {src.size(1)} subwords: lower search.batch_tokens "
+                    f"(now {self.search.batch_tokens}) or search.beam_size (now {self.search.beam_size})"
                 ) from error
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:

@@ -11,11 +11,12 @@ from typing import Any
 import yaml
 
 from aiayn.checkpoints import load
-from aiayn.config import Config, from_plain
+from aiayn.config import Config
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedSplit, corpus_folder
 from aiayn.errors import ConfigError, RefusedError, UserError
 from aiayn.model.flops import n_parameters, training_flops
+from aiayn.options import from_plain
 from aiayn.run_folder import read_jsonl
 
 

@@ -4,7 +4,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from aiayn.config import flatten
+from aiayn.config import Config
+from aiayn.options import stored_options
 from aiayn.report import page
 from aiayn.report.charts import Curve, line_chart
 from aiayn.run_folder import RunFolder, best_and_last, read_json, read_jsonl, series
@@ -14,7 +15,7 @@ def sweep_page(folder: Path, runs: list[Path]) -> str:
     """The whole page, from what the runs wrote. Raises RefusedError for a run without a readable configuration."""
     names = [run.relative_to(folder).as_posix() for run in runs]
     records = [read_jsonl(run / "metrics.jsonl") for run in runs]
-    configs = [flatten(RunFolder(run).read_config()) for run in runs]
+    configs = [stored_options(Config, RunFolder(run).read_config()) for run in runs]
     ignored = ("name", "sweep", "logger.group")
     differing = [
         key for key in configs[0] if key not in ignored and len({str(config.get(key)) for config in configs}) > 1

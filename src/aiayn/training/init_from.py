@@ -10,8 +10,9 @@ from torch import Tensor
 
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
-from aiayn.config import Config, as_option, flatten, to_plain
+from aiayn.config import Config
 from aiayn.errors import RefusedError
+from aiayn.options import as_option, flatten, to_plain
 
 FREE = ("model.dropout",)  # of the model's options the one that no weight depends on
 

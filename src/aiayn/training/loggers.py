@@ -13,9 +13,10 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoints
-from aiayn.config import Config, flatten, to_plain
+from aiayn.config import Config
 from aiayn.errors import ConfigError
 from aiayn.files import atomic_write_text
+from aiayn.options import flatten, to_plain
 from aiayn.run_folder import drop_records_after, jsonl_line, read_jsonl
 
 log = logging.getLogger(__name__)

@@ -14,11 +14,12 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
-from aiayn.config import Config, changed_options, to_plain, with_new_options
+from aiayn.config import Config
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import atomic_write_text
+from aiayn.options import changed_options, stored_options, to_plain
 
 LOCK = ".lock"
 
@@ -37,7 +38,7 @@ def refuse_changes(folder: Path, config: Config) -> None:
     if not path.exists():
         return
     try:
-        stored = with_new_options(Config, yaml.safe_load(path.read_text(encoding="utf-8")))
+        stored = stored_options(Config, yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise RefusedError(
             f"{path}: cannot be read as the run's options; remove it (its checkpoints hold them too), or choose "

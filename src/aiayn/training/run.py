@@ -149,7 +149,7 @@ def _fit(
     validate = Validate(config, translator, *first, folder, start_step, time, display, stop)
     trainer.callbacks += [validate, RunArtifacts(config, prepared, plan, translator, text[0], folder, time), save]
     data = TranslationDataModule(
-        prepared.train, plan, prepared.val, _validation_plan(config, prepared.val), config.data.workers
+        prepared.train, plan, prepared.val, _validation_plan(config, prepared.val), config.data.num_workers
     )
     stop.training = True
     try:

@@ -13,8 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
-from aiayn.config import to_plain
 from aiayn.errors import FailedRowsError, InterruptedRunError, UserError
+from aiayn.options import to_plain
 from aiayn.signals import exit_signal, handle_signals
 from hydra_plugins.aiayn_launcher.rows import Row, is_finished
 

@@ -1,6 +1,5 @@
 """The jobs of a sweep: their names, their checked configurations, and whether they are finished."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +8,10 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn import entry
-from aiayn.config import NAME_CHARACTERS, Config, changed_options, is_from_source, to_plain, with_new_options
+from aiayn.config import NAME_CHARACTERS, Config
 from aiayn.errors import ConfigError, DataError, UserError
+from aiayn.options import changed_options, is_from_source, stored_options, to_plain
+from aiayn.run_folder import RunFolder, read_json
 
 OUTPUTS = Path("outputs")
 LONGEST = 150  # characters of a folder's name
@@ -97,18 +98,21 @@ def check_texts(rows: Sequence[Row]) -> None:
 
 def is_finished(row: Row) -> bool:
     """Whether the run was trained with these options to its last step, and then scored with this search."""
+    run = RunFolder(row.folder)
+    scored = read_json(run.evaluation("val").scores)
     try:
-        scored = json.loads((row.folder / "evaluation/val/evaluation.json").read_text(encoding="utf-8"))
-        stored = yaml.safe_load((row.folder / "config.yaml").read_text(encoding="utf-8"))
-        changed = set(changed_options(with_new_options(Config, stored), row.config))
+        changed = set(changed_options(yaml.safe_load(run.config.read_text(encoding="utf-8")), row.config))
+        searches = [
+            stored_options(Config, {"search": search}) for search in (scored["search"], to_plain(row.config.search))
+        ]
         if row.config.init_from is not None:
             changed -= {key for key in changed if is_from_source(key) and key not in row.chosen}
         return (
-            scored["checkpoint"] == "last.ckpt"
+            not changed
+            and searches[0] == searches[1]
+            and scored["checkpoint"] == "last.ckpt"
             and scored["step"] >= row.config.trainer.max_steps
-            and scored["search"] == to_plain(row.config.search)
-            and (row.folder / "checkpoints/averaged.ckpt").exists()
-            and not changed
+            and run.averaged.exists()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         return False

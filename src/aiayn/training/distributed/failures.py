@@ -37,12 +37,12 @@ def explain_failure(
         return ResourceError(f"out of memory at step {save.done + 1}, {module.at}: {remedy}")
     # A loader process that was killed while it handed over a batch shows as a broken connection.
     if str(error).startswith("DataLoader worker") or (
-        config.data.workers and isinstance(error, ConnectionError | EOFError)
+        config.data.num_workers and isinstance(error, ConnectionError | EOFError)
     ):
         said = " ".join(str(error).split()).rstrip(".") or "nothing came from it"
         return ResourceError(
-            f"a loader process has ended after step {save.done} ({said}); if memory ran out, lower data.workers (now "
-            f"{config.data.workers}); {AGAIN}"
+            f"a loader process has ended after step {save.done} ({said}); if memory ran out, lower "
+            f"data.num_workers (now {config.data.num_workers}); {AGAIN}"
         )
     return error
 
