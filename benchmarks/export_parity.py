@@ -20,7 +20,7 @@ from typing import Any
 import measure
 import torch
 
-from aiayn.checkpoints import load, resolve
+from aiayn.checkpoints import find_checkpoint, load
 from aiayn.config import BOS_ID, EOS_ID, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.text_files import read_lines
@@ -129,7 +129,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     lines = [line for line in read_lines(options.file) if line.strip()][: options.sentences]
-    checkpoint = load(resolve(options.run, None))
+    checkpoint = load(find_checkpoint(options.run, None))
 
     rows, differences = [], []
     with tempfile.TemporaryDirectory() as temporary:

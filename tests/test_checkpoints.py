@@ -58,7 +58,7 @@ def assert_equal(found: Checkpoint, expected: Checkpoint) -> None:
 def fill(folder: Path, original: Checkpoint, *steps: int) -> None:
     for step in steps:
         path = checkpoints.step_path(folder, step)
-        checkpoints.write(
+        checkpoints.write_sealed(
             checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, "moments": torch.full((3,), step)}
         )
         checkpoints.save(path, with_weights(original, step, seed=step))
@@ -130,10 +130,10 @@ def test_every_truncated_emptied_overwritten_or_missing_file_is_refused(original
 
 
 def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(tmp_path):
-    checkpoints.write(tmp_path / "a.ckpt", {"format": 99})
+    checkpoints.write_sealed(tmp_path / "a.ckpt", {"format": 99})
     with pytest.raises(RefusedError, match=r"a\.ckpt: written in format 99, this program reads format 1"):
-        checkpoints.read(tmp_path / "a.ckpt")
-    checkpoints.write(tmp_path / "a.optim", {"format": checkpoints.FORMAT, "step": 3})
+        checkpoints.read_sealed(tmp_path / "a.ckpt")
+    checkpoints.write_sealed(tmp_path / "a.optim", {"format": checkpoints.FORMAT, "step": 3})
     with pytest.raises(RefusedError, match=r"a\.optim: not a model \(it lacks averaged, config"):
         checkpoints.load(tmp_path / "a.optim")
 
@@ -141,7 +141,7 @@ def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(tmp_path
 def test_a_checkpoint_with_other_options_than_this_program_has_is_refused_by_name(original, tmp_path):
     payload = {"format": checkpoints.FORMAT, **vars(original), "config": to_plain(original.config)}
     payload["config"]["model"]["norm"] = "pre"
-    checkpoints.write(tmp_path / "a.ckpt", payload)
+    checkpoints.write_sealed(tmp_path / "a.ckpt", payload)
     with pytest.raises(RefusedError, match=r"a\.ckpt: .*norm"):
         checkpoints.load(tmp_path / "a.ckpt")
 
@@ -281,7 +281,7 @@ def test_a_folder_that_cannot_be_written_to_is_a_resource_error(original, tmp_pa
 def test_steps_are_sorted_as_numbers_and_other_files_are_not_steps(tmp_path):
     for name in ("step_1000.ckpt", "step_99.ckpt", "step_5.optim", "step_x.ckpt", "last.ckpt", ".step_7.ckpt.1.part"):
         (tmp_path / name).touch()
-    assert checkpoints.steps(tmp_path) == [99, 1000]
+    assert checkpoints.saved_steps(tmp_path) == [99, 1000]
 
 
 def test_the_newest_whole_checkpoint_is_found_with_its_optimizer(original, tmp_path):
@@ -340,7 +340,7 @@ def test_pruning_keeps_the_newest_two_whatever_else_and_the_optimizers_of_the_ne
     for name in ("averaged.ckpt", "last.ckpt"):
         (tmp_path / name).touch()
     checkpoints.prune(tmp_path, keep)
-    assert checkpoints.steps(tmp_path) == left
+    assert checkpoints.saved_steps(tmp_path) == left
     assert sorted(path.name for path in tmp_path.glob("*.optim")) == ["step_40.optim", "step_50.optim"]
     assert {"averaged.ckpt", "last.ckpt"} < {path.name for path in tmp_path.iterdir()}
     assert checkpoints.load_newest(tmp_path)[0].step == 50
@@ -353,7 +353,7 @@ def test_sweeping_removes_orphans_only(original, tmp_path):
     kept = sorted(tmp_path.iterdir())
     for orphan in (".step_9.ckpt.4711.part", ".step_12.optim.1.part", ".last.ckpt.7.part"):
         (tmp_path / orphan).write_bytes(b"half")
-    checkpoints.sweep(tmp_path)
+    checkpoints.remove_leftovers(tmp_path)
     assert sorted(tmp_path.iterdir()) == kept
 
 
@@ -404,15 +404,15 @@ def test_another_model_or_another_tokenizer_is_not_averaged_in(original, tiny_co
 def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
     with pytest.raises(RefusedError, match="not a run"):
-        checkpoints.resolve(tmp_path / "run", None)
+        checkpoints.find_checkpoint(tmp_path / "run", None)
     folder.mkdir(parents=True)
     with pytest.raises(RefusedError, match=r"last\.ckpt: there is no such checkpoint"):
-        checkpoints.resolve(tmp_path / "run", None)
+        checkpoints.find_checkpoint(tmp_path / "run", None)
     (folder / "last.ckpt").touch()
-    assert checkpoints.resolve(tmp_path / "run", None) == folder / "last.ckpt"
+    assert checkpoints.find_checkpoint(tmp_path / "run", None) == folder / "last.ckpt"
     with pytest.raises(RefusedError, match=r"averaged\.ckpt: there is no such checkpoint"):
-        checkpoints.resolve(tmp_path / "run", "averaged")
+        checkpoints.find_checkpoint(tmp_path / "run", "averaged")
     (folder / "averaged.ckpt").touch()
-    assert checkpoints.resolve(tmp_path / "run", None) == folder / "averaged.ckpt"
-    assert checkpoints.resolve(tmp_path / "run", "last") == folder / "last.ckpt"
-    assert checkpoints.resolve(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"
+    assert checkpoints.find_checkpoint(tmp_path / "run", None) == folder / "averaged.ckpt"
+    assert checkpoints.find_checkpoint(tmp_path / "run", "last") == folder / "last.ckpt"
+    assert checkpoints.find_checkpoint(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"

@@ -36,7 +36,7 @@ MARK = b"sha256:"
 SEAL_SIZE = len(MARK) + 64
 
 
-def write(path: Path, payload: Mapping[str, Any]) -> None:
+def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
     """Writes tensors and plain values so that `path` is never incomplete, whatever happens and whenever.
 
     Raises ResourceError where the disk is full; what stood under `path` before is then still there.
@@ -62,8 +62,8 @@ def _cannot_write(path: Path, error: OSError, size: int) -> ResourceError:
     )
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Reads a file of `write` onto the CPU. Raises RefusedError if it is missing, damaged, or no such file."""
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Reads a file of `write_sealed` onto the CPU. Raises RefusedError if it is missing, damaged, or no such file."""
     try:
         stored = bytearray(path.read_bytes())
     except OSError as error:
@@ -104,12 +104,12 @@ class Checkpoint:
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint file. Raises ResourceError where it cannot be written."""
-    write(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
+    write_sealed(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
 
 
 def load(path: Path) -> Checkpoint:
     """Reads a checkpoint file. Raises RefusedError if it is missing or damaged."""
-    payload = read(path)
+    payload = read_sealed(path)
     names = Checkpoint.__dataclass_fields__
     if not set(names) <= set(payload):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(sorted(set(names) - set(payload)))})")
@@ -131,7 +131,7 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
         ) from error
 
 
-def steps(folder: Path) -> list[int]:
+def saved_steps(folder: Path) -> list[int]:
     """Steps of the checkpoints in a folder, oldest first."""
     numbers = (path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt"))
     return sorted(int(number) for number in numbers if number.isdigit())
@@ -151,11 +151,11 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
 
     Returns None where there is no checkpoint at all. Raises RefusedError if there are some and none is whole.
     """
-    found = steps(folder)
+    found = saved_steps(folder)
     for step in reversed(found):
         path = step_path(folder, step)
         try:
-            return load(path), read(optimizer_path(path))
+            return load(path), read_sealed(optimizer_path(path))
         except RefusedError as error:
             log.warning("warning: %s; trying the one before", error)
     if found:
@@ -199,14 +199,14 @@ def set_aside_average(folder: Path) -> None:
 
 def prune(folder: Path, keep: Collection[int]) -> None:
     """Removes all checkpoints but those of the steps to keep and the newest two; only these have optimizer states."""
-    found = steps(folder)
+    found = saved_steps(folder)
     for step in found[:-2]:
         optimizer_path(step_path(folder, step)).unlink(missing_ok=True)
         if step not in keep:
             step_path(folder, step).unlink(missing_ok=True)
 
 
-def sweep(folder: Path) -> None:
+def remove_leftovers(folder: Path) -> None:
     """Removes what interrupted writes left behind; only the process that owns the run may call it."""
     for orphan in folder.glob(".*.part"):
         orphan.unlink(missing_ok=True)
@@ -234,7 +234,7 @@ def average(checkpoints: list[Checkpoint]) -> Checkpoint:
     return Checkpoint(**merged)
 
 
-def resolve(run: Path, checkpoint: str | None) -> Path:
+def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     """The checkpoint file meant by `averaged`, `last`, a path, or None: averaged where there is one, else last.
 
     Raises RefusedError if there is no such run or file.

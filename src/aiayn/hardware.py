@@ -1,4 +1,4 @@
-"""What a run computes on, and how fast that is."""
+"""Which device and precision to compute in, what the machine is, and how fast it multiplies."""
 
 import os
 import platform
@@ -10,11 +10,48 @@ from typing import Any
 
 import torch
 
+from aiayn.config import TrainerConfig, one_of
+from aiayn.errors import ConfigError
+
 REPEATS = 5
 
 
+def choose_device(accelerator: str) -> torch.device:
+    """Returns the device for auto (a GPU where there is one), cpu or gpu. Raises ConfigError if it is not there."""
+    one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
+    gpus = torch.cuda.device_count()
+    if accelerator == "gpu" and not gpus:
+        raise ConfigError("accelerator=gpu: this machine has no GPU that torch can use; set accelerator=cpu")
+    return torch.device("cuda" if gpus and accelerator != "cpu" else "cpu")
+
+
+def choose_hardware(settings: TrainerConfig) -> dict[str, str]:
+    """Returns Lightning's accelerator and precision for a training. Raises ConfigError if there are too few GPUs."""
+    gpus = torch.cuda.device_count()
+    accelerator = settings.accelerator
+    if accelerator == "auto":
+        accelerator = "gpu" if gpus else "cpu"
+    if accelerator == "gpu" and gpus < settings.devices:
+        raise ConfigError(
+            f"trainer.devices={settings.devices}: this machine has {gpus} GPUs; lower trainer.devices, or set "
+            "trainer.accelerator=cpu"
+        )
+    precision = settings.precision
+    if precision == "auto":
+        device = torch.device("cuda" if accelerator == "gpu" else "cpu")
+        precision = "bf16-mixed" if has_bfloat16(device) else "32-true"
+    return {"accelerator": accelerator, "precision": precision}
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the hardware itself computes in bfloat16: emulation is slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 def describe_machine(device: torch.device, precision: str, devices: int) -> dict[str, Any]:
-    """The machine in words and numbers, without its name or its user's."""
+    """Returns what machine.json says of the machine; neither its name nor its user's."""
     on_gpu = device.type == "cuda"
     return {
         "devices": devices,
@@ -33,14 +70,14 @@ def describe_machine(device: torch.device, precision: str, devices: int) -> dict
 
 @cache
 def matmul_rate(device: torch.device, precision: str, threads: int) -> float:
-    """FLOPs a second of this device in one large matrix product, measured: what 100 % of `perf/mfu` means.
+    """Measures the FLOPs per second of one large matrix product: the 100 % of `perf/mfu`.
 
-    Measured and not looked up, because a table lacks the next device, and no table knows processors, shared machines
-    or power limits. The best of five, in the precision that the training multiplies in; once in a process.
+    Measured rather than looked up: tables of peak FLOPs miss new devices, CPUs, shared machines and power limits.
+    The best of five, in the training's precision, once per process (`threads` is a key of the cache).
     """
     size = 4096 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if precision == "bf16-mixed" else torch.float32
-    # Numbers of its own source: the training's must not depend on this.
+    # A generator of its own, so that the training's random numbers do not change.
     generator = torch.Generator(device).manual_seed(0)
     matrix = torch.randn(size, size, device=device, generator=generator).to(dtype)
     torch.mm(matrix, matrix)  # the first product also chooses a kernel
@@ -55,7 +92,7 @@ def matmul_rate(device: torch.device, precision: str, threads: int) -> float:
 
 
 def peak_memory(device: torch.device) -> float:
-    """Bytes that this process held at most: of the GPU's memory, or where there is none of the machine's."""
+    """Returns the most bytes this process has held so far: GPU memory, or main memory on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -68,10 +105,9 @@ def _wait(device: torch.device) -> None:
 
 
 def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n"):
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").split("\n"):
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()

@@ -246,7 +246,9 @@ def differences(found: Path, expected: Path) -> list[str]:
         wrong += [f"{name} {key}" for key in theirs if not torch.equal(mine[key], theirs[key])]
     step = checkpoints.load(expected / "checkpoints" / "last.ckpt").step
     path = checkpoints.optimizer_path(checkpoints.step_path(Path("checkpoints"), step))
-    mine, theirs = (checkpoints.read(folder / path)["optimizer_states"][0]["state"] for folder in (found, expected))
+    mine, theirs = (
+        checkpoints.read_sealed(folder / path)["optimizer_states"][0]["state"] for folder in (found, expected)
+    )
     wrong += [f"{k} of weight {i}" for i in theirs for k in theirs[i] if not torch.equal(mine[i][k], theirs[i][k])]
     if measured(found) != measured(expected):
         wrong.append("metrics.jsonl")
@@ -311,7 +313,7 @@ def killed_at_random(config: Config, outputs: Path, seconds: float, draw: random
             ends = until_one_dies(start_ranks(config, outputs, preludes))
         if all(end.code != -signal.SIGPROF for end in ends):
             return kills, max(ends, key=lambda end: abs(end.code))
-        kills.append(max(checkpoints.steps(outputs / "run" / "checkpoints"), default=0))
+        kills.append(max(checkpoints.saved_steps(outputs / "run" / "checkpoints"), default=0))
 
 
 def until_one_dies(children: list[Child]) -> list[End]:

@@ -71,7 +71,7 @@ def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(begin, tm
             os.kill(process.pid if target == "first" else children(process)[0], signal.SIGTERM)
         _, said = process.communicate()
     assert process.returncode == 143, said
-    saved = checkpoints.steps(tmp_path / "outputs/run/checkpoints")[-1]
+    saved = checkpoints.saved_steps(tmp_path / "outputs/run/checkpoints")[-1]
     lines = said.rstrip("\n").split("\n")
     assert lines[-1].startswith(f"error: stopped and saved at step {saved}; continue with: python")
     assert lines[-1].endswith("trainer.devices=2 trainer.max_steps=100000")
@@ -94,7 +94,7 @@ def test_a_signal_while_the_second_process_loads_its_libraries_ends_both_before_
     assert [line[:43] for line in said.split("\n") if line.startswith("error: ")] == [
         "error: stopped before training; continue with: python"[:43]
     ]
-    assert not checkpoints.steps(tmp_path / "outputs/run/checkpoints")
+    assert not checkpoints.saved_steps(tmp_path / "outputs/run/checkpoints")
 
 
 def maps(pid):

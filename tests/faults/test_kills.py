@@ -36,8 +36,8 @@ MOMENTS = {
     "after the last step of an epoch": dies_at(TranslationModule, "training_step", 17),
     "in validation": dies_at(TranslationModule, "validation_step", 2),
     "in the search of a validation": dies_at(Translator, "translate", 1),
-    "before the first checkpoint is written": dies_at(checkpoints, "write", 1),
-    "between the optimizer's file and the checkpoint": dies_at(checkpoints, "write", 4),
+    "before the first checkpoint is written": dies_at(checkpoints, "write_sealed", 1),
+    "between the optimizer's file and the checkpoint": dies_at(checkpoints, "write_sealed", 4),
     "after a checkpoint, before last.ckpt is it": dies_at(checkpoints, "update_last", 2),
     "after the last checkpoint, before last.ckpt is it": dies_at(checkpoints, "update_last", 4),
     "before old checkpoints are removed": dies_at(checkpoints, "prune", 4),
@@ -68,7 +68,7 @@ def test_a_run_killed_at_a_chosen_moment_continues_to_the_bit(config, unbroken, 
 def test_a_checkpoint_just_before_at_or_after_the_end_of_an_epoch_continues_to_the_bit(text, unbroken, tmp_path, step):
     saving = configured(text, f"trainer.checkpoint_every={step}")
     assert train(saving, tmp_path, dies_at(TranslationModule, "training_step", 2 * step + 1)).code == -signal.SIGKILL
-    assert checkpoints.steps(tmp_path / "run" / "checkpoints") == [step]
+    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [step]
     continued(saving, tmp_path)
     assert same_weights(tmp_path / "run", unbroken)
     assert measured(tmp_path / "run") == measured(unbroken)
@@ -83,7 +83,7 @@ def test_a_kill_at_any_point_of_a_save_leaves_no_broken_file_under_a_final_name(
     for call in calls:
         assert train(config, tmp_path, dies_at(os, function, call, after)).code == -signal.SIGKILL
         for path in (tmp_path / "run" / "checkpoints").glob("[!.]*"):
-            checkpoints.read(path)
+            checkpoints.read_sealed(path)
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
 
@@ -182,7 +182,7 @@ def test_a_run_that_is_asked_for_more_steps_loses_its_average_until_it_has_come_
     average = (checkpoint_folder / "averaged.ckpt").read_bytes()
     longer = configured(text, "trainer.max_steps=16")
     assert train(longer, tmp_path, dies_at(TranslationModule, "training_step", 8)).code == -signal.SIGKILL
-    assert checkpoints.resolve(tmp_path / "run", None).name == "last.ckpt"
+    assert checkpoints.find_checkpoint(tmp_path / "run", None).name == "last.ckpt"
     assert checkpoints.load(checkpoint_folder / "last.ckpt").step == 15
     assert (checkpoint_folder / "averaged_12.ckpt").read_bytes() == average
     continued(longer, tmp_path)

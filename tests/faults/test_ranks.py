@@ -97,7 +97,7 @@ def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ra
     assert (first.code, second.code) == (143, 0), first.said + second.said
     assert f"error: stopped and saved at step {saved}; continue with: " in first.said
     assert second.said == ""
-    assert checkpoints.steps(tmp_path / "run" / "checkpoints")[-1] == saved
+    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints")[-1] == saved
     assert codes(pair, tmp_path) == [0, 0]
     assert same_weights(tmp_path / "run", whole)
     assert measured(tmp_path / "run") == measured(whole)
@@ -178,7 +178,7 @@ def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step
         first, second = [child.wait() for child in children]
     assert (first.code, second.code) == (143, 0), first.said + second.said
     assert "error: stopped before training; continue with: " in first.said
-    assert not checkpoints.steps(tmp_path / "run" / "checkpoints")
+    assert not checkpoints.saved_steps(tmp_path / "run" / "checkpoints")
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
 
@@ -216,4 +216,4 @@ def test_a_loss_that_is_not_finite_on_one_of_them_is_seen_by_both(pair, tmp_path
     first, second = ends(pair, tmp_path, {1: spoils})
     assert (first.code, second.code) == (5, 0), first.said + second.said
     assert "no finite number at step 5" in first.said
-    assert checkpoints.steps(tmp_path / "run" / "checkpoints") == [3]
+    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3]

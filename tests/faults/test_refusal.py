@@ -129,11 +129,11 @@ def test_a_run_stored_under_old_names_and_without_new_options_continues_to_the_b
     (begun / "config.yaml").write_text(yaml.safe_dump(old))
     for step in (3, 6):
         path = checkpoints.step_path(begun / "checkpoints", step)
-        checkpoints.write(path, checkpoints.read(path) | {"config": old})
-        states = checkpoints.read(checkpoints.optimizer_path(path))
+        checkpoints.write_sealed(path, checkpoints.read_sealed(path) | {"config": old})
+        states = checkpoints.read_sealed(checkpoints.optimizer_path(path))
         for name in ("since_last_log", "skipped_steps"):
             del states[name]
-        checkpoints.write(checkpoints.optimizer_path(path), states)
+        checkpoints.write_sealed(checkpoints.optimizer_path(path), states)
     end = train(config, begun.parent)
     assert end.code == 0, end.said
     assert same_weights(begun, unbroken)

@@ -26,7 +26,7 @@ PHASES = {
     "in the search of a validation": ((Translator, "translate", 1, False), 6),
     "in the last validation": ((TranslationModule, "validation_step", 3, False), 12),
     "in the last search": ((Translator, "translate", 2, False), 12),
-    "while saving": ((checkpoints, "write", 3, False), 7),
+    "while saving": ((checkpoints, "write_sealed", 3, False), 7),
     "in averaging": ((checkpoints, "average", 1, False), 12),
 }
 
@@ -44,7 +44,7 @@ def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(confi
     last = end.said.rstrip("\n").split("\n")[-1]
     assert last.startswith("error: stopped ")
     assert "; continue with: python" in last
-    steps = checkpoints.steps(tmp_path / "run" / "checkpoints") if (tmp_path / "run").exists() else []
+    steps = checkpoints.saved_steps(tmp_path / "run" / "checkpoints") if (tmp_path / "run").exists() else []
     assert (steps[-1] if steps else None) == saved
     end = train(config, tmp_path)
     assert end.code == 0, end.said
@@ -60,7 +60,7 @@ def without_extra_saves(found):
 def test_every_signal_that_asks_for_an_end_gets_it_and_ctrl_c_a_code_of_its_own(config, tmp_path, number, code):
     end = train(config, tmp_path, sends(number, (TranslationModule, "training_step", 7, False)))
     assert end.code == code
-    assert checkpoints.steps(tmp_path / "run" / "checkpoints") == [3, 4]
+    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3, 4]
     assert "Traceback" not in end.said
 
 
@@ -131,7 +131,7 @@ def test_a_signal_while_a_checkpoint_is_read_is_no_flaw_of_the_checkpoint(config
 def test_the_first_of_two_signals_counts_and_neither_harms_the_save(config, tmp_path):
     def prelude() -> None:
         sends(TERM, (TranslationModule, "training_step", 7, False))()
-        sends(signal.SIGINT, (checkpoints, "write", 3, False))()
+        sends(signal.SIGINT, (checkpoints, "write_sealed", 3, False))()
 
     assert train(config, tmp_path, prelude).code == 143
     assert checkpoints.load(tmp_path / "run" / "checkpoints" / "last.ckpt").step == 4

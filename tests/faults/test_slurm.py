@@ -62,7 +62,7 @@ def test_a_job_that_slurm_signals_goes_back_into_the_queue_and_then_finishes(clu
     checkpoint_folder = cluster / "outputs/run/checkpoints"
     with within(240):
         process = subprocess.Popen(["bash", "-c", longer], cwd=cluster, env=environment, stderr=subprocess.PIPE)
-        wait_until(lambda: checkpoints.steps(checkpoint_folder))
+        wait_until(lambda: checkpoints.saved_steps(checkpoint_folder))
         os.kill(int((cluster / "task").read_text()), number)
         _, said = process.communicate()
         assert process.returncode == 143, said

@@ -426,7 +426,7 @@ FILES = [
     Bug(
         "last_checkpoint_stays_the_one_before_after_a_kill",
         "training/run.py",
-        "memory.update_last(checkpoints, memory.steps(checkpoints)[-1])",
+        "checkpoints.update_last(checkpoint_folder, checkpoints.saved_steps(checkpoint_folder)[-1])",
         "pass",
         "faults/test_kills.py::test_a_run_killed_at_a_chosen_moment_continues_to_the_bit"
         "[after the last checkpoint, before last.ckpt is it]",

@@ -103,7 +103,9 @@ def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     run = train(child, tmp_path)
     assert not same(averaged(run).weights, averaged(parent).weights)
     assert series(run, "train/lr") == series(parent, "train/lr")
-    states = checkpoints.read(checkpoints.optimizer_path(run / "checkpoints" / "step_6.ckpt"))["optimizer_states"]
+    states = checkpoints.read_sealed(checkpoints.optimizer_path(run / "checkpoints" / "step_6.ckpt"))[
+        "optimizer_states"
+    ]
     assert {int(state["step"]) for state in states[0]["state"].values()} == {6}
 
 

@@ -53,7 +53,9 @@ def prepared(config, tmp_path):
     weights = {"embedding.weight": torch.ones(3, 2)}
     found = SimpleNamespace(fingerprint="c0ffee" * 4, tokenizer=vocabulary("aba"))
     path = checkpoints.step_path(folder, 4)
-    checkpoints.write(checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, "moments": torch.zeros(3)})
+    checkpoints.write_sealed(
+        checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, "moments": torch.zeros(3)}
+    )
     checkpoints.save(path, Checkpoint(4, config, weights, found.tokenizer.to_json(), found.fingerprint, 6, []))
     return found
 

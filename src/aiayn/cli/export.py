@@ -19,8 +19,8 @@ def export(
 
     What the other engine cannot express is refused by name.
     """
-    from aiayn.checkpoints import load, resolve
+    from aiayn.checkpoints import find_checkpoint, load
     from aiayn.inference.export import export as write
 
-    write(load(resolve(run, checkpoint)), target, folder)
+    write(load(find_checkpoint(run, checkpoint)), target, folder)
     print(folder)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aiayn.checkpoints import Checkpoint, load, resolve
+from aiayn.checkpoints import Checkpoint, find_checkpoint, load
 from aiayn.config import EvaluateConfig, SearchConfig
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError, ResourceError
@@ -39,7 +39,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     GPU that is not there, ResourceError where memory or disk do not suffice.
     """
     run = Path(config.run)
-    path = resolve(run, config.checkpoint)
+    path = find_checkpoint(run, config.checkpoint)
     checkpoint = load(path)
     test = read_test_set(config, checkpoint.config.data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import torch
 
-from aiayn.checkpoints import Checkpoint, load, resolve, restore
+from aiayn.checkpoints import Checkpoint, find_checkpoint, load, restore
 from aiayn.config import PRECISIONS, SearchConfig, SearchOverrides, one_of
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.hardware import choose_device, has_bfloat16
 from aiayn.inference.beam_search import Hypothesis, beam_search
 from aiayn.inference.int8 import quantize_int8
 from aiayn.model.transformer import Transformer
@@ -34,15 +35,6 @@ class Translation:
     tokens: list[int]
 
 
-def choose_device(accelerator: str) -> torch.device:
-    """The device meant by auto (a GPU where there is one), cpu or gpu. Raises ConfigError for what is not there."""
-    one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
-    gpus = torch.cuda.device_count()
-    if accelerator == "gpu" and not gpus:
-        raise ConfigError("accelerator=gpu: this machine has no GPU that torch can use; set accelerator=cpu")
-    return torch.device("cuda" if gpus and accelerator != "cpu" else "cpu")
-
-
 def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
     """The model itself, turned to float32, bfloat16 or int8. Raises ConfigError for what is neither or not there."""
     one_of("precision", precision, PRECISIONS)
@@ -51,11 +43,6 @@ def convert_precision(model: Transformer, precision: str, device: torch.device) 
     if device.type != "cpu":
         raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
     return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
-
-
-def has_bfloat16(device: torch.device) -> bool:
-    """Whether the hardware computes in bfloat16."""
-    return torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 class Translator:
@@ -85,7 +72,7 @@ class Translator:
 
         Raises RefusedError for a missing or damaged run, ConfigError for impossible options or a GPU that is not there.
         """
-        return cls.from_checkpoint(load(resolve(Path(run), checkpoint)), search, accelerator, precision)
+        return cls.from_checkpoint(load(find_checkpoint(Path(run), checkpoint)), search, accelerator, precision)
 
     @classmethod
     def from_checkpoint(

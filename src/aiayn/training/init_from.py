@@ -52,7 +52,7 @@ def resolve_init_from(config: Config, folder: Path, chosen: Collection[str] | No
 
 def _own(folder: Path, init_from: str) -> Checkpoint | None:
     """The newest checkpoint of the run itself, if it can be read and began from there."""
-    for step in reversed(checkpoints.steps(folder / "checkpoints")):
+    for step in reversed(checkpoints.saved_steps(folder / "checkpoints")):
         try:
             checkpoint = checkpoints.load(checkpoints.step_path(folder / "checkpoints", step))
         except RefusedError:
@@ -70,7 +70,7 @@ def _load(init_from: str) -> Checkpoint:
             "file of its checkpoints/"
         )
     try:
-        return checkpoints.load(checkpoints.resolve(path, None) if path.is_dir() else path)
+        return checkpoints.load(checkpoints.find_checkpoint(path, None) if path.is_dir() else path)
     except RefusedError as error:
         raise RefusedError(f"init_from={init_from}: {error}") from error
 

@@ -110,7 +110,7 @@ def run_lock(folder: Path) -> Iterator[None]:
         lock.write(f"process {os.getpid()} on {os.uname().nodename}")
         lock.flush()
         for place in (folder, folder / "checkpoints"):
-            checkpoints.sweep(place)
+            checkpoints.remove_leftovers(place)
         try:
             yield
         finally:
@@ -154,7 +154,7 @@ class RunCheckpointIO(CheckpointIO):
         states = {key: checkpoint[key] for key in kept}
         # The checkpoint's own file comes last: with it in place, both are.
         version = checkpoint["pytorch-lightning_version"]
-        checkpoints.write(
+        checkpoints.write_sealed(
             checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, "lightning": version, **states}
         )
         checkpoints.save(

@@ -18,8 +18,9 @@ from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.prepare import prepare
 from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DivergedError, InterruptedRunError
-from aiayn.inference.translator import Translator, has_bfloat16
+from aiayn.errors import DivergedError, InterruptedRunError
+from aiayn.hardware import choose_hardware
+from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.report.plots import draw_learning_curve
 from aiayn.report.report import summary, write_report
@@ -71,7 +72,7 @@ def train(config: Config, outputs: Path = Path("outputs"), chosen: Collection[st
 
 
 def _train(config: Config, outputs: Path, chosen: Collection[str] | None, stop: StopRequest) -> Path:
-    hardware = _choose_hardware(config.trainer)
+    hardware = choose_hardware(config.trainer)
     folder = outputs / config.name
     with stop.listening():
         config, source = resolve_init_from(config, folder, chosen)
@@ -174,7 +175,7 @@ def _finish(folder: Path, config: Config) -> None:
     checkpoint_folder = folder / "checkpoints"
     chosen = to_average(checkpoint_folder, config.trainer)
     # A kill can have come between the last save and these two.
-    checkpoints.update_last(checkpoint_folder, checkpoints.steps(checkpoint_folder)[-1])
+    checkpoints.update_last(checkpoint_folder, checkpoints.saved_steps(checkpoint_folder)[-1])
     checkpoints.prune(checkpoint_folder, chosen)
     averaged = checkpoints.average(
         [checkpoints.load(checkpoints.step_path(checkpoint_folder, step)) for step in chosen]
@@ -188,23 +189,6 @@ def _finish(folder: Path, config: Config) -> None:
 
 
 # Hardware and batches.
-
-
-def _choose_hardware(settings: TrainerConfig) -> dict[str, str]:
-    """Lightning's accelerator and precision. Raises ConfigError for devices that are not there."""
-    gpus = torch.cuda.device_count()
-    accelerator = settings.accelerator
-    if accelerator == "auto":
-        accelerator = "gpu" if gpus else "cpu"
-    if accelerator == "gpu" and gpus < settings.devices:
-        raise ConfigError(
-            f"trainer.devices={settings.devices}: this machine has {gpus} GPUs; lower trainer.devices, or set "
-            "trainer.accelerator=cpu"
-        )
-    if settings.precision != "auto":
-        return {"accelerator": accelerator, "precision": settings.precision}
-    bf16 = has_bfloat16(torch.device("cuda" if accelerator == "gpu" else "cpu"))
-    return {"accelerator": accelerator, "precision": "bf16-mixed" if bf16 else "32-true"}
 
 
 def _strategy(settings: TrainerConfig) -> str | WatchedDDPStrategy:

@@ -43,5 +43,7 @@ class CheckpointSaver(StepCallback):
 
 def to_average(folder: Path, settings: TrainerConfig) -> list[int]:
     """Steps of the last regular checkpoints; one that was saved because of a signal would make the average another."""
-    regular = [step for step in checkpoints.steps(folder) if due(step, settings.checkpoint_every, settings.max_steps)]
+    regular = [
+        step for step in checkpoints.saved_steps(folder) if due(step, settings.checkpoint_every, settings.max_steps)
+    ]
     return regular[-settings.average_last :]

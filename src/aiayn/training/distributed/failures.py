@@ -32,7 +32,7 @@ def explain_failure(
             return _lost(lost, config, save.done)
     if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
         remedy = f"lower data.max_tokens_per_device (now {config.data.max_tokens_per_device})"
-        if checkpoints.steps(save.folder):
+        if checkpoints.saved_steps(save.folder):
             remedy = f"use more devices, or {remedy} and choose another name=: a run's steps stay cut as they were"
         return ResourceError(f"out of memory at step {save.done + 1}, {module.at}: {remedy}")
     # A loader process that was killed while it handed over a batch shows as a broken connection.
