@@ -78,10 +78,10 @@ def assert_refused(config, folder, *said):
 
 def test_weights_of_3_heads_are_not_continued_with_2_although_they_fit(text, begun):
     """Neither by the run's config.yaml nor, where it is gone, by the checkpoint's own configuration."""
-    other = configured(text, "model.n_heads=2")
-    assert_refused(other, begun, "(model.n_heads: 3 -> 2)")
+    other = configured(text, "model.n_heads=4")
+    assert_refused(other, begun, "(model.n_heads: 2 -> 4)")
     (begun / "config.yaml").unlink()
-    assert_refused(other, begun, "(model.n_heads: 3 -> 2)")
+    assert_refused(other, begun, "(model.n_heads: 2 -> 4)")
 
 
 @pytest.mark.parametrize("content", ["", "- 1\n", "model: {", "!!python/object/apply:os.getcwd []\n"])

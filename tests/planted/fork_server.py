@@ -81,9 +81,9 @@ def main() -> None:
     torch.set_num_threads(1)
     # To find a failing example is enough here, to shrink it would take long.
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-    slow = [hypothesis.HealthCheck.too_slow]
+    checks = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile(
-        "planted", deadline=None, derandomize=True, phases=phases, suppress_health_check=slow
+        "planted", deadline=None, derandomize=True, phases=phases, suppress_health_check=checks
     )
     gc.freeze()  # pytest collects garbage several times, which among all of torch's objects takes a second
     for line in sys.stdin:
