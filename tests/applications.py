@@ -77,23 +77,48 @@ def in_new_interpreter(folder: Path, script: str, *arguments: str) -> subprocess
 
 # Text that `write_pairs` wrote to train and dev; the latter is tested on, too.
 TEXT = ("data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de")
-# A model and a training that take a second, whatever else is asked for.
-TINY = (
+# The small run, which every test that trains begins with: a model and text of which a step takes milliseconds ...
+SMALL = (
     "model.n_layers=1",
     "model.d_model=16",
     "model.d_ff=24",
     "model.n_heads=2",
     "data.vocab_size=280",
-    "data.tokens_per_step=400",
-    "data.max_tokens_per_device=300",
+    "data.tokens_per_step=520",
+    "data.max_tokens_per_device=400",
     "trainer.accelerator=cpu",
+    "search.max_extra_tokens=3",
+    "logger=none",
+)
+# ... for two steps,
+TINY = (
+    *SMALL,
     "trainer.max_steps=2",
     "trainer.val_every=2",
     "trainer.val_bleu_sentences=2",
     "trainer.checkpoint_every=1",
-    "search.max_extra_tokens=3",
-    "logger=none",
 )
+# ... or for twelve steps of two micro-batches each, with a checkpoint every third and two validations.
+TWELVE_STEPS = (
+    *SMALL,
+    "model.dropout=0.2",
+    "data.max_length=40",
+    "data.micro_batches=2",
+    "optim.warmup_steps=20",
+    "trainer.precision=32-true",
+    "trainer.max_steps=12",
+    "trainer.val_every=6",
+    "trainer.val_bleu_sentences=3",
+    "trainer.checkpoint_every=3",
+    "trainer.average_last=3",
+    "trainer.log_every=1",
+)
+
+
+def text_in(folder: Path, tgt_lang: str = "de") -> list[str]:
+    """Options of the text FOLDER/train, FOLDER/val and FOLDER/test, to be prepared in FOLDER/prepared."""
+    splits = [f"data.{split}={folder}/{split}" for split in ("train", "val", "test")]
+    return ["data=files", *splits, "data.src_lang=en", f"data.tgt_lang={tgt_lang}", f"data.folder={folder}/prepared"]
 
 
 def composed(*overrides: str) -> Config:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-SECONDS = 60  # until an answer is late; a busy machine needs a few
+SECONDS = 400  # until an answer is late; a busy machine needs a few
 
 
 def find_chromium() -> str | None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from applications import small_model
 from chromium import Chromium, find_chromium
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from aiayn.config import ModelConfig
 
@@ -21,8 +21,9 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-settings.register_profile("here", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
+# Time limits and the check for slow drawing of examples would depend on how fast and how busy the machine is.
+settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 

@@ -284,7 +284,7 @@ def test_a_line_is_answered_before_the_next_is_written_and_a_reader_who_leaves_e
         stderr=subprocess.PIPE,
         env=ENVIRONMENT,
     ) as process:
-        limit = Timer(100, process.kill)
+        limit = Timer(600, process.kill)
         limit.start()
         for line in ("the cat", "", "two cats"):
             process.stdin.write(f"{line}\n".encode())
@@ -304,7 +304,7 @@ def test_on_a_terminal_there_is_a_prompt_until_the_end_of_input(run, translator)
         [*PROGRAM, "translate", str(run)], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
     ) as process:
         os.close(theirs)
-        limit = Timer(100, process.kill)
+        limit = Timer(600, process.kill)
         limit.start()
         seen = b""
 

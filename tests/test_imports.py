@@ -277,7 +277,7 @@ for sys.argv in {commands}:
 def in_a_fresh_interpreter(folder: Path, *commands: list[str], absent: list[str]) -> list[dict]:
     """Runs commands one after the other where some libraries do not exist. Returns exit codes and what was loaded."""
     code = DRIVER.format(absent=absent, commands=[[str(ROOT / script), *rest] for script, *rest in commands])
-    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr
     return [json.loads(line) for line in ended.stdout.split("\n") if line.startswith('{"code"')]
 

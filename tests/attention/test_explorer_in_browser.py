@@ -1,9 +1,8 @@
 """The page as people use it, in a real browser: it must look where the model looks."""
 
-import time
-
 import pytest
 import torch
+from faults.harness import wait_until
 
 from aiayn.attention.explorer import write_explorer
 from aiayn.attention.maps import AttentionMaps
@@ -196,9 +195,7 @@ def test_another_address_shows_what_it_says_and_nothing_of_the_one_before(page, 
 
     browser.run("location.hash = '#show=decoder&head=2.3'")
     selected = "document.querySelector('[role=tab][aria-selected=true]').dataset.tab"
-    deadline = time.monotonic() + 20
-    while browser.run(selected) != "decoder" and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: browser.run(selected) == "decoder")
     assert browser.complaints() == []
     assert len(shares(browser, "keys")) == 0
     assert browser.run(f"document.querySelectorAll('{FIRST} .lines path').length") > 0

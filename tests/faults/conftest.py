@@ -12,7 +12,7 @@ from aiayn.config import Config
 @pytest.fixture(scope="session")
 def text(tmp_path_factory) -> Path:
     torch.set_num_threads(1)
-    return harness.write_text(tmp_path_factory.mktemp("text"))
+    return harness.write_splits(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture(scope="session")

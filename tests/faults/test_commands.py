@@ -48,7 +48,7 @@ def loaded(process, library):
 @pytest.mark.parametrize(("number", "codes"), [(signal.SIGINT, {130}), (signal.SIGTERM, {143, -signal.SIGTERM})])
 def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(begin, tmp_path, number, codes):
     process = begin()
-    with within(120):
+    with within():
         wait_until(lambda: loaded(process, "libtorch_cpu"))
         process.send_signal(number)
         _, said = process.communicate()
@@ -63,7 +63,7 @@ def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(begin, 
 def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(begin, tmp_path, target):
     """`all` is what a cluster does that takes the job's time to be over: it signals every process."""
     process = begin("trainer.devices=2", "trainer.max_steps=100000")
-    with within(240):
+    with within():
         wait_until(lambda: step_reached(tmp_path) > 3)
         if target == "all":
             os.killpg(process.pid, signal.SIGTERM)
@@ -83,7 +83,7 @@ def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(begin, tm
 def test_a_signal_while_the_second_process_loads_its_libraries_ends_both_before_training(begin, tmp_path, target):
     """The first one waits for it in a call that no handler interrupts, and learns of it by the other's end."""
     process = begin("trainer.devices=2")
-    with within(240):
+    with within():
         wait_until(lambda: children(process) and "libtorch_cpu" in maps(children(process)[0]))
         if target == "all":
             os.killpg(process.pid, signal.SIGTERM)
@@ -112,7 +112,7 @@ def children(process):
 @pytest.mark.parametrize("victim", ["first", "second"])
 def test_a_killed_process_takes_the_other_with_it_and_is_named(begin, tmp_path, victim):
     process = begin("trainer.devices=2", "trainer.max_steps=100000", "trainer.timeout=120")
-    with within(240):
+    with within():
         wait_until(lambda: step_reached(tmp_path) > 3)
         other = children(process)[0]
         os.kill(process.pid if victim == "first" else other, signal.SIGKILL)

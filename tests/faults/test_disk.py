@@ -105,7 +105,7 @@ end = train(config, disk)
 assert end.code == 0, end.said
 assert differences(disk / "run", Path({str(unbroken)!r})) == []
 """
-    ended = subprocess.run([*allowed, sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([*allowed, sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr
 
 

@@ -189,7 +189,7 @@ def ended(tmp_path_factory):
         capture_output=True,
         text=True,
         check=True,
-        timeout=300,
+        timeout=600,
     )
     outcomes = [json.loads(line) for line in done.stdout.split("\n")[:-1]]
     return {line: outcome for (line, *_), outcome in zip(MISTAKES, outcomes, strict=True)}, list(folder.iterdir())

@@ -6,13 +6,12 @@ import random
 import shutil
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from applications import TEXT, TINY, run_application, write_pairs
-from faults.harness import Child, content_of_corpus, disk_is_full_beyond, prepare_in_child
+from faults.harness import Child, content_of_corpus, dies_after, disk_is_full_beyond, prepare_in_child
 from texts import data_config
 
 from aiayn.config import DataConfig
@@ -38,38 +37,34 @@ def corpora(folder: str) -> list[str]:
 
 
 def test_killed_twenty_times_at_random_moments_preparation_still_gives_the_same_bytes(config):
-    start = time.monotonic()
-    whole = prepare(replace(config, folder="elsewhere")).folder
-    duration = time.monotonic() - start
-    expected = content_of_corpus(whole)
+    end = prepare_in_child(replace(config, folder="elsewhere"), LOG).wait()
+    [whole] = corpora("elsewhere")
+    expected = content_of_corpus(Path("elsewhere", whole))
     draw = random.Random(5)
 
     killed = 0
     while killed < KILLS:
-        child = prepare_in_child(config, LOG)
-        time.sleep(draw.uniform(0, duration))
-        child.send(signal.SIGKILL)
-        killed += child.wait().code == -signal.SIGKILL
+        ended = prepare_in_child(config, LOG, dies_after(draw.uniform(0, end.seconds))).wait()
+        killed += ended.code == -signal.SIGPROF
         for name in corpora("data"):
             assert content_of_corpus(Path("data", name)) == expected, "what bears the name is complete"
             shutil.rmtree(Path("data", name))
 
     assert content_of_corpus(prepare(config).folder) == expected
-    assert corpora("data") == [whole.name]
+    assert corpora("data") == [whole]
     assert not list(Path("data").glob(".*.tmp")), "what the killed ones left is swept"
 
 
 def test_started_four_times_at_once_while_one_is_killed_it_gives_the_same_bytes(config):
-    expected = content_of_corpus(prepare(replace(config, folder="elsewhere")).folder)
+    whole = prepare_in_child(replace(config, folder="elsewhere"), LOG).wait()
+    expected = content_of_corpus(Path("elsewhere"))
     draw = random.Random(6)
     for _ in range(3):
         shutil.rmtree("data", ignore_errors=True)
-        children = [prepare_in_child(config, LOG) for _ in range(4)]
-        time.sleep(draw.uniform(0, 0.1))
-        children[0].send(signal.SIGKILL)
+        dies = dies_after(draw.uniform(0, whole.seconds))
+        children = [prepare_in_child(config, LOG, prelude) for prelude in (dies, *[lambda: None] * 3)]
         assert [child.wait().code for child in children][1:] == [0, 0, 0]
-        [name] = corpora("data")
-        assert content_of_corpus(Path("data", name)) == expected
+        assert content_of_corpus(Path("data")) == expected
 
 
 def without_writing(folder: str) -> None:

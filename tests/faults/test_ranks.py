@@ -3,11 +3,11 @@
 import math
 import os
 import signal
-import time
 from dataclasses import replace
 
 import pytest
 from faults.harness import (
+    LIMIT,
     acts_at,
     configured,
     dies_at,
@@ -32,7 +32,7 @@ TERM = signal.SIGTERM
 
 @pytest.fixture(scope="module")
 def pair(text):
-    return configured(text, "trainer.devices=2", "trainer.timeout=30")
+    return configured(text, "trainer.devices=2", "trainer.timeout=120")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def codes(config, outputs, preludes=None):
 
 
 def ends(config, outputs, preludes=None):
-    with within(60):
+    with within():
         return [child.wait() for child in start_ranks(config, outputs, preludes)]
 
 
@@ -117,30 +117,30 @@ def test_a_signal_that_comes_while_they_are_agreeing_counts_from_the_next_step_o
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_process_that_dies_ends_the_other_which_names_it(pair, whole, tmp_path, lost):
-    begun = time.monotonic()
-    outcome = ends(pair, tmp_path, {lost: dies_at(TranslationModule, "training_step", 8)})
+    # It is not the time-out that ends the other one: `ends` would not wait for that.
+    patient = replace(pair, trainer=replace(pair.trainer, timeout=10 * int(LIMIT)))
+    outcome = ends(patient, tmp_path, {lost: dies_at(TranslationModule, "training_step", 8)})
     assert outcome[lost].code == -signal.SIGKILL
     other = outcome[1 - lost]
     assert other.code == 6, other.said
     assert f"error: no answer from device {lost} of 0 to 1 after step 7" in other.said
     assert "Traceback" not in other.said
-    assert time.monotonic() - begun < 30
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
 
 
 @pytest.mark.parametrize("stuck", [0, 1])
 def test_a_process_that_stands_still_ends_the_other_within_the_time_out(text, tmp_path, stuck):
-    config = configured(text, "trainer.devices=2", "trainer.timeout=3")
+    config = configured(text, "trainer.devices=2", "trainer.timeout=6")
     stops = acts_at(TranslationModule, "training_step", lambda: os.kill(os.getpid(), signal.SIGSTOP), 8)
-    with within(60):
+    with within():
         children = start_ranks(config, tmp_path, {stuck: stops})
         end = children[1 - stuck].wait()
         children[stuck].send(signal.SIGKILL)
         children[stuck].wait()
     assert end.code == 6, end.said
     assert f"no answer from device {stuck} of 0 to 1" in end.said
-    assert "trainer.timeout=3 seconds" in end.said
+    assert "trainer.timeout=6 seconds" in end.said
 
 
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
@@ -170,7 +170,7 @@ def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step
     def first_waits() -> None:
         acts_at(distributed, "init_process_group", waits.touch)()
 
-    with within(60):
+    with within():
         children = start_ranks(pair, tmp_path, {0: first_waits, 1: second_is_late})
         wait_until(waits.exists)
         children[0].send(TERM)

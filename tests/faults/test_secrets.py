@@ -178,7 +178,7 @@ def test_pickled_arrays_in_a_prepared_corpus_run_nothing_even_if_the_manifest_vo
     path = manifest.with_name("train.src.offsets.npy")
     np.save(path, np.array([Evil(place / "sentinel")] * 3, dtype=object), allow_pickle=True)
     noted = json.loads(manifest.read_text())
-    from aiayn.data.prepare import sha256
+    from aiayn.files import sha256
 
     noted["files"][path.name] = {"size": path.stat().st_size, "sha256": sha256(path)}
     manifest.write_text(json.dumps(noted))

@@ -1,8 +1,8 @@
 """Runs chosen tests on copies of the program, each in a fork of one process that has all libraries loaded.
 
 A new interpreter would spend ten seconds on torch and Lightning for every copy; a fork has them at once, and loads this
-project's own modules from the copy. Reads a list of jobs from standard input and writes their outcomes to standard
-output, both as JSON.
+project's own modules from the copy. Reads jobs from standard input, one JSON object a line, and answers each with a
+line of JSON on standard output.
 """
 
 import gc
@@ -10,8 +10,7 @@ import json
 import os
 import signal
 import sys
-import time
-from multiprocessing import connection, get_context
+from multiprocessing import get_context
 from pathlib import Path
 
 import hydra
@@ -64,27 +63,31 @@ def run_job(root: str, source: str, tests: list[str], first_failure_only: bool) 
     os._exit(0)  # nothing that libraries left running may hold it up
 
 
+def outcome_of(job: dict) -> dict:
+    """What became of the job's tests, with the end of their log."""
+    process = get_context("fork").Process(target=run_job, kwargs=job)
+    process.start()
+    process.join(SECONDS)
+    if process.exitcode is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+    place = Path(job["source"]).parent
+    written = place / "outcome.json"
+    outcome = json.loads(written.read_text()) if written.exists() else {"code": f"none within {SECONDS} seconds"}
+    return outcome | {"log": (place / "log").read_text(errors="replace")[-3000:]}
+
+
 def main() -> None:
     torch.set_num_threads(1)
     # To find a failing example is enough here, to shrink it would take long.
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-    hypothesis.settings.register_profile("planted", deadline=None, derandomize=True, phases=phases)
+    checks = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile(
+        "planted", deadline=None, derandomize=True, phases=phases, suppress_health_check=checks
+    )
     gc.freeze()  # pytest collects garbage several times, which among all of torch's objects takes a second
-    waiting, running = json.load(sys.stdin), {}
-    fork = get_context("fork")
-    while waiting or running:
-        while waiting and len(running) < len(os.sched_getaffinity(0)):
-            process = fork.Process(target=run_job, kwargs=waiting.pop(0))
-            process.start()
-            running[process.sentinel] = process, time.monotonic() + SECONDS
-        patience = min(deadline for _, deadline in running.values()) - time.monotonic()
-        ended = connection.wait(list(running), max(patience, 0))
-        late = [sentinel for sentinel, (_, deadline) in running.items() if deadline < time.monotonic()]
-        for sentinel in {*ended, *late}:
-            process, _ = running.pop(sentinel)
-            if process.exitcode is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.join()
+    for line in sys.stdin:
+        print(json.dumps(outcome_of(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from applications import ROOT
 from planted.bugs import BUGS, Bug
 
 SOURCE = ROOT / "src"
-CONTROL = "no_bug"
 
 
 def places(bug: Bug) -> int:
@@ -19,53 +19,60 @@ def places(bug: Bug) -> int:
     return (SOURCE / "aiayn" / bug.file).read_text(encoding="utf-8").count(bug.old)
 
 
-def job(folder: Path, bug: Bug | None) -> dict:
-    """A copy of the program with the bug, and the test that must fail there; without a bug, all those tests."""
-    copy = folder / (bug.name if bug else CONTROL) / "src"
-    shutil.copytree(SOURCE, copy)
-    if bug:
-        path = copy / "aiayn" / bug.file
-        path.write_text(path.read_text(encoding="utf-8").replace(bug.old, bug.new), encoding="utf-8")
-    tests = sorted({f"{ROOT}/tests/{each.test}" for each in ([bug] if bug else BUGS)})
-    return {"root": str(ROOT), "source": str(copy), "tests": tests, "first_failure_only": bug is not None}
-
-
 @pytest.fixture(scope="session")
-def outcomes(request, tmp_path_factory):
-    """What became of the tests, by name of the bug, for all that this session will ask for: they run side by side."""
-    asked = [item for item in request.session.items if "outcomes" in getattr(item, "fixturenames", ())]
-    bugs = [item.callspec.params["bug"] if hasattr(item, "callspec") else None for item in asked]
-    folder = tmp_path_factory.mktemp("planted")
-    jobs = [job(folder, bug) for bug in bugs if bug is None or places(bug) == 1]
-    server = [sys.executable, str(Path(__file__).with_name("fork_server.py"))]
-    subprocess.run(server, input=json.dumps(jobs), text=True, check=True)
-    found = {}
-    for place in folder.iterdir():
-        written = place / "outcome.json"
-        found[place.name] = json.loads(written.read_text()) if written.exists() else {"code": "none, it took too long"}
-        found[place.name]["log"] = (place / "log").read_text(errors="replace")[-3000:]
-    shutil.rmtree(folder)
-    return found
+def server() -> Iterator[subprocess.Popen]:
+    program = [sys.executable, str(Path(__file__).with_name("fork_server.py"))]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def outcome_of(server, tmp_path) -> Callable[..., dict]:
+    """Runs tests on a copy of the program, with a bug or without."""
+
+    def run(tests: list[str], bug: Bug | None = None) -> dict:
+        copy = tmp_path / "copy" / "src"
+        shutil.copytree(SOURCE, copy)
+        if bug:
+            path = copy / "aiayn" / bug.file
+            path.write_text(path.read_text(encoding="utf-8").replace(bug.old, bug.new), encoding="utf-8")
+        paths = [f"{ROOT}/tests/{test}" for test in tests]
+        job = {"root": str(ROOT), "source": str(copy), "tests": paths, "first_failure_only": bug is not None}
+        server.stdin.write(json.dumps(job) + "\n")
+        server.stdin.flush()
+        outcome = json.loads(server.stdout.readline())
+        assert outcome.get("loaded", "").startswith(str(copy)), outcome["log"]
+        shutil.rmtree(tmp_path / "copy")
+        return outcome
+
+    return run
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_the_suite_catches(bug, outcomes):
+def test_the_suite_catches(bug, outcome_of):
     assert places(bug) == 1, f"src/aiayn/{bug.file} has changed: plant the bug into what it has now"
-    outcome = outcomes[bug.name]
+
+    outcome = outcome_of([bug.test], bug)
 
     assert outcome["code"] == 1, outcome["log"]
     assert outcome["failed"], outcome["log"]
-    assert f"/{bug.name}/src/aiayn/" in outcome["loaded"]
 
 
-def test_the_same_tests_pass_where_no_bug_is_planted(outcomes):
-    outcome = outcomes[CONTROL]
+FILES = sorted({bug.test.partition("::")[0] for bug in BUGS})
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_same_tests_pass_where_no_bug_is_planted(file, outcome_of):
+    tests = sorted({bug.test for bug in BUGS if bug.test.startswith(file)})
+
+    outcome = outcome_of(tests)
 
     assert outcome["code"] == 0, outcome["log"]
-    assert outcome["passed"] >= len({bug.test for bug in BUGS})
-    assert f"/{CONTROL}/src/aiayn/" in outcome["loaded"]
+    assert outcome["passed"] >= len(tests)
 
 
-def test_bugs_have_names_of_their_own_and_change_something():
+def test_every_bug_has_a_name_of_its_own_changes_something_and_names_one_test():
     assert len({bug.name for bug in BUGS}) == len(BUGS)
     assert all(bug.old != bug.new for bug in BUGS)
+    assert [bug.name for bug in BUGS if "::test_" not in bug.test] == []

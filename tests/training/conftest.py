@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from applications import TWELVE_STEPS, composed, text_in
 
-from aiayn.config import Config, DataConfig, LoggerConfig, ModelConfig, OptimConfig, SearchConfig, TrainerConfig
+from aiayn.config import Config
 
 
 def write(prefix: Path, count: int, seed: int) -> None:
@@ -40,65 +41,9 @@ def corpus(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def config(corpus) -> Config:
     """Twelve steps over two and a half epochs, on one CPU, in float32. Change a copy of it."""
-    return Config(
-        name="run",
-        sweep=None,
-        init_from=None,
-        init_fingerprint=None,
-        seed=3,
-        debug=False,
-        model=ModelConfig(
-            n_layers=2,
-            d_model=24,
-            d_ff=40,
-            n_heads=3,
-            d_k=5,
-            d_v=7,
-            dropout=0.2,
-            positions="sinusoidal",
-            max_positions=90,
-            attention_window=None,
-        ),
-        data=DataConfig(
-            source="files",
-            hub_path=None,
-            hub_name=None,
-            hub_revision=None,
-            train=str(corpus / "train"),
-            val=str(corpus / "val"),
-            test=str(corpus / "test"),
-            src_lang="en",
-            tgt_lang="xx",
-            folder=str(corpus / "prepared"),
-            vocab_size=290,
-            max_length=60,
-            max_length_ratio=9.0,
-            tokenizer_pairs=None,
-            tokens_per_step=400,
-            max_tokens_per_device=400,
-            micro_batches=2,
-            num_workers=0,
-        ),
-        optim=OptimConfig(warmup_steps=20, lr_scale=1.0, beta1=0.9, beta2=0.98, eps=1e-9, label_smoothing=0.1),
-        trainer=TrainerConfig(
-            max_steps=12,
-            accelerator="cpu",
-            devices=1,
-            num_nodes=1,
-            strategy="auto",
-            precision="32-true",
-            val_every=6,
-            val_bleu_sentences=3,
-            checkpoint_every=3,
-            average_last=3,
-            log_every=1,
-            compile=False,
-            max_skipped_steps=0,
-            timeout=60,
-        ),
-        search=SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, batch_tokens=500),
-        logger=LoggerConfig(kind="none", project="aiayn", entity=None, group=None, mode="auto", upload=False),
-    )
+    unequal = ("model.n_layers=2", "model.d_model=24", "model.d_ff=40", "model.n_heads=3", "model.d_k=5", "model.d_v=7")
+    data = ("data.max_length_ratio=9", "data.vocab_size=290", "data.max_tokens_per_device=520")
+    return composed(*TWELVE_STEPS, *text_in(corpus, "xx"), *unequal, *data, "name=run", "seed=3")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from applications import in_new_interpreter
+from applications import TWELVE_STEPS, in_new_interpreter, text_in
 
 from aiayn import checkpoints
 
@@ -12,26 +12,12 @@ def start(folder, corpus, *arguments):
     done = in_new_interpreter(
         folder,
         "train.py",
-        "data=files",
-        f"data.train={corpus}/train",
-        f"data.val={corpus}/val",
-        "data.src_lang=en",
-        "data.tgt_lang=xx",
-        "data.vocab_size=290",
-        "data.tokens_per_step=500",
+        *TWELVE_STEPS,
+        *text_in(corpus, "xx"),
         "data.max_length=60",
-        "data.micro_batches=2",
-        "model=tiny",
-        "model.n_layers=1",
-        "model.d_model=32",
-        "model.d_ff=48",
-        "logger=none",
-        "trainer.accelerator=cpu",
-        "trainer.precision=32-true",
+        "data.vocab_size=290",
         "trainer.val_every=5",
-        "trainer.val_bleu_sentences=5",
         "trainer.checkpoint_every=5",
-        "trainer.log_every=1",
         *arguments,
     )
     assert done.returncode == 0, done.stderr
