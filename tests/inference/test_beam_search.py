@@ -64,7 +64,7 @@ class ScriptedModel:
         self.encoded += 1
         return src
 
-    def start(self, memory, src_mask, beam_size):
+    def init_cache(self, memory, src_mask, beam_size):
         sources = [tuple(row[row != PAD_ID].tolist()[:-1]) for row in memory]
         return ScriptedCache(sources, [[()] * beam_size for _ in sources])
 
@@ -206,10 +206,10 @@ def test_a_beam_wide_enough_finds_what_enumerating_all_outputs_finds(penalty, al
     penalty=st.sampled_from(["gnmt", "power"]),
     max_extra_tokens=st.integers(1, 4),
     eos_bonus=st.sampled_from([-3.0, 0.0, 3.0]),
-    look_every=st.sampled_from([1, 3]),
+    steps_per_check=st.sampled_from([1, 3]),
 )
 def test_batched_search_with_early_stopping_equals_single_search_to_the_limit_in_plain_lists(
-    seed, sources, beam_size, vocab_size, alpha, penalty, max_extra_tokens, eos_bonus, look_every
+    seed, sources, beam_size, vocab_size, alpha, penalty, max_extra_tokens, eos_bonus, steps_per_check
 ):
     config = SearchConfig(
         beam_size=beam_size,
@@ -220,7 +220,7 @@ def test_batched_search_with_early_stopping_equals_single_search_to_the_limit_in
     )
     logits = random_logits(vocab_size, seed, eos_bonus)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(module.STEPS_BETWEEN_LOOKS, "cpu", look_every)
+        patch.setitem(module.STEPS_PER_CHECK, "cpu", steps_per_check)
         results = search(ScriptedModel(logits), sources, config)
     for source, found in zip(sources, results, strict=True):
         assert_same(found, list_beam_search(logits, tuple(source), config))
@@ -301,9 +301,9 @@ def test_a_sentence_is_not_given_up_while_a_long_output_can_still_win():
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("look_every", [1, 4])
-def test_a_broken_model_is_reported_with_its_step_instead_of_searching_on(broken, look_every, monkeypatch):
-    monkeypatch.setitem(module.STEPS_BETWEEN_LOOKS, "cpu", look_every)
+@pytest.mark.parametrize("steps_per_check", [1, 4])
+def test_a_broken_model_is_reported_with_its_step_instead_of_searching_on(broken, steps_per_check, monkeypatch):
+    monkeypatch.setitem(module.STEPS_PER_CHECK, "cpu", steps_per_check)
     unhurt = [0.0, 0.0, -9.0, 1.0, 2.0]
 
     def logits(source, prefix):

@@ -11,7 +11,7 @@ from torch import nn
 
 from aiayn.config import BOS_ID
 from aiayn.inference import int8 as module
-from aiayn.inference.int8 import Int8Linear, quantize_int8, rounded
+from aiayn.inference.int8 import Int8Linear, quantize_int8, quantize_rows
 
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -26,7 +26,7 @@ def pair(request):
 @given(st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_every_number_is_rounded_to_the_nearest_of_its_rows_255_levels(rows):
     x = torch.tensor(rows)
-    codes, scale = rounded(x)
+    codes, scale = quantize_rows(x)
     assert codes.dtype == torch.int8
     assert codes.int().abs().max() <= 127
     assert ((codes * scale - x).abs() <= 0.5001 * scale).all()
@@ -34,7 +34,7 @@ def test_every_number_is_rounded_to_the_nearest_of_its_rows_255_levels(rows):
 
 def test_a_rows_largest_number_keeps_its_value_and_zeros_stay_zeros():
     x = torch.tensor([[0.0, 0.0, 0.0], [1.0, -4.0, 3.0], [1e-30, 0.0, 0.0]])
-    codes, scale = rounded(x)
+    codes, scale = quantize_rows(x)
     assert codes.tolist() == [[0, 0, 0], [32, -127, 95], [127, 0, 0]]
     torch.testing.assert_close((codes * scale).abs().amax(1), x.abs().amax(1))
 
@@ -45,7 +45,7 @@ def test_a_layers_products_are_those_of_its_codes_in_exact_arithmetic(monkeypatc
     torch.manual_seed(0)
     linear, x = nn.Linear(6, 7), torch.randn(2, 3, 6)
     layer = Int8Linear(linear, torch.float32)
-    codes, scale = rounded(x.flatten(0, 1))
+    codes, scale = quantize_rows(x.flatten(0, 1))
     sums = codes.long() @ layer.codes.long().T
     expected = sums * scale.double() * layer.scale.double().T + linear.bias.double()
     torch.testing.assert_close(layer(x).flatten(0, 1), expected.float())
@@ -74,7 +74,7 @@ def test_its_steps_say_nearly_what_its_full_computation_says(pair):
     tgt_in = torch.tensor([[BOS_ID, 7, 5, 20]] * len(SENTENCES))
     with torch.inference_mode():
         logits = small(src, tgt_in, mask)
-        cache = small.start(small.encode(src, mask), mask, 1)
+        cache = small.init_cache(small.encode(src, mask), mask, 1)
         steps = torch.stack([small.step(tgt_in[:, [t]], cache)[:, 0].clone() for t in range(4)], dim=1)
     assert (steps - logits).float().norm() / logits.float().norm() < 0.05
 

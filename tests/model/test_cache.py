@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aiayn.model.cache import ROOM
+from aiayn.model.cache import GROWTH
 from aiayn.model.transformer import Transformer
 
 VOCAB, LENGTHS, BEAMS = 17, [5, 2, 4], 4
@@ -26,7 +26,7 @@ def source() -> tuple[torch.Tensor, torch.Tensor]:
 
 def started(model, source):
     src, mask = source
-    return model.start(model.encode(src, mask), mask, BEAMS)
+    return model.init_cache(model.encode(src, mask), mask, BEAMS)
 
 
 def recomputed(model, source, sentences, prefixes):
@@ -48,7 +48,7 @@ def test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave(
     model = Transformer(replace(tiny_config, positions=positions), VOCAB).eval()
     cache = started(model, source)
     sentences, prefixes = [0, 1, 2], [[[] for _ in range(BEAMS)] for _ in range(3)]
-    for t in range(ROOM + 3):
+    for t in range(GROWTH + 3):
         tokens = torch.randint(1, VOCAB, (len(sentences), BEAMS))
         prefixes = [
             [[*prefix, token] for prefix, token in zip(beams, row, strict=True)]
@@ -73,7 +73,7 @@ def test_the_source_is_kept_once_per_sentence_and_not_per_beam(model, source):
     model.step(torch.ones(3, BEAMS, dtype=torch.long), cache)
     for layer in cache.layers:
         assert (layer.cross_k.shape, layer.cross_v.shape) == ((3, 3, 5, 5), (3, 3, 5, 7))
-        assert (layer.self_k.shape, layer.self_v.shape) == ((3, 3, ROOM * BEAMS, 5), (3, 3, ROOM * BEAMS, 7))
+        assert (layer.self_k.shape, layer.self_v.shape) == ((3, 3, GROWTH * BEAMS, 5), (3, 3, GROWTH * BEAMS, 7))
     before = cache.layers[0].cross_k
     cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
     assert cache.layers[0].cross_k is before, "reordering beams leaves the source where it is"
@@ -101,5 +101,5 @@ def test_beams_of_different_sentences_never_mix(model, source):
     together = started(model, source)
     logits = model.step(tokens, together)
     for n in range(3):
-        alone = model.start(model.encode(source[0][[n]], source[1][[n]]), source[1][[n]], BEAMS)
+        alone = model.init_cache(model.encode(source[0][[n]], source[1][[n]]), source[1][[n]], BEAMS)
         torch.testing.assert_close(model.step(tokens[[n]], alone), logits[[n]], rtol=0, atol=1e-5)

@@ -102,21 +102,21 @@ MODEL = [
         "model/masks.py",
         "reach = window // 2",
         "reach = (window + 1) // 2",
-        "model/test_masks.py::test_a_window_reaches_half_its_size_to_each_side_or_back_only_and_never_to_padding",
+        "model/test_windowed_attention.py::test_a_window_reaches_half_its_size_to_each_side_or_back_only_and_never_to_padding",
     ),
     Bug(
         "window_excludes_its_edge",
         "model/masks.py",
         "distance.abs() <= reach",
         "distance.abs() < reach",
-        "model/test_masks.py::test_a_window_reaches_half_its_size_to_each_side_or_back_only_and_never_to_padding",
+        "model/test_windowed_attention.py::test_a_window_reaches_half_its_size_to_each_side_or_back_only_and_never_to_padding",
     ),
     Bug(
         "cached_window_off_by_one",
         "model/layers.py",
         "(self.window // 2 + 1) * x.size(1)",
         "(self.window // 2 + 2) * x.size(1)",
-        "model/test_masks.py::test_cached_steps_equal_decoding_all_positions_at_once",
+        "model/test_windowed_attention.py::test_cached_steps_equal_decoding_all_positions_at_once",
     ),
 ]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from aiayn.config import BOS_ID, EOS_ID
 from aiayn.data.batch import source_mask
 from aiayn.errors import DataError
-from aiayn.inference.alignment import recorded
+from aiayn.inference.alignment import record_attention
 from aiayn.inference.translator import Translation, Translator
 
 
@@ -45,9 +45,9 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     src_mask = source_mask(src)
     with (
         translator.without_dropout(),
-        recorded([layer.self_attention for layer in model.encoder]) as encoder_self,
-        recorded([layer.self_attention for layer in model.decoder]) as decoder_self,
-        recorded([layer.cross_attention for layer in model.decoder]) as cross,
+        record_attention([layer.self_attention for layer in model.encoder]) as encoder_self,
+        record_attention([layer.self_attention for layer in model.decoder]) as decoder_self,
+        record_attention([layer.cross_attention for layer in model.decoder]) as cross,
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
     return AttentionMaps(

@@ -1,49 +1,51 @@
-"""What decoding one position at a time remembers, so that no position is computed twice."""
+"""Key-value cache for decoding one position at a time."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ROOM = 8  # positions that a store grows by when it is full
+GROWTH = 8  # positions added to a cache that is full
 
 
 class LayerCache:
-    """Keys and values of one decoder layer, one store per sentence.
+    """Keys and values of one decoder layer for N sentences with K beams each.
 
-    Of the source: (N, H, S, d), shared by the sentence's beams. Of the target: (N, H, C * K, d), those of its K beams
-    side by side at each of C positions; `DecoderCache.past` knows which of them are whose, so that nothing is moved.
+    Cross-attention: (N, H, S, d), shared by a sentence's beams. Self-attention: (N, H, C * K, d), the K beams side by
+    side at each of C positions. Reordering beams moves no keys or values: `DecoderCache.ancestry` says which of them
+    belong to which beam.
     """
 
     def __init__(self, cross_k: Tensor, cross_v: Tensor):
         """cross_k (N, H, S, d_k) and cross_v (N, H, S, d_v)."""
-        # In the order in which projections come, every step's product would copy them anew; and it transposes keys.
+        # Stored in the layout in which matmul reads them (keys transposed), which would otherwise copy them every step.
         self.cross_k, self.cross_v = cross_k.mT.contiguous().mT, cross_v.contiguous()
         self.self_k, self.self_v = cross_k.mT[..., :0].contiguous().mT, cross_v[:, :, :0]
         self.used = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds the newest position, k and v (N, H, K, d). Returns the whole store, (N, H, C * K, d).
+        """Adds the newest position, k and v (N, H, K, d). Returns all keys and values, (N, H, C * K, d).
 
-        Products take it as it is; its beginning alone they would copy at every step. What is not used yet is zero.
+        They are returned with their unused tail, which is zero and masked: slicing it off would force a copy in every
+        matmul.
         """
         start, self.used = self.used, self.used + k.size(2)
         if self.used > self.self_k.size(2):
-            more = ROOM * k.size(2)
+            more = GROWTH * k.size(2)
             self.self_k, self.self_v = F.pad(self.self_k.mT, (0, more)).mT, F.pad(self.self_v, (0, 0, 0, more))
         self.self_k[:, :, start : self.used], self.self_v[:, :, start : self.used] = k, v
         return self.self_k, self.self_v
 
     def select(self, sentences: Tensor) -> None:
-        """Keeps these sentences only; sentences (M,)."""
+        """Keeps only these sentences; sentences (M,)."""
         self.cross_k, self.cross_v = self.cross_k.mT[sentences].mT, self.cross_v[sentences]
         self.self_k, self.self_v = self.self_k.mT[sentences].mT, self.self_v[sentences]
 
 
 class DecoderCache:
-    """The decoder's memory of N sentences with K beams each: one `LayerCache` per layer, the source mask, the pasts.
+    """The KV cache of all decoder layers for N sentences with K beams each, and what the beams share.
 
-    `past` (N, K, C, K) is True where beam k's token at position t is the one that stands there in place j. `logits`
-    (N, K, V) is where every step writes its result.
+    `ancestry` (N, K, C, K) is a mask: [n, k, t, j] is True if beam k's token at position t was decoded as beam j.
+    `logits` (N, K, V) is the buffer that every step writes its result to.
     """
 
     def __init__(self, layers: list[LayerCache], src_mask: Tensor, logits: Tensor):
@@ -52,25 +54,24 @@ class DecoderCache:
         self.src_mask = src_mask
         self.logits = logits
         self.length = 0  # target positions so far
-        beam_size = logits.size(1)
-        self.newest = torch.eye(beam_size, dtype=torch.bool, device=src_mask.device)  # (K, K)
-        self.past = self.newest[:, None][:, :0].repeat(len(src_mask), 1, 1, 1)
+        self.itself = torch.eye(logits.size(1), dtype=torch.bool, device=src_mask.device)  # (K, K)
+        self.ancestry = self.itself[:, None][:, :0].repeat(len(src_mask), 1, 1, 1)
 
     def extend(self) -> Tensor:
-        """Makes place for one more position. Returns what each beam may attend to, with itself: (N, 1, K, C * K)."""
-        if self.length == self.past.size(2):
-            self.past = F.pad(self.past, (0, 0, 0, ROOM))
-        self.past[:, :, self.length] = self.newest
+        """Adds one position. Returns which cached positions, it included, each beam attends to: (N, 1, K, C * K)."""
+        if self.length == self.ancestry.size(2):
+            self.ancestry = F.pad(self.ancestry, (0, 0, 0, GROWTH))
+        self.ancestry[:, :, self.length] = self.itself
         self.length += 1
-        return self.past.flatten(2)[:, None]
+        return self.ancestry.flatten(2)[:, None]
 
     def reorder(self, parents: Tensor) -> None:
-        """Beam k of sentence n goes on from what was its beam parents[n, k]; parents (N, K)."""
-        self.past = self.past.gather(1, parents[:, :, None, None].expand_as(self.past))
+        """Lets beam k of sentence n continue what was its beam parents[n, k]; parents (N, K)."""
+        self.ancestry = self.ancestry.gather(1, parents[:, :, None, None].expand_as(self.ancestry))
 
     def select(self, sentences: Tensor) -> None:
         """Keeps only these sentences, in this order; sentences (M,)."""
-        self.src_mask, self.past = self.src_mask[sentences], self.past[sentences]
+        self.src_mask, self.ancestry = self.src_mask[sentences], self.ancestry[sentences]
         self.logits = self.logits[: len(sentences)]
         for layer in self.layers:
             layer.select(sentences)

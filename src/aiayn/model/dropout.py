@@ -1,4 +1,4 @@
-"""Section 5.4: dropout, with masks that cost little on a CPU."""
+"""Section 5.4: dropout, with masks that are cheap on a CPU."""
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,9 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
-        # One 64-bit draw decides four elements, each by 16 of its bits: 3.5 times as fast as torch's own, and p is met
-        # to within 1e-5.
-        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+        # Each 64-bit random number decides four elements with 16 bits each: 3.5 times as fast as torch's dropout, and
+        # p is exact to within 1e-5.
+        numbers = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)
         keep = bits >= min(round(self.p * 2**16) - 2**15, 2**15 - 1)
         return x * (keep * (1 / (1 - self.p)))

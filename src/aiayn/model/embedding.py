@@ -22,11 +22,11 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, d_model: int):
         super().__init__()
         self.d_model = d_model
-        # Not part of the weights: computed, and computed anew when a longer sentence comes.
+        # Not saved with the weights; recomputed when a longer sentence comes.
         self.register_buffer("table", sinusoids(256, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
-        """Encodings of positions start ... start + length - 1: (length, D)."""
+        """Returns the encodings of positions start ... start + length - 1: (length, D)."""
         if start + length > len(self.table):
             self.table = sinusoids(2 * (start + length), self.d_model).to(self.table)
         return self.table[start : start + length]
@@ -40,9 +40,9 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.empty(max_positions, d_model))
 
     def forward(self, start: int, length: int) -> Tensor:
-        """Vectors of positions start ... start + length - 1: (length, D).
+        """Returns the vectors of positions start ... start + length - 1: (length, D).
 
-        Raises ValueError beyond the table: such a position was never trained.
+        Raises ValueError for positions beyond the table, which were never trained.
         """
         if start + length > len(self.table):
             raise ValueError(
@@ -60,7 +60,7 @@ class SharedEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """ids (B, T). Returns their vectors times sqrt(d_model), (B, T, D)."""
+        """ids (B, T). Returns their embeddings times sqrt(d_model), (B, T, D)."""
         return F.embedding(ids, self.weight) * self.scale
 
     def project(self, states: Tensor) -> Tensor:
@@ -68,5 +68,5 @@ class SharedEmbedding(nn.Module):
         return F.linear(states, self.weight)
 
     def project_into(self, logits: Tensor, states: Tensor) -> None:
-        """The same for states (R, D), written to logits (R, V); no gradient flows back."""
+        """Writes the logits of states (R, D) to an existing tensor, logits (R, V); without gradients."""
         torch.mm(states.detach(), self.weight.detach().t(), out=logits)

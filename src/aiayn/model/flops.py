@@ -1,7 +1,7 @@
-"""How large a model is and how much it computes, in closed form: no model has to be built for it.
+"""Number of parameters and FLOPs of a model, in closed form, without building it.
 
-Counted are the matrix multiplications, at 2 FLOPs per multiply-add: projections, feed-forward networks, the products of
-queries with keys and of weights with values, and the output layer. Look-ups, normalisation and softmax are not.
+FLOPs are those of matrix multiplications, 2 per multiply-add: projections, feed-forward networks, queries times keys,
+attention weights times values, and the output layer. Embedding look-ups, normalisation and softmax are not counted.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from aiayn.config import ModelConfig
 
 
 def n_parameters(config: ModelConfig, vocab_size: int) -> int:
-    """Trained parameters of `Transformer(config, vocab_size)`, in which one matrix of V rows serves three times."""
+    """Returns the number of parameters of `Transformer(config, vocab_size)`, whose embedding matrix counts once."""
     d, f = config.d_model, config.d_ff
     attention = 2 * d * config.n_heads * (config.key_size + config.value_size)
     feed_forward = 2 * d * f + f + d
@@ -22,26 +22,20 @@ def n_parameters(config: ModelConfig, vocab_size: int) -> int:
 
 
 def forward_flops(config: ModelConfig, vocab_size: int, src_length: Any, tgt_length: Any) -> Any:
-    """FLOPs of one forward pass over pairs of S source and T target tokens, end marks counted, padding not.
+    """Returns the FLOPs of one forward pass over pairs of S source and T target tokens, end tokens included.
 
-    Lengths are numbers, or arrays or tensors of them in a type that holds 1e15; the answer has their shape. Scores that
-    a causal mask or `attention_window` hides are counted too, whatever a kernel makes of them.
+    Lengths are numbers, or arrays or tensors of a type that holds 1e15; the result has their shape. Padding is not
+    counted; attention scores that are hidden by the causal mask or by `attention_window` are.
     """
-    s, t = src_length, tgt_length
-    src, tgt, score = _multiply_adds(config, vocab_size)
-    return 2 * (src * s + tgt * t + score * (s * s + t * t + s * t))
+    d, n, s, t = config.d_model, config.n_layers, src_length, tgt_length
+    heads = config.n_heads * (config.key_size + config.value_size)
+    # On both sides a token passes four projections of self-attention and two of cross-attention: keys and values for a
+    # source token, queries and output for a target token.
+    per_token = n * (3 * d * heads + 2 * d * config.d_ff)
+    scores = n * heads * (s * s + t * t + s * t)
+    return 2 * (per_token * (s + t) + d * vocab_size * t + scores)
 
 
 def training_flops(config: ModelConfig, vocab_size: int, src_length: Any, tgt_length: Any) -> Any:
-    """`forward_flops` three times: a backward pass multiplies every matrix of the forward pass twice."""
+    """Returns the FLOPs of a forward and a backward pass, which does every product of the forward pass twice."""
     return 3 * forward_flops(config, vocab_size, src_length, tgt_length)
-
-
-def _multiply_adds(config: ModelConfig, vocab_size: int) -> tuple[int, int, int]:
-    """Multiply-adds for each source token, for each target token, and for each pair of positions that meet."""
-    d, n = config.d_model, config.n_layers
-    heads = config.n_heads * (config.key_size + config.value_size)
-    half = d * heads  # queries and output of one attention, or its keys and values
-    feed_forward = 2 * d * config.d_ff
-    # A source token also gives keys and values to the decoder's attention, whose queries are the target's.
-    return n * (3 * half + feed_forward), n * (3 * half + feed_forward) + d * vocab_size, n * heads

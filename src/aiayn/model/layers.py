@@ -1,6 +1,6 @@
 """Sections 3.1 and 3.3: the layers of the encoder and of the decoder.
 
-Around every sub-layer stands LayerNorm(x + Dropout(Sublayer(x))): post-norm, with the dropout of section 5.4.
+Every sub-layer is wrapped as LayerNorm(x + Dropout(Sublayer(x))): post-norm, with the dropout of section 5.4.
 """
 
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from aiayn.model.dropout import Dropout
 
 
 class FeedForward(nn.Module):
-    """Section 3.3, equation (2): max(0, x W_1 + b_1) W_2 + b_2, at every position alike."""
+    """Section 3.3, equation (2): max(0, x W_1 + b_1) W_2 + b_2, the same at every position."""
 
     def __init__(self, d_model: int, d_ff: int):
         super().__init__()
@@ -34,7 +34,7 @@ class AddNorm(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Tensor) -> Tensor:
-        """x, and the sub-layer's output for it, both (B, T, D). Returns (B, T, D)."""
+        """x and the sub-layer's output for x, both (B, T, D). Returns (B, T, D)."""
         return self.norm(x + self.dropout(sublayer))
 
 
@@ -53,7 +53,7 @@ class EncoderLayer(nn.Module):
         self.norm_2 = AddNorm(config.d_model, config.dropout)
 
     def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
-        """x (B, S, D), src_mask broadcastable to (B, H, S, S) or of blocks. Returns (B, S, D)."""
+        """x (B, S, D), src_mask broadcastable to (B, H, S, S) or a block mask. Returns (B, S, D)."""
         x = self.norm_1(x, self.self_attention(x, x, src_mask))
         return self.norm_2(x, self.feed_forward(x))
 
@@ -72,26 +72,25 @@ class DecoderLayer(nn.Module):
         self.window = config.attention_window
 
     def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor, src_mask: Tensor) -> Tensor:
-        """x (B, T, D), memory (B, S, D), src_mask (B, 1, 1, S), tgt_mask broadcastable to (B, H, T, T) or of blocks.
-
-        Returns (B, T, D).
+        """x (B, T, D), memory (B, S, D), src_mask (B, 1, 1, S), tgt_mask broadcastable to (B, H, T, T) or a block
+        mask. Returns (B, T, D).
         """
         x = self.norm_1(x, self.self_attention(x, x, tgt_mask))
         x = self.norm_2(x, self.cross_attention(x, memory, src_mask))
         return self.norm_3(x, self.feed_forward(x))
 
-    def step(self, x: Tensor, cache: LayerCache, past: Tensor, src_mask: Tensor) -> Tensor:
-        """`forward` for the newest position of N sentences with K beams each, the older ones being in the cache.
+    def step(self, x: Tensor, cache: LayerCache, ancestry: Tensor, src_mask: Tensor) -> Tensor:
+        """Computes `forward` for the newest position of N sentences with K beams each; the cache holds the older ones.
 
-        x (N, K, D), src_mask (N, 1, 1, S); past (N, 1, K, C * K) marks each beam's own among all beams' positions.
-        Returns (N, K, D).
+        x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, C * K) marks the cached positions that belong to each
+        beam. Returns (N, K, D).
         """
         k, v = cache.append(*self.self_attention.keys_values(x))
-        if self.window is not None:  # section 4: what is further back is out of sight
-            seen = slice(max(0, cache.used - (self.window // 2 + 1) * x.size(1)), cache.used)
-            k, v, past = k[:, :, seen], v[:, :, seen], past[..., seen]
-        x = self.norm_1(x, self.self_attention.attend(self.self_attention.queries(x), k, v, past))
-        # The beams of a sentence share its keys and values: here they stand where a sentence's positions stood.
+        if self.window is not None:  # section 4
+            window = slice(max(0, cache.used - (self.window // 2 + 1) * x.size(1)), cache.used)
+            k, v, ancestry = k[:, :, window], v[:, :, window], ancestry[..., window]
+        x = self.norm_1(x, self.self_attention.attend(self.self_attention.queries(x), k, v, ancestry))
+        # All beams of a sentence attend to the same keys and values, so they take the place of target positions.
         cross = self.cross_attention.attend(self.cross_attention.queries(x), cache.cross_k, cache.cross_v, src_mask)
         x = self.norm_2(x, cross)
         return self.norm_3(x, self.feed_forward(x))

@@ -14,7 +14,7 @@ class Transformer(nn.Module):
     """The encoder-decoder model of section 3.
 
     Shapes: B sentences of S source and T target positions, N sentences with K beams each in search, D = d_model,
-    V = vocabulary. Source rows end with the end mark; `tgt_in` starts with the start mark. `src_mask` (B, 1, 1, S) is
+    V = vocabulary. Source rows end with eos, `tgt_in` starts with bos. `src_mask` (B, 1, 1, S) is
     True at real positions.
     """
 
@@ -27,15 +27,15 @@ class Transformer(nn.Module):
         self.tgt_positions = _positions(config)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_layers))
-        self.dropout = Dropout(config.dropout)  # section 5.4: also on the sums of embeddings and positions
+        self.dropout = Dropout(config.dropout)  # section 5.4: also on the sum of embeddings and positions
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot-uniform projections; embeddings of standard deviation d_model^-0.5, so that scaled they have 1.
+        """Draws Glorot-uniform projections, and embeddings of standard deviation d_model^-0.5 (1 after scaling).
 
-        The paper does not say how it initialises. What the two sub-layers of a layer add to its input starts smaller,
-        by (2 n_layers)^-0.5: without that, post-norm layers at high learning rates can make all positions of a
-        sentence alike before attention has learnt to tell them apart, and do not recover.
+        The paper does not describe its initialisation. The last projection of every sub-layer is scaled down by
+        (2 n_layers)^-0.5: without this, post-norm layers at high learning rates can make all positions of a sentence
+        alike before attention has learnt to tell them apart, and do not recover.
         """
         for name, parameter in self.named_parameters():
             if name.startswith(("embedding", "src_positions", "tgt_positions")):
@@ -47,7 +47,7 @@ class Transformer(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, src: Tensor, tgt_in: Tensor, src_mask: Tensor) -> Tensor:
-        """src (B, S), tgt_in (B, T). Returns logits (B, T, V): those at t predict the token after tgt_in[:, t]."""
+        """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""
         return self.project(self.decode(tgt_in, self.encode(src, src_mask), src_mask))
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
@@ -70,22 +70,22 @@ class Transformer(nn.Module):
         """states (..., D). Returns logits (..., V), through the embedding matrix (section 3.4)."""
         return self.embedding.project(states)
 
-    def start(self, memory: Tensor, src_mask: Tensor, beam_size: int) -> DecoderCache:
-        """Prepares `step` for N sentences: memory (N, S, D), src_mask (N, 1, 1, S)."""
+    def init_cache(self, memory: Tensor, src_mask: Tensor, beam_size: int) -> DecoderCache:
+        """Returns an empty cache for `step` over N sentences: memory (N, S, D), src_mask (N, 1, 1, S)."""
         layers = [LayerCache(*layer.cross_attention.keys_values(memory)) for layer in self.decoder]
-        # The largest result of a step: in new memory each time, a CPU would first have to wait for that.
+        # The largest tensor of a step: allocated once, because fresh memory is slow on a CPU.
         logits = memory.new_empty(len(memory), beam_size, self.vocab_size)
         return DecoderCache(layers, src_mask, logits)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
-        """Decodes one more position: tokens (N, K) are the newest of each beam.
+        """Decodes one more position; tokens (N, K) are the newest of each beam.
 
-        Returns logits (N, K, V), in memory that the next step writes to again.
+        Returns logits (N, K, V), a buffer that the next step overwrites.
         """
         x = self.dropout(self.embedding(tokens) + self.tgt_positions(cache.length, 1))
-        past = cache.extend()
+        ancestry = cache.extend()
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
-            x = layer.step(x, layer_cache, past, cache.src_mask)
+            x = layer.step(x, layer_cache, ancestry, cache.src_mask)
         self.embedding.project_into(cache.logits.flatten(0, 1), x.flatten(0, 1))
         return cache.logits
 

@@ -1,4 +1,4 @@
-"""Section 4's restricted self-attention: a window around every position, in whole matrices and in blocks alike."""
+"""Section 4's restricted self-attention: a window around every position, with ordinary masks and with block masks."""
 
 from dataclasses import replace
 
@@ -10,19 +10,20 @@ from torch import Tensor
 
 from aiayn.config import EOS_ID, SearchConfig
 from aiayn.inference.beam_search import beam_search
-from aiayn.model import masks
-from aiayn.model.attention import attention, attention_weights
-from aiayn.model.masks import causal_mask, decoder_mask, encoder_mask, window_mask
+from aiayn.model import windowed_attention
+from aiayn.model.attention import MultiHeadAttention, attention_weights
+from aiayn.model.masks import causal_mask, decoder_mask, encoder_mask
 from aiayn.model.transformer import Transformer
+from aiayn.model.windowed_attention import window_mask
 
 VOCAB = 17
 
 
 @pytest.fixture(params=["whole", "blocks"])
 def form(request, monkeypatch) -> str:
-    """Both forms of a mask at lengths of a test; blocks of at least 2 positions, and never or always."""
-    monkeypatch.setattr(masks, "SMALLEST_BLOCK", 2)
-    monkeypatch.setattr(masks, "FEWEST_BLOCKS", 0 if request.param == "blocks" else 10**9)
+    """Both forms of a mask at the lengths of a test: never blocks, or always blocks, of at least 2 positions."""
+    monkeypatch.setattr(windowed_attention, "MIN_BLOCK_SIZE", 2)
+    monkeypatch.setattr(windowed_attention, "MIN_BLOCKS", 0 if request.param == "blocks" else 10**9)
     return request.param
 
 
@@ -36,6 +37,11 @@ def allowed(length: int, window: int, causal: bool, real: Tensor | None) -> Tens
                 near = -(window // 2) <= j - i <= (0 if causal else window // 2)
                 mask[b, 0, i, j] = (near and (real is None or bool(real[b, j]))) or i == j
     return mask
+
+
+def heads(*inputs: Tensor) -> Tensor:
+    """Attention as `MultiHeadAttention` computes it between its projections."""
+    return MultiHeadAttention(4, 2, 5, 7).heads(*inputs)
 
 
 def real_positions(*lengths: int) -> Tensor:
@@ -70,12 +76,12 @@ def test_attention_in_blocks_equals_attention_with_the_whole_mask(length, window
     leaves = [torch.randn(3, 2, length, d, generator=generator, requires_grad=True) for d in (5, 5, 7)]
     sample = torch.randn(3, 2, length, 7, generator=generator)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(masks, "SMALLEST_BLOCK", block)
-        patch.setattr(masks, "FEWEST_BLOCKS", 0)
+        patch.setattr(windowed_attention, "MIN_BLOCK_SIZE", block)
+        patch.setattr(windowed_attention, "MIN_BLOCKS", 0)
         mask = window_mask(length, window, causal=causal, real=real)
     assert mask.dim() == 5
     whole = allowed(length, window, causal, real)
-    outputs = attention(*leaves, mask), attention_weights(*leaves[:2], whole) @ leaves[2]
+    outputs = heads(*leaves, mask), attention_weights(*leaves[:2], whole) @ leaves[2]
     results = [(output, *torch.autograd.grad((output * sample).sum(), leaves)) for output in outputs]
     for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
@@ -90,7 +96,7 @@ def test_gradients_through_blocks_are_those_of_finite_differences():
     mask = window_mask(200, 3, causal=True)[:, :3]  # the first three blocks of 32 positions
     assert mask.shape == (1, 3, 1, 32, 64)
     q, k, v = (torch.randn(1, 1, 67, d, dtype=torch.float64, requires_grad=True) for d in (2, 2, 1))
-    assert torch.autograd.gradcheck(lambda *inputs: attention(*inputs, mask), (q, k, v), fast_mode=True)
+    assert torch.autograd.gradcheck(lambda *inputs: heads(*inputs, mask), (q, k, v), fast_mode=True)
 
 
 def trained_with(window: int | None, config) -> Transformer:
@@ -148,7 +154,7 @@ def test_cached_steps_equal_decoding_all_positions_at_once(tiny_config, form, wi
     src, tgt_in, mask = example()
     model = trained_with(window, tiny_config)
     logits = model(src, tgt_in, mask)
-    cache = model.start(model.encode(src, mask), mask, 1)
+    cache = model.init_cache(model.encode(src, mask), mask, 1)
     for t in range(11):
         torch.testing.assert_close(model.step(tgt_in[:, [t]], cache)[:, 0], logits[:, t], rtol=0, atol=1e-5)
 
