@@ -11,22 +11,23 @@ from omegaconf import DictConfig
 
 from aiayn import entry
 from aiayn.config import EvaluateConfig
+from aiayn.error_messages import one_line_errors
 from aiayn.signals import exit_signal, handle_signals
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 def main(composed: DictConfig) -> None:
-    with entry.one_line_errors(EvaluateConfig):
+    with one_line_errors(EvaluateConfig):
         config = entry.check_config(composed, EvaluateConfig)
         with entry.loading():
-            from aiayn.evaluation.evaluate import evaluate  # torch comes in only once the configuration holds
+            from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
 
         with handle_signals(_interrupt):
             evaluate(config)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
-    # Nothing on the way takes this for an error of its own.
+    # KeyboardInterrupt, because no `except Exception` on the way catches it.
     raise KeyboardInterrupt(exit_signal(number))
 
 

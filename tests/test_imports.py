@@ -30,7 +30,9 @@ WALLS = {
     "signals": set(),
     "config": {"errors"},
     "options": {"config", "errors"},
-    "entry": {"config", "options", "errors"},
+    "suggestions": {"config", "options"},
+    "error_messages": {"config", "options", "errors", "suggestions"},
+    "entry": {"config", "options", "errors", "suggestions", "error_messages"},
     "hardware": {"config", "errors"},
     "checkpoints": {"config", "options", "errors", "files"},
     "run_folder": {"config", "options", "errors", "files"},
@@ -49,8 +51,8 @@ LEARNING = {"training/module", "training/loss", "training/schedule"}  # these kn
 
 # Library: the modules, or rooms, that may import it.
 HOMES = {
-    "hydra": {"entry"},
-    "omegaconf": {"entry"},
+    "hydra": {"entry", "error_messages"},
+    "omegaconf": {"entry", "error_messages"},
     "torch": {
         *("model", "data/batch", "data/datamodule", "checkpoints", "hardware"),
         *("inference", "attention", "training"),
@@ -79,14 +81,14 @@ HOMES = {
 LAZY = {"datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"}
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
-    *("__init__", "errors", "files", "signals", "config", "options", "entry"),
+    *("__init__", "errors", "files", "signals", "config", "options", "suggestions", "error_messages", "entry"),
     *(name for name in MODULES if room(name) == "cli"),
 }
 INSTALLED_WITH = {"yaml": "pyyaml", "huggingface_hub": "datasets", "pyarrow": "datasets"}
 
 # Lines of text end at LF only, so these are the places where text is no corpus: messages, a table in the source, and
 # line breaks of every kind that a model wrote and that must become spaces.
-MAY_SPLIT_LINES = {"entry", "data/phrasebook/words", "inference/translator"}
+MAY_SPLIT_LINES = {"error_messages", "data/phrasebook/words", "inference/translator"}
 
 
 class Import(NamedTuple):

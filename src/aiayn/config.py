@@ -1,8 +1,8 @@
 """Every option's name, type and rule.
 
-Values live in `conf/`, once; the fields here have no defaults, so that a value missing from the YAML is an error and
-not a surprise. Rules that need one section stand in that section's `__post_init__`, rules across sections in `Config`.
-Nothing here imports torch: a configuration error is reported before anything slow happens.
+Values live once, in `conf/`; the fields here have no defaults, so that a value missing from the YAML is an error.
+Rules within one section stand in its `__post_init__`, rules across sections in `Config`.
+Nothing here imports torch: configuration errors are reported before anything slow happens.
 """
 
 import math
@@ -15,7 +15,7 @@ from aiayn.errors import ConfigError
 # Special tokens have fixed ids, everywhere: in tokenizers, prepared corpora, checkpoints and exports.
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
-# In which numbers translations are computed.
+# The number formats that a translation can be computed in.
 PRECISIONS = ("float32", "bfloat16", "int8")
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -40,10 +40,9 @@ def fraction(key: str, value: float) -> None:
 
 
 def valid_name(key: str, name: str | None) -> None:
-    """A run's name becomes a folder: refuse what would leave `outputs/` or need quoting on a command line."""
-    good = name is None or (
-        all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in name.split("/"))
-    )
+    """Refuses names of runs that would leave `outputs/` or need quoting on a command line."""
+    parts = [] if name is None else name.split("/")
+    good = all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in parts)
     require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
 
 
@@ -79,12 +78,12 @@ class ModelConfig:
 
     @property
     def key_size(self) -> int:
-        """d_k, resolved."""
+        """d_k, or its default."""
         return self.d_k if self.d_k is not None else self.d_model // self.n_heads
 
     @property
     def value_size(self) -> int:
-        """d_v, resolved."""
+        """d_v, or its default."""
         return self.d_v if self.d_v is not None else self.d_model // self.n_heads
 
 
@@ -101,15 +100,15 @@ class DataConfig:
     test: Any
     src_lang: str
     tgt_lang: str
-    folder: str  # prepared corpora are kept here
+    folder: str  # where prepared corpora are kept
     vocab_size: int  # joint byte-level BPE, special tokens included
-    max_length: int  # longest sentence kept for training, in subwords without end mark
-    max_length_ratio: float  # longest side / shortest side, in subwords; 5 subwords are forgiven
-    tokenizer_pairs: int | None  # learn the BPE on at most so many pairs, evenly spread; null: on all
-    tokens_per_step: int  # at most so many source and so many target tokens make one optimizer step
-    max_tokens_per_device: int  # padded tokens, per side, that one device takes at once
-    micro_batches: int | None  # parts of a step; null: the fewest that max_tokens_per_device allows
-    num_workers: int  # loader processes; 0: the training process cuts its own batches
+    max_length: int  # longest sentence kept for training, in subwords without the end token
+    max_length_ratio: float  # longest side / shortest side, in subwords; a difference of 5 is always allowed
+    tokenizer_pairs: int | None  # learn the BPE on at most this many pairs, evenly spread; null: on all
+    tokens_per_step: int  # upper limit of source tokens, and of target tokens, in one optimizer step
+    max_tokens_per_device: int  # upper limit of padded tokens per side in one micro-batch
+    micro_batches: int | None  # per step; null: the fewest that max_tokens_per_device allows
+    num_workers: int  # loader processes; 0: the training process makes its own batches
 
     def __post_init__(self) -> None:
         one_of("data.source", self.source, ("hub", "files", "phrasebook"))
@@ -130,8 +129,7 @@ class DataConfig:
             self.src_lang != self.tgt_lang,
             f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
         )
-        # 256 byte symbols and the four special tokens are always there.
-        at_least("data.vocab_size", self.vocab_size, 261)
+        at_least("data.vocab_size", self.vocab_size, 261)  # more than the 256 bytes and 4 special tokens
         for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "micro_batches", "tokenizer_pairs"):
             at_least(f"data.{name}", getattr(self, name), 1)
         at_least("data.max_length_ratio", self.max_length_ratio, 1)
@@ -140,7 +138,7 @@ class DataConfig:
             require(
                 getattr(self, name) > self.max_length,
                 f"data.{name}={getattr(self, name)}: the longest sentence (data.max_length={self.max_length} and its "
-                f"end mark) does not fit; raise data.{name} or lower data.max_length",
+                f"end token) does not fit; raise data.{name} or lower data.max_length",
             )
 
 
@@ -166,7 +164,7 @@ class OptimConfig:
 
 @dataclass(kw_only=True)
 class TrainerConfig:
-    """How long to train, on what, and how often to look and to save. Every interval is in optimizer steps."""
+    """How long to train, on which devices, and how often to validate, log and save, counted in optimizer steps."""
 
     max_steps: int
     accelerator: str  # auto | cpu | gpu
@@ -174,14 +172,14 @@ class TrainerConfig:
     num_nodes: int
     strategy: str  # auto | ddp
     precision: str  # auto: bf16-mixed where the hardware computes in bf16, else 32-true
-    compile: bool  # torch.compile encoder and decoder: once some minutes, then fewer and larger kernels
+    compile: bool  # torch.compile encoder and decoder: takes minutes at the start, then faster steps
     val_every: int
     val_bleu_sentences: int  # validation sentences translated for val/bleu; 0: none
     checkpoint_every: int
-    average_last: int  # so many checkpoints are kept, and averaged at the end (section 6.1)
+    average_last: int  # how many checkpoints are kept, and averaged at the end (section 6.1)
     log_every: int
-    max_skipped_steps: int  # so many steps may be skipped because their gradient is not finite; one more ends the run
-    timeout: int  # seconds that devices wait for each other before they give one up
+    max_skipped_steps: int  # steps that may be skipped for a NaN or infinite gradient; one more ends the run
+    timeout: int  # seconds that ranks wait for each other before they give up
 
     def __post_init__(self) -> None:
         one_of("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu"))
@@ -205,80 +203,11 @@ class SearchConfig:
     beam_size: int  # 1 is greedy search
     length_penalty: float  # alpha
     penalty: str  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
-    max_extra_tokens: int  # an output has at most |X| + so many tokens
-    batch_tokens: int  # padded source tokens times beams in one batch
+    max_extra_tokens: int  # an output has at most |X| + this many tokens
+    batch_tokens: int  # batch size: padded source tokens times beams
 
     def __post_init__(self) -> None:
         _check_search(self)
-
-
-def _check_search(options: Any) -> None:
-    """The rules of SearchConfig and SearchOverrides: null is a value of the latter only, and always fine."""
-    for name in ("beam_size", "max_extra_tokens", "batch_tokens"):
-        at_least(f"search.{name}", getattr(options, name), 1)
-    at_least("search.length_penalty", options.length_penalty, 0)
-    if options.penalty is not None:
-        one_of("search.penalty", options.penalty, ("gnmt", "power"))
-
-
-@dataclass(kw_only=True)
-class LoggerConfig:
-    """Where the curves go besides the run's own metrics.jsonl."""
-
-    kind: str  # wandb | tensorboard | csv | none
-    project: str
-    entity: str | None
-    group: str | None
-    mode: str  # auto: online where a key is found, else offline
-    upload: bool  # wandb: also store the final checkpoint and its tokenizer there
-
-    def __post_init__(self) -> None:
-        one_of("logger.kind", self.kind, ("wandb", "tensorboard", "csv", "none"))
-        one_of("logger.mode", self.mode, ("auto", "online", "offline"))
-
-
-@dataclass(kw_only=True)
-class Config:
-    """What `train.py` is told."""
-
-    name: str | None  # the run's folder under outputs/; null: derived from data, model and row
-    sweep: str | None  # with -m: the jobs' folder under outputs/sweeps/; null: derived from data and model
-    init_from: str | None  # fine-tuning: the run's folder, or a checkpoint file, to start from; null: from scratch
-    init_fingerprint: str | None  # SHA-256 of the weights there; null: as found, and then remembered
-    seed: int
-    debug: bool  # show tracebacks
-    model: ModelConfig
-    data: DataConfig
-    optim: OptimConfig
-    trainer: TrainerConfig
-    search: SearchConfig
-    logger: LoggerConfig
-
-    def __post_init__(self) -> None:
-        require(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
-        valid_name("name", self.name)
-        valid_name("sweep", self.sweep)
-        if self.init_from is not None:
-            require(bool(self.init_from), "init_from is empty: name a run's folder or a checkpoint file, or null")
-            self.init_from = str(PurePath(self.init_from))  # a completed `outputs/NAME/` is outputs/NAME
-        require(
-            self.init_fingerprint is None or self.init_from is not None,
-            f"init_fingerprint={self.init_fingerprint}: says which weights init_from names, and that is null; set both",
-        )
-        require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
-        require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
-        parts, world = self.data.micro_batches, self.trainer.world_size
-        require(
-            parts is None or parts % world == 0,
-            f"data.micro_batches={parts}: {world} devices cannot share it evenly; set a multiple of {world}, or null",
-        )
-        if self.model.positions == "learned":
-            longest = self.data.max_length + self.search.max_extra_tokens + 1
-            require(
-                self.model.max_positions >= longest,
-                f"model.max_positions={self.model.max_positions}: outputs reach {longest} positions (data.max_length + "
-                f"search.max_extra_tokens + 1); set model.max_positions={longest} or more, or lower data.max_length",
-            )
 
 
 @dataclass(kw_only=True)
@@ -298,9 +227,77 @@ class SearchOverrides:
         return SearchConfig(**asdict(search) | {k: v for k, v in asdict(self).items() if v is not None})
 
 
+def _check_search(options: SearchConfig | SearchOverrides) -> None:
+    for name in ("beam_size", "max_extra_tokens", "batch_tokens"):
+        at_least(f"search.{name}", getattr(options, name), 1)
+    at_least("search.length_penalty", options.length_penalty, 0)
+    if options.penalty is not None:
+        one_of("search.penalty", options.penalty, ("gnmt", "power"))
+
+
+@dataclass(kw_only=True)
+class LoggerConfig:
+    """Where metrics go besides the run's own metrics.jsonl."""
+
+    kind: str  # wandb | tensorboard | csv | none
+    project: str
+    entity: str | None
+    group: str | None
+    mode: str  # auto: online where a key is found, else offline
+    upload: bool  # wandb: also store the final checkpoint and its tokenizer there
+
+    def __post_init__(self) -> None:
+        one_of("logger.kind", self.kind, ("wandb", "tensorboard", "csv", "none"))
+        one_of("logger.mode", self.mode, ("auto", "online", "offline"))
+
+
+@dataclass(kw_only=True)
+class Config:
+    """All options of `train.py`."""
+
+    name: str | None  # the run's folder under outputs/; null: derived from data, model and row
+    sweep: str | None  # with -m: the jobs' folder under outputs/sweeps/; null: derived from data and model
+    init_from: str | None  # fine-tuning: the run's folder, or a checkpoint file, to start from; null: from scratch
+    init_fingerprint: str | None  # SHA-256 of the weights there; null: taken as found, then stored
+    seed: int
+    debug: bool  # show tracebacks
+    model: ModelConfig
+    data: DataConfig
+    optim: OptimConfig
+    trainer: TrainerConfig
+    search: SearchConfig
+    logger: LoggerConfig
+
+    def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
+        valid_name("name", self.name)
+        valid_name("sweep", self.sweep)
+        if self.init_from is not None:
+            require(bool(self.init_from), "init_from is empty: name a run's folder or a checkpoint file, or null")
+            self.init_from = str(PurePath(self.init_from))  # without the slash of a completed `outputs/NAME/`
+        require(
+            self.init_fingerprint is None or self.init_from is not None,
+            f"init_fingerprint={self.init_fingerprint}: set init_from as well, or neither",
+        )
+        require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
+        require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
+        count, world = self.data.micro_batches, self.trainer.world_size
+        require(
+            count is None or count % world == 0,
+            f"data.micro_batches={count}: {world} devices cannot share it evenly; set a multiple of {world}, or null",
+        )
+        if self.model.positions == "learned":
+            longest = self.data.max_length + self.search.max_extra_tokens + 1
+            require(
+                self.model.max_positions >= longest,
+                f"model.max_positions={self.model.max_positions}: outputs reach {longest} positions (data.max_length + "
+                f"search.max_extra_tokens + 1); set model.max_positions={longest} or more, or lower data.max_length",
+            )
+
+
 @dataclass(kw_only=True)
 class EvaluateConfig:
-    """What `evaluate.py` is told."""
+    """All options of `evaluate.py`."""
 
     run: str
     split: str  # val | test

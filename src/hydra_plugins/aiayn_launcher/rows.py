@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn import entry
 from aiayn.config import NAME_CHARACTERS, Config
+from aiayn.error_messages import COMPOSITION_ERRORS, one_line
 from aiayn.errors import ConfigError, DataError, UserError
 from aiayn.options import changed_options, is_from_source, stored_options, to_plain
 from aiayn.run_folder import RunFolder, read_json
@@ -44,8 +45,8 @@ def make_rows(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequen
             choices.append(composed.hydra.runtime.choices)
             options = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
             configs.append(entry.resolve_config(options, choices[-1], conf))
-        except entry.COMPOSITION_ERRORS as error:
-            text = str(error) if isinstance(error, UserError) else entry.one_line(error, Config)
+        except COMPOSITION_ERRORS as error:
+            text = str(error) if isinstance(error, UserError) else one_line(error, Config)
             wrong.setdefault(text, []).append(name)
     _refuse(wrong, len(batch), ConfigError)
     sweep = configs[0].sweep or _sweep_name(choices)
