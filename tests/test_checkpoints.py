@@ -311,7 +311,7 @@ def test_where_none_is_whole_the_run_is_refused_rather_than_begun_anew(original,
     fill(tmp_path, original, 9, 10)
     damage(tmp_path / "step_9.ckpt")
     damage(tmp_path / "step_10.optim")
-    with pytest.raises(RefusedError, match="no checkpoint is whole enough to continue from"):
+    with pytest.raises(RefusedError, match="all checkpoints are damaged; remove the folder"):
         checkpoints.load_newest(tmp_path)
 
 

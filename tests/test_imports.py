@@ -34,7 +34,7 @@ WALLS = {
     "error_messages": {"config", "options", "errors", "suggestions"},
     "entry": {"config", "options", "errors", "suggestions", "error_messages"},
     "hardware": {"config", "errors"},
-    "checkpoints": {"config", "options", "errors", "files"},
+    "checkpoints": {"config", "options", "errors", "files", "run_folder"},
     "run_folder": {"config", "options", "errors", "files"},
     "model": {"config", "errors"},
     "data": {"config", "errors", "files", "signals"},

@@ -1,11 +1,11 @@
-"""The run's memory: checkpoints that are complete, verified, and hold everything but the training text.
+"""Checkpoints: complete, verified, and holding everything of a run but the training text.
 
-`checkpoints/step_N.ckpt` holds the weights with what gives them meaning: the configuration, the tokenizer, the corpus'
-fingerprint and the counters. `step_N.optim` beside it holds what only the next training step needs, and is kept for the
-newest two. `last.ckpt` is the newest step; `averaged.ckpt` is the mean of the last ones (section 6.1).
+`step_N.ckpt` holds the weights, the configuration, the tokenizer, the corpus' fingerprint and the counters.
+`step_N.optim` beside it holds the optimizer state, which only training needs, and is kept for the newest two.
+`last.ckpt` is the newest step; `averaged.ckpt` is the mean of the last few (section 6.1).
 
-Every file is an ordinary torch archive of tensors and plain values. The SHA-256 of its bytes stands in the archive's
-own comment field, so that one file under its final name is either whole and verified, or refused.
+Every file is sealed: a torch archive of tensors and plain values with the SHA-256 of its bytes in the zip comment.
+A file under its final name is therefore either whole and verified, or refused.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import os
 import shutil
 import struct
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -27,43 +27,44 @@ from aiayn.config import Config
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import atomic_write, fsync_folder
 from aiayn.options import from_plain, to_plain
+from aiayn.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
 
 FORMAT = 1
-END_RECORD = b"PK\x05\x06"  # the last 22 bytes of an archive without comment
+END_RECORD = b"PK\x05\x06"  # begins the last 22 bytes of a zip archive without comment
 MARK = b"sha256:"
 SEAL_SIZE = len(MARK) + 64
 
 
 def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
-    """Writes tensors and plain values so that `path` is never incomplete, whatever happens and whenever.
+    """Writes tensors and plain values so that `path` is never incomplete, even after a kill or a power cut.
 
-    Raises ResourceError where the disk is full; what stood under `path` before is then still there.
+    Raises ResourceError if the disk is full; an earlier file under `path` is then still there.
     """
     buffer = BytesIO()
     torch.save(dict(payload), buffer)
     archive = buffer.getbuffer()
     seal = MARK + hashlib.sha256(archive).hexdigest().encode()
-    archive[-2:] = struct.pack("<H", len(seal))  # the length of the comment that follows
+    archive[-2:] = struct.pack("<H", len(seal))  # the length of the zip comment
+    _write(path, archive, seal)
+
+
+def _write(path: Path, *parts: bytes | memoryview) -> None:
     try:
-        atomic_write(path, archive, seal)
+        atomic_write(path, *parts)
     except OSError as error:
-        raise _cannot_write(path, error, len(archive) + SEAL_SIZE) from error
-
-
-def _cannot_write(path: Path, error: OSError, size: int) -> ResourceError:
-    free = ""
-    with contextlib.suppress(OSError):
-        free = f", {shutil.disk_usage(path.parent).free / 1e6:.1f} MB are free"
-    return ResourceError(
-        f"{path}: cannot be written ({error.strerror}); {size / 1e6:.1f} MB are needed{free}, "
-        "earlier checkpoints are intact; make room and run the same command again"
-    )
+        size, free = sum(map(len, parts)), ""
+        with contextlib.suppress(OSError):
+            free = f", {shutil.disk_usage(path.parent).free / 1e6:.1f} MB are free"
+        raise ResourceError(
+            f"{path}: cannot be written ({error.strerror}); {size / 1e6:.1f} MB are needed{free}, "
+            "earlier checkpoints are intact; make room and run the same command again"
+        ) from error
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Reads a file of `write_sealed` onto the CPU. Raises RefusedError if it is missing, damaged, or no such file."""
+    """Reads what `write_sealed` wrote, onto the CPU. Raises RefusedError if it is missing or damaged."""
     try:
         stored = bytearray(path.read_bytes())
     except OSError as error:
@@ -76,7 +77,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
     try:
         payload = torch.load(BytesIO(archive), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch's reader of untrusted bytes raises whatever it stumbles over
+    except Exception as error:  # torch.load raises many types on unexpected bytes
         raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
     if not isinstance(payload, dict):
         raise RefusedError(f"{path}: not a checkpoint of this program")
@@ -87,15 +88,15 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model and all that is needed to use it or to go on training it."""
+    """A model and all that is needed to use it or to continue its training."""
 
     step: int
     config: Config
     weights: dict[str, Tensor]
     tokenizer: str  # its JSON
     corpus: str  # fingerprint of the prepared corpus
-    micro_batches: int  # parts of a step, fixed at the run's first start
-    averaged: list[int]  # the steps whose weights were averaged; empty: none were
+    micro_batches: int  # per step, fixed at the run's first start
+    averaged: list[int]  # the steps whose weights were averaged; empty for a single step
 
     @property
     def vocab_size(self) -> int:
@@ -103,7 +104,7 @@ class Checkpoint:
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Writes a checkpoint file. Raises ResourceError where it cannot be written."""
+    """Writes a checkpoint file. Raises ResourceError if the disk is full."""
     write_sealed(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
 
 
@@ -121,7 +122,7 @@ def load(path: Path) -> Checkpoint:
 
 
 def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
-    """Puts the checkpoint's weights into the model that its configuration describes. Raises RefusedError otherwise."""
+    """Loads the weights into a model. Raises RefusedError if the model is not the one that was saved."""
     try:
         model.load_state_dict(checkpoint.weights, strict=True)
     except RuntimeError as error:
@@ -132,7 +133,7 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """Steps of the checkpoints in a folder, oldest first."""
+    """Returns the steps of the checkpoints in a folder, oldest first."""
     numbers = (path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt"))
     return sorted(int(number) for number in numbers if number.isdigit())
 
@@ -142,14 +143,14 @@ def step_path(folder: Path, step: int) -> Path:
 
 
 def optimizer_path(checkpoint: Path) -> Path:
-    """Where the state lies that goes with a checkpoint and only training needs."""
+    """Returns where the optimizer state of a checkpoint is."""
     return checkpoint.with_suffix(".optim")
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
-    """The newest checkpoint that is whole, with its optimizer state; damaged ones are passed over with a warning.
+    """Returns the newest undamaged checkpoint with its optimizer state, and warns of damaged ones.
 
-    Returns None where there is no checkpoint at all. Raises RefusedError if there are some and none is whole.
+    Returns None if there is no checkpoint at all. Raises RefusedError if all are damaged.
     """
     found = saved_steps(folder)
     for step in reversed(found):
@@ -159,25 +160,18 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
         except RefusedError as error:
             log.warning("warning: %s; trying the one before", error)
     if found:
-        raise RefusedError(
-            f"{folder}: no checkpoint is whole enough to continue from; remove the folder or choose another name="
-        )
+        raise RefusedError(f"{folder}: all checkpoints are damaged; remove the folder or choose another name=")
     return None
 
 
 def update_last(folder: Path, step: int) -> None:
-    """Makes `last.ckpt` the checkpoint of `step`, in one instant. Raises ResourceError where the disk is full."""
+    """Makes `last.ckpt` the checkpoint of `step`, atomically. Raises ResourceError if the disk is full."""
     temporary = folder / f".last.ckpt.{os.getpid()}.part"
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
+    temporary.unlink(missing_ok=True)
     try:
         os.link(step_path(folder, step), temporary)
     except OSError:  # a file system without hard links
-        content = step_path(folder, step).read_bytes()
-        try:
-            atomic_write(folder / "last.ckpt", content)
-        except OSError as error:
-            raise _cannot_write(folder / "last.ckpt", error, len(content)) from error
+        _write(folder / "last.ckpt", step_path(folder, step).read_bytes())
         return
     os.replace(temporary, folder / "last.ckpt")
     temporary.unlink(missing_ok=True)  # a rename between two names of one file does nothing
@@ -185,9 +179,9 @@ def update_last(folder: Path, step: int) -> None:
 
 
 def set_aside_average(folder: Path) -> None:
-    """Gives the average of a finished run that goes on a name that says what it is: `averaged_N.ckpt`, N its step.
+    """Renames the average of a finished run that is trained further to `averaged_N.ckpt`, N its step.
 
-    Then nothing takes it for the average of what the run has become since.
+    As `averaged.ckpt` it would be taken for the average of the longer training.
     """
     path = folder / "averaged.ckpt"
     if path.exists():
@@ -198,7 +192,7 @@ def set_aside_average(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: Collection[int]) -> None:
-    """Removes all checkpoints but those of the steps to keep and the newest two; only these have optimizer states."""
+    """Removes checkpoints but for the steps to keep and the newest two, and optimizer states but for the newest two."""
     found = saved_steps(folder)
     for step in found[:-2]:
         optimizer_path(step_path(folder, step)).unlink(missing_ok=True)
@@ -207,7 +201,7 @@ def prune(folder: Path, keep: Collection[int]) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes what interrupted writes left behind; only the process that owns the run may call it."""
+    """Removes what interrupted writes left behind. Only the process that holds the run's lock may call it."""
     for orphan in folder.glob(".*.part"):
         orphan.unlink(missing_ok=True)
     for state in folder.glob("step_*.optim"):
@@ -216,7 +210,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def average(checkpoints: list[Checkpoint]) -> Checkpoint:
-    """The arithmetic mean of the weights, summed in float64 (section 6.1); everything else is the newest one's.
+    """Returns the newest checkpoint with the arithmetic mean of all weights, summed in float64 (section 6.1).
 
     Raises RefusedError if the checkpoints are not of one model.
     """
@@ -230,21 +224,20 @@ def average(checkpoints: list[Checkpoint]) -> Checkpoint:
         for checkpoint in checkpoints:
             total += checkpoint.weights[name]
         weights[name] = (total / len(checkpoints)).to(tensor.dtype)
-    merged = vars(newest) | {"weights": weights, "averaged": [checkpoint.step for checkpoint in checkpoints]}
-    return Checkpoint(**merged)
+    return replace(newest, weights=weights, averaged=[checkpoint.step for checkpoint in checkpoints])
 
 
 def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
-    """The checkpoint file meant by `averaged`, `last`, a path, or None: averaged where there is one, else last.
+    """Returns the file of `averaged`, `last` or a path; for None the average if there is one, else the last.
 
     Raises RefusedError if there is no such run or file.
     """
-    folder = run / "checkpoints"
-    if not folder.is_dir():
+    folder = RunFolder(run)
+    if not folder.checkpoints.is_dir():
         raise RefusedError(f"{run}: not a run (it has no checkpoints/)")
     if checkpoint is None:
-        checkpoint = "averaged" if (folder / "averaged.ckpt").exists() else "last"
-    path = folder / f"{checkpoint}.ckpt" if checkpoint in ("averaged", "last") else Path(checkpoint)
+        checkpoint = "averaged" if folder.averaged.exists() else "last"
+    path = {"averaged": folder.averaged, "last": folder.last}.get(checkpoint, Path(checkpoint))
     if not path.is_file():
         raise RefusedError(f"{path}: there is no such checkpoint")
     return path
