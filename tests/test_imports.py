@@ -1,4 +1,4 @@
-"""The walls of the house: who may import whom, where each library lives, what is never called, what is loaded when."""
+"""Who may import whom, where each library lives, what is never called, what is loaded when."""
 
 import ast
 import json
@@ -13,12 +13,20 @@ from typing import NamedTuple
 import pytest
 from applications import ROOT, TEXT, TINY, write_pairs
 
-PACKAGE = ROOT / "src" / "aiayn"
-MODULES = {path.relative_to(PACKAGE).with_suffix("").as_posix(): path for path in PACKAGE.rglob("*.py")}
+SOURCE = ROOT / "src"
+MODULES = {
+    path.relative_to(SOURCE).with_suffix("").as_posix().removeprefix("aiayn/"): path for path in SOURCE.rglob("*.py")
+}
 
 
 def room(module: str) -> str:
     return module.split("/")[0]
+
+
+def imported_room(name: str) -> str | None:
+    """The room that `import aiayn.ROOM.MODULE` or `import hydra_plugins.MODULE` reaches into."""
+    package, _, inner = name.partition(".")
+    return {"aiayn": inner.split(".")[0], "hydra_plugins": package}.get(package)
 
 
 # Room: the rooms that it may import from, besides itself. `__init__` holds the version and imports nothing.
@@ -44,6 +52,7 @@ WALLS = {
     "report": GROUND - {"entry"} | {"data", "model", "attention"},
     "attention": GROUND - {"entry"} | {"data", "model", "inference", "report"},
     "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention"},
+    "hydra_plugins": GROUND - {"hardware", "checkpoints"} | {"error_messages", "data", "report"},
     "cli": GROUND - {"entry"}
     | {"data", "model", "inference", "evaluation", "paper", "report", "attention", "training"},
 }
@@ -51,8 +60,8 @@ LEARNING = {"training/module", "training/loss", "training/schedule"}  # these kn
 
 # Library: the modules, or rooms, that may import it.
 HOMES = {
-    "hydra": {"entry", "error_messages"},
-    "omegaconf": {"entry", "error_messages"},
+    "hydra": {"entry", "error_messages", "hydra_plugins"},
+    "omegaconf": {"entry", "error_messages", "hydra_plugins"},
     "torch": {
         *("model", "data/batch", "data/datamodule", "checkpoints", "hardware"),
         *("inference", "attention", "training"),
@@ -82,7 +91,8 @@ LAZY = {"datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
     *("__init__", "errors", "files", "signals", "config", "options", "suggestions", "error_messages", "entry"),
-    *(name for name in MODULES if room(name) == "cli"),
+    "run_folder",
+    *(name for name in MODULES if room(name) in ("cli", "hydra_plugins")),  # Hydra loads plugins at every start
 }
 INSTALLED_WITH = {"yaml": "pyyaml", "huggingface_hub": "datasets", "pyarrow": "datasets"}
 
@@ -115,12 +125,14 @@ def imports(tree: ast.Module) -> Iterator[Import]:
             yield from (Import(name, node.lineno, node in lazy) for name in names)
 
 
+OURS = {"aiayn", "hydra_plugins"}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 IMPORTS = {name: list(imports(tree)) for name, tree in TREES.items()}
 
 
 def dotted(module: str) -> str:
-    return "aiayn." + module.removesuffix("/__init__").replace("/", ".")
+    package = "" if room(module) == "hydra_plugins" else "aiayn."
+    return package + module.removesuffix("/__init__").replace("/", ".")
 
 
 def lives_in(module: str, homes: set[str]) -> bool:
@@ -129,6 +141,7 @@ def lives_in(module: str, homes: set[str]) -> bool:
 
 def test_every_module_stands_in_a_known_room():
     assert {room(module) for module in MODULES} == set(WALLS)
+    assert not (SOURCE / "hydra_plugins/__init__.py").exists(), "other packages' plugins live there too"
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
@@ -137,14 +150,14 @@ def test_imports_only_point_back(module):
     if module in LEARNING:
         allowed = allowed - {"inference", "evaluation", "report", "attention"}
 
-    seen = {(found.name.split(".")[1], found.line) for found in IMPORTS[module] if found.name.startswith("aiayn.")}
+    seen = {(imported_room(found.name), found.line) for found in IMPORTS[module]}
 
-    assert {(name, line) for name, line in seen if name not in allowed} == set()
+    assert {(name, line) for name, line in seen if name and name not in allowed} == set()
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_every_library_is_imported_in_its_home_only(module):
-    libraries = {found.name.split(".")[0] for found in IMPORTS[module]} - sys.stdlib_module_names - {"aiayn"}
+    libraries = {found.name.split(".")[0] for found in IMPORTS[module]} - sys.stdlib_module_names - OURS
 
     assert {library for library in libraries if not lives_in(module, HOMES.get(library, set()))} == set()
 
@@ -159,10 +172,10 @@ def test_heavy_and_optional_libraries_are_imported_when_they_are_needed(module):
 @pytest.mark.parametrize("module", sorted(LIGHT))
 def test_what_runs_before_the_configuration_holds_imports_nothing_slow(module):
     eager = {found.name for found in IMPORTS[module] if not found.lazy}
-    outside = {name.split(".")[0] for name in eager} - sys.stdlib_module_names - {"aiayn"}
+    outside = {name.split(".")[0] for name in eager} - sys.stdlib_module_names - OURS
 
-    assert outside <= {"hydra", "omegaconf", "typer"}
-    assert {name for name in eager if name.startswith("aiayn.")} <= {dotted(light) for light in LIGHT}
+    assert outside <= {"hydra", "omegaconf", "typer", "yaml"}
+    assert {name for name in eager if imported_room(name)} <= {dotted(light) for light in LIGHT}
 
 
 def test_every_imported_library_is_a_declared_dependency():

@@ -1,13 +1,11 @@
 """`train.py -m`: what is refused before anything starts, what folders are called, and a sweep in real processes."""
 
-import ast
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,12 +16,11 @@ from hypothesis import strategies as st
 
 from aiayn.config import NAME_CHARACTERS, Config, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
+from hydra_plugins.aiayn_launcher.jobs import SweepJob, is_finished, job_names, make_jobs
 from hydra_plugins.aiayn_launcher.launcher import _flags
 from hydra_plugins.aiayn_launcher.processes import Processes
-from hydra_plugins.aiayn_launcher.rows import Row, is_finished, make_rows, row_names
 
 SMALL = (*TEXT, *TINY)
-LIGHT = {"config", "options", "errors", "files", "signals", "entry", "run_folder"}
 
 
 @pytest.fixture
@@ -124,18 +121,18 @@ def test_scores_are_not_swept():
     ],
 )
 def test_a_folder_is_named_by_what_its_job_changes(batch, names):
-    assert row_names(batch) == names
+    assert job_names(batch) == names
 
 
 def test_two_jobs_never_share_a_folder():
     with pytest.raises(ConfigError, match=r"data\.train.*train-a-b"):
-        row_names([["data.train=a/b"], ["data.train=a-b"]])
+        job_names([["data.train=a/b"], ["data.train=a-b"]])
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["C"]), max_size=20), min_size=2, max_size=4, unique=True))
 def test_folder_names_need_no_quotes_whatever_the_values_are(values):
     try:
-        names = row_names([[f"data.hub_path={value}"] for value in values])
+        names = job_names([[f"data.hub_path={value}"] for value in values])
     except ConfigError:
         return
     assert len(set(names)) == len(values)
@@ -144,8 +141,8 @@ def test_folder_names_need_no_quotes_whatever_the_values_are(values):
         valid_name("name", f"sweeps/x/{name}")
 
 
-def composed_rows(*batch: list[str]) -> list[Row]:
-    """The rows as the launcher makes them."""
+def composed_jobs(*batch: list[str]) -> list[SweepJob]:
+    """The jobs as the launcher makes them."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.types import RunMode
@@ -155,23 +152,23 @@ def composed_rows(*batch: list[str]) -> list[Row]:
     register(Config)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        return make_rows(
+        return make_jobs(
             lambda overrides: loader.load_configuration("train", overrides, run_mode=RunMode.RUN), batch, ROOT / "conf"
         )
 
 
 def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
-    rows = composed_rows(*(["model=tiny", f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").iterdir()))
+    jobs = composed_jobs(*(["model=tiny", f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").iterdir()))
 
-    assert len(rows) == 19
-    for row in rows:
-        assert row.config.name == f"sweeps/wmt14_en_de-tiny/{row.name}"
-        assert (row.config.sweep, row.config.logger.group) == ("wmt14_en_de-tiny", "wmt14_en_de-tiny")
-        assert composed(*row.overrides) == row.config  # what its process will be told
+    assert len(jobs) == 19
+    for job in jobs:
+        assert job.config.name == f"sweeps/wmt14_en_de-tiny/{job.name}"
+        assert (job.config.sweep, job.config.logger.group) == ("wmt14_en_de-tiny", "wmt14_en_de-tiny")
+        assert composed(*job.overrides) == job.config  # what its process will be told
 
 
 def test_a_name_a_group_and_a_sweep_that_are_given_win_over_derived_ones():
-    [first, _] = composed_rows(
+    [first, _] = composed_jobs(
         *(["experiment=multi30k", "sweep='3'", "logger.group=mine", f"seed={seed}"] for seed in (1, 2))
     )
 
@@ -180,29 +177,29 @@ def test_a_name_a_group_and_a_sweep_that_are_given_win_over_derived_ones():
 
 def test_jobs_that_share_neither_data_nor_model_need_a_name():
     with pytest.raises(ConfigError, match="sweep=NAME"):
-        composed_rows(["data=wmt14_en_fr", "model=tiny"], ["data=wmt14_en_de", "model=base"])
+        composed_jobs(["data=wmt14_en_fr", "model=tiny"], ["data=wmt14_en_de", "model=base"])
 
 
 # What is finished.
 
 
 @pytest.fixture
-def scored(tmp_path, monkeypatch) -> Row:
-    """A row with all files of one that was trained for two steps and scored."""
+def scored(tmp_path, monkeypatch) -> SweepJob:
+    """A job with all files of one that was trained for two steps and scored."""
     monkeypatch.chdir(tmp_path)
-    [row] = composed_rows([*SMALL, "ablation=a_h1", "model.n_heads=1"])
+    [job] = composed_jobs([*SMALL, "ablation=a_h1", "model.n_heads=1"])
     from aiayn.options import to_plain
 
-    (row.folder / "evaluation/val").mkdir(parents=True)
-    (row.folder / "checkpoints").mkdir()
-    (row.folder / "checkpoints/averaged.ckpt").touch()
-    (row.folder / "config.yaml").write_text(yaml.safe_dump(to_plain(row.config), sort_keys=False))
-    result = {"checkpoint": "last.ckpt", "step": 2, "search": to_plain(row.config.search)}
-    (row.folder / "evaluation/val/evaluation.json").write_text(json.dumps(result))
-    return row
+    (job.folder / "evaluation/val").mkdir(parents=True)
+    (job.folder / "checkpoints").mkdir()
+    (job.folder / "checkpoints/averaged.ckpt").touch()
+    (job.folder / "config.yaml").write_text(yaml.safe_dump(to_plain(job.config), sort_keys=False))
+    result = {"checkpoint": "last.ckpt", "step": 2, "search": to_plain(job.config.search)}
+    (job.folder / "evaluation/val/evaluation.json").write_text(json.dumps(result))
+    return job
 
 
-def test_a_trained_and_scored_row_is_finished_and_any_thing_that_lacks_or_differs_makes_it_unfinished(scored):
+def test_a_trained_and_scored_job_is_finished_and_whatever_lacks_or_differs_makes_it_unfinished(scored):
     config = scored.config
     assert is_finished(scored)
     for section, option, value, finished in (
@@ -238,14 +235,14 @@ def test_a_trained_and_scored_row_is_finished_and_any_thing_that_lacks_or_differ
 
 FAKE = """
 import os, signal, sys
-row = next((a for a in sys.argv if a.startswith(("name=", "run="))), "").strip("'").split("/")[-1]
-print("working on", row, flush=True)
+job = next((a for a in sys.argv if a.startswith(("name=", "run="))), "").strip("'").split("/")[-1]
+print("working on", job, flush=True)
 here = os.path.basename(sys.argv[0])
-if here == "train.py" and row == "a_h4":
+if here == "train.py" and job == "a_h4":
     print("error: the loss is nan", file=sys.stderr); print("afterwards"); sys.exit(5)
-if here == "evaluate.py" and row == "c_n2":
+if here == "evaluate.py" and job == "c_n2":
     os.kill(os.getpid(), signal.SIGKILL)
-if here == "train.py" and row == "d_drop02":
+if here == "train.py" and job == "d_drop02":
     ending = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
     heeded = [number for number in ending if signal.getsignal(number) is not signal.SIG_IGN]
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
@@ -257,16 +254,18 @@ if here == "train.py" and row == "d_drop02":
 """
 
 
-def fake_sweep(folder: Path, rows: list[str], jobs: int = 1) -> Processes:
+def fake_sweep(folder: Path, rows: list[str], parallel: int = 1) -> Processes:
     for script in ("train.py", "evaluate.py"):
         (folder / script).write_text(FAKE)
-    return Processes(composed_rows(*([f"ablation={row}", "sweep=s"] for row in rows)), folder / "train.py", [], jobs)
+    return Processes(
+        composed_jobs(*([f"ablation={row}", "sweep=s"] for row in rows)), folder / "train.py", [], parallel
+    )
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_failing_row_is_reported_with_its_last_error_and_the_others_run(folder, capsys, jobs):
-    with pytest.raises(Exception, match=r"2 of 4 rows failed: a_h4 \(exit 5\), c_n2 \(exit 137\)") as failed:
-        fake_sweep(folder, ["a_h1", "a_h4", "c_n2", "base"], jobs).run()
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder, capsys, parallel):
+    with pytest.raises(Exception, match=r"2 of 4 jobs failed: a_h4 \(exit 5\), c_n2 \(exit 137\)") as failed:
+        fake_sweep(folder, ["a_h1", "a_h4", "c_n2", "base"], parallel).run()
 
     assert failed.value.exit_code == 5
     said = capsys.readouterr().err
@@ -276,7 +275,7 @@ def test_a_failing_row_is_reported_with_its_last_error_and_the_others_run(folder
     assert "killed by signal 9; working on c_n2" in said
     assert "sweep 1/4 a_h1: done in 0:00:0" in said
     assert "sweep 4/4 base: done in 0:00:0" in said
-    assert said.endswith("sweep outputs/sweeps/s: 2 of 4 rows finished\nnext     aiayn table outputs/sweeps/s\n")
+    assert said.endswith("sweep outputs/sweeps/s: 2 of 4 jobs finished\nnext     aiayn table outputs/sweeps/s\n")
     assert "[a_h4] afterwards" in said
     assert (folder / "outputs/sweeps/s/a_h1.log").read_text() == "working on a_h1\n" * 2
     assert sorted(path.name for path in (folder / "outputs/sweeps/s").iterdir()) == [
@@ -287,10 +286,10 @@ def test_a_failing_row_is_reported_with_its_last_error_and_the_others_run(folder
     ]
 
 
-def test_a_row_whose_log_cannot_be_written_fails_and_says_why_before_it_starts(folder, capsys):
+def test_a_job_whose_log_cannot_be_written_fails_and_says_why_before_it_starts(folder, capsys):
     (folder / "outputs/sweeps/s/a_h1.log").mkdir(parents=True)  # as in a folder that is read-only, also for root
 
-    with pytest.raises(Exception, match=r"1 of 2 rows failed: a_h1 \(exit 6\)"):
+    with pytest.raises(Exception, match=r"1 of 2 jobs failed: a_h1 \(exit 6\)"):
         fake_sweep(folder, ["a_h1", "base"]).run()
 
     said = capsys.readouterr().err
@@ -299,7 +298,7 @@ def test_a_row_whose_log_cannot_be_written_fails_and_says_why_before_it_starts(f
     assert "sweep 2/2 base: done" in said
 
 
-def test_a_full_disk_costs_a_row_its_log_and_not_its_end(folder, capsys):
+def test_a_full_disk_costs_a_job_its_log_and_not_its_end(folder, capsys):
     (folder / "outputs/sweeps/s").mkdir(parents=True)
     (folder / "outputs/sweeps/s/base.log").symlink_to("/dev/full")
 
@@ -340,7 +339,7 @@ def test_a_signal_reaches_the_running_job_and_ends_the_sweep_and_a_second_one_ch
     monkeypatch.setenv("SEND", " ".join(str(int(number)) for number in sent))
 
     with pytest.raises(
-        InterruptedRunError, match="sweep stopped, 1 of 3 rows finished; run the same command"
+        InterruptedRunError, match="sweep stopped, 1 of 3 jobs finished; run the same command"
     ) as stopped:
         fake_sweep(folder, ["base", "d_drop02", "a_h1"]).run()
 
@@ -359,7 +358,7 @@ def test_under_nohup_a_sweep_outlives_its_terminal(folder, capsys, monkeypatch, 
     fake_sweep(folder, ["base", "d_drop02", "a_h1"]).run()
 
     assert signal.getsignal(HUP) == signal.SIG_IGN
-    assert "sweep outputs/sweeps/s: 3 of 3 rows finished" in capsys.readouterr().err
+    assert "sweep outputs/sweeps/s: 3 of 3 jobs finished" in capsys.readouterr().err
 
 
 # The whole, in real processes.
@@ -369,17 +368,16 @@ def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return in_new_interpreter(folder, "train.py", "-m", *arguments)
 
 
-def test_a_sweep_trains_and_scores_each_row_continues_what_was_lost_and_then_costs_nothing(folder):
-    rows = "ablation=base,d_ls00"
-    command = (*SMALL, "sweep=table", rows)
+def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_costs_nothing(folder):
+    command = (*SMALL, "sweep=table", "ablation=base,d_ls00")
     first = sweep(folder, *command, "hydra.launcher.jobs=2")
     assert first.returncode == 0, first.stderr
     done = folder / "outputs/sweeps/table"
-    for row in ("base", "d_ls00"):
-        result = json.loads((done / row / "evaluation/val/evaluation.json").read_text())
+    for job in ("base", "d_ls00"):
+        result = json.loads((done / job / "evaluation/val/evaluation.json").read_text())
         assert (result["checkpoint"], result["step"], result["lines"]) == ("last.ckpt", 2, 5)
-        assert f"[{row}] step 2/2" in first.stderr
-        assert "step 2/2" in (done / f"{row}.log").read_text()
+        assert f"[{job}] step 2/2" in first.stderr
+        assert "step 2/2" in (done / f"{job}.log").read_text()
     assert first.stdout == ""
     page, last = first.stderr.split("\n")[-3:-1]
     assert (page, last) == ("page     outputs/sweeps/table/report.html", "next     aiayn table outputs/sweeps/table")
@@ -387,7 +385,7 @@ def test_a_sweep_trains_and_scores_each_row_continues_what_was_lost_and_then_cos
     assert scores == ["base", "d_ls00"]
     assert "base/report.html" in (done / "report.html").read_text()
 
-    # As if one row had been killed after its first step, and the other had been started with another seed.
+    # As if one job had been killed after its first step, and the other had been started with another seed.
     for lost in ("step_2.ckpt", "averaged.ckpt", "last.ckpt"):
         (done / "base/checkpoints" / lost).unlink()
     shutil.rmtree(done / "base/evaluation")
@@ -398,7 +396,7 @@ def test_a_sweep_trains_and_scores_each_row_continues_what_was_lost_and_then_cos
     assert "[base] run      outputs/sweeps/table/base, continued at step 1" in second.stderr
     assert (done / "base/evaluation/val/evaluation.json").exists()
     assert "seed: 7 -> 0" in second.stderr
-    assert second.stderr.split("\n")[-2].startswith("error: 1 of 2 rows failed: d_ls00 (exit 4); the same command")
+    assert second.stderr.split("\n")[-2].startswith("error: 1 of 2 jobs failed: d_ls00 (exit 4); the same command")
 
     (done / "d_ls00/config.yaml").write_text(stored)
     before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
@@ -407,19 +405,19 @@ def test_a_sweep_trains_and_scores_each_row_continues_what_was_lost_and_then_cos
     assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
 
 
-def test_a_fine_tuned_row_is_finished_with_the_model_and_the_vocabulary_of_its_source(folder):
+def test_a_fine_tuned_job_is_finished_with_the_model_and_the_vocabulary_of_its_source(folder):
     parent = run_application("train.py", *SMALL, "name=parent")
     assert parent.code == 0, parent.err
-    row = [option for option in SMALL if not option.startswith(("model.", "data.vocab_size"))]
-    row += ["init_from=outputs/parent", "model.dropout=0.3", "sweep=tuned"]
-    first = sweep(folder, *row)
+    options = [option for option in SMALL if not option.startswith(("model.", "data.vocab_size"))]
+    options += ["init_from=outputs/parent", "model.dropout=0.3", "sweep=tuned"]
+    first = sweep(folder, *options)
     assert first.returncode == 0, first.stderr
 
-    again = run_application("train.py", "-m", *row)
+    again = run_application("train.py", "-m", *options)
 
     assert (again.code, "1 finished before" in again.err, "started" in again.err) == (0, True, False)
     for other in ("model.dropout=0.2", "model.n_heads=8", "model=tiny", "data.vocab_size=300", "init_from=outputs/x"):
-        [changed] = composed_rows([*row, other])
+        [changed] = composed_jobs([*options, other])
         assert not is_finished(changed), other
 
 
@@ -430,23 +428,6 @@ def test_hydras_own_flags_are_passed_on_to_the_jobs():
     given = ["-m", "--config-dir", "mine", "seed=1,2", "--config-name=other", "-cd", "x"]
 
     assert _flags(given) == ["--config-dir", "mine", "--config-name=other", "-cd", "x"]
-
-
-def test_the_plugin_imports_nothing_slow_since_hydra_loads_it_at_every_start():
-    for path in (ROOT / "src/hydra_plugins/aiayn_launcher").glob("*.py"):
-        for node in ast.parse(path.read_text()).body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) else []
-            for name in names:
-                light = name.removeprefix("aiayn.") in LIGHT or name == "aiayn"
-                assert light or name.split(".")[0] in {
-                    "hydra",
-                    "hydra_plugins",
-                    "omegaconf",
-                    "yaml",
-                    *sys.stdlib_module_names,
-                }
-    assert not (ROOT / "src/hydra_plugins/__init__.py").exists()  # others' plugins live there too
 
 
 def test_the_array_job_of_the_documentation_trains_and_scores_every_row_of_table_3_where_a_sweep_would(tmp_path):

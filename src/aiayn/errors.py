@@ -1,8 +1,8 @@
-"""What a user can cause, as exceptions: one line that names the remedy, and the exit code that goes with it."""
+"""Errors that a user can cause: one line that names the remedy, and an exit code."""
 
 
 class UserError(Exception):
-    """Base of every error whose message is meant for a person; the entry points print it without a traceback."""
+    """Base of all errors that the entry points print as one line, without a traceback."""
 
     exit_code = 1
 
@@ -14,19 +14,19 @@ class ConfigError(UserError):
 
 
 class DataError(UserError):
-    """Text is missing, misaligned, unreadable or too small for what is asked of it."""
+    """Text is missing, misaligned, unreadable or too small."""
 
     exit_code = 3
 
 
 class RefusedError(UserError):
-    """What is asked contradicts an existing run, checkpoint or prepared corpus."""
+    """The command contradicts an existing run, checkpoint or prepared corpus."""
 
     exit_code = 4
 
 
 class DivergedError(UserError):
-    """A loss, gradient or score stopped being a finite number."""
+    """A loss, gradient or score became NaN or infinite."""
 
     exit_code = 5
 
@@ -38,9 +38,9 @@ class ResourceError(UserError):
 
 
 class InterruptedRunError(BaseException):
-    """A signal asked the program to stop; what there was to save has been saved.
+    """A signal asked the program to stop, and everything has been saved.
 
-    No Exception, as Python's KeyboardInterrupt is none: what takes those for the flaw of a file lets it pass.
+    Like KeyboardInterrupt it is no Exception: `except Exception` around a read must not take it for a damaged file.
     """
 
     def __init__(self, message: str, signal_number: int):
@@ -48,8 +48,8 @@ class InterruptedRunError(BaseException):
         self.exit_code = 128 + signal_number
 
 
-class FailedRowsError(UserError):
-    """Jobs of a sweep failed; the exit code is that of the first of them."""
+class FailedJobsError(UserError):
+    """Jobs of a sweep failed; the exit code is that of the first one."""
 
     def __init__(self, message: str, exit_code: int):
         super().__init__(message)

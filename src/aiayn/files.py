@@ -1,4 +1,4 @@
-"""Files that are whole whenever they stand under their name, whatever happens and whenever."""
+"""Files that are never seen half-written, even after a kill or a power cut."""
 
 import hashlib
 import os
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
-    """Writes the parts beside `path`, flushes them to the disk and renames. Raises OSError where that is impossible;
+    """Writes the parts to a temporary file, flushes it to the disk and renames it to `path`.
 
-    what stood under `path` before is then still there.
+    Raises OSError, and then leaves an earlier file under `path` as it was.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -31,7 +31,7 @@ def atomic_write_text(path: Path, text: str) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Makes renames inside `folder` survive a power cut."""
+    """Flushes a folder's entries to the disk, so that renames inside it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -40,6 +40,6 @@ def fsync_folder(folder: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content, as hexadecimal digits."""
+    """Returns the SHA-256 of a file's content, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

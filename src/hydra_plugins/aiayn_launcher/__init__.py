@@ -1,1 +1,1 @@
-"""`train.py -m`: a grid of options, one process a job, in folders that stay where they are."""
+"""`train.py -m`: a grid of options, one process per job, in fixed folders."""

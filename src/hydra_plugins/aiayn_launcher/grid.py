@@ -1,4 +1,4 @@
-"""Hydra's sweeper of `train.py`: every combination of the values on the command line."""
+"""Hydra's sweeper for `train.py`: every combination of the values on the command line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ ConfigStore.instance().store(group="hydra/sweeper", name="grid", node=GridConfig
 
 
 class Grid(Sweeper):
-    """Unlike Hydra's own it writes nothing, since a sweep that is refused must leave nothing behind."""
+    """Unlike Hydra's own sweeper it writes no files: a refused sweep must leave nothing behind."""
 
     def __init__(self) -> None:
         self.context: HydraContext | None = None
@@ -46,7 +46,7 @@ class Grid(Sweeper):
 
 
 def _values(override: Override) -> Sequence[str]:
-    """The override once for each of its values. Raises ConfigError for what cannot vary, or not in steps."""
+    """Returns the override once for each of its values. Raises ConfigError for keys and ranges that cannot be swept."""
     key = override.key_or_group
     if key == "name":
         raise ConfigError("name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead")

@@ -1,7 +1,7 @@
 """Hydra's launcher of `train.py`: checks all jobs, then runs each in a process of its own.
 
-Jobs inside one process would share what distributed training, loggers and allocators leave behind: with several
-devices the second job would train on a part of its data and say nothing.
+Jobs in one process would share leftover state of distributed training, loggers and allocators: with several devices
+the second job would silently train on a part of its data.
 """
 
 import inspect
@@ -19,19 +19,19 @@ from omegaconf import DictConfig
 
 from aiayn.config import at_least
 from aiayn.errors import ConfigError
+from hydra_plugins.aiayn_launcher.jobs import check_texts, make_jobs
 from hydra_plugins.aiayn_launcher.processes import Processes
-from hydra_plugins.aiayn_launcher.rows import check_texts, make_rows
 
 
 @dataclass
 class LauncherConfig:
     _target_: str = "hydra_plugins.aiayn_launcher.launcher.ProcessLauncher"
-    jobs: int = 1  # at the same time
+    jobs: int = 1  # that run at the same time
 
 
 ConfigStore.instance().store(group="hydra/launcher", name="processes", node=LauncherConfig, provider="aiayn")
 
-# Hydra's own options that a job needs as well.
+# Hydra's own flags that are passed on to the jobs.
 FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 
 
@@ -47,9 +47,9 @@ class ProcessLauncher(Launcher):
         self.script = Path(inspect.getfile(task_function)).resolve()
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Trains and scores every job that is not finished. Returns nothing: what there is stands in the folders.
+        """Trains and scores every job that is not finished, and returns an empty list: results are in the folders.
 
-        Raises ConfigError or DataError before the first job starts, FailedRowsError after the last one, and
+        Raises ConfigError or DataError before the first job starts, FailedJobsError after the last one, and
         InterruptedRunError after a signal.
         """
         assert self.context is not None
@@ -57,14 +57,14 @@ class ProcessLauncher(Launcher):
         if "LOCAL_RANK" in os.environ:
             raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
         loader, config, conf = self.context.config_loader, self.config, self.script.with_name("conf")
-        rows = make_rows(lambda overrides: loader.load_sweep_config(config, overrides), job_overrides, conf)
-        check_texts(rows)
-        Processes(rows, self.script, _flags(sys.argv[1:]), self.jobs).run()
+        jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), job_overrides, conf)
+        check_texts(jobs)
+        Processes(jobs, self.script, _flags(sys.argv[1:]), self.jobs).run()
         return []
 
 
 def _flags(arguments: Sequence[str]) -> list[str]:
-    """["-m", "-cd", "mine", "seed=1,2"] becomes ["-cd", "mine"]."""
+    """Returns ["-cd", "mine"] for ["-m", "-cd", "mine", "seed=1,2"]."""
     flags = []
     for number, argument in enumerate(arguments):
         if argument in FLAGS:

@@ -1,4 +1,4 @@
-"""Runs the jobs of a sweep, each in a process of its own, and says how far it is."""
+"""Runs the jobs of a sweep, each in a process of its own, and reports progress."""
 
 import os
 import signal
@@ -13,105 +13,103 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
-from aiayn.errors import FailedRowsError, InterruptedRunError, UserError
+from aiayn.errors import FailedJobsError, InterruptedRunError, UserError
 from aiayn.options import to_plain
+from aiayn.run_folder import RunFolder
 from aiayn.signals import exit_signal, handle_signals
-from hydra_plugins.aiayn_launcher.rows import Row, is_finished
+from hydra_plugins.aiayn_launcher.jobs import SweepJob, is_finished
 
-LINGER = 10  # seconds that what a job started may outlive it
+GRACE = 10  # seconds that the children of an ended job may keep running
 
 
 class Processes:
-    """Trains and then scores each row, at most `jobs` at a time, in the order given."""
+    """Trains and then scores each job, at most `parallel` at a time, in the order given."""
 
-    def __init__(self, rows: Sequence[Row], script: Path, flags: Sequence[str], jobs: int) -> None:
-        self.rows, self.script, self.flags, self.jobs = rows, script, flags, jobs
-        self.folder = rows[0].folder.parent
-        # Reentrant, since a signal's handler runs inside whatever the main thread does.
+    def __init__(self, jobs: Sequence[SweepJob], script: Path, flags: Sequence[str], parallel: int) -> None:
+        self.jobs, self.script, self.flags, self.parallel = jobs, script, flags, parallel
+        self.folder = jobs[0].folder.parent
+        # Reentrant, because the signal handler runs in the main thread, which may hold it.
         self.lock = threading.RLock()
         self.running: set[subprocess.Popen] = set()
         self.requested: int | None = None  # the signal that asked to stop
-        self.open = [row.name for row in rows if not is_finished(row)]
-        self.seconds: list[float] = []  # of the rows that were run
-        self.failed: dict[str, int] = {}  # row -> exit code, in the order of the rows
+        self.open = [job.name for job in jobs if not is_finished(job)]
+        self.seconds: list[float] = []  # of the jobs that ran successfully
+        self.failed: dict[str, int] = {}  # job -> exit code
 
     def run(self) -> None:
-        """Raises InterruptedRunError after a signal, FailedRowsError if a row could not be trained or scored."""
-        n_open = len(self.open)
-        _say(f"sweep {self.folder}: {len(self.rows)} rows, {len(self.rows) - n_open} finished before")
-        with handle_signals(self._stop), ThreadPoolExecutor(self.jobs) as pool:
-            rows = [(number, row) for number, row in enumerate(self.rows, 1) if row.name in self.open]
-            for future in as_completed([pool.submit(self._row, *job) for job in rows]):
+        """Raises InterruptedRunError after a signal, FailedJobsError if a job could not be trained or scored."""
+        to_run = [(number, job) for number, job in enumerate(self.jobs, 1) if job.name in self.open]
+        _print(f"sweep {self.folder}: {len(self.jobs)} jobs, {len(self.jobs) - len(to_run)} finished before")
+        with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as pool:
+            for future in as_completed([pool.submit(self._run_job, *job) for job in to_run]):
                 future.result()
-        done = f"{len(self.rows) - len(self.open) - len(self.failed)} of {len(self.rows)} rows finished"
+        done = f"{len(self.jobs) - len(self.open) - len(self.failed)} of {len(self.jobs)} jobs finished"
         if self.requested:
             raise InterruptedRunError(f"sweep stopped, {done}; run the same command to continue", self.requested)
-        _say(f"sweep {self.folder}: {done}")
-        self._summarise(n_open > 0)
-        if self.failed:
-            codes = {row.name: self.failed[row.name] for row in self.rows if row.name in self.failed}
+        _print(f"sweep {self.folder}: {done}")
+        self._summarise(write=bool(to_run))
+        codes = {job.name: self.failed[job.name] for job in self.jobs if job.name in self.failed}
+        if codes:
             listed = ", ".join(f"{name} (exit {code})" for name, code in codes.items())
-            raise FailedRowsError(
-                f"{len(codes)} of {len(self.rows)} rows failed: {listed}; the same command tries them again",
+            raise FailedJobsError(
+                f"{len(codes)} of {len(self.jobs)} jobs failed: {listed}; the same command tries them again",
                 next(iter(codes.values())),
             )
 
-    def _summarise(self, changed: bool) -> None:
-        """Scores, the sweep's page, what to type next. The page is written only where there is something new."""
+    def _summarise(self, write: bool) -> None:
+        """Prints scores, the sweep's page, and what to type next. Writes the page if jobs ran."""
         from aiayn.report.report import sweep_summary, write_report
 
-        with suppress(UserError):  # rows that failed before they wrote anything
-            page = write_report(self.folder) if changed else self.folder / "report.html"
-            _say(f"{sweep_summary(self.folder)}\npage     {page}")
-        _say(f"next     aiayn table {self.folder}")
+        with suppress(UserError):  # jobs that failed before they wrote anything
+            page = write_report(self.folder) if write else RunFolder(self.folder).report
+            _print(f"{sweep_summary(self.folder)}\npage     {page}")
+        _print(f"next     aiayn table {self.folder}")
 
-    def _row(self, number: int, row: Row) -> None:
+    def _run_job(self, number: int, job: SweepJob) -> None:
         if self.requested:
             return
-        title = f"sweep {number}/{len(self.rows)} {row.name}:"
-        log = self.folder / f"{row.name}.log"
-        _say(f"{title} started, log {log}")
+        title = f"sweep {number}/{len(self.jobs)} {job.name}:"
+        log = self.folder / f"{job.name}.log"
+        _print(f"{title} started, log {log}")
         start = time.monotonic()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            code, last = self._train_and_score(row, log)
+            code, last = self._train_and_score(job, log)
         except OSError as error:
             code, last = 6, f"{error.filename}: {error.strerror}"
         seconds = time.monotonic() - start
         if code and self.requested:
-            _say(f"{title} stopped after {_clock(seconds)}")
+            _print(f"{title} stopped after {_clock(seconds)}")
             return
         with self.lock:
-            self.open.remove(row.name)
+            self.open.remove(job.name)
             if code:
-                self.failed[row.name] = code
+                self.failed[job.name] = code
+                result = f"failed with exit code {code} after {_clock(seconds)}: {last}"
             else:
                 self.seconds.append(seconds)
+                result = f"done in {_clock(seconds)}"
             left = f"{len(self.open)} left"
             if self.open and self.seconds:
                 mean = sum(self.seconds) / len(self.seconds)
-                left += f", ETA {_clock(mean * len(self.open) / self.jobs)}"
-        result = (
-            f"failed with exit code {code} after {_clock(seconds)}: {last}" if code else f"done in {_clock(seconds)}"
-        )
-        _say(f"{title} {result}; {left}")
+                left += f", ETA {_clock(mean * len(self.open) / self.parallel)}"
+        _print(f"{title} {result}; {left}")
 
-    def _train_and_score(self, row: Row, log: Path) -> tuple[int, str]:
-        """Exit code and last line of the first process that failed, or else 0 and the last line."""
-        config = row.config
-        # The search as configured now: the checkpoint may remember an earlier one.
-        search = [f"search.{key}={value}" for key, value in to_plain(config.search).items()]
-        score = [f"run={row.folder}", "split=val", "checkpoint=last", f"accelerator={config.trainer.accelerator}"]
-        code, last = self._process([self.script, *self.flags, *row.overrides], row.name, log)
+    def _train_and_score(self, job: SweepJob, log: Path) -> tuple[int, str]:
+        """Returns exit code and last line of the first process that failed, or else 0 and the last line."""
+        code, last = self._run_process([self.script, *self.flags, *job.overrides], job.name, log)
         if code or self.requested:
             return code or 128 + self.requested, last
-        return self._process([self.script.with_name("evaluate.py"), *score, *search], row.name, log)
+        # The search as configured now: the checkpoint may have been written with another one.
+        search = [f"search.{key}={value}" for key, value in to_plain(job.config.search).items()]
+        score = [f"run={job.folder}", "split=val", "checkpoint=last", f"accelerator={job.config.trainer.accelerator}"]
+        return self._run_process([self.script.with_name("evaluate.py"), *score, *search], job.name, log)
 
-    def _process(self, command: Sequence[str | Path], name: str, log: Path) -> tuple[int, str]:
-        """Exit code, as a shell has it, and the last error line, or else the last line, of what a process says."""
-        said: list[str] = []
+    def _run_process(self, command: Sequence[str | Path], name: str, log: Path) -> tuple[int, str]:
+        """Returns the exit code, as a shell shows it, and the last error line of the output, or else the last line."""
+        kept: list[str] = []
         with open(log, "ab", buffering=0) as file:
-            # In a session of its own: the terminal's Ctrl-C reaches it once, through this process.
+            # In a session of its own, so that the terminal's Ctrl-C reaches it only once, through this process.
             process = subprocess.Popen(
                 [sys.executable, *command],
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
@@ -124,42 +122,42 @@ class Processes:
                 self.running.add(process)
                 if self.requested:
                     process.send_signal(self.requested)
-            reader = threading.Thread(target=_pass_on, args=(process.stdout, name, file, said), daemon=True)
+            reader = threading.Thread(target=_copy_output, args=(process.stdout, name, file, kept), daemon=True)
             reader.start()
             code = process.wait()
             with self.lock:
                 self.running.discard(process)
-            reader.join(LINGER)
-            if reader.is_alive():  # other devices of a job that died would wait for it until their time-out
+            reader.join(GRACE)
+            if reader.is_alive():  # other ranks of a job that died would wait for it until their time-out
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 reader.join()
-        errors = [line for line in said if line.startswith("error: ")]
-        last = (errors or said or ["it said nothing"])[-1].removeprefix("error: ")
+        errors = [line for line in kept if line.startswith("error: ")]
+        last = (errors or kept or ["no output"])[-1].removeprefix("error: ")
         return (128 - code, f"killed by signal {-code}; {last}") if code < 0 else (code, last)
 
     def _stop(self, number: int, frame: object) -> None:
-        """Passes the first request on to the jobs that run; no more are started."""
+        """Passes the first signal on to the running jobs; no more are started."""
         with self.lock:
             self.requested = self.requested or exit_signal(number)
             for process in self.running:
                 process.send_signal(self.requested)
 
 
-def _pass_on(stream: IO[bytes], name: str, log: IO[bytes], said: list[str]) -> None:
-    """Every line to the row's log and, with the row's name, to stderr; keeps error lines and the last line."""
+def _copy_output(stream: IO[bytes], name: str, log: IO[bytes], kept: list[str]) -> None:
+    """Copies every line to the job's log and, with the job's name, to stderr. Keeps error lines and the last line."""
     with stream:
         for raw in stream:
-            with suppress(OSError):  # a full disk must not stop the job's output, which would stop the job
+            with suppress(OSError):  # if a full disk stopped this thread, the job would block on its output
                 log.write(raw)
             line = raw.decode(errors="replace").rstrip()
             if line:
-                _say(f"[{name}] {line}")
-                said[:] = [*(kept for kept in said if kept.startswith("error: ")), line]
+                _print(f"[{name}] {line}")
+                kept[:] = [*(other for other in kept if other.startswith("error: ")), line]
 
 
-def _say(text: str) -> None:
-    # One write a line, so that the lines of parallel jobs do not mix.
+def _print(text: str) -> None:
+    # One write per line, so that the lines of parallel jobs do not mix.
     with suppress(BrokenPipeError):
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
