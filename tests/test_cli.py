@@ -239,7 +239,7 @@ def test_attention_writes_a_page_the_papers_figures_and_one_picture_for_every_la
     [
         (["translate", "{run}/nope"], 4, "error: {run}/nope: not a run (it has no checkpoints/)\n"),
         (["translate", "{run}", "{run}/checkpoints"], 3, None),
-        (["translate"], 2, "error: Missing argument 'RUN'. (--help lists what there is)\n"),
+        (["translate"], 2, "error: Missing argument 'RUN'. (see --help)\n"),
         (["translate", "{run}", "--beam", "3"], 2, None),
         (["trnslate"], 2, None),
         (["translate", "{run}", "--n-best", "0"], 2, None),

@@ -1,4 +1,4 @@
-"""`aiayn`: what a trained run can do on the command line. One module per command."""
+"""The command `aiayn`, which uses trained runs. One module per command."""
 
 import signal
 import sys
@@ -25,14 +25,14 @@ for command in (translate, export, attention, table, report, dashboard):
 
 @app.callback(invoke_without_command=True)
 def _no_command(context: typer.Context) -> None:
-    """Uses a trained Transformer; all it needs is the run's folder. `aiayn COMMAND --help` says more."""
+    """Uses a trained Transformer; all it needs is the run's folder. See `aiayn COMMAND --help`."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
 def main() -> None:
-    """The console script. What a user can cause ends it with one line and its exit code."""
-    # Whoever reads may leave early (`aiayn translate ... | head`): end like any other filter, without a word.
+    """The console script. Errors that a user can cause end it with one line and their exit code."""
+    # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         code = app(prog_name="aiayn", standalone_mode=False)
@@ -41,15 +41,15 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted", 130)
     except Exception as error:
-        # typer's own, for a misspelt option and the like; its base class has no public name in every version.
+        # Usage errors, such as a misspelt option: their base class has no public name in some versions of typer.
         if not hasattr(error, "format_message"):
             raise
-        _fail(f"{error.format_message()} (--help lists what there is)", ConfigError.exit_code)
+        _fail(f"{error.format_message()} (see --help)", ConfigError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:
-    """Ends the program with one line; --debug, an option of every command, adds a traceback."""
+    """Ends the program with one line; --debug, an option of every command, adds the traceback."""
     if "--debug" in sys.argv:
         traceback.print_exc()
     print(f"error: {message}", file=sys.stderr)

@@ -1,37 +1,38 @@
-"""`aiayn attention`: where a trained model looks."""
+"""`aiayn attention`: draws what a trained model attends to."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aiayn.cli.options import Accelerator, CheckpointName, Debug, RunFolder, load_translator
+from aiayn.cli.arguments import Accelerator, CheckpointName, Debug, RunArgument, load_translator
 
 
 def attention(
-    run: RunFolder,
+    run: RunArgument,
     sentence: Annotated[str, typer.Argument(help="A sentence of the source language, in quotes.")],
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to; else RUN/attention.")] = None,
-    word: Annotated[str | None, typer.Option(help="The word of Figures 3 and 4; else a telling one.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Output folder; default RUN/attention.")] = None,
+    word: Annotated[str | None, typer.Option(help="The word to show in Figures 3 and 4; chosen if not given.")] = None,
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",
     debug: Debug = False,
 ) -> None:
-    """Translates a sentence and shows where each head looks: index.html, a page to explore with any browser.
+    """Translates a sentence and writes index.html, a page to explore the attention of every head.
 
-    Beside it pictures: the paper's Figures 3 to 5 and its positions for this model (figure_3, figure_4, figure_5,
-    positions; .png and .svg), and every layer's attention, head by head (layer_1.png, ...).
+    Also writes the paper's Figures 3 to 5 and the position encodings for this model (figure_3, figure_4, figure_5,
+    positions; .png and .svg), and the attention of every layer, head by head (layer_1.png, ...).
     """
     from aiayn.attention.explorer import write_explorer
     from aiayn.attention.figures import draw_paper_figures, draw_positions
     from aiayn.attention.maps import attention_maps
     from aiayn.attention.positions import position_tables
     from aiayn.report.plots import draw_attention_maps
+    from aiayn.run_folder import RunFolder
 
     translator = load_translator(run, checkpoint, None, None, accelerator)
     maps = attention_maps(translator, sentence)
     positions = position_tables(translator.model)
-    folder = out or run / "attention"
+    folder = out or RunFolder(run).attention
     page = folder / "index.html"
     write_explorer(page, maps, positions, translator.model.config, run.resolve().name)
     print(page)

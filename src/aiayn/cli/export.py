@@ -1,23 +1,23 @@
-"""`aiayn export`: the model for other engines."""
+"""`aiayn export`: converts a model for other engines."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aiayn.cli.options import CheckpointName, Debug, RunFolder
+from aiayn.cli.arguments import CheckpointName, Debug, RunArgument
 
 
 def export(
-    run: RunFolder,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder to write into.")],
+    run: RunArgument,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the model.")],
     target: Annotated[str, typer.Option("--format", help="ctranslate2, or marian for Hugging Face's transformers.")],
     checkpoint: CheckpointName = None,
     debug: Debug = False,
 ) -> None:
-    """Writes the model, with its tokenizer, for another engine.
+    """Writes the model and its tokenizer in the format of another engine.
 
-    What the other engine cannot express is refused by name.
+    Options that the other engine does not support are refused by name.
     """
     from aiayn.checkpoints import find_checkpoint, load
     from aiayn.inference.export import export as write

@@ -1,11 +1,11 @@
-"""`aiayn report`: a run, or all runs of a sweep, on one page."""
+"""`aiayn report`: one page about a run, or about all runs of a sweep."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aiayn.cli.options import Debug
+from aiayn.cli.arguments import Debug
 
 
 def report(
@@ -16,7 +16,7 @@ def report(
 ) -> None:
     """Writes FOLDER/report.html: curves, scores, samples, configuration, corpus and machine.
 
-    The page is one file that needs no network. Of a folder of runs it compares scores, curves and options.
+    The page is one file and needs no network. For a folder of runs it compares scores, curves and options.
     """
     from aiayn.report.report import write_report
 

@@ -1,4 +1,4 @@
-"""`aiayn table`: the paper's tables, measured beside published."""
+"""`aiayn table`: the paper's tables, with measured beside published values."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.options import Debug
+from aiayn.cli.arguments import Debug
 from aiayn.errors import ConfigError, ResourceError
 
 
@@ -18,7 +18,7 @@ def table(
         bool, typer.Option("--parameters", help="Only the parameter counts of Table 3, which need no run.")
     ] = False,
     vocab_size: Annotated[
-        int | None, typer.Option(min=1, help="With --parameters: count with so many words; else 37000.")
+        int | None, typer.Option(min=1, help="With --parameters: the vocabulary size to count with; default 37000.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of Markdown.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of Markdown: Table 3 only.")] = False,
@@ -27,15 +27,15 @@ def table(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Tables 2 and 3 of the paper: what runs measured, beside what was published.
+    """Tables 2 and 3 of the paper: measured values beside published ones.
 
-    A run stands in the row that its configuration is; rows without a run are marked, and what is missing or broken is
-    listed below.
+    A run is shown in the row that its configuration matches; rows without a run are marked "not run". Missing and
+    damaged files are listed below the table.
     """
     if parameters == bool(runs):
-        raise ConfigError("name runs, such as outputs/sweeps/NAME, or --parameters, which needs none")
+        raise ConfigError("name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none")
     if vocab_size and not parameters:
-        raise ConfigError("--vocab-size goes with --parameters; a run's vocabulary is its own")
+        raise ConfigError("--vocab-size only works with --parameters; runs have their own vocabulary")
     if as_json and as_csv:
         raise ConfigError("--json and --csv: choose one")
     from aiayn.paper import table_text
@@ -62,7 +62,7 @@ def table(
 
 
 def _write(folder: Path, forms: dict[str, str], table_3: list[dict] | None) -> None:
-    """Writes table.md, table.json, table.csv and, of Table 3, table.png."""
+    """Writes table.md, table.json, table.csv and, for Table 3, table.png."""
     from aiayn.files import atomic_write_text
     from aiayn.paper.table_plot import draw_table_3
 

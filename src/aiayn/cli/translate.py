@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.cli.options import Accelerator, Alpha, BeamSize, CheckpointName, Debug, Precision, RunFolder, load_translator
+from aiayn.cli.arguments import (
+    Accelerator,
+    Alpha,
+    BeamSize,
+    CheckpointName,
+    Debug,
+    Precision,
+    RunArgument,
+    load_translator,
+)
 from aiayn.config import one_of
 from aiayn.errors import ConfigError, ResourceError
 
@@ -19,21 +28,22 @@ if TYPE_CHECKING:
     from aiayn.evaluation.progress import TranslationProgress
     from aiayn.inference.translator import Translation, Translator
 
-STREAM_BYTES = 1 << 17  # at most so much of a stream is translated at once: some 2,000 lines
+# How much is translated at once: of a stream up to 2,000 lines or so, of a file 2,000 lines.
+STREAM_BYTES = 1 << 17
 FILE_LINES = 2000
 
 
 def translate(
-    run: RunFolder,
+    run: RunArgument,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Text, plain or .gz; none or -: standard input.")
+        Path | None, typer.Argument(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
     ] = None,
     n_best: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="N translations a line, as INDEX ||| TEXT ||| SCORE.")
+        int | None, typer.Option(metavar="N", min=1, help="N translations per line, as INDEX ||| TEXT ||| SCORE.")
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Append a tab and the score to every translation.")] = False,
     style: Annotated[
-        str, typer.Option("--format", help="text, or jsonl: an object a line, with scores and alignments.")
+        str, typer.Option("--format", help="text, or jsonl: JSON objects with scores and alignments.")
     ] = "text",
     beam_size: BeamSize = None,
     length_penalty: Alpha = None,
@@ -44,14 +54,13 @@ def translate(
 ) -> None:
     """Translates text, one line for one line.
 
-    The order is kept, and a blank line stays blank. Without FILE, on a terminal, it asks for lines.
+    The order is kept, and blank lines stay blank. Without FILE, on a terminal, it prompts for lines.
 
     A score is the log-probability of the translation divided by its length penalty. With --n-best every line gives up
     to N lines, best first; INDEX counts input lines from 0, as in Moses.
 
-    With --format jsonl there is one JSON object for every translation: index, source, translation, score, log_prob,
-    source_tokens, tokens, and alignment, which gives for each of the tokens the number of the source token, from 0,
-    that the model looked at most.
+    With --format jsonl every translation is one JSON object: index, source, translation, score, log_prob,
+    source_tokens, tokens, and alignment: for each token the index of the source token that was attended to most.
     """
     from aiayn.data.text_files import read_lines
 
@@ -85,8 +94,8 @@ def translate(
 
 @contextmanager
 def _progress(lines: int) -> "Iterator[TranslationProgress | None]":
-    """A live line on the terminal while a file of so many lines is translated into a file."""
-    # What reads a pipe may write to the same terminal.
+    """Shows progress on the terminal while a file of `lines` lines is translated into a file."""
+    # Not into a pipe: the program that reads it may write to the same terminal.
     if not (lines and sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)):
         yield None
         return
@@ -100,7 +109,7 @@ def _progress(lines: int) -> "Iterator[TranslationProgress | None]":
 
 
 def _shown(index: int, found: "list[Translation]", n_best: bool, scores: bool) -> Iterator[str]:
-    """The lines of output for line `index` of the input."""
+    """Yields the output lines for input line `index`."""
     for translation in found:
         if n_best:
             yield f"{index} ||| {translation.text} ||| {translation.score:.4f}"
@@ -111,7 +120,7 @@ def _shown(index: int, found: "list[Translation]", n_best: bool, scores: bool) -
 def _objects(
     translator: "Translator", lines: list[str], results: "list[list[Translation]]", first_index: int
 ) -> Iterator[str]:
-    """One JSON object for every translation of every line."""
+    """Yields one JSON object per translation, in order of the lines."""
     from aiayn.inference.alignment import alignments
 
     src_ids = translator.source_ids(lines)
@@ -133,18 +142,18 @@ def _objects(
 
 
 def _write(lines: list[str]) -> None:
-    """Writes lines at once, as bytes: neither locale nor platform may change text or line ends."""
+    """Writes and flushes lines as bytes, so that neither locale nor platform changes text or line ends."""
     try:
         sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
         sys.stdout.buffer.flush()
     except OSError as error:
-        # Python would try the same again at its end, and complain.
+        # Else Python flushes again when it exits, and prints a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error
 
 
 def _stream() -> Iterator[list[str]]:
-    """Whole lines of standard input, as many as there are at the moment: output starts before the input ends."""
+    """Yields the whole lines read so far from standard input, so that output starts before the input ends."""
     pending, done = b"", 0
     while block := sys.stdin.buffer.read1(STREAM_BYTES):
         *lines, pending = (pending + block).split(b"\n")
@@ -156,7 +165,7 @@ def _stream() -> Iterator[list[str]]:
 
 
 def _decoded(lines: list[bytes], done: int) -> list[str]:
-    """The lines that come after the first `done`, as `read_lines` gives them from a file."""
+    """Decodes lines after the first `done` lines, as `read_lines` does for files."""
     from aiayn.data.text_files import decode
 
     if not done:
@@ -165,7 +174,7 @@ def _decoded(lines: list[bytes], done: int) -> list[str]:
 
 
 def _prompted(greeting: str) -> Iterator[list[str]]:
-    """Lines typed on a terminal, one at a time."""
+    """Yields lines typed on a terminal, one at a time."""
     import readline  # noqa: F401  (gives `input` its arrow keys)
 
     print(greeting, file=sys.stderr)

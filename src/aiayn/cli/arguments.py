@@ -1,4 +1,4 @@
-"""What several commands share: their arguments and options, and the model that they load."""
+"""Arguments and options that several commands share, and the model that they load."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,15 +10,15 @@ from aiayn.config import PRECISIONS, SearchOverrides, one_of
 if TYPE_CHECKING:
     from aiayn.inference.translator import Translator
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as outputs/quickstart.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as outputs/quickstart.")]
 CheckpointName = Annotated[
-    str | None, typer.Option(help="averaged, last or a file; else averaged where there is one, and last.")
+    str | None, typer.Option(help="averaged, last or a file; by default averaged if there is one, else last.")
 ]
 Accelerator = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept per sentence; 1 is greedy search.")]
-Alpha = Annotated[float | None, typer.Option(help="alpha: 0 favours short translations.")]
-Precision = Annotated[str, typer.Option(help="float32; bfloat16: faster, less exact; int8: more so, on CPUs only.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
+Alpha = Annotated[float | None, typer.Option(help="alpha; 0: no correction, which favours short translations.")]
+Precision = Annotated[str, typer.Option(help="float32; bfloat16: faster, less exact; int8: even more so, CPUs only.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def load_translator(
@@ -29,7 +29,7 @@ def load_translator(
     accelerator: str,
     precision: str = "float32",
 ) -> "Translator":
-    """The model of a run's folder; torch comes in only now."""
+    """Loads the model of a run. Checks the options before torch is imported."""
     search = SearchOverrides(
         beam_size=beam_size, length_penalty=length_penalty, penalty=None, max_extra_tokens=None, batch_tokens=None
     )
