@@ -1,0 +1,227 @@
+"""Undocumented behaviour of libraries that this program relies on: after an upgrade, these tests fail first.
+
+CONTRIBUTING.md lists the places in the source. A test that fails here names what changed; the remedy is in that place.
+"""
+
+import argparse
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from applications import ROOT, run_application
+from hydra import compose, initialize_config_dir
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pytorch_lightning.demos.boring_classes import BoringModel
+from torch import distributed
+from torch.utils.data import DataLoader, Dataset
+
+from aiayn.config import Config
+from aiayn.entry import register
+
+# Hydra and argparse: entry.py, error_messages.py.
+
+
+@dataclass
+class Stored:
+    numbers: list[int] = field(default_factory=lambda: [1])
+
+
+def test_hydras_store_copies_what_is_taken_out_of_it_so_that_it_need_not_be_copied_itself(monkeypatch):
+    store = ConfigStore()
+    store.store(name="stored", node=Stored)
+    store.load("stored.yaml").node.numbers[0] = 99
+    assert store.load("stored.yaml").node.numbers == [1]
+
+    copies = []
+    monkeypatch.setattr(ConfigRepository, "__deepcopy__", lambda self, memo: copies.append(1), raising=False)
+    CachingConfigRepository(ConfigRepository.__new__(ConfigRepository))
+    assert copies, "Hydra no longer copies its repository: ConfigStore.__deepcopy__ in entry.py can go"
+
+
+def test_hydras_parser_reports_through_argument_parser_error_and_takes_overrides_after_a_flag(monkeypatch):
+    reported = []
+    monkeypatch.setattr(argparse.ArgumentParser, "error", lambda self, message: reported.append(message))
+    get_args_parser().parse_args(["--cfg", "everything"])
+    assert "everything" in reported[0]
+
+    parsed = get_args_parser().parse_args(["-m", "a=1", "b=2"])
+    assert (parsed.multirun, parsed.overrides) == (True, ["a=1", "b=2"])
+
+
+def composition_error(*overrides: str) -> BaseException:
+    register(Config)
+    with (
+        initialize_config_dir(str(ROOT / "conf"), version_base="1.3"),
+        pytest.raises((HydraException, OmegaConfBaseException, ValueError)) as raised,
+    ):
+        compose("train", overrides=list(overrides))
+    error = raised.value
+    while isinstance(error, HydraException) and isinstance(error.__cause__, (HydraException, OmegaConfBaseException)):
+        error = error.__cause__
+    return error
+
+
+def test_hydras_errors_say_what_they_are_told_apart_by():
+    missing = [line.strip() for line in str(composition_error("model=bgi")).split("\n")]
+    assert "Available options in 'model':" in missing
+    assert missing[missing.index("Available options in 'model':") + 1 :][:3] == ["base", "big", "tiny"]
+
+    assert str(composition_error("seed=1,2")).startswith("Ambiguous value")
+    assert str(composition_error("model=3")).startswith("Config group override")
+    unknown = composition_error("model.n_head=3")
+    assert (unknown.full_key, "not in" in unknown.msg) == ("model.n_head", True)
+
+    assert "Only one of --run" in run_application("train.py", "-m", "--cfg", "job").err
+    assert "model: give the name of one file" in run_application("train.py", "model=[big,base]").err
+
+
+def test_omegaconf_names_the_key_of_a_value_of_the_wrong_type():
+    with pytest.raises(OmegaConfBaseException) as raised:
+        OmegaConf.merge(OmegaConf.structured(Stored), {"numbers": ["x"]})
+    assert raised.value.full_key == "numbers[0]"
+
+
+# Lightning: training/trainer.py, training/checkpoint_io.py.
+
+
+@pytest.fixture
+def trainer(tmp_path) -> pl.Trainer:
+    """A trainer that takes three steps."""
+    return pl.Trainer(
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+        max_steps=3,
+        limit_val_batches=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def test_lightning_installs_signal_handlers_through_its_signal_connector(trainer):
+    before, calls = signal.getsignal(signal.SIGTERM), []
+    trainer._signal_connector.register_signal_handlers = lambda: calls.append(signal.getsignal(signal.SIGTERM))
+    trainer.fit(BoringModel())
+    assert calls == [before]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_lightnings_checkpoints_count_batches_under_the_keys_that_are_rewritten(trainer, tmp_path):
+    trainer.fit(BoringModel())
+    trainer.save_checkpoint(tmp_path / "lightning.ckpt")
+    loops = torch.load(tmp_path / "lightning.ckpt", weights_only=True)["loops"]
+    counts = {"ready": 3, "started": 3, "processed": 3, "completed": 3}
+    assert loops["fit_loop"]["epoch_loop.batch_progress"] == {
+        "total": counts,
+        "current": counts,
+        "is_last_batch": False,
+    }
+
+
+# torch: training/module.py, inference/int8.py, hardware.py.
+
+
+def test_fused_adam_skips_a_step_whose_found_inf_is_one():
+    weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+    adam = torch.optim.Adam([weight], lr=0.1, fused=True)
+    weight.grad = torch.tensor([3.0, torch.nan])
+
+    adam.found_inf = torch.tensor(1.0)
+    adam.step()
+    assert weight.tolist() == [1.0, 2.0]
+    assert adam.state[weight]["step"] == 0
+    assert adam.state[weight]["exp_avg"].tolist() == adam.state[weight]["exp_avg_sq"].tolist() == [0.0, 0.0]
+
+    weight.grad = torch.tensor([3.0, 4.0])
+    adam.found_inf = torch.tensor(0.0)
+    adam.step()
+    assert weight.tolist() == pytest.approx([0.9, 1.9])
+
+
+def test_products_of_8_bit_integers_are_summed_exactly():
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randint(-127, 128, (size, 32), dtype=torch.int8, generator=generator) for size in (5, 24))
+    sums = torch._int_mm(a, b.t())
+    assert sums.dtype == torch.int32
+    assert torch.equal(sums.long(), a.long() @ b.t().long())
+
+
+def test_torch_tells_whether_the_hardware_computes_in_bfloat16():
+    assert isinstance(torch.ops.mkldnn._is_mkldnn_bf16_supported(), bool)
+    assert "including_emulation" in inspect.signature(torch.cuda.is_bf16_supported).parameters
+
+
+# Errors that only their English text tells apart: training/distributed/.
+
+
+def test_a_lack_of_memory_on_a_cpu_is_told_by_its_text():
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        torch.empty(2**50)
+
+
+class Fatal(Dataset):
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_loader_process_is_told_by_its_text():
+    with pytest.raises(RuntimeError, match=r"^DataLoader worker"):
+        list(DataLoader(Fatal(), num_workers=1))
+
+
+def test_a_store_that_waits_in_vain_says_how_many_joined():
+    with pytest.raises(distributed.DistError, match=r"\b1/3 clients joined"):
+        distributed.TCPStore("127.0.0.1", 0, 3, is_master=True, timeout=timedelta(seconds=1))
+
+
+PEER = """
+import os, sys, torch
+from torch import distributed
+distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=1, world_size=2)
+distributed.all_reduce(torch.tensor(1))
+os._exit(1)
+"""
+
+
+def test_the_default_store_is_shared_and_a_lost_rank_is_told_by_the_text_of_gloo(tmp_path):
+    from aiayn.training.distributed.control_group import lost_contact
+
+    peer = subprocess.Popen([sys.executable, "-c", PEER, str(tmp_path / "store")])
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=2)
+    try:
+        distributed.all_reduce(torch.tensor(1))
+        store = distributed.distributed_c10d._get_default_store()
+        store.set("a", "1")
+        assert (store.check(["a"]), store.check(["b"])) == (True, False)
+        assert peer.wait() == 1
+        with pytest.raises(RuntimeError) as raised:
+            distributed.all_reduce(torch.tensor(1))
+        assert lost_contact(raised.value), raised.value
+    finally:
+        distributed.destroy_process_group()
+
+
+# Weights & Biases: report/wandb_workspace.py.
+
+
+def test_a_workspace_becomes_json_through_its_model():
+    workspaces = pytest.importorskip("wandb_workspaces.workspaces")
+    workspace = workspaces.Workspace(entity="", project="p", name="n", sections=[])
+    assert json.loads(workspace._to_model().model_dump_json(by_alias=True, exclude_none=True))["displayName"] == "n"
