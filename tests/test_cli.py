@@ -81,9 +81,7 @@ def test_a_file_a_packed_file_and_standard_input_give_the_same(run, translator, 
     assert output("translate", run, "-", text=TEXT + end) == expected
 
 
-def test_a_byte_order_mark_and_line_ends_of_windows_are_no_text_in_a_file_and_on_standard_input(
-    run, tmp_path, monkeypatch
-):
+def test_a_byte_order_mark_and_windows_line_ends_are_dropped_from_files_and_standard_input(run, tmp_path, monkeypatch):
     text = b"\xef\xbb\xbf" + b"the old house\r\n\r\ntwo \xef\xbb\xbfcats"
     (tmp_path / "text").write_bytes(text)
     for size in (4, 1 << 17):
@@ -276,7 +274,7 @@ def test_help_needs_no_torch_and_without_a_command_there_is_help():
     assert "attention " in shown.stdout
 
 
-def test_a_line_is_answered_before_the_next_is_written_and_a_reader_who_leaves_ends_it_quietly(run, translator):
+def test_lines_are_answered_one_by_one_and_a_closed_pipe_ends_it_silently(run, translator):
     with subprocess.Popen(
         [*PROGRAM, "translate", str(run)],
         stdin=subprocess.PIPE,

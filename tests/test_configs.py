@@ -76,7 +76,7 @@ def test_every_choice_of_every_group_composes(group, choice):
     assert isinstance(config, Config)
 
 
-def test_every_group_is_in_the_defaults_list_after_the_schema_and_in_the_order_that_lets_rows_win():
+def test_groups_follow_the_schema_in_the_defaults_list_in_an_order_that_lets_rows_win():
     defaults = yaml.safe_load((CONF / "train.yaml").read_text())["defaults"]
 
     names = [next(iter(entry)) if isinstance(entry, dict) else entry for entry in defaults]

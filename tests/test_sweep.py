@@ -199,7 +199,7 @@ def scored(tmp_path, monkeypatch) -> SweepJob:
     return job
 
 
-def test_a_trained_and_scored_job_is_finished_and_whatever_lacks_or_differs_makes_it_unfinished(scored):
+def test_a_trained_and_scored_job_is_finished_unless_anything_is_missing_or_differs(scored):
     config = scored.config
     assert is_finished(scored)
     for section, option, value, finished in (
@@ -430,7 +430,7 @@ def test_hydras_own_flags_are_passed_on_to_the_jobs():
     assert _flags(given) == ["--config-dir", "mine", "--config-name=other", "-cd", "x"]
 
 
-def test_the_array_job_of_the_documentation_trains_and_scores_every_row_of_table_3_where_a_sweep_would(tmp_path):
+def test_the_documented_array_job_trains_and_scores_every_row_where_a_sweep_would(tmp_path):
     [script] = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", (ROOT / "docs/sweeps.md").read_text(), re.DOTALL)
     for program, does in (("python", 'printf "%s " "$@"; echo'), ("srun", '"$@"')):
         (tmp_path / program).write_text(f"#!/bin/sh\n{does}\n")
