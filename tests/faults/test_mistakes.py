@@ -1,4 +1,4 @@
-"""Mistakes on command lines, all in one fresh interpreter: one line each, in no time, before torch is loaded."""
+"""Mistakes on command lines, all in one fresh interpreter: one line each, at once, before torch is loaded."""
 
 import json
 import os
@@ -173,17 +173,18 @@ for script, *arguments in json.load(sys.stdin):
     ended = dict(code=code, out=out.getvalue(), err=err.getvalue(), heavy=heavy, seconds=time.process_time() - start)
     sys.__stdout__.write(json.dumps(ended) + "\\n")
 """
+SHOW = "train.py --cfg job"  # the first command, which also imports Hydra: about a third of a second
 HEAVY = {"torch", "pytorch_lightning", "numpy", "tokenizers", "datasets", "wandb", "matplotlib", "sacrebleu"}
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """How each command line ended, and what all of them left in their working directory."""
+    """How each command line ended, the seconds that SHOW took, and what all of them left in their folder."""
     folder = tmp_path_factory.mktemp("mistakes")
     code = DRIVER.replace("{root}", str(ROOT)).replace("{heavy}", repr(HEAVY))
     done = subprocess.run(
         [sys.executable, "-c", code],
-        input=json.dumps([shlex.split(line) for line, *_ in MISTAKES]),
+        input=json.dumps([shlex.split(line) for line in (SHOW, *(line for line, *_ in MISTAKES))]),
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
@@ -191,12 +192,14 @@ def ended(tmp_path_factory):
         check=True,
         timeout=600,
     )
-    outcomes = [json.loads(line) for line in done.stdout.split("\n")[:-1]]
-    return {line: outcome for (line, *_), outcome in zip(MISTAKES, outcomes, strict=True)}, list(folder.iterdir())
+    shown, *outcomes = [json.loads(line) for line in done.stdout.split("\n")[:-1]]
+    assert shown["code"] == 0
+    ended = {line: outcome for (line, *_), outcome in zip(MISTAKES, outcomes, strict=True)}
+    return ended, shown["seconds"], list(folder.iterdir())
 
 
 @pytest.mark.parametrize(("line", "key", "hint"), MISTAKES, ids=[line for line, *_ in MISTAKES])
-def test_a_mistake_is_one_line_with_key_and_remedy_within_a_second_and_before_torch(ended, line, key, hint):
+def test_a_mistake_is_one_line_with_key_and_remedy_at_once_and_before_torch(ended, line, key, hint):
     outcome = ended[0][line]
 
     assert (outcome["code"], outcome["out"]) == (2, "")
@@ -205,12 +208,12 @@ def test_a_mistake_is_one_line_with_key_and_remedy_within_a_second_and_before_to
     assert key in outcome["err"]
     assert hint in outcome["err"]
     assert outcome["heavy"] == []
-    assert outcome["seconds"] < 1
+    assert outcome["seconds"] < 3 * ended[1]  # processor time
 
 
 def test_mistakes_are_many_and_write_nothing(ended):
     assert len(ended[0]) == len(MISTAKES) >= 40
-    assert ended[1] == []
+    assert ended[2] == []
 
 
 # What only torch knows: how many devices there are.
