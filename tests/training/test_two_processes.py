@@ -1,27 +1,25 @@
 """Two processes on one machine, started as users start them."""
 
 import json
+import shutil
 
 import pytest
-from applications import TWELVE_STEPS, in_new_interpreter, text_in
+from applications import TWELVE_STEPS, in_new_interpreter, run_application, text_in
 
 from aiayn import checkpoints
 
 
-def start(folder, corpus, *arguments):
-    done = in_new_interpreter(
-        folder,
+def arguments(corpus, name, *more):
+    settings = (*TWELVE_STEPS, *text_in(corpus, "xx"), "data.max_length=60", "data.vocab_size=290")
+    return [
         "train.py",
-        *TWELVE_STEPS,
-        *text_in(corpus, "xx"),
-        "data.max_length=60",
-        "data.vocab_size=290",
+        *settings,
+        "trainer.max_steps=8",
         "trainer.val_every=5",
         "trainer.checkpoint_every=5",
-        *arguments,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
+        *more,
+        f"name={name}",
+    ]
 
 
 def metrics(folder, name):
@@ -33,12 +31,20 @@ def metrics(folder, name):
 
 @pytest.fixture(scope="module")
 def runs(corpus, tmp_path_factory):
-    """Eight steps on one device, on two, and on two and then one."""
+    """Eight steps on one device, on two, and on two up to the checkpoint of step 5 and then on one."""
     folder = tmp_path_factory.mktemp("runs")
-    start(folder, corpus, "trainer.max_steps=8", "name=one")
-    two = start(folder, corpus, "trainer.max_steps=8", "name=two", "trainer.devices=2")
-    start(folder, corpus, "trainer.max_steps=5", "name=both", "trainer.devices=2")
-    start(folder, corpus, "trainer.max_steps=8", "name=both", "trainer.devices=1")
+    two = in_new_interpreter(folder, *arguments(corpus, "two", "trainer.devices=2"))
+    assert two.returncode == 0, two.stderr
+    shutil.copytree(folder / "outputs/two", folder / "outputs/both")
+    for path in (folder / "outputs/both/checkpoints").glob("step_8*"):
+        path.unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in ("one", "both"):
+            ended = run_application(*arguments(corpus, name))
+            assert ended.code == 0, ended.err
+    assert "step 6/8" in ended.err
+    assert "step 5/8" not in ended.err
     return folder, two
 
 
