@@ -39,8 +39,11 @@ def make(*arguments: str) -> str:
     return subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def in_miniature(words: list[str]) -> list[str] | None:
-    """The same command made small: little training; of text on the hub only the configuration. None: not for here."""
+def in_miniature(words: list[str], data: Path) -> list[str] | None:
+    """The same command made small: little training; of text on the hub only the configuration. None: not for here.
+
+    Corpora are prepared in the folder `data`.
+    """
     if words[0] in ("make", "pip", "wait"):
         return None
     if words[0] == "aiayn":
@@ -58,8 +61,14 @@ def in_miniature(words: list[str]) -> list[str] | None:
         return [script, *options]
     if any(option in ("data=files", "data.source=files", "experiment=quickstart") for option in options):
         learnt = not any(option.startswith("init_from=") for option in options)
-        return [script, *options, *TINY, *(["data.tokenizer_pairs=400"] if learnt else [])]
+        return [script, *options, *TINY, f"data.folder={data}", *(["data.tokenizer_pairs=400"] if learnt else [])]
     return [script, *options, "--cfg", "job"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Where all commands find what one of them has prepared: the built-in corpus takes seconds."""
+    return tmp_path_factory.mktemp("data")
 
 
 @pytest.fixture
@@ -73,9 +82,9 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
-def test_every_command_of_a_page_runs(page, folder):
+def test_every_command_of_a_page_runs(page, folder, data):
     for words in commands(page):
-        small = in_miniature(words)
+        small = in_miniature(words, data)
         if small is None:
             if words == ["wait"]:
                 continue
@@ -88,7 +97,7 @@ def test_every_command_of_a_page_runs(page, folder):
         assert outcome.out or words[1] == "train.py", shlex.join(words)
 
 
-def test_what_make_quickstart_runs_works_and_makes_pictures(folder):
+def test_what_make_quickstart_runs_works_and_makes_pictures(folder, data):
     steps = quickstart()
 
     assert [step[:2] for step in steps] == [
@@ -100,7 +109,7 @@ def test_what_make_quickstart_runs_works_and_makes_pictures(folder):
     outcomes = []
     for step in steps:
         few = ["test=my/test"] if step[1] == "evaluate.py" else []  # scoring nonsense takes its time
-        outcomes.append(run_application(*in_miniature(step), *few))
+        outcomes.append(run_application(*in_miniature(step, data), *few))
         assert outcomes[-1].code == 0, f"{shlex.join(step)}\n{outcomes[-1].err}"
 
     assert outcomes[2].out.count("\n") == 5

@@ -131,6 +131,7 @@ def nothing_ran(place: Path, elsewhere: set[Path]) -> None:
     assert {path for path in place.parents[1].rglob("*") if place not in path.parents} == elsewhere
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")  # torch's, of the bare pickle
 @pytest.mark.parametrize("attack", CHECKPOINTS)
 def test_a_manipulated_checkpoint_runs_nothing_and_writes_nothing_elsewhere_whoever_reads_it(place, attack):
     elsewhere = {path for path in place.parents[1].rglob("*") if place not in path.parents}
