@@ -134,9 +134,7 @@ def test_a_run_folder_that_vanishes_ends_the_run_in_one_line(config, unbroken, t
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_a_picture_that_does_not_fit_on_the_disk_ends_the_run_in_one_line_and_the_next_start_finishes_it(
-    config, unbroken, tmp_path
-):
+def test_a_picture_that_does_not_fit_on_the_disk_is_one_line_and_the_next_start_finishes_it(config, unbroken, tmp_path):
     def prelude() -> None:
         def full(*arguments):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "learning_curve.png")

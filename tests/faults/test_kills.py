@@ -154,9 +154,7 @@ def test_neither_a_live_display_nor_the_clock_changes_a_bit(config, unbroken, tm
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_a_loader_process_that_is_killed_ends_the_run_in_one_line_and_the_run_continues_to_the_bit(
-    text, unbroken, tmp_path
-):
+def test_a_killed_loader_worker_ends_the_run_in_one_line_and_the_run_continues_to_the_bit(text, unbroken, tmp_path):
     config = configured(text, "data.num_workers=1")
     kills = acts_at(TranslationModule, "training_step", lambda: multiprocessing.active_children()[0].kill(), 11)
     end = train(config, tmp_path, kills)
