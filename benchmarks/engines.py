@@ -19,19 +19,20 @@ Engine = Callable[[Ids, int, float, int, int], Ids]
 
 def our_engine(model: Transformer, device: str) -> Engine:
     model = model.eval().to(device)
-    plain, shortest_output = model.step, 0
+    plain, steps_without_end = model.step, 0
 
     def step(tokens: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
         logits = plain(tokens, cache)
-        if cache.length <= shortest_output:
+        if cache.length <= steps_without_end:
             logits[..., EOS_ID] = -1e4
         return logits
 
     model.step = step
 
     def translate(sources: Ids, beam_size: int, alpha: float, shortest: int, longest: int) -> Ids:
-        nonlocal shortest_output
-        shortest_output = shortest
+        nonlocal steps_without_end
+        # The other engines do not score the end of an output that has to have the greatest length.
+        steps_without_end = shortest if shortest < longest else longest + 1
         src = pad_sources(sources).to(device)
         extra = longest - max(map(len, sources))
         search = SearchConfig(
