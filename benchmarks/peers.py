@@ -15,15 +15,16 @@ Forward = Callable[[Batch], Tensor]
 
 
 def torch_transformer(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, Forward]:
-    """torch.nn.Transformer, with the embeddings and positions that it lacks."""
+    """torch.nn.Transformer, with embeddings and positions added."""
     body = nn.Transformer(
         *(config.d_model, config.n_heads, config.n_layers, config.n_layers, config.d_ff, config.dropout),
         batch_first=True,
     )
-    for layer in [*body.encoder.layers, *body.decoder.layers]:
-        layer.dropout.p = layer.self_attn.dropout = 0.0  # inside the feed-forward network, and on attention weights
-        if hasattr(layer, "multihead_attn"):
-            layer.multihead_attn.dropout = 0.0
+    for module in body.modules():  # no dropout on attention weights and inside feed-forward networks
+        if isinstance(module, nn.MultiheadAttention):
+            module.dropout = 0.0
+        elif isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
+            module.dropout.p = 0.0
     model = nn.ModuleDict({"embedding": nn.Embedding(vocab_size, config.d_model), "body": body})
     nn.init.normal_(model["embedding"].weight, std=config.d_model**-0.5)
     model.register_buffer("positions", sinusoids(1024, config.d_model))
@@ -48,11 +49,15 @@ def marian(config: ModelConfig, vocab_size: int, attention: str) -> tuple[nn.Mod
     """Hugging Face's Marian; `attention` is eager or sdpa. Raises ImportError without `transformers`."""
     from transformers import MarianConfig, MarianMTModel
 
-    size = {"attention_heads": config.n_heads, "layers": config.n_layers, "ffn_dim": config.d_ff}
     settings = MarianConfig(
         vocab_size=vocab_size,
         d_model=config.d_model,
-        **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in size.items()},
+        encoder_layers=config.n_layers,
+        decoder_layers=config.n_layers,
+        encoder_attention_heads=config.n_heads,
+        decoder_attention_heads=config.n_heads,
+        encoder_ffn_dim=config.d_ff,
+        decoder_ffn_dim=config.d_ff,
         dropout=config.dropout,
         attention_dropout=0.0,
         activation_dropout=0.0,
@@ -79,17 +84,17 @@ def joey(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, Forward]:
     from joeynmt.model import build_model
     from joeynmt.vocabulary import Vocabulary
 
-    marks = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
-    names = {f"{mark}_token": f"<{mark}>" for mark in marks}
-    words = [f"<{mark}>" for mark in sorted(marks, key=marks.get)] + [f"w{i}" for i in range(len(marks), vocab_size)]
-    vocabulary = Vocabulary.__new__(Vocabulary)  # its own constructor fixes another order of the special tokens
+    special = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+    entries = [f"<{name}>" for name in sorted(special, key=special.get)]
+    entries += [f"w{i}" for i in range(len(special), vocab_size)]
+    vocabulary = Vocabulary.__new__(Vocabulary)  # its constructor fixes another order of the special tokens
     vocabulary.__dict__.update(
-        _itos=words,
-        _stoi={word: i for i, word in enumerate(words)},
-        specials=list(names.values()),
+        _itos=entries,
+        _stoi={entry: i for i, entry in enumerate(entries)},
+        specials=[f"<{name}>" for name in special],
         lang_tags=[],
         sep_index=None,
-        **{f"{mark}_index": i for mark, i in marks.items()},
+        **{f"{name}_index": i for name, i in special.items()},
     )
     side = {
         "type": "transformer",
@@ -105,7 +110,7 @@ def joey(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, Forward]:
     settings["initializer"] = "xavier_uniform"
     model = build_model(settings, vocabulary, vocabulary)
     for name, module in model.named_modules():
-        # Outside embeddings and layers themselves dropout is on attention weights and inside feed-forward networks.
+        # No dropout on attention weights and inside feed-forward networks.
         if name.endswith(("att.dropout", "pwff_layer.2")):
             module.p = 0.0
 

@@ -1,29 +1,27 @@
 """How time and memory of a training step grow with tokens per step, sentence length, vocabulary and depth.
 
-    python benchmarks/scaling.py [--d-model 256] [--rounds 3] [--threads 1] [--no-processes] [--out FOLDER]
+    python benchmarks/scaling.py [--d-model 256] [--rounds 3] [--threads 1] [--float32] [--no-processes] [--out FOLDER]
 
-One size grows while the others stay at 2,048 target tokens, sentences of 32, 8,000 words, 2 layers. Every point is
-measured in a process of its own, whose memory is counted beyond what the libraries take; dashed lines grow in
-proportion. At the end `train.py` trains on the generated phrasebook with one and with two processes.
+One size grows while the others stay at 2,048 target tokens, sentences of 32, 8,000 vocabulary entries and 2 layers.
+Every point is measured in its own process, and memory is what it takes beyond the libraries; dashed lines are
+proportional growth. At the end `train.py` trains on the phrasebook with one and with two processes.
 """
 
-import argparse
-import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from measure import draw, report, spread
-from train_step import our_loss, read_config, stepper
+from measure import Worker, draw, interleaved, parse_options, report, spread
+from train_step import implementation, read_config
 
 from aiayn.config import EOS_ID, ModelConfig
 from aiayn.data.batch import Batch, shift_right
-from aiayn.model.transformer import Transformer
 from aiayn.run_folder import read_jsonl
 
 ROOT = Path(__file__).parent.parent
@@ -36,86 +34,56 @@ SIZES = {
 }
 
 
-def batch(tokens: int, length: int, vocabulary: int) -> Batch:
-    """Random sentences of one length on both sides."""
+def step(config: ModelConfig, tokens: int, length: int, vocabulary: int, layers: int, bf16: bool) -> Callable[[], None]:
+    """Returns our training step on random sentences of one length on both sides."""
     ids = torch.randint(4, vocabulary, (2, tokens // length, length))
     ids[..., -1] = EOS_ID
     src, tgt = ids
-    return Batch(0, src, shift_right(tgt), tgt, src.numel(), tgt.numel(), tgt.numel())
+    batch = Batch(0, src, shift_right(tgt), tgt, src.numel(), tgt.numel(), tgt.numel())
+    return implementation("aiayn", replace(config, n_layers=layers), vocabulary, [batch], "cpu", bf16)
 
 
-def step_seconds(config: ModelConfig, size: dict[str, int], rounds: int, bf16: bool) -> list[float]:
-    """Wall-clock seconds of `rounds` steps, after one that does not count."""
-    torch.manual_seed(0)
-    config.n_layers = size["layers"]
-    model = Transformer(config, size["vocabulary"])
-    step = stepper(model, our_loss(model), [batch(size["tokens"], size["length"], size["vocabulary"])], bf16)
-    step()
-    seconds = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - start)
-    return seconds
+def measured(config: ModelConfig, sizes: dict[str, int], rounds: int, bf16: bool) -> dict[str, float]:
+    """Returns the seconds of a step, low and high, and the MB that it takes."""
+    worker = Worker(step, config, *sizes.values(), bf16)
+    seconds = spread(interleaved({"step": worker}, rounds)["step"])
+    worker.close()
+    return {"seconds": seconds.pop("median"), **seconds, "MB": worker.peak_mb}
 
 
-def in_a_process(config: ModelConfig, size: dict[str, int], options: argparse.Namespace, bf16: bool) -> dict:
-    """{"seconds", "low", "high", "MB"} of a step, in a child that ends with it."""
-    reading, writing = os.pipe()
-    if not os.fork():
-        torch.set_num_threads(options.threads)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found = spread(step_seconds(config, size, options.rounds, bf16))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        os.write(writing, json.dumps(found | {"MB": (peak - before) / 1024}).encode())
-        os._exit(0)
-    os.close(writing)
-    with open(reading, "rb") as answer:
-        found = json.load(answer)
-    os.wait()
-    return {"seconds": found.pop("median"), **found}
-
-
-def training_speed(processes: int, folder: str) -> dict:
-    """`train.py` with so many processes of one thread: median target tokens per second over the whole run."""
+def training_speed(processes: int, folder: str) -> dict[str, float]:
+    """Returns the target tokens per second of `train.py` with so many processes of one thread."""
     name = f"processes_{processes}"
     command = [sys.executable, str(ROOT / "train.py"), "data=phrasebook", "model=tiny", f"name={name}", "logger=none"]
     command += ["data.vocab_size=2000", "data.tokens_per_step=8192", "data.micro_batches=2", "trainer.max_steps=40"]
     command += ["trainer.val_every=40", "trainer.val_bleu_sentences=0", "trainer.checkpoint_every=40"]
     command += ["trainer.average_last=1", "trainer.log_every=5", f"trainer.devices={processes}"]
     command += ["trainer.accelerator=cpu", f"data.folder={folder}/data"]
-    subprocess.run(
-        command, cwd=folder, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL
-    )
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=folder, check=True, env=one_thread, stderr=subprocess.DEVNULL)
     records = read_jsonl(Path(folder, "outputs", name, "metrics.jsonl"))
     rates = [record["perf/tokens_per_sec"] for record in records if "perf/tokens_per_sec" in record]
     return {"processes": processes, **spread(rates[2:])}
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--d-model", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--float32", action="store_true", help="no bfloat16")
-    parser.add_argument("--no-processes", action="store_true", help="leave the two runs of train.py out")
-    parser.add_argument("--out", type=Path, default=Path("outputs/benchmarks"))
-    options = parser.parse_args(arguments)
+    flags = {"float32": False, "no_processes": False}
+    options = parse_options(__doc__, arguments, d_model=256, rounds=3, threads=1, **flags)
     config = read_config("data=phrasebook", "model=base", f"model.d_model={options.d_model}", "model.n_heads=4").model
     config.d_ff = 4 * options.d_model
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, sizes in SIZES.items():
-        for value in sizes:
-            size = USUAL | {name: value}
-            rows.append({"grows": name, "to": value} | in_a_process(config, size, options, not options.float32))
+        for size in sizes:
+            found = measured(config, USUAL | {name: size}, options.rounds, not options.float32)
+            rows.append({"grows": name, "to": size} | found)
     report("scaling", rows, options.out)
     for key, label in (("seconds", "seconds a step"), ("MB", "MB beyond the libraries")):
         panels = {}
         for name, sizes in SIZES.items():
-            measured = [row[key] for row in rows if row["grows"] == name]
-            line = [measured[-1] * value / sizes[-1] for value in sizes]
-            panels[name] = {label: (sizes, measured), "~ in proportion": (sizes, line)}
+            values = [row[key] for row in rows if row["grows"] == name]
+            line = [values[-1] * size / sizes[-1] for size in sizes]
+            panels[name] = {label: (sizes, values), "~ in proportion": (sizes, line)}
         draw(options.out / f"scaling_{key.lower()}.png", panels, "size", label)
     if not options.no_processes:
         with tempfile.TemporaryDirectory() as folder:

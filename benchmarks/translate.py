@@ -1,61 +1,63 @@
 """Translation speed beside CTranslate2 and Hugging Face's generate: the same weights, sentences and beams.
 
-python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--rounds 3] [--threads 1] [--device cuda]
+    python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--batch 32] [--rounds 3] [--threads 1]
+                                   [--device cuda]
 
 The paper's base model with random weights does not end its sentences, so every engine is told how many tokens to write:
-those of the source and one more. Sources are random subwords in the lengths of FILE (1.3 subwords a word) or of a
-log-normal distribution with a mean of 27; sorted by length, those of a batch are cut to one length. Every engine has a
-process of its own, and they take turns. Beside seconds on the clock stand seconds of the processor, which other
-programs on the machine disturb less.
+those of the source and one more. Sources are random subwords with the lengths of the sentences in FILE (1.3 subwords a
+word; plain or .gz), or lengths of a log-normal distribution with a mean of 27; the sources of a batch of --batch
+sentences are cut to equal length. Every engine has its own process, and they take turns. Processor seconds are given
+too, because other programs on the machine disturb them less.
 """
 
-import argparse
 import math
 import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 import torch
-from measure import Apart, draw_bars, interleaved, report, spread
+from engines import Ids, ctranslate2_engine, marian_engine, our_engine
+from measure import Worker, draw_bars, interleaved, parse_options, report, spread
 from train_step import read_config
 
 from aiayn.checkpoints import Checkpoint
-from aiayn.config import EOS_ID, PAD_ID, SearchConfig
-from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
-from aiayn.inference.beam_search import beam_search
 from aiayn.inference.export import export
 from aiayn.inference.translator import convert_precision
-from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 
 VOCAB = 37000
-SEARCH = SearchConfig(beam_size=4, length_penalty=0.0, penalty="gnmt", max_extra_tokens=1, batch_tokens=10**9)
-Batch = list[list[int]]  # sources of one length
-Engine = Callable[[Batch], list[list[int]]]  # outputs of that length and one more
+ENGINES = {
+    "ours float32": ("ours", "float32"),
+    "ours bfloat16": ("ours", "bfloat16"),
+    "ours int8": ("ours", "int8"),
+    "CTranslate2 float32": ("ctranslate2", "float32"),
+    "CTranslate2 int8": ("ctranslate2", "int8"),
+    "Hugging Face float32": ("marian", "float32"),
+    "Hugging Face bfloat16": ("marian", "bfloat16"),
+}
 
 
 def base_checkpoint() -> Checkpoint:
-    """The paper's base model with random weights and a vocabulary of made-up words."""
+    """Returns the paper's base model with random weights and a vocabulary of made-up subwords."""
     config = read_config("data=files", "data.train=x", "data.val=x")
     torch.manual_seed(0)
     weights = Transformer(config.model, VOCAB).state_dict()
-    words = SPECIAL_IDS | {f"w{number}": number for number in range(len(SPECIAL_IDS), VOCAB)}
-    core = tokenizers.Tokenizer(tokenizers.models.BPE(words, []))
+    vocabulary = SPECIAL_IDS | {f"w{number}": number for number in range(len(SPECIAL_IDS), VOCAB)}
+    core = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
     core.normalizer = tokenizers.normalizers.Prepend(" ")
     core.add_special_tokens(list(SPECIAL_IDS))
     return Checkpoint(0, config, weights, core.to_str(), "", 1, [])
 
 
-def sources(file: Path | None, count: int, batch_size: int) -> list[Batch]:
-    """Random subwords, longest sentences first, those of a batch as long as its shortest."""
+def sources(lengths_of: str | None, count: int, batch_size: int) -> list[Ids]:
+    """Returns batches of random subwords, longest first, all sources of a batch as long as its shortest."""
     dice = random.Random(0)
-    if file:
-        lines = [line for line in read_lines(file) if line.strip()]
+    if lengths_of:
+        lines = [line for line in read_lines(Path(lengths_of)) if line.strip()]
         lengths = [round(1.3 * len(line.split())) for line in dice.sample(lines, count)]
     else:
         lengths = [max(1, min(100, round(dice.lognormvariate(math.log(27) - 0.18, 0.6)))) for _ in range(count)]
@@ -64,133 +66,55 @@ def sources(file: Path | None, count: int, batch_size: int) -> list[Batch]:
     return [[dice.choices(range(len(SPECIAL_IDS), VOCAB), k=min(group)) for _ in group] for group in groups]
 
 
-def our_engine(precision: str, device: str) -> Engine:
-    checkpoint = base_checkpoint()
-    model = Transformer(checkpoint.config.model, VOCAB).eval()
-    model.load_state_dict(checkpoint.weights)
-    convert_precision(model, precision, torch.device(device)).to(device)
-    plain = model.step
-
-    def step(tokens: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
-        """No sentence ends before its limit."""
-        logits = plain(tokens, cache)
-        logits[..., EOS_ID] = -1e4
-        return logits
-
-    model.step = step
-
-    def translate(batch: Batch) -> list[list[int]]:
-        src = pad_sources(batch).to(device)
-        return [[*best.tokens, EOS_ID][:-1] for best, *_ in beam_search(model, src, source_mask(src), SEARCH)]
-
-    return translate
+def translation(kind: str, precision: str, device: str, folder: Path, batches: list[Ids]) -> Callable[[], Ids]:
+    """Returns a function that translates all batches with an engine that is built here."""
+    if kind == "ours":
+        checkpoint = base_checkpoint()
+        model = Transformer(checkpoint.config.model, VOCAB)
+        model.load_state_dict(checkpoint.weights)
+        engine = our_engine(convert_precision(model, precision, torch.device(device)), device)
+    else:
+        engine = {"ctranslate2": ctranslate2_engine, "marian": marian_engine}[kind](folder / kind, precision, device)
+    lengths = [len(batch[0]) + 1 for batch in batches]
+    return lambda: [
+        ids for batch, length in zip(batches, lengths, strict=True) for ids in engine(batch, 4, 0.0, length, length)
+    ]
 
 
-def ctranslate2_engine(folder: str, compute_type: str, device: str) -> Engine:
-    import ctranslate2
-
-    engine = ctranslate2.Translator(
-        folder, device=device, compute_type=compute_type, intra_threads=torch.get_num_threads(), inter_threads=1
+def main(arguments: list[str] | None = None) -> None:
+    options = parse_options(
+        __doc__, arguments, lengths_of=None, sentences=128, batch=32, rounds=3, threads=1, device="cpu"
     )
-
-    def translate(batch: Batch) -> list[list[int]]:
-        words = [[f"w{number}" for number in ids] for ids in batch]
-        length = len(batch[0]) + 1
-        found = engine.translate_batch(
-            words,
-            beam_size=4,
-            length_penalty=0,
-            min_decoding_length=length,
-            max_decoding_length=length,
-            suppress_sequences=[["<pad>"], ["<s>"]],
-        )
-        return [[int(word.lstrip("w")) for word in result.hypotheses[0]] for result in found]
-
-    return translate
-
-
-def hugging_face_engine(folder: str, dtype: torch.dtype, device: str) -> Engine:
-    from transformers import MarianMTModel
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    model = MarianMTModel.from_pretrained(folder, dtype=dtype).eval().to(device)
-    model.generation_config.max_length = None
-
-    @torch.inference_mode()
-    def translate(batch: Batch) -> list[list[int]]:
-        src, length = pad_sources(batch).to(device), len(batch[0]) + 1
-        found = model.generate(
-            input_ids=src,
-            attention_mask=(src != PAD_ID).long(),
-            num_beams=4,
-            length_penalty=0.0,
-            min_new_tokens=length,
-            max_new_tokens=length,
-        )
-        return found[:, 1:].tolist()
-
-    return translate
-
-
-def whole(batches: list[Batch], engine: Callable[..., Engine], *arguments: Any) -> Callable[[], list[list[int]]]:
-    """All batches through an engine that is made here and now; outputs of all their sentences."""
-    translate = engine(*arguments)
-    return lambda: [output for batch in batches for output in translate(batch)]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lengths-of", type=Path, help="text whose sentences are as long, plain or .gz")
-    parser.add_argument("--sentences", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=32, help="sentences at once")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu", help="or cuda")
-    parser.add_argument("--out", type=Path, default=Path("outputs/benchmarks"))
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     batches = sources(options.lengths_of, options.sentences, options.batch)
+    workers: dict[str, Worker] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("ctranslate2", "marian"):
-            export(base_checkpoint(), name, Path(folder) / name)
-        kinds = {
-            "ours float32": (our_engine, "float32"),
-            "ours bfloat16": (our_engine, "bfloat16"),
-            "ours int8": (our_engine, "int8"),
-            "CTranslate2 float32": (ctranslate2_engine, f"{folder}/ctranslate2", "float32"),
-            "CTranslate2 int8": (ctranslate2_engine, f"{folder}/ctranslate2", "int8"),
-            "Hugging Face float32": (hugging_face_engine, f"{folder}/marian", torch.float32),
-            "Hugging Face bfloat16": (hugging_face_engine, f"{folder}/marian", torch.bfloat16),
-        }
-        if options.device != "cpu":
-            del kinds["ours int8"]
-        engines = {name: Apart(whole, batches, *kind, options.device) for name, kind in kinds.items()}
-    outputs: dict[str, list[list[int]]] = {}
+        for kind in ("ctranslate2", "marian"):
+            export(base_checkpoint(), kind, Path(folder) / kind)
+        for name, (kind, precision) in ENGINES.items():
+            if name != "ours int8" or options.device == "cpu":
+                workers[name] = Worker(translation, kind, precision, options.device, Path(folder), batches)
+    outputs: dict[str, Ids] = {}
+    runs = {name: lambda name=name: outputs.update({name: workers[name]()}) for name in workers}
+    seconds = interleaved(runs, options.rounds)
 
-    def run(name: str) -> None:
-        outputs[name] = engines[name]()
-
-    seconds = interleaved({name: lambda name=name: run(name) for name in engines}, options.rounds, warmup=1)
-
-    rows: list[dict[str, Any]] = []
+    rows = []
     tokens = sum(len(ids) + 1 for batch in batches for ids in batch)
-    for name in engines:
-        clock, cpu = spread(seconds[name]), spread(engines[name].cpu[1:])
-        # An end that was forced is not written by all; what stands before it is compared.
+    for name, worker in workers.items():
+        clock = spread(seconds[name])
+        # Not every engine writes the last token, which is forced.
         same = sum(a[: len(b) - 1] == b[:-1] for a, b in zip(outputs["ours float32"], outputs[name], strict=True))
         rows.append(
             {
                 "engine": name,
                 "tokens/s": tokens / clock["median"],
-                "from": tokens / clock["high"],
-                "to": tokens / clock["low"],
-                "tokens/processor second": tokens / cpu["median"],
+                "low": tokens / clock["high"],
+                "high": tokens / clock["low"],
+                "tokens/processor second": tokens / spread(worker.cpu[1:])["median"],
                 "outputs as ours float32": f"{same} of {options.sentences}",
             }
         )
     report("translate", rows, options.out)
-    draw_bars(options.out / "translate.png", rows, "engine", ("tokens/s", "from", "to"))
+    draw_bars(options.out / "translate.png", rows, "engine", "tokens/s")
 
 
 if __name__ == "__main__":

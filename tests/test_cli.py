@@ -185,7 +185,7 @@ def test_from_python_three_lines_translate(run):
     translator = Translator.from_run(str(run))
     first, second = translator.translate(["the old house", "two cats"])
     assert [first, second] == output("translate", run, text=b"the old house\ntwo cats\n")
-    with pytest.raises(DataError, match="the source is one text: give a list of lines"):
+    with pytest.raises(DataError, match="the source is a single string: give a list of lines"):
         translator.translate("the old house")
 
 

@@ -167,14 +167,14 @@ def test_the_mode_is_restored_when_the_search_fails(tokenizer, monkeypatch):
     assert ready.model.training
 
 
-def test_a_line_beyond_the_learned_positions_is_refused_by_its_number_before_anything_is_translated(tokenizer, echo):
+def test_a_line_beyond_the_learned_positions_is_refused_by_its_number_before_translating(tokenizer, echo):
     model = transformer(tokenizer.vocab_size, positions="learned")  # 20 positions: 15 subwords + 4 extra + 1
     ready = Translator(model, tokenizer, SEARCH, "cpu")
     fits, too_long = "the" + " the" * 14, "the" + " the" * 15
     assert [len(ids) for ids in tokenizer.encode([fits, too_long])] == [15, 16]
     assert ready.translate([fits]) == [fits]
     echo.clear()
-    with pytest.raises(DataError, match=r"^line 3 has 16 subwords: .* suffice for 15; split the line or lower"):
+    with pytest.raises(DataError, match=r"^line 3 has 16 subwords: .* allow at most 15; split the line or lower"):
         ready.translate(["a", "", too_long, fits])
     assert echo == []
 
@@ -215,7 +215,7 @@ def test_lines_are_spaced_as_the_training_text_was(tokenizer, echo):
 
 @pytest.mark.parametrize("bad", ["half \ud800", "an argument \udcff of bytes", b"bytes", None])
 def test_what_is_not_text_is_refused_by_its_line_number(tokenizer, bad):
-    with pytest.raises(DataError, match=r"^line 12 is not text that UTF-8 can hold: .*; correct it$"):
+    with pytest.raises(DataError, match=r"^line 12 is not valid text: .*; correct it$"):
         translator(tokenizer).n_best(["the cat", bad], 1, first_line=11)
 
 

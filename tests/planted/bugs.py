@@ -99,14 +99,14 @@ MODEL = [
     ),
     Bug(
         "window_reaches_one_too_far",
-        "model/masks.py",
+        "model/windowed_attention.py",
         "reach = window // 2",
         "reach = (window + 1) // 2",
         "model/test_windowed_attention.py::test_a_window_reaches_half_its_size_to_each_side_or_back_only_and_never_to_padding",
     ),
     Bug(
         "window_excludes_its_edge",
-        "model/masks.py",
+        "model/windowed_attention.py",
         "distance.abs() <= reach",
         "distance.abs() < reach",
         "model/test_windowed_attention.py::test_a_window_reaches_half_its_size_to_each_side_or_back_only_and_never_to_padding",
@@ -480,15 +480,15 @@ SEARCH = [
     Bug(
         "cache_not_reordered",
         "model/cache.py",
-        "self.past = self.past.gather(1, parents[:, :, None, None].expand_as(self.past))",
+        "self.ancestry = self.ancestry.gather(1, parents[:, :, None, None].expand_as(self.ancestry))",
         "pass",
         "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
     ),
     Bug(
         "cache_reordered_by_the_wrong_parents",
         "inference/beam_search.py",
-        "return extended, parents.gather(1, alive), sound",
-        "return extended, parents[:, :k], sound",
+        "return extended, parents.gather(1, alive), finite",
+        "return extended, parents[:, :k], finite",
         "inference/test_beam_search.py::test_every_score_is_the_models_own_log_probability_of_the_output_with_its_end",
     ),
     Bug(

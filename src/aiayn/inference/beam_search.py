@@ -8,7 +8,6 @@ score. A sentence is done when no alive hypothesis can overtake its worst finish
 sentences and K beams.
 """
 
-from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -32,8 +31,7 @@ class Hypothesis(NamedTuple):
     log_prob: float
 
 
-@dataclass
-class Beams:
+class Beams(NamedTuple):
     """State of the search, one row per sentence that is not done; -inf marks an empty place."""
 
     sentence: Tensor  # (N,) its row in the input
@@ -46,7 +44,7 @@ class Beams:
     finished_tokens: Tensor  # (N, K, T) with eos
 
     def select(self, rows: Tensor) -> "Beams":
-        return Beams(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return Beams(*(field[rows] for field in self))
 
 
 def length_penalty(length: Tensor | int, config: SearchConfig) -> Tensor | float:
@@ -139,8 +137,7 @@ def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> 
     # log P is negative and only falls, so no alive hypothesis can end with a better score than its present log P under
     # the largest possible penalty: stopping here loses nothing.
     best_possible = alive_log_probs[:, 0] / length_penalty(beams.limit + 1, config)
-    extended = replace(
-        beams,
+    extended = beams._replace(
         done=finished_scores[:, -1] >= best_possible,
         log_probs=alive_log_probs,
         tokens=_take(tokens, alive),

@@ -1,4 +1,4 @@
-"""Raw text in, raw text out: subwords, batches of similar lengths, beam search, and everything back in its place."""
+"""Translates raw text to raw text: subwords, batches of similar lengths, beam search, results in the input's order."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -21,13 +21,13 @@ from aiayn.model.transformer import Transformer
 
 Progress = Callable[[int, int], None]
 
-# Half of a character in UTF-16; Python also puts one for every byte of an argument that is not UTF-8.
+# Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One candidate: its text, its length-penalised score, log P of its tokens and the end token, and those tokens."""
+    """One candidate: its text, its length-penalized score, log P of its tokens and eos, and the tokens without eos."""
 
     text: str
     score: float
@@ -36,7 +36,7 @@ class Translation:
 
 
 def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
-    """The model itself, turned to float32, bfloat16 or int8. Raises ConfigError for what is neither or not there."""
+    """Converts the model in place to float32, bfloat16 or int8. Raises ConfigError if that is not possible."""
     one_of("precision", precision, PRECISIONS)
     if precision != "int8":
         return model.to(getattr(torch, precision))
@@ -46,10 +46,10 @@ def convert_precision(model: Transformer, precision: str, device: torch.device) 
 
 
 class Translator:
-    """A model, its tokenizer and the search options, ready to translate lines."""
+    """Translates lines with a model, its tokenizer and search options."""
 
     def __init__(self, model: Transformer, tokenizer: Tokenizer, search: SearchConfig, device: torch.device | str):
-        """Moves the model to the device; nothing else about it changes for good, so a model in training may be used."""
+        """Moves the model to the device and changes nothing else about it, so a model in training may be used."""
         self.model = model.to(device)
         self.tokenizer = tokenizer
         self.search = search
@@ -64,13 +64,13 @@ class Translator:
         accelerator: str = "cpu",
         precision: str = "float32",
     ) -> "Translator":
-        """The model of a run's folder: its averaged checkpoint where there is one, else the last, or the one named.
+        """Loads a checkpoint of a run folder, by default the averaged one if it exists, else the last.
 
-        `precision` bfloat16 computes with a third of the digits: about twice as fast where the hardware has it, with
-        scores that are off in the third digit and now and then another translation. int8 multiplies whole numbers of
-        eight bits, on CPUs: a third faster still, with twice as many other translations.
+        With `precision` bfloat16 translation is about twice as fast on hardware that supports it, scores differ in the
+        third digit, and a few translations differ. int8 (CPUs only) is a third faster still, and twice as many
+        translations differ.
 
-        Raises RefusedError for a missing or damaged run, ConfigError for impossible options or a GPU that is not there.
+        Raises RefusedError for a missing or damaged run, ConfigError for impossible options or a missing GPU.
         """
         return cls.from_checkpoint(load(find_checkpoint(Path(run), checkpoint)), search, accelerator, precision)
 
@@ -82,7 +82,7 @@ class Translator:
         accelerator: str = "cpu",
         precision: str = "float32",
     ) -> "Translator":
-        """Rebuilds model and tokenizer from the checkpoint alone. Raises what `from_run` raises."""
+        """Builds model and tokenizer from a checkpoint. Raises what `from_run` raises."""
         device = choose_device(accelerator)
         options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
@@ -91,34 +91,32 @@ class Translator:
         return cls(convert_precision(model.eval(), precision, device), tokenizer, options, device)
 
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
-        """The best translation of every line, one line for one line; a blank line gives an empty one.
+        """Returns the best translation of every line; that of a blank line is empty.
 
-        After every batch `on_batch` is told the number of lines done and of all lines. Raises DataError for what is not
-        text or too long for the model, DivergedError for a broken model, ResourceError where memory does not suffice.
+        After every batch `on_batch` gets the number of lines done and of all lines. Raises DataError for input that is
+        not text or too long for the model, DivergedError for a broken model, ResourceError if memory runs out.
         """
         return [best.text for best, *_ in self.n_best(lines, 1, on_batch)]
 
     def n_best(
         self, lines: list[str], n: int, on_batch: Progress | None = None, first_line: int = 1
     ) -> list[list[Translation]]:
-        """For every line its n best translations, best first; fewer where the search finished fewer.
+        """Returns the n best translations of every line, best first; fewer if the search finished fewer.
 
-        `first_line` is the number that error messages give to lines[0]. Raises ConfigError if n is more than
-        `beam_size`, and what `translate` raises.
+        `first_line` is the number of lines[0] in error messages. Raises ConfigError if n exceeds `beam_size`, and what
+        `translate` raises.
         """
         if not 1 <= n <= self.search.beam_size:
             raise ConfigError(
-                f"{n} translations per line asked for, search.beam_size={self.search.beam_size}: the search keeps as "
-                f"many as it has beams; ask for 1 to {self.search.beam_size} or set search.beam_size={max(n, 1)}"
+                f"{n} translations per line asked for, but search.beam_size={self.search.beam_size}: ask for 1 to "
+                f"{self.search.beam_size} or set search.beam_size={max(n, 1)}"
             )
         src_ids = self.source_ids(lines, first_line)
-        nothing = Translation(text="", score=0.0, log_prob=0.0, tokens=[])
-        results = [[nothing] for _ in lines]
-        to_do = [number for number, ids in enumerate(src_ids) if ids]
-        for number in to_do:
-            self._check_length(len(src_ids[number]), first_line + number)
-        done = len(lines) - len(to_do)
-        for batch in self._batches(to_do, src_ids):
+        for number, ids in enumerate(src_ids, first_line):
+            self._check_length(len(ids), number)
+        results = [[Translation(text="", score=0.0, log_prob=0.0, tokens=[])] for _ in lines]
+        done = src_ids.count([])
+        for batch in self._batches(src_ids):
             for number, hypotheses in zip(batch, self._search([src_ids[number] for number in batch]), strict=True):
                 results[number] = self._to_text(hypotheses[:n])
             done += len(batch)
@@ -127,20 +125,20 @@ class Translator:
         return results
 
     def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
-        """Subwords of every line without end mark, spaced as the training text was; none of a blank line.
+        """Returns the subword ids of every line, without eos, after the normalisation of the training text.
 
-        Raises DataError for what is not text.
+        A blank line has none. Raises DataError for input that is not text.
         """
         if isinstance(lines, str):
-            raise DataError("the source is one text: give a list of lines")
+            raise DataError("the source is a single string: give a list of lines")
         for number, line in enumerate(lines, first_line):
             if not isinstance(line, str) or SURROGATE.search(line):
-                raise DataError(f"line {number} is not text that UTF-8 can hold: {line!r:.80}; correct it")
+                raise DataError(f"line {number} is not valid text: {line!r:.80}; correct it")
         return self.tokenizer.encode([normalise(line)[0] for line in lines])
 
     @contextmanager
     def without_dropout(self) -> Iterator[None]:
-        """The model in evaluation mode for a while, afterwards in the mode it was in."""
+        """Puts the model into evaluation mode, and afterwards back into the mode it was in."""
         was_training = self.model.training
         self.model.eval()
         try:
@@ -149,21 +147,22 @@ class Translator:
             self.model.train(was_training)
 
     def _check_length(self, length: int, line_number: int) -> None:
-        """Learned positions end somewhere, sinusoids nowhere."""
+        """Raises DataError if learned positions are too few for a source of this length and its translation."""
         config, extra = self.model.config, self.search.max_extra_tokens
-        if config.positions == "learned" and length + extra + 1 > config.max_positions:
+        longest = max(config.max_positions - extra - 1, 0)
+        if config.positions == "learned" and length > longest:
             raise DataError(
                 f"line {line_number} has {length} subwords: with search.max_extra_tokens={extra} this model's "
-                f"{config.max_positions} learned positions suffice for {max(config.max_positions - extra - 1, 0)}; "
+                f"{config.max_positions} learned positions allow at most {longest}; "
                 "split the line or lower search.max_extra_tokens"
             )
 
-    def _batches(self, to_do: list[int], src_ids: list[list[int]]) -> Iterator[list[int]]:
-        """Cuts line numbers, longest lines first, into batches of at most search.batch_tokens padded positions x beams.
+    def _batches(self, src_ids: list[list[int]]) -> Iterator[list[int]]:
+        """Yields the indices of lines with subwords in batches of `search.batch_tokens` padded positions x beams.
 
-        Longest first, because a lack of memory then shows at once.
+        The longest lines come first, so that running out of memory shows at once.
         """
-        order = sorted(to_do, key=lambda number: len(src_ids[number]), reverse=True)
+        order = sorted((n for n, ids in enumerate(src_ids) if ids), key=lambda n: len(src_ids[n]), reverse=True)
         start = 0
         while start < len(order):
             width = len(src_ids[order[start]]) + 1
@@ -185,7 +184,7 @@ class Translator:
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:
         texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])
-        # A byte-level vocabulary can spell a line break; one line in must stay one line out.
+        # A byte-level vocabulary can produce line breaks, but every line must stay one line.
         return [
             Translation(" ".join(text.splitlines()), hypothesis.score, hypothesis.log_prob, hypothesis.tokens)
             for text, hypothesis in zip(texts, hypotheses, strict=True)

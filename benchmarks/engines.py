@@ -1,0 +1,91 @@
+"""Translation engines with one interface: this program, CTranslate2 and Hugging Face's Marian."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import tokenizers
+import torch
+
+from aiayn.config import EOS_ID, PAD_ID, SearchConfig
+from aiayn.data.batch import pad_sources, source_mask
+from aiayn.inference.beam_search import beam_search
+from aiayn.model.cache import DecoderCache
+from aiayn.model.transformer import Transformer
+
+Ids = list[list[int]]
+# Sources and outputs without eos; beam size, length penalty |Y|^alpha, fewest and most tokens of an output.
+Engine = Callable[[Ids, int, float, int, int], Ids]
+
+
+def our_engine(model: Transformer, device: str) -> Engine:
+    model = model.eval().to(device)
+    plain, steps_without_end = model.step, 0
+
+    def step(tokens: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
+        logits = plain(tokens, cache)
+        if cache.length <= steps_without_end:
+            logits[..., EOS_ID] = -1e4
+        return logits
+
+    model.step = step
+
+    def translate(sources: Ids, beam_size: int, alpha: float, shortest: int, longest: int) -> Ids:
+        nonlocal steps_without_end
+        # The other engines do not score the end of an output that has to have the greatest length.
+        steps_without_end = shortest if shortest < longest else longest + 1
+        src = pad_sources(sources).to(device)
+        extra = longest - max(map(len, sources))
+        search = SearchConfig(
+            beam_size=beam_size, length_penalty=alpha, penalty="power", max_extra_tokens=extra, batch_tokens=1
+        )
+        return [best.tokens for best, *_ in beam_search(model, src, source_mask(src), search)]
+
+    return translate
+
+
+def ctranslate2_engine(folder: Path, precision: str, device: str) -> Engine:
+    import ctranslate2
+
+    threads = torch.get_num_threads()
+    engine = ctranslate2.Translator(str(folder), device, compute_type=precision, intra_threads=threads)
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+    def translate(sources: Ids, beam_size: int, alpha: float, shortest: int, longest: int) -> Ids:
+        found = engine.translate_batch(
+            [[tokenizer.id_to_token(token) for token in ids] for ids in sources],
+            beam_size=beam_size,
+            length_penalty=alpha,
+            patience=2 if alpha else 1,  # with a length penalty, longer outputs can be better than the first ones
+            min_decoding_length=shortest,
+            max_decoding_length=longest,
+            suppress_sequences=[["<pad>"], ["<s>"]],
+        )
+        return [[tokenizer.token_to_id(token) for token in result.hypotheses[0]] for result in found]
+
+    return translate
+
+
+def marian_engine(folder: Path, precision: str, device: str) -> Engine:
+    from transformers import MarianMTModel
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model = MarianMTModel.from_pretrained(folder, dtype=getattr(torch, precision)).eval().to(device)
+    model.generation_config.max_length = None
+
+    @torch.inference_mode()
+    def translate(sources: Ids, beam_size: int, alpha: float, shortest: int, longest: int) -> Ids:
+        src = pad_sources(sources).to(device)
+        # "never" stops only when no better output is possible, as our search does.
+        beams = {"length_penalty": alpha, "early_stopping": "never"} if beam_size > 1 else {}
+        found = model.generate(
+            input_ids=src,
+            attention_mask=(src != PAD_ID).long(),
+            num_beams=beam_size,
+            min_new_tokens=shortest,
+            max_new_tokens=longest,
+            **beams,
+        )
+        return [[*row, EOS_ID][: [*row, EOS_ID].index(EOS_ID)] for row in found[:, 1:].tolist()]
+
+    return translate
