@@ -138,9 +138,7 @@ def main() -> None:
             export(checkpoint, name, Path(temporary) / name)
             engines[name] = engine(Path(temporary) / name)
         for beam_size, least, alpha in CASES:
-            search = SearchOverrides(
-                beam_size=beam_size, length_penalty=alpha, penalty="power", max_extra_tokens=None, batch_tokens=None
-            )
+            search = SearchOverrides(beam_size=beam_size, length_penalty=alpha, penalty="power")
             translator = Translator.from_checkpoint(checkpoint, search)
             with never_empty(translator.model) if least else contextlib.nullcontext():
                 ours = [best.tokens for best, *_ in translator.n_best(lines, 1)]
