@@ -192,7 +192,7 @@ def test_from_python_three_lines_translate(run):
 def test_search_options_and_checkpoint_reach_the_search(run):
     from aiayn.config import SearchOverrides
 
-    search = SearchOverrides(beam_size=5, length_penalty=2.5, penalty=None, max_extra_tokens=None, batch_tokens=None)
+    search = SearchOverrides(beam_size=5, length_penalty=2.5)
     expected = [c.text for cs in Translator.from_run(run, "last", search).n_best(LINES, 5) for c in cs]
     options = ("--beam-size", 5, "--length-penalty", 2.5, "--checkpoint", "last", "--n-best", 5)
     assert [line.split(" ||| ")[1] for line in output("translate", run, *options)] == expected

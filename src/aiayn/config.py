@@ -1,6 +1,6 @@
 """Every option's name, type and rule.
 
-Values live once, in `conf/`; the fields here have no defaults, so that a value missing from the YAML is an error.
+Values live once, in `conf/`; the options of a run have no defaults here, so that one missing in the YAML is an error.
 Rules within one section stand in its `__post_init__`, rules across sections in `Config`.
 Nothing here imports torch: configuration errors are reported before anything slow happens.
 """
@@ -212,13 +212,13 @@ class SearchConfig:
 
 @dataclass(kw_only=True)
 class SearchOverrides:
-    """Search options of `evaluate.py` and `aiayn translate`: null means as the run was configured."""
+    """Search options of `evaluate.py` and `aiayn translate`: None means as the run was configured."""
 
-    beam_size: int | None
-    length_penalty: float | None
-    penalty: str | None
-    max_extra_tokens: int | None
-    batch_tokens: int | None
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    penalty: str | None = None
+    max_extra_tokens: int | None = None
+    batch_tokens: int | None = None
 
     def __post_init__(self) -> None:
         _check_search(self)

@@ -8,7 +8,6 @@ import argparse
 import difflib
 import signal
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
@@ -17,7 +16,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.config import Config
-from aiayn.errors import ConfigError, InterruptedRunError, UserError
+from aiayn.errors import ConfigError, InterruptedRunError, UserError, exit_with_error
 from aiayn.options import option_names
 from aiayn.suggestions import groups, no_such_option
 
@@ -31,21 +30,16 @@ def one_line_errors(schema: type) -> Iterator[None]:
 
     Entered twice: around Hydra, for its composition, and inside it, because Hydra adds text to errors passing through.
     """
+    debug = any(argument.lower() == "debug=true" for argument in sys.argv)
     try:
         yield
     except (UserError, InterruptedRunError) as error:
-        _exit(str(error), error.exit_code)
+        exit_with_error(str(error), error.exit_code, debug)
     except (HydraException, OmegaConfBaseException) as error:
-        _exit(one_line(error, schema), ConfigError.exit_code)
+        exit_with_error(one_line(error, schema), ConfigError.exit_code, debug)
     except KeyboardInterrupt as interrupt:
-        _exit("interrupted", 128 + (interrupt.args or (signal.SIGINT,))[0])  # Python's own has no arguments
-
-
-def _exit(message: str, exit_code: int) -> NoReturn:
-    if any(argument.lower() == "debug=true" for argument in sys.argv):
-        traceback.print_exc()
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(exit_code)
+        number = (interrupt.args or (signal.SIGINT,))[0]  # Python's own has no arguments
+        exit_with_error("interrupted", 128 + number, debug)
 
 
 def one_line(error: BaseException, schema: type) -> str:

@@ -1,5 +1,17 @@
 """Errors that a user can cause: one line that names the remedy, and an exit code."""
 
+import sys
+import traceback
+from typing import NoReturn
+
+
+def exit_with_error(message: str, exit_code: int, debug: bool) -> NoReturn:
+    """Ends the program with one line on stderr; debug adds the traceback."""
+    if debug:
+        traceback.print_exc()
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(exit_code)
+
 
 class UserError(Exception):
     """Base of all errors that the entry points print as one line, without a traceback."""

@@ -70,7 +70,7 @@ def test_marians_logits_are_ours(checkpoint, tmp_path):
 
 def greedy(checkpoint: Checkpoint) -> Translator:
     """Greedy search: the tokens before a limit are the same whatever an engine does at it."""
-    search = SearchOverrides(beam_size=1, length_penalty=None, penalty=None, max_extra_tokens=None, batch_tokens=None)
+    search = SearchOverrides(beam_size=1)
     return Translator.from_checkpoint(checkpoint, search)
 
 

@@ -304,7 +304,7 @@ def test_a_run_is_read_from_its_average_unless_another_checkpoint_is_named(store
 
 
 def test_overrides_replace_only_the_options_that_they_name(stored, tmp_path):
-    search = SearchOverrides(beam_size=None, length_penalty=1.5, penalty=None, max_extra_tokens=7, batch_tokens=None)
+    search = SearchOverrides(length_penalty=1.5, max_extra_tokens=7)
     ready = Translator.from_run(run_of(tmp_path, last=stored), search=search)
     assert ready.search == replace(stored.config.search, length_penalty=1.5, max_extra_tokens=7)
 

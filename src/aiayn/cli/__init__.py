@@ -2,8 +2,6 @@
 
 import signal
 import sys
-import traceback
-from typing import NoReturn
 
 import typer
 
@@ -13,7 +11,7 @@ from aiayn.cli.export import export
 from aiayn.cli.report import report
 from aiayn.cli.table import table
 from aiayn.cli.translate import translate
-from aiayn.errors import ConfigError, UserError
+from aiayn.errors import ConfigError, UserError, exit_with_error
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -34,23 +32,16 @@ def main() -> None:
     """The console script. Errors that a user can cause end it with one line and their exit code."""
     # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    debug = "--debug" in sys.argv  # an option of every command
     try:
         code = app(prog_name="aiayn", standalone_mode=False)
     except UserError as error:
-        _fail(str(error), error.exit_code)
+        exit_with_error(str(error), error.exit_code, debug)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted", 130)
+        exit_with_error("interrupted", 130, debug)
     except Exception as error:
         # Usage errors, such as a misspelt option: their base class has no public name in some versions of typer.
         if not hasattr(error, "format_message"):
             raise
-        _fail(f"{error.format_message()} (see --help)", ConfigError.exit_code)
+        exit_with_error(f"{error.format_message()} (see --help)", ConfigError.exit_code, debug)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _fail(message: str, exit_code: int) -> NoReturn:
-    """Ends the program with one line; --debug, an option of every command, adds the traceback."""
-    if "--debug" in sys.argv:
-        traceback.print_exc()
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(exit_code)

@@ -30,9 +30,7 @@ def load_translator(
     precision: str = "float32",
 ) -> "Translator":
     """Loads the model of a run. Checks the options before torch is imported."""
-    search = SearchOverrides(
-        beam_size=beam_size, length_penalty=length_penalty, penalty=None, max_extra_tokens=None, batch_tokens=None
-    )
+    search = SearchOverrides(beam_size=beam_size, length_penalty=length_penalty)
     one_of("--accelerator", accelerator, ("auto", "cpu", "gpu"))
     one_of("--precision", precision, PRECISIONS)
     from aiayn.inference.translator import Translator

@@ -4,7 +4,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -85,10 +85,9 @@ def translate(
         for chunk in chunks:
             results = translator.n_best(chunk, n_best or 1, on_batch, done + 1)
             if style == "jsonl":
-                _write(list(_objects(translator, chunk, results, done)))
+                _write(_as_json(translator, chunk, results, done))
             else:
-                numbered = enumerate(results, done)
-                _write([line for index, found in numbered for line in _shown(index, found, n_best is not None, scores)])
+                _write(_as_text(results, done, n_best is not None, scores))
             done += len(chunk)
 
 
@@ -108,16 +107,17 @@ def _progress(lines: int) -> "Iterator[TranslationProgress | None]":
         progress.finish()
 
 
-def _shown(index: int, found: "list[Translation]", n_best: bool, scores: bool) -> Iterator[str]:
-    """Yields the output lines for input line `index`."""
-    for translation in found:
-        if n_best:
-            yield f"{index} ||| {translation.text} ||| {translation.score:.4f}"
-        else:
-            yield f"{translation.text}\t{translation.score:.4f}" if scores else translation.text
+def _as_text(results: "list[list[Translation]]", first_index: int, n_best: bool, scores: bool) -> Iterator[str]:
+    """Yields the output lines for the translations of each input line."""
+    for index, translations in enumerate(results, first_index):
+        for translation in translations:
+            if n_best:
+                yield f"{index} ||| {translation.text} ||| {translation.score:.4f}"
+            else:
+                yield f"{translation.text}\t{translation.score:.4f}" if scores else translation.text
 
 
-def _objects(
+def _as_json(
     translator: "Translator", lines: list[str], results: "list[list[Translation]]", first_index: int
 ) -> Iterator[str]:
     """Yields one JSON object per translation, in order of the lines."""
@@ -141,10 +141,11 @@ def _objects(
         yield json.dumps(fields, ensure_ascii=False)
 
 
-def _write(lines: list[str]) -> None:
+def _write(lines: Iterable[str]) -> None:
     """Writes and flushes lines as bytes, so that neither locale nor platform changes text or line ends."""
+    output = "".join(f"{line}\n" for line in lines).encode()
     try:
-        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
+        sys.stdout.buffer.write(output)
         sys.stdout.buffer.flush()
     except OSError as error:
         # Else Python flushes again when it exits, and prints a second error.
