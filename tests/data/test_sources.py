@@ -12,8 +12,7 @@ from aiayn.errors import DataError
 
 def test_the_phrasebook_goes_both_ways_and_knows_two_languages(monkeypatch):
     book = SimpleNamespace(VERSION=7, pairs=lambda split: [(f"{split} house", "Häuser"), ("b", "c")])
-    monkeypatch.setitem(sys.modules, "aiayn.data.phrasebook", book)
-    monkeypatch.setattr("aiayn.data.phrasebook", book, raising=False)
+    monkeypatch.setitem(sys.modules, "phrasebook", book)
     options = {"source": "phrasebook", "train": "train", "val": "val"}
     assert list(raw_pairs(data_config(**options), "val", FileScans())) == [
         (b"val house", "Häuser".encode()),

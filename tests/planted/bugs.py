@@ -180,8 +180,8 @@ STEPS = [
     Bug(
         "a_continued_run_begins_at_the_first_batch_again",
         "data/datamodule.py",
-        "MicroBatchSampler(trainer.global_step,",
-        "MicroBatchSampler(0,",
+        "trainer.global_step, self.plan",
+        "0, self.plan",
         "data/test_datamodule.py::test_training_goes_on_at_the_trainers_step_with_this_ranks_micro_batches",
     ),
     Bug(

@@ -52,7 +52,7 @@ def identity(config: DataConfig, split: str, scans: FileScans) -> Any:
     if config.source == "files":
         return [[scans.scan(path)["sha256"] for path in files] for files in _files(config, split, scans)]
     if config.source == "phrasebook":
-        from aiayn.data import phrasebook
+        import phrasebook
 
         return ["phrasebook", phrasebook.VERSION]
     folder = local_folder(config)
@@ -78,7 +78,7 @@ def _files(config: DataConfig, split: str, scans: FileScans) -> list[tuple[Path,
 
 
 def _phrasebook_pairs(config: DataConfig, split: str) -> Iterator[tuple[bytes, bytes]]:
-    from aiayn.data import phrasebook
+    import phrasebook
 
     _choice(config, split)
     if {config.src_lang, config.tgt_lang} != {"en", "de"}:
