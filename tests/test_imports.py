@@ -75,6 +75,7 @@ HOMES = {
     "datasets": {"data/hub"},
     "huggingface_hub": {"data/hub"},
     "pyarrow": {"data/hub"},
+    "phrasebook": {"data/sources"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
     "matplotlib": {"report/drawing", "report/plots", "attention/figures"},
@@ -87,7 +88,11 @@ HOMES = {
     "transformers": {"inference/export"},
 }
 # Slow or optional: never imported before they are needed.
-LAZY = {"datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"}
+LAZY = {
+    *("datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"),
+    "phrasebook",
+}
+OURS = {"phrasebook"}  # packages beside aiayn, in the same wheel
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
     *("__init__", "errors", "files", "signals", "config", "options", "suggestions", "error_messages", "entry"),
@@ -96,9 +101,9 @@ LIGHT = {
 }
 INSTALLED_WITH = {"yaml": "pyyaml", "huggingface_hub": "datasets", "pyarrow": "datasets"}
 
-# Lines of text end at LF only, so these are the places where text is no corpus: messages, a table in the source, and
-# line breaks of every kind that a model wrote and that must become spaces.
-MAY_SPLIT_LINES = {"error_messages", "data/phrasebook/words", "inference/translator"}
+# Lines of text end at LF only, so these are the places where text is no corpus: messages, and line breaks of every kind
+# that a model wrote and that must become spaces.
+MAY_SPLIT_LINES = {"error_messages", "inference/translator"}
 
 
 class Import(NamedTuple):
@@ -162,6 +167,13 @@ def test_every_library_is_imported_in_its_home_only(module):
     assert {library for library in libraries if not lives_in(module, HOMES.get(library, set()))} == set()
 
 
+def test_the_phrasebook_imports_nothing_but_the_standard_library():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "src" / "phrasebook").glob("*.py")]
+
+    assert len(trees) > 1
+    assert {found.name.split(".")[0] for tree in trees for found in imports(tree)} - sys.stdlib_module_names == OURS
+
+
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_heavy_and_optional_libraries_are_imported_when_they_are_needed(module):
     eager = {found.name.split(".")[0] for found in IMPORTS[module] if not found.lazy}
@@ -182,7 +194,7 @@ def test_every_imported_library_is_a_declared_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
     declared = {requirement.split(">")[0] for requirement in [*project["dependencies"], *extras]}
-    needed = {INSTALLED_WITH.get(library, library).replace("_", "-") for library in HOMES}
+    needed = {INSTALLED_WITH.get(library, library).replace("_", "-") for library in set(HOMES) - OURS}
 
     assert needed - declared == {"hydra"}  # hydra-core
     assert "hydra-core" in declared
