@@ -101,7 +101,7 @@ def plan_stage(pairs: int) -> dict[str, Any]:
     sides = lengths(pairs)
     with clocked(figures, "plan"):
         plan = BatchPlan(*sides, tokens_per_step=25_000, seed=0, max_tokens_per_device=16_384)
-        plan.part(0)
+        plan.micro_batch(0)
     return figures | {"steps": plan.steps_per_epoch, "padding_percent": 100 * plan.padding}
 
 
@@ -114,12 +114,12 @@ def batch_stage(folder: str, tokens: int, batches: int) -> dict[str, Any]:
         split.src_lengths + 1, split.tgt_lengths + 1, tokens_per_step=tokens, seed=0, max_tokens_per_device=tokens
     )
     numbers = range(min(batches, plan.steps_per_epoch * plan.micro_batches))
-    collate(split, plan.part(0), 0)
+    collate(split, plan.micro_batch(0), 0)
     pairs, cpu = 0, time.process_time()
     for number in numbers:
-        part = plan.part(number)
-        collate(split, part, number)
-        pairs += len(part.pairs)
+        micro_batch = plan.micro_batch(number)
+        collate(split, micro_batch, number)
+        pairs += len(micro_batch.pairs)
     rate = pairs / (time.process_time() - cpu)
     return {
         "pairs": len(split),
@@ -139,9 +139,9 @@ def randomness(plan: BatchPlan, pairs: int) -> dict[str, float]:
         home, mean = np.empty(pairs, np.int64), np.empty(plan.steps_per_epoch)
         for step in range(plan.steps_per_epoch):
             first = (epoch * plan.steps_per_epoch + step) * plan.micro_batches
-            parts = [plan.part(first + i) for i in range(plan.micro_batches)]
-            members = np.concatenate([part.pairs for part in parts])
-            home[members], mean[step] = step, parts[0].step_tokens / len(members)
+            of_step = [plan.micro_batch(first + i) for i in range(plan.micro_batches)]
+            members = np.concatenate([micro_batch.pairs for micro_batch in of_step])
+            home[members], mean[step] = step, of_step[0].step_tokens / len(members)
         return home, mean
 
     (first, mean), (second, _) = steps_of(0), steps_of(1)

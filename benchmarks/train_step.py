@@ -49,7 +49,7 @@ def first_batches(config: Config, count: int) -> tuple[list[Batch], int]:
     tokens = config.data.tokens_per_step
     split = prepared.train
     plan = BatchPlan(split.src_lengths + 1, split.tgt_lengths + 1, tokens_per_step=tokens, seed=0, micro_batches=1)
-    return [collate(split, plan.part(i), i) for i in range(count)], prepared.tokenizer.vocab_size
+    return [collate(split, plan.micro_batch(i), i) for i in range(count)], prepared.tokenizer.vocab_size
 
 
 def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Tensor]:

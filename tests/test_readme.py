@@ -119,7 +119,7 @@ def test_what_make_quickstart_runs_works_and_makes_pictures(folder, data):
 
 
 def test_the_example_sentences_are_new_to_the_corpus_but_made_of_its_words():
-    from aiayn.data import phrasebook
+    import phrasebook
 
     known = {en for split in ("train", "val", "test") for en, _ in phrasebook.pairs(split)}
     words = {word for en, _ in phrasebook.pairs("train") for word in re.findall(r"[\w'-]+", en.lower())}

@@ -66,7 +66,7 @@ def test_randomness_counts_couples_that_meet_again():
 
         steps_per_epoch, micro_batches = 3, 1
 
-        def part(self, number):
+        def micro_batch(self, number):
             steps = [[0, 1], [2, 3], [4, 5], [1, 0], [2, 4], [5, 3]]
             return MicroBatch(np.array(steps[number]), step_tokens=7)
 

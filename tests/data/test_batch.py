@@ -25,14 +25,14 @@ def split_of(pairs: list[tuple[list[int], list[int]]], dtype: type = np.uint16) 
     return PreparedSplit(Path(), "train", *arrays)
 
 
-def part_of(*pairs: int, step_tokens: int = 99) -> MicroBatch:
+def micro_batch_of(*pairs: int, step_tokens: int = 99) -> MicroBatch:
     return MicroBatch(np.array(pairs, np.uint32), step_tokens)
 
 
 @given(PAIRS, st.data(), st.sampled_from([np.uint16, np.uint32]))
 def test_a_batch_is_what_a_loop_over_its_pairs_builds(pairs, data, dtype):
     chosen = data.draw(st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=8))
-    batch = collate(split_of(pairs, dtype), part_of(*chosen), number=31)
+    batch = collate(split_of(pairs, dtype), micro_batch_of(*chosen), number=31)
     src, tgt = [pairs[i][0] for i in chosen], [pairs[i][1] for i in chosen]
     width = max(map(len, src)) + 1
     height = max(map(len, tgt)) + 1
@@ -48,15 +48,15 @@ def test_a_batch_is_what_a_loop_over_its_pairs_builds(pairs, data, dtype):
 
 
 def test_the_decoder_predicts_at_every_position_the_token_that_it_reads_at_the_next():
-    batch = collate(split_of([([5], [6, 7, 8]), ([5, 4], [9])]), part_of(0, 1), number=0)
+    batch = collate(split_of([([5], [6, 7, 8]), ([5, 4], [9])]), micro_batch_of(0, 1), number=0)
     assert batch.tgt_in.tolist() == [[BOS_ID, 6, 7, 8], [BOS_ID, 9, EOS_ID, PAD_ID]]
     assert batch.tgt_out.tolist() == [[6, 7, 8, EOS_ID], [9, EOS_ID, PAD_ID, PAD_ID]]
     assert torch.equal(batch.tgt_in[:, 1:], batch.tgt_out[:, :-1])
     assert torch.equal(shift_right(batch.tgt_out), batch.tgt_in)
 
 
-def test_a_part_without_pairs_is_one_row_that_weighs_nothing():
-    batch = collate(split_of([([5], [6])]), part_of(step_tokens=42), number=3)
+def test_a_micro_batch_without_pairs_is_one_row_that_weighs_nothing():
+    batch = collate(split_of([([5], [6])]), micro_batch_of(step_tokens=42), number=3)
     assert (batch.n_src_tokens, batch.n_tokens, batch.step_tokens, batch.number) == (0, 0, 42, 3)
     assert torch.all(batch.tgt_out == PAD_ID)
     assert bool(batch.src_mask.all()), "attention has something to attend to"
@@ -64,7 +64,7 @@ def test_a_part_without_pairs_is_one_row_that_weighs_nothing():
 
 def test_sources_of_a_search_are_padded_like_those_of_training():
     sentences = [[5, 6, 7], [], [9]]
-    batch = collate(split_of([(ids, [4]) for ids in sentences]), part_of(0, 1, 2), number=0)
+    batch = collate(split_of([(ids, [4]) for ids in sentences]), micro_batch_of(0, 1, 2), number=0)
     assert torch.equal(pad_sources(sentences), batch.src)
     assert torch.equal(source_mask(batch.src), batch.src_mask)
     assert pad_sources([[]]).tolist() == [[EOS_ID]]
@@ -72,7 +72,7 @@ def test_sources_of_a_search_are_padded_like_those_of_training():
 
 def test_moving_and_pinning_keep_everything(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self.clone())
-    batch = collate(split_of([([5], [6, 7]), ([4], [])]), part_of(1, 0), number=2)
+    batch = collate(split_of([([5], [6, 7]), ([4], [])]), micro_batch_of(1, 0), number=2)
     moved = batch.to(torch.device("meta"))
     assert {moved.src.device.type, moved.tgt_in.device.type, moved.tgt_out.device.type} == {"meta"}
     assert moved.src_mask.shape == (2, 1, 1, 2)
@@ -89,7 +89,7 @@ def test_moving_and_pinning_keep_everything(monkeypatch):
 def test_the_host_waits_for_no_copy_to_a_gpu_and_for_every_other(monkeypatch):
     asked = []
     monkeypatch.setattr(torch.Tensor, "to", lambda self, device, non_blocking: asked.append(non_blocking) or self)
-    batch = collate(split_of([([5], [6, 7])]), part_of(0), number=2)
+    batch = collate(split_of([([5], [6, 7])]), micro_batch_of(0), number=2)
     batch.to(torch.device("cuda"))
     batch.to(torch.device("cpu"))
     assert asked == [True] * 3 + [False] * 3

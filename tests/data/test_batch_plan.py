@@ -29,17 +29,17 @@ def make(corpus: np.ndarray, **options) -> BatchPlan:
 
 
 def step(plan: BatchPlan, k: int) -> list[int]:
-    """Pairs of optimizer step k, its parts joined in order."""
+    """Pairs of optimizer step k, its micro-batches joined in order."""
     numbers = range(k * plan.micro_batches, (k + 1) * plan.micro_batches)
-    return np.concatenate([plan.part(number).pairs for number in numbers]).tolist()
+    return np.concatenate([plan.micro_batch(number).pairs for number in numbers]).tolist()
 
 
 def epoch(plan: BatchPlan, e: int) -> list[list[int]]:
     return [step(plan, e * plan.steps_per_epoch + k) for k in range(plan.steps_per_epoch)]
 
 
-def parts(plan: BatchPlan, steps: int) -> list[np.ndarray]:
-    return [plan.part(number).pairs for number in range(steps * plan.micro_batches)]
+def micro_batches_of(plan: BatchPlan, steps: int) -> list[np.ndarray]:
+    return [plan.micro_batch(number).pairs for number in range(steps * plan.micro_batches)]
 
 
 def longest(corpus: np.ndarray, pairs: np.ndarray) -> int:
@@ -55,7 +55,7 @@ def lognormal_corpus(n: int, seed: int = 0) -> np.ndarray:
 
 
 @given(CORPORA | EQUAL, WORLDS, st.integers(1, 3), st.integers(0, 2**32 - 1), st.integers(40, 400))
-def test_all_ranks_together_see_every_pair_exactly_once_an_epoch_in_equally_many_batches(
+def test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches(
     corpus, world, accumulate, seed, budget
 ):
     plan = make(corpus, seed=seed, tokens_per_step=budget, micro_batches=accumulate * world)
@@ -65,7 +65,7 @@ def test_all_ranks_together_see_every_pair_exactly_once_an_epoch_in_equally_many
             list(itertools.islice(MicroBatchSampler(start, plan.micro_batches, rank, world), count))
             for rank in range(world)
         ]
-        seen = np.concatenate([plan.part(number).pairs for share in shares for number in share])
+        seen = np.concatenate([plan.micro_batch(number).pairs for share in shares for number in share])
         assert sorted(seen.tolist()) == list(range(len(corpus)))
         interleaved = [number for together in zip(*shares, strict=True) for number in together]
         first = start * plan.micro_batches
@@ -88,17 +88,17 @@ def test_a_pair_exactly_as_long_as_the_budget_is_kept_and_a_longer_one_is_a_bug_
 
 @given(CORPORA | EQUAL, WORLDS, st.integers(40, 120), st.integers(40, 400))
 @example(np.array([[1, 1], [1, 1], [38, 38]]), 1, 40, 40)  # the last pair alone is most of the last step
-def test_parts_are_the_fewest_multiple_of_the_devices_that_fits_them_padded(corpus, devices, limit, budget):
+def test_micro_batches_are_the_fewest_multiple_of_the_devices_that_fits_padded(corpus, devices, limit, budget):
     plan = make(corpus, tokens_per_step=budget, devices=devices, max_tokens_per_device=limit)
     assert plan.micro_batches % devices == 0
-    assert max(longest(corpus, pairs) for pairs in parts(plan, plan.steps_per_epoch)) <= limit
+    assert max(longest(corpus, pairs) for pairs in micro_batches_of(plan, plan.steps_per_epoch)) <= limit
     for fewer in range(devices, plan.micro_batches, devices):
         too_few = make(corpus, tokens_per_step=budget, micro_batches=fewer)
-        assert max(longest(corpus, pairs) for pairs in parts(too_few, too_few.steps_per_epoch)) > limit
+        assert max(longest(corpus, pairs) for pairs in micro_batches_of(too_few, too_few.steps_per_epoch)) > limit
 
 
 @given(CORPORA | EQUAL, WORLDS, st.integers(1, 24), st.integers(0, 2**32 - 1))
-def test_steps_are_the_same_pairs_in_the_same_order_however_they_are_parted(corpus, devices, micro_batches, seed):
+def test_steps_are_the_same_pairs_in_the_same_order_however_they_are_cut(corpus, devices, micro_batches, seed):
     whole = make(corpus, seed=seed, micro_batches=1)
     for other in (
         make(corpus, seed=seed, micro_batches=micro_batches),
@@ -113,9 +113,9 @@ def test_epochs_exchange_nothing_but_pairs_of_equal_lengths_and_the_order_of_ste
     plan = make(corpus, seed=seed, micro_batches=micro_batches)
 
     def lengths(e: int) -> list:
-        """Of every step, of every part, the lengths in order; the steps sorted."""
+        """Of every step, of every micro-batch, the lengths in order; the steps sorted."""
         count = plan.steps_per_epoch * micro_batches
-        found = [corpus[plan.part(e * count + i).pairs].tolist() for i in range(count)]
+        found = [corpus[plan.micro_batch(e * count + i).pairs].tolist() for i in range(count)]
         return sorted(found[i : i + micro_batches] for i in range(0, count, micro_batches))
 
     assert lengths(0) == lengths(1) == lengths(5)
@@ -141,38 +141,37 @@ def test_seeds_differ():
 @given(CORPORA | EQUAL, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_a_micro_batch_depends_on_its_number_alone_and_not_on_what_was_asked_before(corpus, micro_batches, random):
     plan = make(corpus, micro_batches=micro_batches)
-    in_order = parts(plan, 4 * plan.steps_per_epoch)
+    in_order = micro_batches_of(plan, 4 * plan.steps_per_epoch)
     numbers = list(range(len(in_order)))
     random.shuffle(numbers)
     for number in numbers:
-        assert plan.part(number).pairs.tolist() == in_order[number].tolist()
+        assert plan.micro_batch(number).pairs.tolist() == in_order[number].tolist()
     last = numbers[0]
     fresh = make(corpus, micro_batches=micro_batches)
-    assert fresh.part(last).pairs.tolist() == in_order[last].tolist()
+    assert fresh.micro_batch(last).pairs.tolist() == in_order[last].tolist()
 
 
 @given(CORPORA | EQUAL, st.integers(1, 9))
-def test_every_part_knows_the_target_tokens_of_its_whole_step(corpus, micro_batches):
+def test_every_micro_batch_knows_the_target_tokens_of_its_whole_step(corpus, micro_batches):
     plan = make(corpus, micro_batches=micro_batches)
     for k in range(2 * plan.steps_per_epoch):
         expected = int(corpus[step(plan, k), 1].sum())
-        assert {plan.part(k * micro_batches + i).step_tokens for i in range(micro_batches)} == {expected}
+        assert {plan.micro_batch(k * micro_batches + i).step_tokens for i in range(micro_batches)} == {expected}
 
 
-def test_a_step_of_fewer_pairs_than_parts_has_parts_without_pairs():
+def test_a_step_of_fewer_pairs_than_micro_batches_has_empty_micro_batches():
     plan = make(np.array([[7, 9]]), micro_batches=4)
-    assert sorted(len(plan.part(number).pairs) for number in range(4)) == [0, 0, 0, 1]
-    assert [plan.part(number).step_tokens for number in range(8)] == [9] * 8
+    assert sorted(len(plan.micro_batch(number).pairs) for number in range(4)) == [0, 0, 0, 1]
+    assert [plan.micro_batch(number).step_tokens for number in range(8)] == [9] * 8
 
 
 @given(CORPORA, st.integers(1, 5))
 @example(np.array([[1, 1], [1, 2]]), 2)
-def test_the_share_of_padding_is_what_a_count_over_all_parts_gives(corpus, micro_batches):
+def test_the_share_of_padding_is_what_a_count_over_all_micro_batches_gives(corpus, micro_batches):
     plan = make(corpus, micro_batches=micro_batches)
-    found = [pairs for pairs in parts(plan, plan.steps_per_epoch) if len(pairs)]
+    found = [pairs for pairs in micro_batches_of(plan, plan.steps_per_epoch) if len(pairs)]
     positions = sum(len(pairs) * int(corpus[pairs, side].max()) for pairs in found for side in (0, 1))
     assert plan.padding == pytest.approx(1 - corpus.sum() / positions)
-    assert plan.tokens_per_epoch == tuple(corpus.sum(axis=0))
 
 
 def test_at_the_papers_batch_a_corpus_like_its_own_is_padded_by_less_than_three_per_cent():
@@ -201,7 +200,7 @@ import hashlib, numpy as np
 from aiayn.data.batch_plan import BatchPlan
 rng = np.random.default_rng(5)
 plan = BatchPlan(rng.integers(1, 90, 2000), rng.integers(1, 90, 2000), tokens_per_step=900, seed=11, micro_batches=3)
-drawn = [plan.part(number).pairs.tolist() for number in range(6 * plan.steps_per_epoch)]
+drawn = [plan.micro_batch(number).pairs.tolist() for number in range(6 * plan.steps_per_epoch)]
 print(hashlib.sha256(repr(drawn).encode()).hexdigest())
 """
 
@@ -241,8 +240,8 @@ def test_the_plan_of_a_corpus_never_changes_since_runs_that_began_with_it_contin
     plan = make(corpus, **options)
     drawn = hashlib.sha256()
     for number in range(2 * plan.steps_per_epoch * plan.micro_batches):
-        part = plan.part(number)
-        drawn.update(f"{part.step_tokens} {part.pairs.tolist()}\n".encode())
+        found = plan.micro_batch(number)
+        drawn.update(f"{found.step_tokens} {found.pairs.tolist()}\n".encode())
     assert drawn.hexdigest()[:16] == digest
 
 

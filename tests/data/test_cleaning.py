@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import SEPARATORS
 
-from aiayn.data.cleaning import Report, clean
+from aiayn.data.cleaning import CleaningReport, clean
 
 
 @pytest.mark.parametrize(
@@ -20,14 +20,14 @@ from aiayn.data.cleaning import Report, clean
     ],
 )
 def test_a_bad_side_drops_the_pair_and_is_counted_with_its_number(bad, reason):
-    report = Report()
+    report = CleaningReport()
     pairs = [(b"a", b"b"), (bad, b"c"), (b"d", bad), (b"e", b"f")]
     assert list(clean(pairs, report)) == [("a", "b"), ("e", "f")]
-    assert report == Report(read=4, kept=2, dropped={reason: 2}, first_dropped={reason: [2, 3]}, separators=0)
+    assert report == CleaningReport(read=4, kept=2, dropped={reason: 2}, first_dropped={reason: [2, 3]}, separators=0)
 
 
 def test_separators_inside_a_line_become_spaces_and_the_rest_stays():
-    report = Report()
+    report = CleaningReport()
     line = "\u2028a" + "b".join(SEPARATORS) + "c\td\u00a0e\u200bf \r"
     assert list(clean([(line.encode(), b" x ")], report)) == [("a" + "b".join(" " * 11) + "c\td\u00a0e\u200bf", "x")]
     assert report.separators == 11
@@ -36,7 +36,7 @@ def test_separators_inside_a_line_become_spaces_and_the_rest_stays():
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=6), st.one_of(st.binary(max_size=4), st.text().map(str.encode)))))
 def test_every_pair_read_is_kept_or_dropped_and_what_is_kept_is_one_line_of_text(pairs):
-    report = Report()
+    report = CleaningReport()
     kept = list(clean(pairs, report))
     assert report.read == len(pairs) == report.kept + sum(report.dropped.values())
     assert report.kept == len(kept)
@@ -44,6 +44,6 @@ def test_every_pair_read_is_kept_or_dropped_and_what_is_kept_is_one_line_of_text
 
 
 def test_only_the_first_five_pairs_of_a_reason_are_listed():
-    report = Report()
+    report = CleaningReport()
     assert list(clean([(b"", b"")] * 9, report)) == []
     assert (report.dropped, report.first_dropped) == ({"empty": 9}, {"empty": [1, 2, 3, 4, 5]})

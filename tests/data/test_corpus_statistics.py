@@ -36,7 +36,7 @@ def test_lengths_and_padding_are_those_of_the_pairs(prepared, micro_batches):
         assert {n: count for n, count in enumerate(found["lengths"][side]) if count} == Counter(lengths.tolist())
     assert sum(found["padding_of_parts"]) == plan.steps_per_epoch * micro_batches
     assert len(found["padding_of_parts"]) == BINS
-    # The mean over parts, weighed by their positions, is the padding of the whole; unweighed it comes close.
+    # The mean over micro-batches, weighed by their positions, is the padding of the whole; unweighed it comes close.
     middles = (np.arange(BINS) + 0.5) / BINS
     mean = np.average(middles, weights=found["padding_of_parts"])
     assert mean == pytest.approx(found["padding"], abs=0.06)

@@ -1,4 +1,4 @@
-"""Which batches a device is given, where it begins, and that all devices together validate on every pair once."""
+"""Which batches a rank gets, where it begins, and that all ranks together validate on every pair once."""
 
 import itertools
 from types import SimpleNamespace
@@ -38,20 +38,20 @@ def data() -> TranslationDataModule:
 
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (0, 2), (1, 2), (3, 4)])
 @pytest.mark.parametrize("step", [0, 3, 50])
-def test_training_goes_on_at_the_step_where_the_trainer_stands_with_this_devices_parts(data, step, rank, world_size):
+def test_training_goes_on_at_the_trainers_step_with_this_ranks_micro_batches(data, step, rank, world_size):
     data.trainer = device(step, rank, world_size)
     batches = [batch for batch, _ in zip(data.train_dataloader(), range(6), strict=False)]
 
     first = 4 * step + rank
     assert [batch.number for batch in batches] == [first + i * world_size for i in range(6)]
     for batch in batches:
-        part = data.plan.part(batch.number)
-        assert batch.n_tokens == int((data.train.tgt_lengths[part.pairs.astype(int)] + 1).sum())
-        assert batch.step_tokens == part.step_tokens
+        planned = data.plan.micro_batch(batch.number)
+        assert batch.n_tokens == int((data.train.tgt_lengths[planned.pairs.astype(int)] + 1).sum())
+        assert batch.step_tokens == planned.step_tokens
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_all_devices_together_validate_on_every_pair_once(data, world_size):
+def test_all_ranks_together_validate_on_every_pair_once(data, world_size):
     tokens = []
     for rank in range(world_size):
         data.trainer = device(7, rank, world_size)

@@ -9,6 +9,7 @@ from texts import data_config
 from aiayn.config import DataConfig
 from aiayn.data import sources
 from aiayn.data.sources import raw_pairs, read_split
+from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
 
 
@@ -54,28 +55,33 @@ def hub(folder, **changes) -> DataConfig:
 def test_a_local_folder_laid_out_like_wmt14_is_read_without_network(wmt, offline):
     german = hub(wmt, hub_name="de-en")
     names = [f"train-00000-of-00002 {i}" for i in range(3)] + [f"train-00001-of-00002 {i}" for i in range(2)]
-    assert list(raw_pairs(german, "train")) == [(f"houses {n}".encode(), f"Häuser {n}".encode()) for n in names]
+    assert list(raw_pairs(german, "train", FileScans())) == [
+        (f"houses {n}".encode(), f"Häuser {n}".encode()) for n in names
+    ]
     assert read_split(german, "test") == (["houses test-00000-of-00001 0"], ["Häuser test-00000-of-00001 0"])
     french = hub(wmt, hub_name="fr-en", src_lang="fr", tgt_lang="en")
-    assert next(raw_pairs(french, "test")) == (b"maisons test-00000-of-00001 0", b"houses test-00000-of-00001 0")
-    assert sources.identity(german, "train") != sources.identity(french, "train")
+    assert next(raw_pairs(french, "test", FileScans())) == (
+        b"maisons test-00000-of-00001 0",
+        b"houses test-00000-of-00001 0",
+    )
+    assert sources.identity(german, "train", FileScans()) != sources.identity(french, "train", FileScans())
     assert offline == []
 
 
 def test_columns_named_by_language_as_in_multi30k_are_read_and_nulls_are_empty(tmp_path, offline):
     rows = [{"en": "a dog", "de": "ein Hund"}, {"en": "x", "de": None}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert list(raw_pairs(hub(tmp_path), "train")) == [(b"a dog", b"ein Hund"), (b"x", b"")]
+    assert list(raw_pairs(hub(tmp_path), "train", FileScans())) == [(b"a dog", b"ein Hund"), (b"x", b"")]
     with pytest.raises(DataError, match="no language fr among its columns en, de"):
-        list(raw_pairs(hub(tmp_path, tgt_lang="fr"), "train"))
+        list(raw_pairs(hub(tmp_path, tgt_lang="fr"), "train", FileScans()))
     with pytest.raises(DataError, match="split dev"):
-        raw_pairs(hub(tmp_path, val="dev"), "val")
+        raw_pairs(hub(tmp_path, val="dev"), "val", FileScans())
 
 
 def test_a_hub_name_without_network_fails_at_once_with_the_remedies(offline, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"it waits {seconds} seconds"))
     with pytest.raises(DataError) as refusal:
-        raw_pairs(hub("some-one/no-such-set"), "train")
+        raw_pairs(hub("some-one/no-such-set"), "train", FileScans())
     message = str(refusal.value)
     assert "no connection" in message
     assert "data.hub_path=FOLDER" in message
@@ -86,11 +92,11 @@ def test_a_hub_name_without_network_fails_at_once_with_the_remedies(offline, mon
 
 def test_a_hub_folder_that_is_not_there_is_not_looked_for_on_the_hub(offline, tmp_path):
     with pytest.raises(DataError, match="no such folder"):
-        raw_pairs(hub(tmp_path / "gone"), "train")
+        raw_pairs(hub(tmp_path / "gone"), "train", FileScans())
     assert offline == []
 
 
 def test_without_datasets_installed_the_message_says_so(monkeypatch, wmt):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match="pip install datasets"):
-        raw_pairs(hub(wmt, hub_name="de-en"), "train")
+        raw_pairs(hub(wmt, hub_name="de-en"), "train", FileScans())

@@ -19,7 +19,7 @@ from texts import data_config, write_lines
 
 from aiayn.config import DataConfig
 from aiayn.data import build_corpus, corpus_store, text_files
-from aiayn.data.cleaning import Report
+from aiayn.data.cleaning import CleaningReport
 from aiayn.data.prepare import SHAPING, prepare
 from aiayn.errors import DataError
 
@@ -75,6 +75,35 @@ def test_flat_arrays_hold_the_ids_of_every_pair_in_order(config):
     assert {name: file["sha256"] for name, file in manifest["files"].items()} == written
 
 
+STORED = "e3816ae7df41b6ed4d05dc24a270003673fa80f05af419a73d198a02db8bf1e7"  # by the program of commit 31c3396
+
+
+def test_a_corpus_prepared_by_an_earlier_version_is_found_again(config, tmp_path):
+    """Fingerprint and bytes of a fixed text, as that version had them; if this fails on purpose, raise FORMAT."""
+
+    def fixed(a: int, count: int) -> list[str]:
+        return [" ".join(WORDS[(a * i + j * j + i * j) % 13] for j in range(2 + a * i % 8)) for i in range(count)]
+
+    train = write_lines(tmp_path / "t", fixed(1, 211), fixed(2, 211))
+    val = write_lines(tmp_path / "v", fixed(3, 13), fixed(4, 13))
+    found = prepare(replace(config, train=train, val=val))
+    assert found.fingerprint == STORED
+    assert found.folder.name == f"en-de-{STORED[:16]}"
+    written = contents(found.folder)
+    del written["manifest.json"], written["tokenizer.json"]
+    assert {name: digest[:8] for name, digest in written.items()} == {
+        "report.json": "2ed27935",
+        "train.src.bin": "15d55a2e",
+        "train.src.offsets.npy": "651f504b",
+        "train.tgt.bin": "8ca0f1ed",
+        "train.tgt.offsets.npy": "29141b03",
+        "val.src.bin": "d762ccc3",
+        "val.src.offsets.npy": "8c3fe6de",
+        "val.tgt.bin": "12d5740e",
+        "val.tgt.offsets.npy": "22f2cad0",
+    }
+
+
 def test_chunks_do_not_show_in_the_files(config, monkeypatch):
     whole = contents(prepare(config).folder)
     monkeypatch.setattr(build_corpus, "CHUNK_PAIRS", 17)
@@ -114,10 +143,10 @@ def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tm
 
 def test_the_length_rules_at_their_limits(config):
     src, tgt = np.array([40, 41, 1, 1, 3, 3]), np.array([40, 9, 14, 15, 32, 33])
-    report = Report(read=6, kept=6)
+    report = CleaningReport(read=6, kept=6)
     keep = build_corpus._length_rules(replace(config, max_length_ratio=9.0), src, tgt, [1, 2, 3, 4, 5, 6], report)
     assert keep.tolist() == [True, False, True, False, True, False]  # 9 * 1 + 5 = 14, 9 * 3 + 5 = 32
-    assert report == Report(
+    assert report == CleaningReport(
         read=6,
         kept=3,
         dropped={"too_long": 1, "length_ratio": 2},
@@ -139,11 +168,9 @@ def test_raw_text_is_hashed_once_and_remembered_by_the_data_folder(config, monke
     now = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
     first = prepare(config)
-    text_files.SCANS.clear()
     monkeypatch.setattr(text_files, "_open", None)
     assert prepare(config).fingerprint == first.fingerprint
     (Path(config.folder) / ".scans.json").write_text("[broken")
-    text_files.SCANS.clear()
     monkeypatch.undo()
     assert prepare(config).fingerprint == first.fingerprint
 
@@ -162,7 +189,7 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
-    inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through corpus.identity
+    inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through sources.identity
     elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches", "num_workers"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
@@ -240,7 +267,7 @@ def build_in_child_killed_at(config: DataConfig, event: int) -> bool:
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def test_a_build_killed_anywhere_leaves_nothing_that_counts_and_the_next_one_gives_the_same_bytes(config):
+def test_a_build_killed_anywhere_leaves_no_corpus_and_the_next_one_gives_the_same_bytes(config):
     expected = contents(prepare(replace(config, folder=config.folder + "2")).folder)
     event, step = 0, 4
     while build_in_child_killed_at(config, event):
@@ -314,8 +341,8 @@ def test_a_data_folder_that_cannot_be_one_is_reported(config, tmp_path):
 def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
     learn = build_corpus._learn_tokenizer
 
-    def grow(config):
-        tokenizer = learn(config)
+    def grow(config, scans):
+        tokenizer = learn(config, scans)
         for lang in ("en", "de"):
             with open(f"{config.train}.{lang}", "ab") as file:
                 file.write(b"haus\n")

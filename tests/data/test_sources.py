@@ -6,19 +6,22 @@ from texts import data_config
 
 from aiayn.data import sources
 from aiayn.data.sources import raw_pairs, read_split
+from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
 
 
 def test_the_phrasebook_goes_both_ways_and_knows_two_languages(monkeypatch):
     book = SimpleNamespace(VERSION=7, pairs=lambda split: [(f"{split} house", "Häuser"), ("b", "c")])
-    monkeypatch.setitem(sys.modules, "aiayn.data.phrasebook", book)
-    monkeypatch.setattr("aiayn.data.phrasebook", book, raising=False)
+    monkeypatch.setitem(sys.modules, "phrasebook", book)
     options = {"source": "phrasebook", "train": "train", "val": "val"}
-    assert list(raw_pairs(data_config(**options), "val")) == [(b"val house", "Häuser".encode()), (b"b", b"c")]
+    assert list(raw_pairs(data_config(**options), "val", FileScans())) == [
+        (b"val house", "Häuser".encode()),
+        (b"b", b"c"),
+    ]
     back = data_config(**options, src_lang="de", tgt_lang="en")
     assert read_split(back, "train") == (["Häuser", "c"], ["train house", "b"])
-    assert 7 in sources.identity(back, "train")
+    assert 7 in sources.identity(back, "train", FileScans())
     with pytest.raises(DataError, match=r"data\.tgt_lang=fr"):
-        list(raw_pairs(data_config(**options, tgt_lang="fr"), "train"))
+        list(raw_pairs(data_config(**options, tgt_lang="fr"), "train", FileScans()))
     with pytest.raises(DataError, match=r"data\.test is not set"):
-        list(raw_pairs(data_config(**options), "test"))
+        list(raw_pairs(data_config(**options), "test", FileScans()))

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from texts import SEPARATORS, data_config, write_bytes
 
 from aiayn.data import text_files
-from aiayn.data.cleaning import Report, clean
+from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.sources import raw_pairs, read_split
-from aiayn.data.text_files import read_lines
+from aiayn.data.text_files import FileScans, read_lines
 from aiayn.errors import DataError
 
 
@@ -30,14 +30,14 @@ def test_no_separator_but_lf_shifts_a_pair(tmp_path_factory, pairs, crlf, last):
         (end.join(src) + end * last).encode(),
         ("\n".join(tgt) + "\n").encode(),
     )
-    report = Report()
-    found = list(clean(raw_pairs(data_config(train=prefix), "train"), report))
+    report = CleaningReport()
+    found = list(clean(raw_pairs(data_config(train=prefix), "train", FileScans()), report))
     assert found == [(f"s{i}   s{i}", f"t{i}   t{i}") for i in range(len(pairs))]
     assert report.separators == 2 * len(pairs)
     assert read_split(data_config(test=prefix), "test") == (src, tgt)
 
 
-def test_lines_of_a_file_are_cut_at_lf_only_and_lose_one_carriage_return_and_the_mark_at_the_start(tmp_path):
+def test_lines_are_cut_at_lf_only_and_lose_one_carriage_return_and_the_byte_order_mark(tmp_path):
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfone\r\n\n two \x0c\xe2\x80\xa8\r\r\nlast\r")
     assert read_lines(tmp_path / "a") == ["one", "", " two \x0c\u2028\r", "last"]
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"a\nb\n"))
@@ -48,7 +48,7 @@ def test_lines_of_a_file_are_cut_at_lf_only_and_lose_one_carriage_return_and_the
 
 def test_a_blank_line_keeps_its_place_on_either_side(tmp_path):
     prefix = write_bytes(tmp_path / "x", b"1\n\n3\n\n \n6", b"eins\nzwei\n\n\nvier\nsechs\n")
-    assert list(raw_pairs(data_config(train=prefix), "train")) == [
+    assert list(raw_pairs(data_config(train=prefix), "train", FileScans())) == [
         (b"1", b"eins"),
         (b"", b"zwei"),
         (b"3", b""),
@@ -62,14 +62,14 @@ def test_several_prefixes_plain_and_packed_are_read_one_after_another(tmp_path):
     first = write_bytes(tmp_path / "a", b"1\n2", b"eins\nzwei\n")
     for lang, text in (("en", b"3\n"), ("de", b"drei\n")):
         (tmp_path / f"b.{lang}.gz").write_bytes(gzip.compress(text))
-    pairs = raw_pairs(data_config(train=[first, str(tmp_path / "b")]), "train")
+    pairs = raw_pairs(data_config(train=[first, str(tmp_path / "b")]), "train", FileScans())
     assert list(pairs) == [(b"1", b"eins"), (b"2", b"zwei"), (b"3", b"drei")]
 
 
 def test_unequal_line_counts_are_refused_before_the_first_pair_with_both_counts(tmp_path):
     prefix = write_bytes(tmp_path / "x", b"a\n" * 1000, b"b\n" * 998 + b"b")
     with pytest.raises(DataError, match=r"x\.en has 1000 lines and .*x\.de has 999") as refusal:
-        raw_pairs(data_config(train=prefix), "train")
+        raw_pairs(data_config(train=prefix), "train", FileScans())
     assert refusal.value.exit_code == 3
     with pytest.raises(DataError, match="999"):
         read_split(data_config(test=prefix), "test")
@@ -77,9 +77,9 @@ def test_unequal_line_counts_are_refused_before_the_first_pair_with_both_counts(
 
 def test_missing_empty_and_unset_text_is_refused_by_name(tmp_path):
     with pytest.raises(DataError, match=r"data\.val=.*nowhere: there is neither .*nowhere\.en nor .*nowhere\.en\.gz"):
-        raw_pairs(data_config(val=str(tmp_path / "nowhere")), "val")
+        raw_pairs(data_config(val=str(tmp_path / "nowhere")), "val", FileScans())
     with pytest.raises(DataError, match=r"data\.train: there is no text in .*x\.en and .*x\.de"):
-        raw_pairs(data_config(train=write_bytes(tmp_path / "x", b"", b"")), "train")
+        raw_pairs(data_config(train=write_bytes(tmp_path / "x", b"", b"")), "train", FileScans())
     with pytest.raises(DataError, match=r"data\.test is not set"):
         read_split(data_config(), "test")
 
@@ -91,7 +91,7 @@ def test_a_broken_archive_is_refused_by_name(tmp_path, content):
     for lang in ("en", "de"):
         (tmp_path / f"x.{lang}.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"x\.en\.gz"):
-        raw_pairs(data_config(train=str(tmp_path / "x")), "train")
+        raw_pairs(data_config(train=str(tmp_path / "x")), "train", FileScans())
 
 
 def test_utf16_is_recognised(tmp_path):
@@ -109,20 +109,30 @@ def test_evaluation_text_is_untouched_and_must_be_utf8(tmp_path):
 
 
 def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
-    path = tmp_path / "x"
+    path, scans = tmp_path / "x", FileScans()
     path.write_bytes(b"a\nb")
     now = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
-    first = text_files.scan(path)
+    first = scans.scan(path)
     assert first["lines"] == 2
+    scans.save(tmp_path)
     monkeypatch.setattr(text_files, "_open", None)
-    assert text_files.scan(path) == first
+    assert scans.scan(path) == FileScans.load(tmp_path).scan(path) == first
     monkeypatch.undo()
     path.write_bytes(b"c\nd")
-    assert text_files.scan(path)["sha256"] != first["sha256"]
+    assert scans.scan(path)["sha256"] != first["sha256"]
 
 
 def test_a_file_that_changed_just_now_is_not_trusted_yet(tmp_path):
     (tmp_path / "x").write_bytes(b"a")
-    text_files.scan(tmp_path / "x")
-    assert str(tmp_path / "x") not in text_files.SCANS
+    scans = FileScans()
+    scans.scan(tmp_path / "x")
+    scans.save(tmp_path)
+    assert (tmp_path / ".scans.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("content", ["[broken", "[1, 2]", "7", "null", ""])
+def test_damaged_scans_are_ignored(tmp_path, content):
+    (tmp_path / "x").write_bytes(b"a\nb\n")
+    (tmp_path / ".scans.json").write_text(content)
+    assert FileScans.load(tmp_path).scan(tmp_path / "x")["lines"] == 2

@@ -17,6 +17,7 @@ from texts import data_config
 from aiayn.config import DataConfig
 from aiayn.data import build_corpus
 from aiayn.data.prepare import prepare
+from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
 
 KILLS = 20
@@ -47,7 +48,7 @@ def test_killed_twenty_times_at_random_moments_preparation_still_gives_the_same_
         ended = prepare_in_child(config, LOG, dies_after(draw.uniform(0, end.seconds))).wait()
         killed += ended.code == -signal.SIGPROF
         for name in corpora("data"):
-            assert content_of_corpus(Path("data", name)) == expected, "what bears the name is complete"
+            assert content_of_corpus(Path("data", name)) == expected, "a folder under its final name is complete"
             shutil.rmtree(Path("data", name))
 
     assert content_of_corpus(prepare(config).folder) == expected
@@ -107,8 +108,8 @@ def test_a_disk_that_fills_up_is_exit_code_3_and_the_next_start_completes(config
 def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy(config):
     learn = build_corpus._learn_tokenizer
 
-    def learn_and_lose(config: DataConfig):
-        tokenizer = learn(config)
+    def learn_and_lose(config: DataConfig, scans: FileScans):
+        tokenizer = learn(config, scans)
         shutil.rmtree(config.folder)
         return tokenizer
 

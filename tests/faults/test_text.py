@@ -67,7 +67,7 @@ ODD = [
 ]
 
 
-def test_odd_lines_are_cleaned_or_dropped_on_both_sides_and_counted_and_the_rest_is_trained_on():
+def test_odd_lines_are_cleaned_or_dropped_on_both_sides_and_counted():
     def to_bytes(text):
         return text if isinstance(text, bytes) else text.encode()
 

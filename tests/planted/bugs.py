@@ -143,11 +143,11 @@ STEPS = [
         "training/test_module.py::test_dropout_depends_on_the_seed_and_the_micro_batch_and_on_nothing_else",
     ),
     Bug(
-        "boundary_of_a_part_off_by_one",
+        "boundary_of_a_micro_batch_off_by_one",
         "data/batch_plan.py",
-        "self._parts[slot, part], self._parts[slot, part + 1]",
-        "self._parts[slot, part], self._parts[slot, part + 1] + 1",
-        "data/test_batch_plan.py::test_all_ranks_together_see_every_pair_exactly_once_an_epoch_in_equally_many_batches",
+        "self._cuts[step, i], self._cuts[step, i + 1]",
+        "self._cuts[step, i], self._cuts[step, i + 1] + 1",
+        "data/test_batch_plan.py::test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches",
     ),
     Bug(
         "budget_of_a_step_exceeded_by_one",
@@ -159,8 +159,8 @@ STEPS = [
     Bug(
         "budget_holds_for_the_source_only",
         "data/batch_plan.py",
-        "for side in runs]\n    bounds",
-        "for side in (runs.src,)]\n    bounds",
+        "for side in sides]\n    bounds",
+        "for side in sides[:1]]\n    bounds",
         "data/test_batch_plan.py::test_no_step_has_more_source_or_more_target_tokens_than_its_budget",
     ),
     Bug(
@@ -175,14 +175,14 @@ STEPS = [
         "data/datamodule.py",
         "start * micro_batches + rank",
         "start * micro_batches",
-        "data/test_batch_plan.py::test_all_ranks_together_see_every_pair_exactly_once_an_epoch_in_equally_many_batches",
+        "data/test_batch_plan.py::test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches",
     ),
     Bug(
         "a_continued_run_begins_at_the_first_batch_again",
         "data/datamodule.py",
-        "MicroBatchSampler(trainer.global_step,",
-        "MicroBatchSampler(0,",
-        "data/test_datamodule.py::test_training_goes_on_at_the_step_where_the_trainer_stands_with_this_devices_parts",
+        "trainer.global_step, self.plan",
+        "0, self.plan",
+        "data/test_datamodule.py::test_training_goes_on_at_the_trainers_step_with_this_ranks_micro_batches",
     ),
     Bug(
         "target_not_shifted",
@@ -276,8 +276,7 @@ TEXT = [
         "data/text_files.py",
         "[decode(line, path, number) for number, line in enumerate(_lines(Path(path)), 1)]",
         "Path(path).read_text('utf-8').splitlines()",
-        "data/test_text_files.py::"
-        "test_lines_of_a_file_are_cut_at_lf_only_and_lose_one_carriage_return_and_the_mark_at_the_start",
+        "data/test_text_files.py::test_lines_are_cut_at_lf_only_and_lose_one_carriage_return_and_the_byte_order_mark",
     ),
     Bug(
         "blank_lines_dropped_on_one_side",
@@ -309,7 +308,7 @@ TEXT = [
     ),
     Bug(
         "validation_text_filtered_by_length",
-        "data/prepare.py",
+        "data/build_corpus.py",
         'if split == "train":\n                keep =',
         "if split:\n                keep =",
         "data/test_prepare.py::test_length_rules_drop_training_pairs_only_and_the_report_adds_up",

@@ -1,11 +1,11 @@
-"""How a prepared corpus is made: text is cleaned, a vocabulary learned, and every pair cut into subwords once."""
+"""Builds a prepared corpus: cleans the text, learns a tokenizer and cuts every pair into subwords."""
 
 import json
 import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
@@ -16,38 +16,38 @@ import numpy as np
 
 from aiayn.config import DataConfig
 from aiayn.data.cached_tokenizer import CachedTokenizer
-from aiayn.data.cleaning import Report, clean
-from aiayn.data.corpus_store import SIDES
-from aiayn.data.sources import count_pairs, raw_pairs
+from aiayn.data.cleaning import CleaningReport, clean
+from aiayn.data.corpus_store import SIDES, fingerprint
+from aiayn.data.sources import count_pairs, identity, raw_pairs
+from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
 from aiayn.files import atomic_write_text, fsync_folder, sha256
 
 log = logging.getLogger(__name__)
 
-CHUNK_PAIRS, CHUNK_CHARACTERS = 20_000, 8_000_000  # segmented at once; the second bounds memory for long lines
+CHUNK_PAIRS, CHUNK_CHARACTERS = 20_000, 8_000_000  # encoded at once; the second limits memory for long lines
 
 
 def build(
     config: DataConfig,
     target: Path,
-    settings: Callable[[], dict[str, Any]],
-    fingerprint: str,
+    settings: dict[str, Any],
+    scans: FileScans,
     tokenizer: Tokenizer | None = None,
 ) -> None:
-    """Builds the corpus beside `target` and renames it. The caller holds the lock. Without a tokenizer one is learnt.
+    """Builds the corpus beside `target` and renames it. The caller holds the lock. Without a tokenizer one is learned.
 
-    settings() reads what the fingerprint is made of; if it changes meanwhile, the corpus is refused with a DataError.
+    `settings` is everything that shapes the corpus. Raises DataError if the text no longer is the one they identify.
     """
-    before = settings()
     for orphan in target.parent.glob(f".{target.name}.*.tmp"):
         shutil.rmtree(orphan)
     folder = target.parent / f".{target.name}.{os.getpid()}.tmp"
     folder.mkdir()
     try:
-        tokenizer = tokenizer or _learn_tokenizer(config)
-        reports = {split: _encode_split(config, split, tokenizer, folder) for split in ("train", "val")}
-        if settings() != before:
+        tokenizer = tokenizer or _learn_tokenizer(config, scans)
+        reports = {split: _encode_split(config, split, tokenizer, folder, scans) for split in ("train", "val")}
+        if any(identity(config, split, scans) != settings[split] for split in ("train", "val")):
             raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
         atomic_write_text(folder / "tokenizer.json", tokenizer.to_json())
         atomic_write_text(folder / "report.json", json.dumps(reports, indent=2))
@@ -55,11 +55,11 @@ def build(
         for path in sorted(folder.iterdir()):
             files[path.name] = {"size": path.stat().st_size, "sha256": sha256(path)}
         counts = {split: report["kept"] for split, report in reports.items()}
-        manifest = {"fingerprint": fingerprint, "settings": before, "pairs": counts, "files": files}
+        manifest = {"fingerprint": fingerprint(settings), "settings": settings, "pairs": counts, "files": files}
         atomic_write_text(folder / "manifest.json", json.dumps(manifest, indent=2))
         fsync_folder(folder)
         if target.exists():
-            # Under a name that the next builder sweeps; processes that have it open keep their files.
+            # Renamed to what the next build removes; processes that have it open keep their files.
             target.rename(folder.with_suffix(".old.tmp"))
         folder.rename(target)
         fsync_folder(target.parent)
@@ -69,10 +69,10 @@ def build(
         raise
 
 
-def _learn_tokenizer(config: DataConfig) -> Tokenizer:
-    pairs, report = raw_pairs(config, "train"), Report()
+def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
+    pairs, report = raw_pairs(config, "train", scans), CleaningReport()
     if config.tokenizer_pairs is not None:
-        pairs = _spread(pairs, count_pairs(config, "train"), config.tokenizer_pairs)
+        pairs = _spread(pairs, count_pairs(config, "train", scans), config.tokenizer_pairs)
     log.info("learning %s subwords from data.train=%s", f"{config.vocab_size:,}", config.train)
     cleaned = clean(_with_rate(pairs, "reading"), report)
     chunks = (src + tgt for src, tgt, _ in _chunks(cleaned, report, pairs=500, characters=200_000))
@@ -85,14 +85,18 @@ def _learn_tokenizer(config: DataConfig) -> Tokenizer:
     return tokenizer
 
 
-def _encode_split(config: DataConfig, split: str, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-    """Writes one split's ids and offsets. Only training pairs are dropped for their length: validation is measured
-    on all the text that there is."""
-    report = Report()
+def _encode_split(
+    config: DataConfig, split: str, tokenizer: Tokenizer, folder: Path, scans: FileScans
+) -> dict[str, Any]:
+    """Writes the ids and offsets of one split; returns its report.
+
+    Only training pairs are dropped for their length: validation measures all of its text.
+    """
+    report = CleaningReport()
     encode = CachedTokenizer(tokenizer)
     dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
     lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
-    cleaned = clean(_with_rate(raw_pairs(config, split), f"encoding {split}"), report)
+    cleaned = clean(_with_rate(raw_pairs(config, split, scans), f"encoding {split}"), report)
     with _synced(folder / f"{split}.src.bin") as src_file, _synced(folder / f"{split}.tgt.bin") as tgt_file:
         for src, tgt, numbers in _chunks(cleaned, report, CHUNK_PAIRS, CHUNK_CHARACTERS):
             ids, counts = zip(encode(src), encode(tgt), strict=True)
@@ -112,9 +116,9 @@ def _encode_split(config: DataConfig, split: str, tokenizer: Tokenizer, folder: 
 
 
 def _length_rules(
-    config: DataConfig, src: np.ndarray, tgt: np.ndarray, numbers: list[int], report: Report
+    config: DataConfig, src: np.ndarray, tgt: np.ndarray, numbers: list[int], report: CleaningReport
 ) -> np.ndarray:
-    """Which pairs to keep, (pairs,) bool, from the lengths in subwords; the others are counted."""
+    """Returns which pairs to keep, (pairs,) bool, given their lengths in subwords; counts the others in `report`."""
     longer, shorter = np.maximum(src, tgt), np.minimum(src, tgt)
     too_long = longer > config.max_length
     keep = ~too_long & (longer <= config.max_length_ratio * shorter + 5)
@@ -125,14 +129,14 @@ def _length_rules(
 
 
 def _spread(pairs: Iterable[Any], total: int, wanted: int) -> Iterator[Any]:
-    """At most `wanted` of `total` pairs, at even distances."""
+    """Yields at most `wanted` of `total` pairs, evenly spaced."""
     return (pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total)
 
 
 def _chunks(
-    cleaned: Iterator[tuple[str, str]], report: Report, pairs: int, characters: int
+    cleaned: Iterator[tuple[str, str]], report: CleaningReport, pairs: int, characters: int
 ) -> Iterator[tuple[list[str], list[str], list[int]]]:
-    """Groups cleaned pairs into (sources, targets, their numbers), bounded in pairs and roughly in characters."""
+    """Groups cleaned pairs into (sources, targets, their numbers), limited in pairs and roughly in characters."""
     chunk: tuple[list[str], list[str], list[int]] = ([], [], [])
     size = 0
     for src, tgt in cleaned:
@@ -148,7 +152,7 @@ def _chunks(
 
 
 def _with_rate(pairs: Iterable[Any], doing: str) -> Iterator[Any]:
-    """Passes pairs on and logs the progress every ten seconds."""
+    """Passes pairs on and logs progress every ten seconds."""
     start = last = time.monotonic()
     for number, pair in enumerate(pairs, 1):
         yield pair
@@ -157,7 +161,7 @@ def _with_rate(pairs: Iterable[Any], doing: str) -> Iterator[Any]:
             log.info("%s: %s pairs, %s a second", doing, f"{number:,}", f"{number / (now - start):,.0f}")
 
 
-def _require_pairs(config: DataConfig, split: str, report: Report) -> None:
+def _require_pairs(config: DataConfig, split: str, report: CleaningReport) -> None:
     if not report.kept:
         reasons = ", ".join(f"{count} {reason}" for reason, count in report.dropped.items())
         raise DataError(
@@ -166,9 +170,11 @@ def _require_pairs(config: DataConfig, split: str, report: Report) -> None:
         )
 
 
-def _refuse_wrong_encoding(config: DataConfig, report: Report) -> None:
-    """Single bad lines are dropped; where they abound the file is in another encoding, and would lose just those
-    sentences that hold an accent."""
+def _refuse_wrong_encoding(config: DataConfig, report: CleaningReport) -> None:
+    """Raises DataError if over 5 % of the pairs are not UTF-8.
+
+    Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents.
+    """
     bad = report.dropped.get("not_utf8", 0)
     if bad >= 20 and bad > 0.05 * report.read:
         raise DataError(

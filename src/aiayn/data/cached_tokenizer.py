@@ -1,32 +1,32 @@
-"""Many lines into subword ids at once, ten times as fast as line by line: every word is cut into subwords only once."""
+"""A tokenizer with a cache: ten times as fast on a corpus, because every distinct word is encoded only once."""
 
 import numpy as np
 
 from aiayn.data.tokenizer import Tokenizer
 
-MAX_WORDS = 1_000_000  # remembered; some 300 MB
+MAX_WORDS = 1_000_000  # in the cache; some 300 MB
 
 
 class CachedTokenizer:
-    """Gives what `Tokenizer.encode` gives, to the id.
+    """Returns exactly the ids that `Tokenizer.encode` returns.
 
-    Subwords never reach across a space, and the tokenizer puts a space before a line. So a line's ids are those of its
-    words one after another, if single spaces are all the white space in it; any other line counts as one word.
+    Subwords never cross a space, and the tokenizer puts a space before every line. So the ids of a line are those of
+    its words, concatenated, if its only white space is single spaces. Any other line is treated as one word.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._words = _Words()
-        self._ids = np.empty(0, np.int32)  # of all words, one after another
-        self._starts = np.zeros(1, np.int64)  # of each word's ids, and the end of the last
+        self._ids = np.empty(0, np.int32)  # of all cached words, concatenated
+        self._starts = np.zeros(1, np.int64)  # where each word's ids start, and the end of the last
 
     def __call__(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of all lines one after another, (tokens,) int32, and how many each line has, (lines,) int64."""
+        """Returns the ids of all lines, concatenated, (tokens,) int32; and how many each line has, (lines,) int64."""
         if len(self._words) > MAX_WORDS:
-            self._forget()
+            self._clear()
         words: list[str] = []
         ends = []
         for line in lines:
@@ -36,15 +36,15 @@ class CachedTokenizer:
                 words.append(line)
             ends.append(len(words))
         places = np.fromiter(map(self._words.__getitem__, words), np.int64, len(words))
-        self._learn()
+        self._encode_new()
         counts = np.diff(self._starts)[places]
         stops = np.concatenate([[0], np.cumsum(counts)])
-        # Token t of the result is token t - (where its word begins here) + (where it begins among all words).
+        # Token t of the result is token t - (where its word begins here) + (where its word begins in the cache).
         ids = self._ids[np.arange(stops[-1]) + np.repeat(self._starts[places] - stops[:-1], counts)]
         return ids, np.diff(stops[ends], prepend=0)
 
-    def _learn(self) -> None:
-        """Cuts the words that are new."""
+    def _encode_new(self) -> None:
+        """Adds the ids of the new words to the cache."""
         rows = self._tokenizer.encode(self._words.new)
         self._words.new = []
         counts = np.fromiter(map(len, rows), np.int64, len(rows))
@@ -54,7 +54,7 @@ class CachedTokenizer:
 
 
 class _Words(dict[str, int]):
-    """Numbers words in the order in which they are first asked for."""
+    """Numbers words in the order in which they are first looked up."""
 
     def __init__(self) -> None:
         self.new: list[str] = []

@@ -1,11 +1,11 @@
-"""Token ids on disk: cleaned, segmented once, memory-mapped ever after.
+"""The prepared corpus on disk: subword ids of cleaned text, memory-mapped.
 
-A prepared corpus is a folder named after a fingerprint of everything that shaped it. It is built beside its final
-place, flushed and renamed under a lock, so that what bears the name is complete and never changes.
+A prepared corpus is a folder named after a fingerprint of everything that shaped it. `build_corpus` writes it beside
+its final place and renames it, so a folder under its final name is complete and never changes.
 """
 
+import hashlib
 import json
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,8 @@ from aiayn.config import DataConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import sha256
 
-log = logging.getLogger(__name__)
-
 SIDES = ("src", "tgt")
-SMALL_FILE = 16 << 20  # up to this size a file is checked by content at every start, above by size
+SMALL_FILE = 16 << 20  # bytes; larger files are verified by size only, smaller ones by content at every start
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +42,7 @@ class PreparedSplit:
         return cls(folder, name, **{key: np.asarray(array) for key, array in arrays.items()})
 
     def __reduce__(self):
-        # Loader processes map the files themselves instead of receiving copies.
+        # Worker processes map the files themselves instead of receiving copies.
         return PreparedSplit.open, (self.folder, self.name)
 
     def __len__(self) -> int:
@@ -57,6 +55,7 @@ class PreparedSplit:
 
     @property
     def tgt_lengths(self) -> np.ndarray:
+        """(pairs,) int32, subwords of every target."""
         return _differences(self.tgt_offsets)
 
 
@@ -66,12 +65,14 @@ def _differences(offsets: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class PreparedCorpus:
+    """Training and validation split, and the tokenizer that their ids belong to."""
+
     folder: Path
     fingerprint: str  # SHA-256 of everything that shaped the corpus
     tokenizer: Tokenizer
     train: PreparedSplit
     val: PreparedSplit
-    report: dict[str, Any]  # what was read, kept and dropped, by split
+    report: dict[str, Any]  # pairs read, kept and dropped, by split
 
     @classmethod
     def open(cls, folder: Path) -> "PreparedCorpus":
@@ -88,13 +89,18 @@ class PreparedCorpus:
         return PreparedCorpus.open, (self.folder,)
 
 
+def fingerprint(settings: dict[str, Any]) -> str:
+    """Returns the SHA-256 of everything that shapes a corpus, as hexadecimal digits."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
 def corpus_folder(config: DataConfig, fingerprint: str) -> Path:
-    """Where the prepared corpus of this fingerprint stands, or will stand."""
+    """Returns the folder of the prepared corpus with this fingerprint, existing or not."""
     return Path(config.folder).expanduser() / f"{config.src_lang}-{config.tgt_lang}-{fingerprint[:16]}"
 
 
 def find_flaw(folder: Path) -> str | None:
-    """Why this is not a complete prepared corpus; None where it is one."""
+    """Returns why this is not a complete prepared corpus, or None if it is one."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
         for name, expected in manifest["files"].items():

@@ -1,6 +1,5 @@
-"""Lightning's view of the data."""
+"""Lightning's data module."""
 
-import itertools
 import signal
 from collections.abc import Iterator
 
@@ -14,7 +13,7 @@ from aiayn.signals import TERMINATION_SIGNALS
 
 
 def _ignore_signals(worker: int) -> None:
-    """A signal to the whole job is the training process' business, which still needs its workers for the step."""
+    """Leaves signals to the whole job to the training process, which needs its workers to finish the step."""
     for number in TERMINATION_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -27,13 +26,13 @@ class MicroBatchDataset(Dataset):
         self.plan = plan
 
     def __getitem__(self, number: int) -> Batch:
-        return collate(self.split, self.plan.part(number), number)
+        return collate(self.split, self.plan.micro_batch(number), number)
 
 
 class MicroBatchSampler(Sampler):
-    """Numbers of the micro-batches that one of `world_size` devices takes, from optimizer step `start` on, for ever.
+    """Numbers of the micro-batches of one rank, from optimizer step `start` on, without end.
 
-    Without an end no device can run dry before the others; when to stop is the trainer's business.
+    The trainer decides when to stop, so no rank can run out of batches before the others.
     """
 
     def __init__(self, start: int, micro_batches: int, rank: int, world_size: int):
@@ -44,7 +43,7 @@ class MicroBatchSampler(Sampler):
 
 
 class TranslationDataModule(pl.LightningDataModule):
-    """Training batches from wherever the trainer stands; validation batches shared evenly among the devices."""
+    """Training batches from the trainer's current step on; validation batches shared evenly among the ranks."""
 
     def __init__(self, train: PreparedSplit, plan: BatchPlan, val: PreparedSplit, val_plan: BatchPlan, workers: int):
         super().__init__()
@@ -54,10 +53,12 @@ class TranslationDataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         trainer = self.trainer
-        share = MicroBatchSampler(trainer.global_step, self.plan.micro_batches, trainer.global_rank, trainer.world_size)
+        sampler = MicroBatchSampler(
+            trainer.global_step, self.plan.micro_batches, trainer.global_rank, trainer.world_size
+        )
         return DataLoader(
             MicroBatchDataset(self.train, self.plan),
-            sampler=share,
+            sampler=sampler,
             batch_size=None,
             num_workers=self.workers,
             pin_memory=trainer.strategy.root_device.type == "cuda",
@@ -67,9 +68,8 @@ class TranslationDataModule(pl.LightningDataModule):
         )
 
     def validation_batches(self) -> Iterator[Batch]:
-        """This device's share of the validation batches."""
+        """This rank's share of the validation batches."""
         plan = self.val_plan
-        for number in itertools.islice(
-            range(plan.steps_per_epoch * plan.micro_batches), self.trainer.global_rank, None, self.trainer.world_size
-        ):
-            yield collate(self.val, plan.part(number), number)
+        count = plan.steps_per_epoch * plan.micro_batches
+        for number in range(self.trainer.global_rank, count, self.trainer.world_size):
+            yield collate(self.val, plan.micro_batch(number), number)

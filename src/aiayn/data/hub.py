@@ -1,9 +1,8 @@
-"""Data sets of the Hugging Face hub, or of a local folder that is laid out like one."""
+"""Data sets of the Hugging Face hub, or of a local folder with the same layout."""
 
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ REMEDY = "download it elsewhere and set data.hub_path=FOLDER, or use text files:
 
 
 def local_folder(config: DataConfig) -> Path | None:
-    """The local folder that holds the data set (or its configuration), if it is one."""
+    """Returns the folder of a local data set (or of its configuration), None for a name on the hub."""
     folder = Path(config.hub_path).expanduser()
     if folder.is_dir():
         named = folder / config.hub_name if config.hub_name else folder
@@ -29,9 +28,9 @@ def local_folder(config: DataConfig) -> Path | None:
 
 
 def hub_pairs(config: DataConfig, names: list[str]) -> Iterator[tuple[bytes, bytes]]:
-    """Streams the pairs of the data set's splits of these names, source first.
+    """Streams the pairs of the named splits, source first.
 
-    Raises DataError where the data set cannot be had, before the first pair, or read.
+    Raises DataError before the first pair if the data set cannot be opened, and later if it cannot be read.
     """
     return _rows(config, names, [_load(config, name) for name in names])
 
@@ -40,7 +39,7 @@ def _rows(config: DataConfig, names: list[str], datasets: list[Any]) -> Iterator
     empty = True
     for dataset in datasets:
         try:
-            # Whole Arrow batches: row by row costs ten times as much.
+            # Whole Arrow batches are ten times as fast as single rows.
             for table in dataset.with_format("arrow").iter(batch_size=10_000):
                 sides = [_texts(config, table, lang) for lang in (config.src_lang, config.tgt_lang)]
                 empty = empty and not sides[0]
@@ -54,7 +53,7 @@ def _rows(config: DataConfig, names: list[str], datasets: list[Any]) -> Iterator
 
 
 def _texts(config: DataConfig, table: Any, lang: str) -> list[bytes]:
-    """One language's column: a field of `translation` as in WMT14, or a column named by the language as in Multi30k."""
+    """Returns the column of a language: a field of `translation` (WMT14), or a column of its name (Multi30k)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -64,22 +63,23 @@ def _texts(config: DataConfig, table: Any, lang: str) -> list[bytes]:
         columns = {name: pc.struct_field(columns["translation"], name) for name in fields}
     if lang not in columns:
         raise DataError(f"data.hub_path={config.hub_path}: no language {lang} among its columns {', '.join(columns)}")
-    # A pair is one line: a line feed inside it would become two when hypotheses are written.
+    # A sentence is one line: a line feed inside it would become two lines when hypotheses are written.
     texts = pc.replace_substring(pc.fill_null(columns[lang], ""), "\n", " ")
     return texts.cast(pa.large_binary()).to_pylist()
 
 
 def _load(config: DataConfig, name: str) -> Any:
+    """Opens one split with the library `datasets`. Raises DataError if that fails."""
     folder = local_folder(config)
-    answered = _probe() if folder is None else None
+    answers = _probe() if folder is None else None
     try:
         import datasets
         import huggingface_hub.constants
     except ImportError as error:
         raise DataError(f"data.source=hub needs `pip install datasets`; or {REMEDY}") from error
-    offline = answered is not None and not answered()
+    offline = answers is not None and not answers()
     if offline:
-        # Left alone the library tries again for 23 seconds; like this it looks into its cache and gives up at once.
+        # Otherwise the library retries for 23 seconds; offline it only looks into its cache.
         datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
         if folder is None:
@@ -87,37 +87,36 @@ def _load(config: DataConfig, name: str) -> Any:
         # Read in place, without a second copy in the library's cache.
         whole = folder == Path(config.hub_path).expanduser()
         return datasets.load_dataset(str(folder), config.hub_name if whole else None, split=name, streaming=True)
-    except Exception as error:  # as above
+    except Exception as error:  # as in _rows
         reason = "no connection to the hub, and not in its local cache" if offline else _one_line(error)
-        remedy = REMEDY if folder is None else "the folder must be laid out as on the hub"
+        remedy = REMEDY if folder is None else "the folder must have the same layout as on the hub"
         raise DataError(f"data.hub_path={config.hub_path}, split {name}: {reason}; {remedy}") from error
 
 
 def _probe() -> Callable[[], bool]:
-    """Starts to look for the hub (or the proxy before it); the function returned says whether it answers.
+    """Starts to connect to the hub, or to the proxy in front of it; the function returned waits for the answer.
 
-    In a thread, because a name look-up knows no time-out, and the imports that follow take as long.
+    In a thread, because a name look-up has no time-out, and the imports meanwhile take as long.
     """
     address = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
     proxy = getproxies().get(address.scheme)
     address = urlsplit(proxy) if proxy else address
-    deadline = time.monotonic() + 1.2
-    found = threading.Event()
+    connected = threading.Event()
 
     def connect() -> None:
         port = address.port or (80 if address.scheme == "http" else 443)
         with suppress(OSError):
             socket.create_connection((address.hostname, port), timeout=1).close()
-            found.set()
+            connected.set()
 
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
 
-    def answered() -> bool:
-        thread.join(max(0.0, deadline - time.monotonic()))
-        return found.is_set()
+    def answers() -> bool:
+        thread.join(1.2)
+        return connected.is_set()
 
-    return answered
+    return answers
 
 
 def _one_line(error: Exception) -> str:

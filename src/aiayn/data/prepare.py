@@ -1,19 +1,17 @@
-"""The prepared corpus of a configuration: opened where it stands, built once where it does not."""
+"""The prepared corpus of a configuration: opened if it exists, built once if not."""
 
 import fcntl
-import hashlib
-import json
 import logging
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from aiayn.config import DataConfig
-from aiayn.data import sources, text_files
 from aiayn.data.build_corpus import build
-from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_flaw
+from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_flaw, fingerprint
+from aiayn.data.sources import identity, raw_pairs
+from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
 
@@ -24,36 +22,36 @@ SHAPING = ("src_lang", "tgt_lang", "vocab_size", "max_length", "max_length_ratio
 
 
 def check_text(config: DataConfig) -> None:
-    """Raises DataError if the corpus is neither prepared nor there to be prepared. Writes nothing, and needs no torch.
+    """Raises DataError if the corpus is not prepared and its text is missing or unusable.
 
-    Settles what most often is wrong before the seconds that importing a training takes.
+    Writes nothing and does not import torch, so that the most common mistakes are reported at once.
     """
-    _recall_scans(Path(config.folder).expanduser())
-    if not corpus_folder(config, _fingerprint(_settings(config))).is_dir():
+    scans = FileScans.load(Path(config.folder).expanduser())
+    if not corpus_folder(config, fingerprint(_settings(config, scans))).is_dir():
         for split in ("train", "val"):
-            next(sources.raw_pairs(config, split), None)
+            next(raw_pairs(config, split, scans), None)
 
 
 def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
-    """Opens the prepared corpus of this configuration, building it first where there is none.
+    """Opens the prepared corpus of this configuration; builds it first if there is none.
 
-    With a tokenizer it is cut into that one's subwords, otherwise a tokenizer is learnt on its training text.
-    Raises DataError for text that cannot be used and for a data folder that cannot be read or written.
+    Without a tokenizer one is learned from the training text. Raises DataError for text that cannot be used and for a
+    data folder that cannot be read or written.
     """
     folder = Path(config.folder).expanduser()
-    _recall_scans(folder)
-    fingerprint = _fingerprint(_settings(config, tokenizer))
-    target = corpus_folder(config, fingerprint)
+    scans = FileScans.load(folder)
+    settings = _settings(config, scans, tokenizer)
+    target = corpus_folder(config, fingerprint(settings))
     try:
         if find_flaw(target):
             folder.mkdir(parents=True, exist_ok=True)
             with _locked(folder / f".{target.name}.lock"):
-                flaw = find_flaw(target)  # another process may have built it meanwhile
+                flaw = find_flaw(target)  # again: another process may have built it while we waited
                 if flaw:
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, flaw)
-                    build(config, target, lambda: _settings(config, tokenizer), fingerprint, tokenizer)
-        _keep_scans(folder)
+                    build(config, target, settings, scans, tokenizer)
+        scans.save(folder)
         prepared = PreparedCorpus.open(target)
     except OSError as error:
         raise DataError(
@@ -64,20 +62,17 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
     return prepared
 
 
-def _settings(config: DataConfig, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+def _settings(config: DataConfig, scans: FileScans, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+    """Everything that shapes the prepared corpus, as plain values."""
     shaping = {name: getattr(config, name) for name in SHAPING}
     if tokenizer:
         shaping["tokenizer"] = tokenizer.fingerprint
-    return {"format": FORMAT} | shaping | {split: sources.identity(config, split) for split in ("train", "val")}
-
-
-def _fingerprint(settings: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return {"format": FORMAT} | shaping | {split: identity(config, split, scans) for split in ("train", "val")}
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Only one process at a time; the lock ends with the process, however that ends."""
+    """Lets one process in at a time. The lock ends with the process, even if that is killed."""
     with open(path, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,18 +80,3 @@ def _locked(path: Path) -> Iterator[None]:
             log.info("another process is preparing this corpus: waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _recall_scans(folder: Path) -> None:
-    with suppress(OSError, ValueError, TypeError):
-        text_files.SCANS.update(json.loads((folder / ".scans.json").read_text("utf-8")))
-
-
-def _keep_scans(folder: Path) -> None:
-    """Spares the next start the reading of raw text that has not changed; no harm where it cannot be written."""
-    text = json.dumps(text_files.SCANS)
-    path, new = folder / ".scans.json", folder / f".scans.{os.getpid()}.tmp"
-    with suppress(OSError):
-        if not path.exists() or path.read_text("utf-8") != text:
-            new.write_text(text, "utf-8")
-            new.replace(path)

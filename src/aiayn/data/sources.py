@@ -1,4 +1,4 @@
-"""Raw pairs of sentences: from text files, hub data sets or the phrasebook."""
+"""Raw pairs of sentences: from text files, a data set of the Hugging Face hub, or the built-in phrasebook."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,61 +6,61 @@ from typing import Any
 
 from aiayn.config import DataConfig
 from aiayn.data.hub import hub_pairs, local_folder
-from aiayn.data.text_files import aligned_files, decode, file_pairs, read_lines, scan
+from aiayn.data.text_files import FileScans, aligned_files, decode, file_pairs, read_parallel
 from aiayn.errors import DataError
 
 
-def raw_pairs(config: DataConfig, split: str) -> Iterator[tuple[bytes, bytes]]:
-    """Streams the pairs of a split ("train", "val" or "test"), source first, as they stand in the corpus.
+def raw_pairs(config: DataConfig, split: str, scans: FileScans) -> Iterator[tuple[bytes, bytes]]:
+    """Streams the pairs of a split ("train", "val" or "test"), source first, unchanged.
 
     Raises DataError for missing, misaligned, empty or unreadable text; for files before the first pair.
     """
     if config.source == "files":
-        return file_pairs(split_files(config, split))
+        return file_pairs(_files(config, split, scans))
     if config.source == "hub":
         return hub_pairs(config, _choice(config, split))
     return _phrasebook_pairs(config, split)
 
 
 def read_split(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
-    """Sources and references for evaluation, untouched: nothing is cleaned, dropped or normalised.
+    """Reads sources and references for evaluation, untouched: nothing is cleaned, dropped or normalised.
 
     Raises DataError as `raw_pairs` does, and for a line that is not UTF-8.
     """
+    key = f"data.{split}"
     if config.source == "files":
-        files = split_files(config, split)
-        return [x for src, _ in files for x in read_lines(src)], [x for _, tgt in files for x in read_lines(tgt)]
-    pairs = list(raw_pairs(config, split))
-    where = f"data.{split}={getattr(config, split)}"
-    return [decode(src, where, i) for i, (src, _) in enumerate(pairs, 1)], [
-        decode(tgt, where, i) for i, (_, tgt) in enumerate(pairs, 1)
-    ]
+        return read_parallel(_choice(config, split), config.src_lang, config.tgt_lang, key)
+    sources, references = [], []
+    for number, (src, tgt) in enumerate(raw_pairs(config, split, FileScans()), 1):
+        sources.append(decode(src, f"{key}={getattr(config, split)}", number))
+        references.append(decode(tgt, f"{key}={getattr(config, split)}", number))
+    return sources, references
 
 
-def count_pairs(config: DataConfig, split: str) -> int:
-    """How many raw pairs a split has; text files are not read again for it."""
+def count_pairs(config: DataConfig, split: str, scans: FileScans) -> int:
+    """Returns the number of raw pairs of a split."""
     if config.source == "files":
-        return sum(scan(src)["lines"] for src, _ in split_files(config, split))
-    return sum(1 for _ in raw_pairs(config, split))
+        return sum(scans.scan(src)["lines"] for src, _ in _files(config, split, scans))
+    return sum(1 for _ in raw_pairs(config, split, scans))
 
 
-def identity(config: DataConfig, split: str) -> Any:
-    """What decides the text of a split, as plain values for a fingerprint: content where it can be had.
+def identity(config: DataConfig, split: str, scans: FileScans) -> Any:
+    """Returns plain values for a fingerprint that identify the text of a split, by its content if it is on disk.
 
-    A data set on the hub is known by name and revision, so that a prepared corpus needs no network.
+    A data set on the hub is identified by name and revision, so that opening a prepared corpus needs no network.
     """
     if config.source == "files":
-        return [[scan(path)["sha256"] for path in files] for files in split_files(config, split)]
-    if config.source == "hub" and (folder := local_folder(config)):
-        paths = sorted(
-            p for p in folder.rglob("*") if p.is_file() and not p.relative_to(folder).as_posix().startswith(".")
-        )
-        return [_choice(config, split), [[p.relative_to(folder).as_posix(), scan(p)["sha256"]] for p in paths]]
-    if config.source == "hub":
-        return [_choice(config, split), config.hub_path, config.hub_name, config.hub_revision]
-    from aiayn.data import phrasebook
+        return [[scans.scan(path)["sha256"] for path in files] for files in _files(config, split, scans)]
+    if config.source == "phrasebook":
+        import phrasebook
 
-    return ["phrasebook", phrasebook.VERSION]
+        return ["phrasebook", phrasebook.VERSION]
+    folder = local_folder(config)
+    if folder is None:
+        return [_choice(config, split), config.hub_path, config.hub_name, config.hub_revision]
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    visible = [[name, scans.scan(path)["sha256"]] for name, path in paths.items() if not name.startswith(".")]
+    return [_choice(config, split), visible]
 
 
 def _choice(config: DataConfig, split: str) -> list[str]:
@@ -73,13 +73,12 @@ def _choice(config: DataConfig, split: str) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def split_files(config: DataConfig, split: str) -> list[tuple[Path, Path]]:
-    """The text files of a split, both sides of equally many lines. Raises DataError otherwise."""
-    return aligned_files(_choice(config, split), config.src_lang, config.tgt_lang, f"data.{split}")
+def _files(config: DataConfig, split: str, scans: FileScans) -> list[tuple[Path, Path]]:
+    return aligned_files(_choice(config, split), config.src_lang, config.tgt_lang, f"data.{split}", scans)
 
 
 def _phrasebook_pairs(config: DataConfig, split: str) -> Iterator[tuple[bytes, bytes]]:
-    from aiayn.data import phrasebook
+    import phrasebook
 
     _choice(config, split)
     if {config.src_lang, config.tgt_lang} != {"en", "de"}:

@@ -1,54 +1,103 @@
-"""Parallel text files, plain or packed.
+"""Parallel text files, plain or gzipped.
 
-Text is bytes until a pair is cleaned, and only LF ends a line: any other idea of a line (there are ten more) would
-shift one language against the other.
+Text stays bytes until a pair is cleaned, and only LF ends a line: any of the ten other line separators that programs
+know would shift one language against the other.
 """
 
 import gzip
 import hashlib
 import io
+import json
+import os
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from aiayn.errors import DataError
 
 
-def parallel_files(prefixes: list[str], src_lang: str, tgt_lang: str, key: str) -> list[tuple[Path, Path]]:
-    """`PREFIX.LANG`, or else `PREFIX.LANG.gz`, of both languages. Raises DataError, naming option `key`, for none."""
-    found = []
-    for prefix in prefixes:
-        sides = []
-        for lang in (src_lang, tgt_lang):
-            plain = Path(f"{prefix}.{lang}").expanduser()
-            packed = Path(f"{plain}.gz")
-            side = next((path for path in (plain, packed) if path.exists()), None)
-            if side is None:
-                raise DataError(
-                    f"{key}={prefix}: there is neither {plain} nor {packed}; {key} is the part before .{lang}"
-                )
-            sides.append(side)
-        found.append((sides[0], sides[1]))
-    return found
+class FileScans:
+    """Line counts and SHA-256 of text files. A file is read again only if it changed.
+
+    Saved in the data folder, because hashing gigabytes at every start would take too long.
+    """
+
+    def __init__(self, known: dict[str, dict[str, Any]] | None = None):
+        self._known = known or {}
+
+    @classmethod
+    def load(cls, folder: Path) -> "FileScans":
+        """Reads what `save` wrote; starts empty if that is missing or damaged."""
+        with suppress(OSError, ValueError, TypeError):
+            return cls(dict(json.loads((folder / ".scans.json").read_text("utf-8"))))
+        return cls()
+
+    def save(self, folder: Path) -> None:
+        """Saves the scans for later starts, if the folder can be written."""
+        text = json.dumps(self._known)
+        path, new = folder / ".scans.json", folder / f".scans.{os.getpid()}.tmp"
+        with suppress(OSError):
+            if not path.exists() or path.read_text("utf-8") != text:
+                new.write_text(text, "utf-8")
+                new.replace(path)
+
+    def scan(self, path: Path) -> dict[str, Any]:
+        """Returns {"stamp", "lines", "sha256"} of a file's unpacked content. Raises DataError if it is unreadable."""
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        # Unlike the modification time, the inode's change time cannot be set by hand.
+        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        known = self._known.get(str(path.resolve()))
+        if known and known["stamp"] == stamp:
+            return known
+        digest, newlines, last = hashlib.sha256(), 0, b"\n"
+        with _open(path) as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+                newlines += block.count(b"\n")
+                last = block[-1:]
+        found = {"stamp": stamp, "lines": newlines + (last != b"\n"), "sha256": digest.hexdigest()}
+        # A file that changed a moment ago may change again within the resolution of its time stamps.
+        if time.time_ns() - max(stamp[1:3]) > 2e9:
+            self._known[str(path.resolve())] = found
+        return found
 
 
-def aligned_files(prefixes: list[str], src_lang: str, tgt_lang: str, key: str) -> list[tuple[Path, Path]]:
-    """`parallel_files`, of which both sides have equally many lines, and at least one. Raises DataError otherwise."""
-    files = parallel_files(prefixes, src_lang, tgt_lang, key)
-    counts = [(scan(src)["lines"], scan(tgt)["lines"]) for src, tgt in files]
-    for prefix, (src, tgt), (n_src, n_tgt) in zip(prefixes, files, counts, strict=True):
+def aligned_files(
+    prefixes: list[str], src_lang: str, tgt_lang: str, key: str, scans: FileScans
+) -> list[tuple[Path, Path]]:
+    """Returns the source and target file of every prefix: `PREFIX.LANG`, or else `PREFIX.LANG.gz`.
+
+    Raises DataError, naming option `key`, for missing files, unequal line counts, and if there is no line at all.
+    """
+    files = [(_find(prefix, src_lang, key), _find(prefix, tgt_lang, key)) for prefix in prefixes]
+    lines = 0
+    for prefix, (src, tgt) in zip(prefixes, files, strict=True):
+        n_src, n_tgt = scans.scan(src)["lines"], scans.scan(tgt)["lines"]
         if n_src != n_tgt:
             raise DataError(
                 f"{key}={prefix}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one must translate line N "
                 "of the other (only LF ends a line)"
             )
-    if not any(n for n, _ in counts):
+        lines += n_src
+    if not lines:
         names = ", ".join(f"{src} and {tgt}" for src, tgt in files)
         raise DataError(f"{key}: there is no text in {names}")
     return files
+
+
+def _find(prefix: str, lang: str, key: str) -> Path:
+    plain = Path(f"{prefix}.{lang}").expanduser()
+    gzipped = Path(f"{plain}.gz")
+    for path in (plain, gzipped):
+        if path.exists():
+            return path
+    raise DataError(f"{key}={prefix}: there is neither {plain} nor {gzipped}; {key} is the file name without .{lang}")
 
 
 def file_pairs(files: list[tuple[Path, Path]]) -> Iterator[tuple[bytes, bytes]]:
@@ -57,13 +106,21 @@ def file_pairs(files: list[tuple[Path, Path]]) -> Iterator[tuple[bytes, bytes]]:
         yield from zip(_lines(src), _lines(tgt), strict=True)
 
 
+def read_parallel(prefixes: list[str], src_lang: str, tgt_lang: str, key: str) -> tuple[list[str], list[str]]:
+    """Reads all sources and all targets of aligned files. Raises DataError as `aligned_files` and `read_lines` do."""
+    files = aligned_files(prefixes, src_lang, tgt_lang, key, FileScans())
+    return [line for src, _ in files for line in read_lines(src)], [
+        line for _, tgt in files for line in read_lines(tgt)
+    ]
+
+
 def read_lines(path: str | Path) -> list[str]:
-    """The lines of a text file, plain or .gz. Raises DataError with file and line where it is not UTF-8."""
+    """Reads the lines of a text file, plain or .gz. Raises DataError with file and line where it is not UTF-8."""
     return [decode(line, path, number) for number, line in enumerate(_lines(Path(path)), 1)]
 
 
 def decode(line: bytes, where: str | Path, number: int) -> str:
-    """A line as text. Raises DataError with its place where it is not UTF-8."""
+    """Returns a line as text. Raises DataError with its place where it is not UTF-8."""
     try:
         return line.decode()
     except UnicodeDecodeError as error:
@@ -76,14 +133,14 @@ def decode(line: bytes, where: str | Path, number: int) -> str:
 def _open(path: Path) -> Iterator[BinaryIO]:
     try:
         with open(path, "rb") as raw:
-            # Reading lines through a second buffer is four times as fast as GzipFile alone.
+            # A second buffer makes reading lines four times as fast as GzipFile alone.
             yield io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 20) if path.suffix == ".gz" else raw
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error}); replace the file") from error
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Lines without their LF or CR LF; a last line without LF counts, a byte order mark does not."""
+    """Yields lines without their LF or CR LF, and without a byte order mark. A last line needs no LF."""
     with _open(path) as stream:
         first = stream.readline()
         if first.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -92,31 +149,3 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield first.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").removesuffix(b"\r")
         for line in stream:
             yield line.removesuffix(b"\n").removesuffix(b"\r")
-
-
-# What `scan` found, by path; `prepared` keeps it between runs, so that gigabytes are not read at every start.
-SCANS: dict[str, dict[str, Any]] = {}
-
-
-def scan(path: Path) -> dict[str, Any]:
-    """{"stamp", "lines", "sha256"} of a file's (unpacked) content, read at most once while the file stays untouched."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    # The inode's change time cannot be set by hand, unlike the modification time.
-    stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-    known = SCANS.get(str(path.resolve()))
-    if known and known["stamp"] == stamp:
-        return known
-    digest, newlines, last = hashlib.sha256(), 0, b"\n"
-    with _open(path) as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-            newlines += block.count(b"\n")
-            last = block[-1:]
-    found = {"stamp": stamp, "lines": newlines + (last != b"\n"), "sha256": digest.hexdigest()}
-    # A file that changed a moment ago may change again within the resolution of its time stamps.
-    if time.time_ns() - max(stamp[1:3]) > 2e9:
-        SCANS[str(path.resolve())] = found
-    return found

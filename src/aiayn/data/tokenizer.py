@@ -1,4 +1,4 @@
-"""Joint byte-level BPE (section 5.1): learned on both languages at once, lossless, the same bytes on every run."""
+"""Joint byte-level BPE (section 5.1): learned on both languages together, lossless and deterministic."""
 
 import hashlib
 import json
@@ -14,22 +14,22 @@ from aiayn.errors import DataError
 
 SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 
-# The library's threads do not survive a fork. Said explicitly it stays fast here and quiet about forks, and children
-# (loader workers, ranks) work on one thread instead of waiting for threads that they do not have.
+# The library's threads do not survive a fork. Setting the variable keeps threads on in this process without a warning
+# at every fork; children (data workers, ranks) use one thread instead of waiting for threads that do not exist.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 os.register_at_fork(after_in_child=lambda: os.environ.__setitem__("TOKENIZERS_PARALLELISM", "false"))
 
 
 class Tokenizer:
-    """Text to subword ids and back: `decode(encode(lines)) == lines` for every string that UTF-8 can hold.
+    """Text to subword ids and back: `decode(encode(lines)) == lines` for every string that UTF-8 can encode.
 
-    Every line gets one space in front, which decoding takes off again. A word at the beginning is thereby the same
-    subword as in the middle, and a line's own leading spaces stay distinguishable from the added one. Bytes are the
-    alphabet, so `<unk>` is never produced; its id is kept for other engines.
+    Every line gets one space in front, which decoding removes. So a word has the same subwords at the beginning of a
+    line as in the middle, and a line's own leading spaces are kept. The alphabet is all bytes, so `<unk>` is never
+    produced; its id is reserved for other engines.
     """
 
     def __init__(self, core: tokenizers.Tokenizer):
-        # Not part of the library's file format: text that looks like a special token is text.
+        # Treats text that looks like a special token as text. Not part of the library's file format.
         core.encode_special_tokens = True
         self._core = core
 
@@ -37,7 +37,7 @@ class Tokenizer:
     def train(cls, batches: Iterable[list[str]], vocab_size: int) -> "Tokenizer":
         """Learns exactly `vocab_size` subwords, special tokens and the 256 bytes included.
 
-        Raises DataError, naming the size that is possible, when the text has too few distinct words for that.
+        Raises DataError with the largest possible size if the text has too few distinct words.
         """
         core = tokenizers.Tokenizer(models.BPE())
         core.normalizer = normalizers.Prepend(" ")
@@ -60,7 +60,7 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
-        """Reads what `to_json` gave. Raises DataError for anything else."""
+        """Reads the JSON of `to_json`. Raises DataError for anything else."""
         try:
             core = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises bare Exception
@@ -71,7 +71,7 @@ class Tokenizer:
         return cls(core)
 
     def to_json(self) -> str:
-        """The whole tokenizer as canonical JSON: the same tokenizer always gives the same text."""
+        """Returns the tokenizer as canonical JSON: equal tokenizers give equal text."""
         return json.dumps(json.loads(self._core.to_str()), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
     def __reduce__(self):
@@ -87,15 +87,15 @@ class Tokenizer:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def encode(self, lines: list[str]) -> list[list[int]]:
-        """Subword ids of every line, without begin and end marks. An empty line has none."""
+        """Returns the subword ids of every line, without bos and eos. An empty line has none."""
         return [encoding.ids for encoding in self._core.encode_batch_fast(lines, add_special_tokens=False)]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Text of every row. Special ids leave no trace; bytes that are not UTF-8 become U+FFFD."""
+        """Returns the text of every row. Special ids are skipped; bytes that are not UTF-8 become U+FFFD."""
         return self._core.decode_batch(ids, skip_special_tokens=True)
 
     def tokens(self, ids: list[int]) -> list[str]:
-        """One readable piece for each id, for pictures: `▁` stands for a space, U+FFFD for a part of a character."""
+        """Returns a readable subword for each id, for plots: `▁` is a space, U+FFFD a part of a character."""
         readable = decoders.ByteLevel()
         special = {number: token for token, number in SPECIAL_IDS.items()}
         return [

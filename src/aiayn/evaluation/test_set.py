@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiayn.config import DataConfig, EvaluateConfig
 from aiayn.data.sources import read_split
-from aiayn.data.text_files import aligned_files, read_lines
+from aiayn.data.text_files import read_lines, read_parallel
 from aiayn.errors import DataError
 from aiayn.paper.published import known_test_set
 
@@ -46,8 +46,7 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
             raise DataError(f"{error}; or name other text: test=PREFIX") from error
         name, option, prefix = config.split, f"split={config.split}", getattr(data, config.split)
     else:
-        [(src, tgt)] = aligned_files([config.test], data.src_lang, data.tgt_lang, "test")
-        sources, references = read_lines(src), read_lines(tgt)
+        sources, references = read_parallel([config.test], data.src_lang, data.tgt_lang, "test")
         # No `=` in any path that is written: Hydra could not read it back.
         name, option, prefix = Path(config.test).name.replace("=", "-"), f"test={config.test}", config.test
     texts = [references, *_further_references(config, len(sources))]

@@ -70,10 +70,10 @@ class NonFiniteGuard(StepCallback):
         """The step's pairs as the model reads them: number in the prepared corpus, source, target."""
         path = self.folder / f"not_finite_at_step_{step}.tsv"
         if trainer.is_global_zero:
-            split, tokenizer, parts = self.prepared.train, self.prepared.tokenizer, self.plan.micro_batches
+            split, tokenizer, count = self.prepared.train, self.prepared.tokenizer, self.plan.micro_batches
             lines = []
-            for number in range((step - 1) * parts, step * parts):
-                for pair in self.plan.part(number).pairs.tolist():
+            for number in range((step - 1) * count, step * count):
+                for pair in self.plan.micro_batch(number).pairs.tolist():
                     sides = ((split.src, split.src_offsets), (split.tgt, split.tgt_offsets))
                     texts = tokenizer.decode([ids[at[pair] : at[pair + 1]].tolist() for ids, at in sides])
                     lines.append("\t".join([str(pair), *texts]) + "\n")
