@@ -54,6 +54,10 @@ class RunFolder:
         self.corpus_picture = path / "corpus.png"
         self.attention = path / "attention"  # the folder that `aiayn attention` writes into
 
+    def non_finite_pairs(self, step: int) -> Path:
+        """The sentence pairs of a step whose loss or gradient was NaN or infinite."""
+        return self.path / f"not_finite_at_step_{step}.tsv"
+
     def evaluation(self, name: str) -> Evaluation:
         return Evaluation(self.path / "evaluation" / name)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytorch_lightning as pl
 import torch
 from applications import TWELVE_STEPS, composed, text_in, write_pairs
 from pytorch_lightning.utilities import rank_zero_only
@@ -152,7 +153,7 @@ def _spare_the_pictures() -> None:
     throughput_monitor.matmul_rate = lambda *arguments: 1.0
 
 
-class _Nothing(run.pl.Callback):
+class _Nothing(pl.Callback):
     def __init__(self, *arguments: Any):
         pass
 

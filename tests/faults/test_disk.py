@@ -195,6 +195,7 @@ def test_a_second_process_on_the_folder_is_refused_and_told_of_the_first(config,
 def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a_lock(tmp_path):
     """Two processes must not both own a folder, one by a file that has no name any more."""
     from aiayn.errors import ConfigError
+    from aiayn.run_folder import RunFolder
     from aiayn.training import resume
 
     plain, opened = resume.fcntl.flock, []
@@ -208,9 +209,9 @@ def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resume.fcntl, "flock", removed_meanwhile)
         with (
-            resume.run_lock(tmp_path),
+            resume.run_lock(RunFolder(tmp_path)),
             pytest.raises(ConfigError, match="in use by process"),
-            resume.run_lock(tmp_path),
+            resume.run_lock(RunFolder(tmp_path)),
         ):
             pass
     assert opened

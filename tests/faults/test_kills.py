@@ -34,7 +34,7 @@ MOMENTS = {
     "in the middle of an accumulation": dies_at(TranslationModule, "training_step", 9, after=True),
     "in the last step of an epoch": dies_at(TranslationModule, "training_step", 16),
     "after the last step of an epoch": dies_at(TranslationModule, "training_step", 17),
-    "in validation": dies_at(TranslationModule, "validation_step", 2),
+    "in validation": dies_at(TranslationModule, "validation_sums", 2),
     "in the search of a validation": dies_at(Translator, "translate", 1),
     "before the first checkpoint is written": dies_at(checkpoints, "write_sealed", 1),
     "between the optimizer's file and the checkpoint": dies_at(checkpoints, "write_sealed", 4),
@@ -162,7 +162,7 @@ def test_a_loader_process_that_is_killed_ends_the_run_in_one_line_and_the_run_co
     end = train(config, tmp_path, kills)
     assert end.code == 6, end.said
     last = end.said.rstrip("\n").split("\n")[-1]
-    assert last.startswith("error: a loader process has ended after step ")
+    assert last.startswith("error: a data loader worker died after step ")
     assert "lower data.num_workers (now 1)" in last
     assert "Traceback" not in end.said
     continued(config, tmp_path)

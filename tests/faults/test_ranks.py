@@ -88,7 +88,7 @@ def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(config, pair,
     ("place", "call", "saved"),
     [
         ((TranslationModule, "training_step"), 5, 5),
-        ((TranslationModule, "validation_step"), 1, 6),
+        ((TranslationModule, "validation_sums"), 1, 6),
         ((Translator, "translate"), 1, 6),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ra
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
 def test_a_signal_that_comes_while_they_are_agreeing_counts_from_the_next_step_on(pair, whole, tmp_path, ranks):
     preludes = {
-        rank: signals((ControlGroup, "largest"), 5, True) for rank in ranks
+        rank: signals((ControlGroup, "max_over_ranks"), 5, True) for rank in ranks
     }  # they agree once before the first step
     first, second = ends(pair, tmp_path, preludes)
     assert (first.code, second.code) == (143, 0), first.said + second.said
@@ -123,7 +123,7 @@ def test_a_process_that_dies_ends_the_other_which_names_it(pair, whole, tmp_path
     assert outcome[lost].code == -signal.SIGKILL
     other = outcome[1 - lost]
     assert other.code == 6, other.said
-    assert f"error: no answer from device {lost} of 0 to 1 after step 7" in other.said
+    assert f"error: no answer from rank {lost} of 2 after step 7" in other.said
     assert "Traceback" not in other.said
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
@@ -139,7 +139,7 @@ def test_a_process_that_stands_still_ends_the_other_within_the_time_out(text, tm
         children[stuck].send(signal.SIGKILL)
         children[stuck].wait()
     assert end.code == 6, end.said
-    assert f"no answer from device {stuck} of 0 to 1" in end.said
+    assert f"no answer from rank {stuck} of 2" in end.said
     assert "trainer.timeout=6 seconds" in end.said
 
 
@@ -153,9 +153,9 @@ def test_a_signal_before_they_have_met_reaches_all_by_code_or_time_out_and_loses
     if 0 in ranks:
         assert "error: stopped before training; continue with: " in outcome[0].said
     if ranks == (0,):
-        assert "error: device 0 of 0 to 1 did not come together within trainer.timeout=2 seconds" in outcome[1].said
+        assert "error: rank 0 of 2 did not answer within trainer.timeout=2 seconds" in outcome[1].said
     if ranks == (1,):
-        assert "error: only 1 of 2 devices came together within trainer.timeout=2 seconds" in outcome[0].said
+        assert "error: only 1 of 2 ranks joined within trainer.timeout=2 seconds" in outcome[0].said
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
 
@@ -165,7 +165,7 @@ def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step
     waits, signalled = tmp_path / "waits", tmp_path / "signalled"
 
     def second_is_late() -> None:
-        acts_at(run, "_strategy", lambda: wait_until(signalled.exists))()
+        acts_at(run, "make_trainer", lambda: wait_until(signalled.exists))()
 
     def first_waits() -> None:
         acts_at(distributed, "init_process_group", waits.touch)()
@@ -215,5 +215,5 @@ def test_a_loss_that_is_not_finite_on_one_of_them_is_seen_by_both(pair, tmp_path
 
     first, second = ends(pair, tmp_path, {1: spoils})
     assert (first.code, second.code) == (5, 0), first.said + second.said
-    assert "no finite number at step 5" in first.said
+    assert "NaN or infinite at step 5" in first.said
     assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3]

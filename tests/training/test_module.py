@@ -98,7 +98,7 @@ def test_validation_sums_the_smoothed_loss_and_the_likelihood_over_real_tokens(m
     log_probs = logits.log_softmax(-1)[batch.tgt_out != PAD_ID]  # (tokens, V)
     nll = -log_probs.gather(1, batch.tgt_out[batch.tgt_out != PAD_ID][:, None]).sum()
 
-    found = module.validation_step(batch)
+    found = module.validation_sums(batch)
 
     torch.testing.assert_close(found[1], nll)
     torch.testing.assert_close(found[0], (1 - EPS) * nll - EPS * log_probs.mean(1).sum())

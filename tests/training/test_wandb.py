@@ -32,7 +32,7 @@ def no_account(tmp_path, monkeypatch):
     for name in ("HOME", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
-    loggers._wandb_takes_us.cache_clear()
+    loggers._has_wandb_key.cache_clear()
     wbauth.unauthenticate_session()  # what an earlier test logged in with
 
 
@@ -166,5 +166,5 @@ def test_without_a_key_a_run_logs_off_line_says_so_and_asks_nothing(config, tmp_
     settings.trainer.max_steps = 1
     with caplog.at_level(logging.INFO, "aiayn"):
         folder = train(settings, tmp_path)
-    assert f"wandb: logging off line; `wandb sync {folder}/wandb/offline-*`" in caplog.text
+    assert f"wandb: logging offline; `wandb sync {folder}/wandb/offline-*`" in caplog.text
     assert len(list(folder.glob("wandb/offline-run-*"))) == 1  # upload is off
