@@ -19,11 +19,13 @@ from faults.harness import (
     wait_until,
     within,
 )
+from pytorch_lightning.strategies import DDPStrategy
 from torch import distributed
 
 from aiayn import checkpoints
 from aiayn.inference.translator import Translator
 from aiayn.training import run
+from aiayn.training.callbacks import rendezvous
 from aiayn.training.distributed.control_group import ControlGroup
 from aiayn.training.module import TranslationModule
 
@@ -217,3 +219,40 @@ def test_a_loss_that_is_not_finite_on_one_of_them_is_seen_by_both(pair, tmp_path
     assert (first.code, second.code) == (5, 0), first.said + second.said
     assert "NaN or infinite at step 5" in first.said
     assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3]
+
+
+def test_a_save_between_two_log_lines_leaves_the_logged_loss_as_it_is(text, tmp_path):
+    """Saving sums the running loss over the ranks, and must not sum it in place."""
+    curves = []
+    for devices in (1, 2):
+        config = configured(text, f"trainer.devices={devices}", "trainer.log_every=4", "trainer.val_every=99")
+        outputs = tmp_path / str(devices)
+        assert codes(config, outputs) == [0] * devices
+        curves.append({r["step"]: r["train/loss"] for r in measured(outputs / "run") if "train/loss" in r})
+    assert sorted(curves[0]) == [4, 8, 12]
+    assert curves[1] == pytest.approx(curves[0], abs=1e-6)
+
+
+def test_a_rank_whose_shutdown_hangs_after_an_error_ends_all_the_same(pair, whole, tmp_path):
+    def fails() -> None:
+        raise ValueError("planted")
+
+    def fails_and_hangs() -> None:
+        rendezvous.SHUTDOWN = 1.0
+        DDPStrategy.teardown = lambda self: time.sleep(1000)
+        acts_at(TranslationModule, "training_step", fails, 8)()
+
+    first, second = ends(pair, tmp_path, {1: fails_and_hangs})
+    assert (first.code, second.code) == (6, 1), first.said + second.said
+    assert "error: no answer from rank 1 of 2 after step 7" in first.said
+    assert second.said == "error: planted; this rank did not shut down within 1 seconds\n"
+    assert codes(pair, tmp_path) == [0, 0]
+    assert differences(tmp_path / "run", whole) == []
+
+
+@pytest.mark.slow
+def test_two_processes_train_a_compiled_model(text, tmp_path):
+    config = configured(text, "trainer.devices=2", "trainer.compile=true", "trainer.max_steps=2")
+    with within(600):
+        outcome = [child.wait() for child in start_ranks(config, tmp_path)]
+    assert [end.code for end in outcome] == [0, 0], outcome[0].said
