@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import time
 from dataclasses import replace
 
 import pytest
