@@ -1,4 +1,4 @@
-"""A loss or gradient that is not finite touches neither weights nor moments nor the disk, and is accounted for."""
+"""A NaN or infinite loss or gradient reaches neither weights nor moments nor the disk, and is counted."""
 
 import json
 import math
@@ -129,7 +129,7 @@ def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_pa
 
 
 def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(monkeypatch):
-    """Nothing in the hook reads a number: it runs on tensors that have none."""
+    """The hook reads no value on the host: it runs on meta tensors, which have none."""
     module = TranslationModule(torch.nn.Linear(3, 2), None, 0)
     module.to("meta")
     for weight in module.parameters():

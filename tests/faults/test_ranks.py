@@ -1,4 +1,4 @@
-"""Two processes on one run: they stop, save, continue and fail together, and none waits for ever for the other."""
+"""Two processes on one run: they stop, save, continue and fail together, and neither waits for the other for ever."""
 
 import math
 import os
@@ -133,7 +133,7 @@ def test_a_process_that_dies_ends_the_other_which_names_it(pair, whole, tmp_path
 
 
 @pytest.mark.parametrize("stuck", [0, 1])
-def test_a_process_that_stands_still_ends_the_other_within_the_time_out(text, tmp_path, stuck):
+def test_a_stopped_process_ends_the_other_within_the_timeout(text, tmp_path, stuck):
     config = configured(text, "trainer.devices=2", "trainer.timeout=6")
     stops = acts_at(TranslationModule, "training_step", lambda: os.kill(os.getpid(), signal.SIGSTOP), 8)
     with within():
@@ -147,7 +147,7 @@ def test_a_process_that_stands_still_ends_the_other_within_the_time_out(text, tm
 
 
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
-def test_a_signal_before_they_have_met_reaches_all_by_code_or_time_out_and_loses_nothing(pair, whole, tmp_path, ranks):
+def test_a_signal_before_the_ranks_are_connected_ends_all_and_loses_nothing(pair, whole, tmp_path, ranks):
     config = replace(pair, trainer=replace(pair.trainer, timeout=2))
     outcome = ends(config, tmp_path, {rank: signals((run, "prepare"), 1, True) for rank in ranks})
     for rank, end in enumerate(outcome):
@@ -164,7 +164,7 @@ def test_a_signal_before_they_have_met_reaches_all_by_code_or_time_out_and_loses
 
 
 def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step(pair, whole, tmp_path):
-    """The first process is in the midst of a call that no handler interrupts, until the second one has come."""
+    """The first process is inside a call that no handler interrupts until the second one joins."""
     waits, signalled = tmp_path / "waits", tmp_path / "signalled"
 
     def second_is_late() -> None:
@@ -206,7 +206,7 @@ def test_under_slurm_its_signal_to_every_task_saves_one_step_and_the_job_continu
     assert measured(tmp_path / "run") == measured(whole)
 
 
-def test_a_loss_that_is_not_finite_on_one_of_them_is_seen_by_both(pair, tmp_path):
+def test_a_loss_of_nan_on_one_of_them_is_seen_by_both(pair, tmp_path):
     def spoils() -> None:
         plain, calls = TranslationModule._loss, [0]
 

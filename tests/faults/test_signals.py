@@ -52,7 +52,7 @@ def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(confi
 
 
 def without_extra_saves(found):
-    """The step of the signal has a checkpoint more, or another one has lost its optimizer's state to it."""
+    """The signal's step has an additional checkpoint, which may displace the optimizer state of another."""
     return [difference for difference in found if not difference.startswith("files")]
 
 
@@ -98,7 +98,7 @@ def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(te
 
 
 @pytest.mark.parametrize("function", ["_learn_tokenizer", "_encode_split", "sha256"])
-def test_a_signal_in_the_midst_of_preparing_leaves_no_corpus_and_no_run_and_the_next_start_has_both(
+def test_a_signal_during_preparation_leaves_no_corpus_and_no_run_and_the_next_start_both(
     text, unbroken, tmp_path, function
 ):
     config = configured(text, f"data.folder={tmp_path}/data")

@@ -196,14 +196,14 @@ STEPS = [
         "training/module.py",
         "micro_batches / batch.step_tokens",
         "1 / max(batch.n_tokens, 1)",
-        "training/test_module.py::test_the_parts_of_a_step_add_up_to_the_mean_over_all_its_tokens_wherever_they_are_computed",
+        "training/test_module.py::test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device",
     ),
     Bug(
         "accumulated_loss_not_scaled_back",
         "training/module.py",
         "micro_batches / batch.step_tokens",
         "1 / batch.step_tokens",
-        "training/test_module.py::test_the_parts_of_a_step_add_up_to_the_mean_over_all_its_tokens_wherever_they_are_computed",
+        "training/test_module.py::test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device",
     ),
     Bug(
         "mean_of_means_in_the_validation",
@@ -224,7 +224,7 @@ STEPS = [
         "training/module.py",
         "self.model.embedding.weight, batch.tgt_out",
         "self.model.embedding.weight.detach(), batch.tgt_out",
-        "training/test_module.py::test_the_parts_of_a_step_add_up_to_the_mean_over_all_its_tokens_wherever_they_are_computed",
+        "training/test_module.py::test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device",
     ),
     Bug(
         "label_smoothing_over_all_other_classes",
