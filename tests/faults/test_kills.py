@@ -191,7 +191,7 @@ def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(tex
 
 
 def test_the_harness_sees_a_dropout_that_depends_on_what_ran_before(config, tmp_path):
-    """A planted bug: without the seed of each micro-batch, continuing is no longer exact, and the harness must report it."""
+    """A planted bug: without a seed for each micro-batch, continuing is not exact, and the harness must report it."""
 
     def unseeded() -> None:
         TranslationModule.on_train_batch_start = lambda self, batch, index: setattr(self, "shape", "")
