@@ -16,7 +16,7 @@ from aiayn.training.module import TranslationModule
 
 
 class TrainingClock:
-    """Seconds spent on training steps: the clock stands while a validation or a save is going on."""
+    """Seconds spent on training steps: validations and saves are left out."""
 
     def __init__(self) -> None:
         self._paused = 0.0
