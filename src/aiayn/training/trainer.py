@@ -68,5 +68,5 @@ def configure_libraries() -> None:
     warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric|torch\.utils\._pytree).*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")
     if torch.cuda.is_available():
-        # With a mask it plans anew for every shape, tens of ms each, and its backward pass can give NaN.
+        # Masked attention in cuDNN costs tens of ms for every new shape, and its backward pass can give NaN.
         torch.backends.cuda.enable_cudnn_sdp(False)

@@ -35,7 +35,8 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
     # Otherwise Lightning would change the number of threads, on which the rounding of sums depends.
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
     children: list[subprocess.Popen] = []
-    if not environment.creates_processes_externally:
+    starts_here = not environment.creates_processes_externally
+    if starts_here:
         os.environ.update(
             MASTER_ADDR=environment.main_address,
             MASTER_PORT=str(environment.main_port),
@@ -55,7 +56,7 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
             child.kill()
         raise
     finally:
-        if children:
+        if starts_here:
             del os.environ["LOCAL_RANK"]
 
 
