@@ -69,7 +69,10 @@ HOMES = {
     },
     "pytorch_lightning": {
         "data/datamodule",
-        *(f"training/{name}" for name in ("module", "callbacks", "loggers", "resume", "run", "distributed")),
+        *(
+            f"training/{name}"
+            for name in ("module", "callbacks", "loggers", "checkpoint_io", "resume", "trainer", "run", "distributed")
+        ),
     },
     "numpy": {"data"},
     "tokenizers": {"data/tokenizer"},
@@ -82,7 +85,7 @@ HOMES = {
     "wandb": {"training/loggers", "report/wandb_workspace"},
     "wandb_workspaces": {"report/wandb_workspace"},
     "rich": {"training/callbacks", "evaluation/progress"},
-    "yaml": {"training/resume", "paper/runs", "run_folder"},
+    "yaml": {"paper/runs", "run_folder"},
     "typer": {"cli"},
     "ctranslate2": {"inference/export"},
     "transformers": {"inference/export"},

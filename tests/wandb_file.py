@@ -1,4 +1,4 @@
-"""Reads what the W&B client wrote off line: a log of records in LevelDB's format, each a message of wandb's own."""
+"""Reads what the W&B client wrote offline: a log of records in LevelDB's format, each a message of wandb's own."""
 
 import json
 import struct

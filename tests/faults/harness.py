@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytorch_lightning as pl
 import torch
 from applications import TWELVE_STEPS, composed, text_in, write_pairs
 from pytorch_lightning.utilities import rank_zero_only
@@ -57,11 +58,11 @@ class End(NamedTuple):
 
 
 class Child:
-    """A forked process, and what it says."""
+    """A forked process and its output."""
 
     def __init__(self, work: Callable[[], Any], log: Path):
         self.log = log
-        log.write_bytes(b"")  # also of a child that does not live to open it
+        log.write_bytes(b"")  # so that it exists even if the child dies at once
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
@@ -152,7 +153,7 @@ def _spare_the_pictures() -> None:
     throughput_monitor.matmul_rate = lambda *arguments: 1.0
 
 
-class _Nothing(run.pl.Callback):
+class _Nothing(pl.Callback):
     def __init__(self, *arguments: Any):
         pass
 
@@ -187,7 +188,7 @@ def acts_at(owner: Any, name: str, act: Callable[[], Any], call: int = 1, after:
 
 
 def dies_after(seconds: float) -> Callable[[], None]:
-    """A prelude: the kernel ends the process after so many seconds of computing; no handler ever hears of it.
+    """A prelude: the kernel ends the process after so many seconds of computing; no handler runs.
 
     Computing, not waiting: on a busy machine the same moments are met.
     """
@@ -325,7 +326,7 @@ def prepare_in_child(config: DataConfig, log: Path, prelude: Callable[[], Any] =
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = LIMIT) -> None:
-    """Looks again and again, without a fixed sleep that is too long or too short."""
+    """Polls, instead of sleeping for a fixed time that is too long or too short."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not come about"

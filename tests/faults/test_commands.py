@@ -120,5 +120,5 @@ def test_a_killed_process_takes_the_other_with_it_and_is_named(begin, tmp_path, 
     assert process.returncode == (-signal.SIGKILL if victim == "first" else 6), said
     errors = [line for line in said.split("\n") if line.startswith("error: ")]
     assert len(errors) == 1, said
-    assert f"no answer from device {int(victim == 'second')} of 0 to 1" in errors[0]
+    assert f"no answer from rank {int(victim == 'second')} of 2" in errors[0]
     assert not maps(other), "it has ended, though nobody may have taken note of it yet"

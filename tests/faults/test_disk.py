@@ -1,4 +1,4 @@
-"""Disks that are full, files that were damaged, folders in use: nothing good is lost, nothing bad is believed."""
+"""Full disks, damaged files, folders in use: nothing good is lost, nothing damaged is loaded."""
 
 import errno
 import os
@@ -134,7 +134,9 @@ def test_a_run_folder_that_vanishes_ends_the_run_in_one_line(config, unbroken, t
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_a_picture_that_does_not_fit_on_the_disk_is_one_line_and_the_next_start_finishes_it(config, unbroken, tmp_path):
+def test_a_picture_too_large_for_the_disk_ends_the_run_in_one_line_and_a_restart_finishes_it(
+    config, unbroken, tmp_path
+):
     def prelude() -> None:
         def full(*arguments):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "learning_curve.png")
@@ -191,8 +193,9 @@ def test_a_second_process_on_the_folder_is_refused_and_told_of_the_first(config,
 
 
 def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a_lock(tmp_path):
-    """Two processes must not both own a folder, one by a file that has no name any more."""
+    """Two processes must not both hold the lock of a folder, one of them through an unlinked file."""
     from aiayn.errors import ConfigError
+    from aiayn.run_folder import RunFolder
     from aiayn.training import resume
 
     plain, opened = resume.fcntl.flock, []
@@ -206,9 +209,9 @@ def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resume.fcntl, "flock", removed_meanwhile)
         with (
-            resume.run_lock(tmp_path),
+            resume.run_lock(RunFolder(tmp_path)),
             pytest.raises(ConfigError, match="in use by process"),
-            resume.run_lock(tmp_path),
+            resume.run_lock(RunFolder(tmp_path)),
         ):
             pass
     assert opened

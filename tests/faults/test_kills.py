@@ -1,4 +1,4 @@
-"""A run that is killed without notice, whenever, and started again is the run that was never killed."""
+"""A run that is killed at any moment and started again ends as the run that was never killed."""
 
 import itertools
 import multiprocessing
@@ -34,7 +34,7 @@ MOMENTS = {
     "in the middle of an accumulation": dies_at(TranslationModule, "training_step", 9, after=True),
     "in the last step of an epoch": dies_at(TranslationModule, "training_step", 16),
     "after the last step of an epoch": dies_at(TranslationModule, "training_step", 17),
-    "in validation": dies_at(TranslationModule, "validation_step", 2),
+    "in validation": dies_at(TranslationModule, "validation_sums", 2),
     "in the search of a validation": dies_at(Translator, "translate", 1),
     "before the first checkpoint is written": dies_at(checkpoints, "write_sealed", 1),
     "between the optimizer's file and the checkpoint": dies_at(checkpoints, "write_sealed", 4),
@@ -79,7 +79,7 @@ def test_a_checkpoint_just_before_at_or_after_the_end_of_an_epoch_continues_to_t
 def test_a_kill_at_any_point_of_a_save_leaves_no_broken_file_under_a_final_name(
     config, unbroken, tmp_path, function, calls, after
 ):
-    # Each start is killed some calls later than the one before, so every point of a save is met.
+    # Each start is killed some calls later than the one before, so every point of a save is covered.
     for call in calls:
         assert train(config, tmp_path, dies_at(os, function, call, after)).code == -signal.SIGKILL
         for path in (tmp_path / "run" / "checkpoints").glob("[!.]*"):
@@ -123,8 +123,8 @@ def test_a_killed_run_continues_to_the_bit_with_other_workers_validations_and_lo
         assert same_weights(tmp_path / "run", unbroken, name)
 
 
-def test_a_run_killed_with_loader_processes_continues_at_once(text, unbroken, tmp_path):
-    """They notice seconds later that they are orphans, and must not hold the run's folder until then."""
+def test_a_run_killed_with_data_loader_workers_continues_at_once(text, unbroken, tmp_path):
+    """The workers notice seconds later that they are orphans, and must not hold the lock until then."""
     config = configured(text, "data.num_workers=2")
     assert train(config, tmp_path, dies_at(TranslationModule, "training_step", 17)).code == -signal.SIGKILL
     continued(config, tmp_path)
@@ -136,7 +136,7 @@ def with_a_live_display() -> None:
 
 
 def with_a_clock_that_jumps() -> None:
-    """A day back, ten years on, and so forth, at every look."""
+    """A day back, ten years ahead, and so on, at every call."""
     jumps, plain = itertools.cycle([0.0, -86_400.0, 3e8]), time.time
     time.time = lambda: plain() + next(jumps)
 
@@ -154,13 +154,13 @@ def test_neither_a_live_display_nor_the_clock_changes_a_bit(config, unbroken, tm
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_a_killed_loader_worker_ends_the_run_in_one_line_and_the_run_continues_to_the_bit(text, unbroken, tmp_path):
+def test_a_killed_data_loader_worker_ends_the_run_in_one_line_and_it_continues_to_the_bit(text, unbroken, tmp_path):
     config = configured(text, "data.num_workers=1")
     kills = acts_at(TranslationModule, "training_step", lambda: multiprocessing.active_children()[0].kill(), 11)
     end = train(config, tmp_path, kills)
     assert end.code == 6, end.said
     last = end.said.rstrip("\n").split("\n")[-1]
-    assert last.startswith("error: a loader process has ended after step ")
+    assert last.startswith("error: a data loader worker died after step ")
     assert "lower data.num_workers (now 1)" in last
     assert "Traceback" not in end.said
     continued(config, tmp_path)
@@ -174,7 +174,7 @@ def test_a_killed_run_continues_to_the_bit_in_another_folder(config, unbroken, t
     assert differences(tmp_path / "there" / "run", unbroken) == []
 
 
-def test_a_run_that_is_asked_for_more_steps_loses_its_average_until_it_has_come_to_the_new_end(text, config, tmp_path):
+def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(text, config, tmp_path):
     continued(config, tmp_path)
     checkpoint_folder = tmp_path / "run" / "checkpoints"
     average = (checkpoint_folder / "averaged.ckpt").read_bytes()
@@ -191,7 +191,7 @@ def test_a_run_that_is_asked_for_more_steps_loses_its_average_until_it_has_come_
 
 
 def test_the_harness_sees_a_dropout_that_depends_on_what_ran_before(config, tmp_path):
-    """A planted bug: without the seed of each micro-batch, continuing is no longer exact, and is found not to be."""
+    """A planted bug: without a seed for each micro-batch, continuing is not exact, and the harness must report it."""
 
     def unseeded() -> None:
         TranslationModule.on_train_batch_start = lambda self, batch, index: setattr(self, "shape", "")

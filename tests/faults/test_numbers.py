@@ -1,4 +1,4 @@
-"""A loss or gradient that is not finite touches neither weights nor moments nor the disk, and is accounted for."""
+"""A NaN or infinite loss or gradient reaches neither weights nor moments nor the disk, and is counted."""
 
 import json
 import math
@@ -58,7 +58,7 @@ def test_one_of_them_ends_the_run_and_names_the_step_and_its_sentences(
     end = train(config, tmp_path, spoils(9, value=value, gradient=gradient))
     assert end.code == 5, end.said
     last = end.said.rstrip("\n").split("\n")[-1]
-    assert last.startswith("error: the loss or its gradient is no finite number at step 5; nothing of it was saved")
+    assert last.startswith("error: the loss or its gradient is NaN or infinite at step 5; nothing of it was saved")
     assert "trainer.max_skipped_steps=1" in last
     assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3]
     for _, payload in saved(tmp_path / "run"):
@@ -129,7 +129,7 @@ def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_pa
 
 
 def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(monkeypatch):
-    """Nothing in the hook reads a number: it runs on tensors that have none."""
+    """The hook reads no value on the host: it runs on meta tensors, which have none."""
     module = TranslationModule(torch.nn.Linear(3, 2), None, 0)
     module.to("meta")
     for weight in module.parameters():

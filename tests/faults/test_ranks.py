@@ -1,8 +1,9 @@
-"""Two processes on one run: they stop, save, continue and fail together, and none waits for ever for the other."""
+"""Two processes on one run: they stop, save, continue and fail together, and neither waits for the other for ever."""
 
 import math
 import os
 import signal
+import time
 from dataclasses import replace
 
 import pytest
@@ -19,11 +20,13 @@ from faults.harness import (
     wait_until,
     within,
 )
+from pytorch_lightning.strategies import DDPStrategy
 from torch import distributed
 
 from aiayn import checkpoints
 from aiayn.inference.translator import Translator
 from aiayn.training import run
+from aiayn.training.callbacks import rendezvous
 from aiayn.training.distributed.control_group import ControlGroup
 from aiayn.training.module import TranslationModule
 
@@ -88,7 +91,7 @@ def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(config, pair,
     ("place", "call", "saved"),
     [
         ((TranslationModule, "training_step"), 5, 5),
-        ((TranslationModule, "validation_step"), 1, 6),
+        ((TranslationModule, "validation_sums"), 1, 6),
         ((Translator, "translate"), 1, 6),
     ],
 )
@@ -106,7 +109,7 @@ def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ra
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
 def test_a_signal_that_comes_while_they_are_agreeing_counts_from_the_next_step_on(pair, whole, tmp_path, ranks):
     preludes = {
-        rank: signals((ControlGroup, "largest"), 5, True) for rank in ranks
+        rank: signals((ControlGroup, "max_over_ranks"), 5, True) for rank in ranks
     }  # they agree once before the first step
     first, second = ends(pair, tmp_path, preludes)
     assert (first.code, second.code) == (143, 0), first.said + second.said
@@ -123,14 +126,14 @@ def test_a_process_that_dies_ends_the_other_which_names_it(pair, whole, tmp_path
     assert outcome[lost].code == -signal.SIGKILL
     other = outcome[1 - lost]
     assert other.code == 6, other.said
-    assert f"error: no answer from device {lost} of 0 to 1 after step 7" in other.said
+    assert f"error: no answer from rank {lost} of 2 after step 7" in other.said
     assert "Traceback" not in other.said
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
 
 
 @pytest.mark.parametrize("stuck", [0, 1])
-def test_a_process_that_stands_still_ends_the_other_within_the_time_out(text, tmp_path, stuck):
+def test_a_stopped_process_ends_the_other_within_the_timeout(text, tmp_path, stuck):
     config = configured(text, "trainer.devices=2", "trainer.timeout=6")
     stops = acts_at(TranslationModule, "training_step", lambda: os.kill(os.getpid(), signal.SIGSTOP), 8)
     with within():
@@ -139,12 +142,12 @@ def test_a_process_that_stands_still_ends_the_other_within_the_time_out(text, tm
         children[stuck].send(signal.SIGKILL)
         children[stuck].wait()
     assert end.code == 6, end.said
-    assert f"no answer from device {stuck} of 0 to 1" in end.said
+    assert f"no answer from rank {stuck} of 2" in end.said
     assert "trainer.timeout=6 seconds" in end.said
 
 
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
-def test_a_signal_before_they_have_met_reaches_all_by_code_or_time_out_and_loses_nothing(pair, whole, tmp_path, ranks):
+def test_a_signal_before_the_ranks_are_connected_ends_all_and_loses_nothing(pair, whole, tmp_path, ranks):
     config = replace(pair, trainer=replace(pair.trainer, timeout=2))
     outcome = ends(config, tmp_path, {rank: signals((run, "prepare"), 1, True) for rank in ranks})
     for rank, end in enumerate(outcome):
@@ -153,19 +156,19 @@ def test_a_signal_before_they_have_met_reaches_all_by_code_or_time_out_and_loses
     if 0 in ranks:
         assert "error: stopped before training; continue with: " in outcome[0].said
     if ranks == (0,):
-        assert "error: device 0 of 0 to 1 did not come together within trainer.timeout=2 seconds" in outcome[1].said
+        assert "error: rank 0 of 2 did not answer within trainer.timeout=2 seconds" in outcome[1].said
     if ranks == (1,):
-        assert "error: only 1 of 2 devices came together within trainer.timeout=2 seconds" in outcome[0].said
+        assert "error: only 1 of 2 ranks joined within trainer.timeout=2 seconds" in outcome[0].said
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
 
 
 def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step(pair, whole, tmp_path):
-    """The first process is in the midst of a call that no handler interrupts, until the second one has come."""
+    """The first process is inside a call that no handler interrupts until the second one joins."""
     waits, signalled = tmp_path / "waits", tmp_path / "signalled"
 
     def second_is_late() -> None:
-        acts_at(run, "_strategy", lambda: wait_until(signalled.exists))()
+        acts_at(run, "make_trainer", lambda: wait_until(signalled.exists))()
 
     def first_waits() -> None:
         acts_at(distributed, "init_process_group", waits.touch)()
@@ -203,7 +206,7 @@ def test_under_slurm_its_signal_to_every_task_saves_one_step_and_the_job_continu
     assert measured(tmp_path / "run") == measured(whole)
 
 
-def test_a_loss_that_is_not_finite_on_one_of_them_is_seen_by_both(pair, tmp_path):
+def test_a_loss_of_nan_on_one_of_them_is_seen_by_both(pair, tmp_path):
     def spoils() -> None:
         plain, calls = TranslationModule._loss, [0]
 
@@ -215,5 +218,42 @@ def test_a_loss_that_is_not_finite_on_one_of_them_is_seen_by_both(pair, tmp_path
 
     first, second = ends(pair, tmp_path, {1: spoils})
     assert (first.code, second.code) == (5, 0), first.said + second.said
-    assert "no finite number at step 5" in first.said
+    assert "NaN or infinite at step 5" in first.said
     assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3]
+
+
+def test_a_save_between_two_log_lines_leaves_the_logged_loss_as_it_is(text, tmp_path):
+    """Saving sums the running loss over the ranks, and must not sum it in place."""
+    curves = []
+    for devices in (1, 2):
+        config = configured(text, f"trainer.devices={devices}", "trainer.log_every=4", "trainer.val_every=99")
+        outputs = tmp_path / str(devices)
+        assert codes(config, outputs) == [0] * devices
+        curves.append({r["step"]: r["train/loss"] for r in measured(outputs / "run") if "train/loss" in r})
+    assert sorted(curves[0]) == [4, 8, 12]
+    assert curves[1] == pytest.approx(curves[0], abs=1e-6)
+
+
+def test_a_rank_whose_shutdown_hangs_after_an_error_ends_all_the_same(pair, whole, tmp_path):
+    def fails() -> None:
+        raise ValueError("planted")
+
+    def fails_and_hangs() -> None:
+        rendezvous.SHUTDOWN = 1.0
+        DDPStrategy.teardown = lambda self: time.sleep(1000)
+        acts_at(TranslationModule, "training_step", fails, 8)()
+
+    first, second = ends(pair, tmp_path, {1: fails_and_hangs})
+    assert (first.code, second.code) == (6, 1), first.said + second.said
+    assert "error: no answer from rank 1 of 2 after step 7" in first.said
+    assert second.said == "error: planted; this rank did not shut down within 1 seconds\n"
+    assert codes(pair, tmp_path) == [0, 0]
+    assert differences(tmp_path / "run", whole) == []
+
+
+@pytest.mark.slow
+def test_two_processes_train_a_compiled_model(text, tmp_path):
+    config = configured(text, "trainer.devices=2", "trainer.compile=true", "trainer.max_steps=2")
+    with within(600):
+        outcome = [child.wait() for child in start_ranks(config, tmp_path)]
+    assert [end.code for end in outcome] == [0, 0], outcome[0].said

@@ -12,6 +12,7 @@ from aiayn.config import Config
 from aiayn.data.prepare import prepare
 from aiayn.errors import RefusedError
 from aiayn.options import NEW_OPTIONS, RENAMED, flatten, is_harmless, option_names, to_plain
+from aiayn.run_folder import RunFolder
 from aiayn.training.module import TranslationModule
 from aiayn.training.resume import load_resume_state
 
@@ -104,7 +105,7 @@ def test_another_text_under_the_same_path_is_refused_with_both_fingerprints(text
     now = prepare(settings.data).fingerprint
     same_path = replace(config, data=replace(config.data, folder=settings.data.folder))
     with pytest.raises(RefusedError, match=f"on another text .prepared corpus {before[:16]}, now {now[:16]}"):
-        load_resume_state(begun, prepare(settings.data), same_path)
+        load_resume_state(RunFolder(begun), prepare(settings.data), same_path)
 
 
 def test_a_lower_end_than_was_reached_averages_what_there_is_and_then_is_finished(text, begun):

@@ -173,7 +173,7 @@ def test_a_manipulated_configuration_of_a_run_is_data_whoever_reads_it(place, at
     nothing_ran(place, elsewhere)
 
 
-def test_pickled_arrays_in_a_prepared_corpus_run_nothing_even_if_the_manifest_vouches_for_them(place):
+def test_pickled_arrays_in_a_prepared_corpus_run_nothing_even_if_the_manifest_names_them(place):
     elsewhere = {path for path in place.parents[1].rglob("*") if place not in path.parents}
     [manifest] = (place / "data").glob("*/manifest.json")
     path = manifest.with_name("train.src.offsets.npy")

@@ -22,9 +22,9 @@ PHASES = {
     "before the first step": ((TranslationModule, "training_step", 1, False), 1),
     "between the micro-batches of a step": ((TranslationModule, "training_step", 9, True), 5),
     "in the last step of an epoch": ((TranslationModule, "training_step", 16, False), 8),
-    "in validation": ((TranslationModule, "validation_step", 1, False), 6),
+    "in validation": ((TranslationModule, "validation_sums", 1, False), 6),
     "in the search of a validation": ((Translator, "translate", 1, False), 6),
-    "in the last validation": ((TranslationModule, "validation_step", 3, False), 12),
+    "in the last validation": ((TranslationModule, "validation_sums", 3, False), 12),
     "in the last search": ((Translator, "translate", 2, False), 12),
     "while saving": ((checkpoints, "write_sealed", 3, False), 7),
     "in averaging": ((checkpoints, "average", 1, False), 12),
@@ -52,7 +52,7 @@ def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(confi
 
 
 def without_extra_saves(found):
-    """The step of the signal has a checkpoint more, or another one has lost its optimizer's state to it."""
+    """The signal's step has an additional checkpoint, which may displace the optimizer state of another."""
     return [difference for difference in found if not difference.startswith("files")]
 
 
@@ -79,15 +79,15 @@ def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(te
     calls = tmp_path / "calls"
 
     def prelude() -> None:
-        plain = TranslationModule.validation_step
+        plain = TranslationModule.validation_sums
 
         def counted(self, *arguments):
             with open(calls, "a") as file:
                 file.write("x")
             return plain(self, *arguments)
 
-        TranslationModule.validation_step = counted
-        sends(TERM, (TranslationModule, "validation_step", 2, False))()
+        TranslationModule.validation_sums = counted
+        sends(TERM, (TranslationModule, "validation_sums", 2, False))()
 
     assert train(config, tmp_path, prelude).code == 143
     assert len(calls.read_text()) == 2
@@ -98,7 +98,7 @@ def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(te
 
 
 @pytest.mark.parametrize("function", ["_learn_tokenizer", "_encode_split", "sha256"])
-def test_a_signal_while_preparing_leaves_no_corpus_and_no_run_and_the_next_start_has_both(
+def test_a_signal_during_preparation_leaves_no_corpus_and_no_run_and_the_next_start_both(
     text, unbroken, tmp_path, function
 ):
     config = configured(text, f"data.folder={tmp_path}/data")

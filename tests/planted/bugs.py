@@ -194,16 +194,16 @@ STEPS = [
     Bug(
         "mean_of_means_in_the_loss",
         "training/module.py",
-        "parts / batch.step_tokens",
+        "micro_batches / batch.step_tokens",
         "1 / max(batch.n_tokens, 1)",
-        "training/test_module.py::test_the_parts_of_a_step_add_up_to_the_mean_over_all_its_tokens_wherever_they_are_computed",
+        "training/test_module.py::test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device",
     ),
     Bug(
         "accumulated_loss_not_scaled_back",
         "training/module.py",
-        "parts / batch.step_tokens",
+        "micro_batches / batch.step_tokens",
         "1 / batch.step_tokens",
-        "training/test_module.py::test_the_parts_of_a_step_add_up_to_the_mean_over_all_its_tokens_wherever_they_are_computed",
+        "training/test_module.py::test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device",
     ),
     Bug(
         "mean_of_means_in_the_validation",
@@ -224,7 +224,7 @@ STEPS = [
         "training/module.py",
         "self.model.embedding.weight, batch.tgt_out",
         "self.model.embedding.weight.detach(), batch.tgt_out",
-        "training/test_module.py::test_the_parts_of_a_step_add_up_to_the_mean_over_all_its_tokens_wherever_they_are_computed",
+        "training/test_module.py::test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device",
     ),
     Bug(
         "label_smoothing_over_all_other_classes",
@@ -410,9 +410,9 @@ FILES = [
     ),
     Bug(
         "stored_configuration_read_as_code",
-        "training/resume.py",
-        "yaml.safe_load(path.read_text(",
-        "yaml.unsafe_load(path.read_text(",
+        "run_folder.py",
+        "yaml.safe_load(self.config.read_text(",
+        "yaml.unsafe_load(self.config.read_text(",
         "faults/test_secrets.py::test_a_manipulated_configuration_of_a_run_is_data_whoever_reads_it[tag]",
     ),
     Bug(
@@ -425,7 +425,7 @@ FILES = [
     Bug(
         "last_checkpoint_stays_the_one_before_after_a_kill",
         "training/run.py",
-        "checkpoints.update_last(checkpoint_folder, checkpoints.saved_steps(checkpoint_folder)[-1])",
+        "checkpoints.update_last(folder.checkpoints, checkpoints.saved_steps(folder.checkpoints)[-1])",
         "pass",
         "faults/test_kills.py::test_a_run_killed_at_a_chosen_moment_continues_to_the_bit"
         "[after the last checkpoint, before last.ckpt is it]",
@@ -440,8 +440,8 @@ FILES = [
     Bug(
         "signal_does_not_save",
         "training/callbacks/checkpoint_saver.py",
-        "if not asked and not due(",
-        "if not due(",
+        "if stopping or due(",
+        "if due(",
         "training/test_run.py::test_ctrl_c_saves_and_exits_with_130",
     ),
 ]

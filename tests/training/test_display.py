@@ -28,7 +28,7 @@ def terminal():
     blocks: list[bytes] = []
 
     def read() -> None:
-        with suppress(OSError):  # how the end of a pseudo-terminal is told
+        with suppress(OSError):  # how a pseudo-terminal reports its end
             while block := os.read(master, 4096):
                 blocks.append(block)
 

@@ -1,4 +1,4 @@
-"""One micro-batch: what its dropout depends on, and that the parts of a step add up to the step."""
+"""One micro-batch: what its dropout depends on, and that the micro-batches of a step add up to the step."""
 
 import itertools
 from types import SimpleNamespace
@@ -64,9 +64,7 @@ def test_dropout_depends_on_the_seed_and_the_micro_batch_and_on_nothing_else(mod
 
 
 @pytest.mark.parametrize(("accumulate", "world_size"), [(1, 1), (4, 1), (1, 4), (2, 2)])
-def test_the_parts_of_a_step_add_up_to_the_mean_over_all_its_tokens_wherever_they_are_computed(
-    module, accumulate, world_size
-):
+def test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device(module, accumulate, world_size):
     module.model.eval()  # no dropout
     sources, targets = pairs(9)
     tokens = sum(map(len, targets))
@@ -98,14 +96,14 @@ def test_validation_sums_the_smoothed_loss_and_the_likelihood_over_real_tokens(m
     log_probs = logits.log_softmax(-1)[batch.tgt_out != PAD_ID]  # (tokens, V)
     nll = -log_probs.gather(1, batch.tgt_out[batch.tgt_out != PAD_ID][:, None]).sum()
 
-    found = module.validation_step(batch)
+    found = module.validation_sums(batch)
 
     torch.testing.assert_close(found[1], nll)
     torch.testing.assert_close(found[0], (1 - EPS) * nll - EPS * log_probs.mean(1).sum())
 
 
 @pytest.mark.slow
-def test_a_compiled_model_has_the_loss_and_the_gradients_of_the_plain_one_and_soon_fits_all_shapes(module):
+def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_shapes(module):
     """In batches of several shapes, an empty one among them; dropout off, for compiled it draws other numbers."""
     counters.clear()
     graphs = []
@@ -125,3 +123,9 @@ def test_a_compiled_model_has_the_loss_and_the_gradients_of_the_plain_one_and_so
         graphs.append(counters["stats"]["unique_graphs"])
     assert counters["graph_break"] == {}
     assert graphs[-1] == graphs[2] <= 3  # the first one's sizes can be equal by chance, and a size of 1 is no variable
+
+
+def test_compiling_turns_off_the_optimizer_of_ddp_graphs_which_fails_on_dynamic_shapes(module, monkeypatch):
+    monkeypatch.setattr(torch._dynamo.config, "optimize_ddp", True)
+    TranslationModule(module.model, module.optim, seed=5, compile=True)
+    assert torch._dynamo.config.optimize_ddp is False

@@ -12,7 +12,8 @@ from aiayn.config import Config
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.options import flatten, is_harmless, option_names, to_plain
-from aiayn.training.resume import load_resume_state, refuse_changes, write_config
+from aiayn.run_folder import RunFolder
+from aiayn.training.resume import load_resume_state, refuse_changes
 
 
 def with_option(config: Config, key: str, value: object) -> Config:
@@ -27,17 +28,17 @@ def with_option(config: Config, key: str, value: object) -> Config:
 @pytest.mark.parametrize("before", ["null", "as configured"])
 def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_values(config, tmp_path, key, before):
     started = with_option(config, key, None) if before == "null" else config
-    write_config(tmp_path, started)
+    RunFolder(tmp_path).write_config(started)
     old = flatten(to_plain(started))[key]
     shown = "null" if old is None else old
     now = with_option(config, key, "something else")
 
-    refuse_changes(tmp_path, started)
+    refuse_changes(RunFolder(tmp_path), started)
     if is_harmless(key):
-        refuse_changes(tmp_path, now)
+        refuse_changes(RunFolder(tmp_path), now)
     else:
         with pytest.raises(RefusedError) as refused:
-            refuse_changes(tmp_path, now)
+            refuse_changes(RunFolder(tmp_path), now)
         assert f"({key}: {shown} -> something else); give a new run another name=" in str(refused.value)
 
 
@@ -61,21 +62,21 @@ def prepared(config, tmp_path):
 
 
 def test_a_run_continues_on_its_own_corpus_and_vocabulary_and_is_refused_on_others(config, tmp_path, prepared):
-    assert load_resume_state(tmp_path, prepared, config).checkpoint.step == 4
+    assert load_resume_state(RunFolder(tmp_path), prepared, config).checkpoint.step == 4
     other = SimpleNamespace(fingerprint="decade" * 4, tokenizer=prepared.tokenizer)
     with pytest.raises(RefusedError, match=r"started on another text .* now decade.*; give a new run another name="):
-        load_resume_state(tmp_path, other, config)
+        load_resume_state(RunFolder(tmp_path), other, config)
     other = SimpleNamespace(fingerprint=prepared.fingerprint, tokenizer=vocabulary("cdc"))
     assert other.tokenizer.vocab_size == prepared.tokenizer.vocab_size
     with pytest.raises(RefusedError, match=r"started with another vocabulary .*; give a new run another name="):
-        load_resume_state(tmp_path, other, config)
+        load_resume_state(RunFolder(tmp_path), other, config)
 
 
 @pytest.mark.parametrize("devices", range(1, 9))
 def test_devices_that_cannot_share_the_steps_of_the_run_are_told_which_numbers_can(config, tmp_path, prepared, devices):
     config = with_option(config, "trainer.devices", devices)
     if devices in (1, 2, 3, 6):
-        assert load_resume_state(tmp_path, prepared, config).checkpoint.micro_batches == 6
+        assert load_resume_state(RunFolder(tmp_path), prepared, config).checkpoint.micro_batches == 6
     else:
         with pytest.raises(RefusedError, match=rf"6 micro-batches, {devices} devices cannot .*; use 1, 2, 3, 6$"):
-            load_resume_state(tmp_path, prepared, config)
+            load_resume_state(RunFolder(tmp_path), prepared, config)

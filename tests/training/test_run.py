@@ -13,6 +13,7 @@ import torch
 
 from aiayn import checkpoints
 from aiayn.errors import ConfigError, DataError, DivergedError, InterruptedRunError, ResourceError
+from aiayn.run_folder import RunFolder
 from aiayn.run_folder import read_jsonl as read_metrics
 from aiayn.training import resume
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
@@ -125,7 +126,7 @@ def test_a_lack_of_memory_before_the_first_batch_of_a_continued_run_names_its_st
     with pytest.raises(InterruptedRunError):
         train(config, tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr(TranslationModule, "validation_step", fails)
+    monkeypatch.setattr(TranslationModule, "validation_sums", fails)
     with pytest.raises(ResourceError, match=r"^out of memory at step 7, before its first batch: use more devices"):
         train(config, tmp_path)
 
@@ -200,7 +201,10 @@ def test_the_number_of_micro_batches_changes_nothing_but_rounding_without_dropou
 
 
 def test_a_run_folder_in_use_is_refused(config, tmp_path):
-    with resume.run_lock(tmp_path / "run"), pytest.raises(ConfigError, match=f"in use by process {os.getpid()}"):
+    with (
+        resume.run_lock(RunFolder(tmp_path / "run")),
+        pytest.raises(ConfigError, match=f"in use by process {os.getpid()}"),
+    ):
         train(config, tmp_path)
 
 

@@ -10,8 +10,8 @@ from aiayn.hardware import describe_machine, matmul_rate, peak_memory
 from aiayn.model.flops import training_flops
 from aiayn.run_folder import read_jsonl
 from aiayn.training.callbacks import throughput_monitor
-from aiayn.training.callbacks.steps import TrainingClock
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.context import TrainingClock
 from aiayn.training.run import train
 
 

@@ -1,4 +1,4 @@
-"""Weights & Biases, with the real client off line: what it wrote is read back."""
+"""Weights & Biases, with the real client offline: what it wrote is read back."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ def no_account(tmp_path, monkeypatch):
     for name in ("HOME", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
-    loggers._wandb_takes_us.cache_clear()
+    loggers._has_wandb_key.cache_clear()
     wbauth.unauthenticate_session()  # what an earlier test logged in with
 
 
@@ -62,7 +62,7 @@ def interrupted_and_continued(config, tmp_path, monkeypatch, no_account):
     return train(settings, tmp_path / "outputs")
 
 
-def test_the_written_run_holds_every_series_the_samples_the_pictures_the_configuration_and_the_model(
+def test_the_written_run_holds_every_series_samples_pictures_configuration_and_model(
     interrupted_and_continued, tmp_path
 ):
     folder = interrupted_and_continued
@@ -141,7 +141,7 @@ def refused(**_):
         (None, lambda **_: True, "offline", "offline"),
     ],
 )
-def test_it_logs_on_line_with_a_key_and_off_line_without(environment, login, chosen, mode, monkeypatch, no_account):
+def test_it_logs_online_with_a_key_and_offline_without(environment, login, chosen, mode, monkeypatch, no_account):
     monkeypatch.setattr(wandb, "login", login)
     if environment:
         monkeypatch.setenv("WANDB_MODE", environment)
@@ -152,19 +152,19 @@ def test_the_client_finds_no_key_on_a_machine_without_one_and_does_not_ask(no_ac
     assert wandb_mode("auto") == "offline"
 
 
-def test_on_line_at_any_price_ends_without_a_key_in_one_line(config, tmp_path, no_account):
+def test_mode_online_without_a_key_ends_in_one_line(config, tmp_path, no_account):
     settings = deepcopy(config)
     settings.logger.kind, settings.logger.mode = "wandb", "online"
     with pytest.raises(ConfigError, match=r"logger=wandb: .*; run `wandb login`, or set logger\.mode=offline$"):
         train(settings, tmp_path)
 
 
-def test_without_a_key_a_run_logs_off_line_says_so_and_asks_nothing(config, tmp_path, no_account, caplog, monkeypatch):
+def test_without_a_key_a_run_logs_offline_says_so_and_asks_nothing(config, tmp_path, no_account, caplog, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked a question"))
     settings = deepcopy(config)
     settings.logger.kind = "wandb"
     settings.trainer.max_steps = 1
     with caplog.at_level(logging.INFO, "aiayn"):
         folder = train(settings, tmp_path)
-    assert f"wandb: logging off line; `wandb sync {folder}/wandb/offline-*`" in caplog.text
+    assert f"wandb: logging offline; `wandb sync {folder}/wandb/offline-*`" in caplog.text
     assert len(list(folder.glob("wandb/offline-run-*"))) == 1  # upload is off

@@ -13,20 +13,23 @@ from aiayn.checkpoints import Checkpoint
 from aiayn.config import Config
 from aiayn.errors import RefusedError
 from aiayn.options import as_option, flatten, to_plain
+from aiayn.run_folder import RunFolder
 
-FREE = ("model.dropout",)  # of the model's options the one that no weight depends on
+FREE = ("model.dropout",)  # the only option of the model that may differ: no weight depends on it
 
 
-def resolve_init_from(config: Config, folder: Path, chosen: Collection[str] | None) -> tuple[Config, Checkpoint | None]:
-    """The configuration with model and vocabulary of `init_from`, and the checkpoint that they come from.
+def resolve_init_from(
+    config: Config, folder: RunFolder, chosen: Collection[str] | None
+) -> tuple[Config, Checkpoint | None]:
+    """Returns the configuration with model and vocabulary of `init_from`, and the checkpoint that they come from.
 
-    Where the run in `folder` has checkpoints of its own they say the same, and its source is not looked for. `chosen`
-    are the options that the user set, None: all of them. Raises RefusedError if one of these contradicts the source, or
-    if there is no source.
+    If the run has checkpoints of its own they are taken instead, and its source need not exist any more. `chosen` are
+    the options that the user set, None: all of them. Raises RefusedError if one of these contradicts the source, or if
+    there is no source.
     """
     if config.init_from is None:
         return config, None
-    own = _own(folder, config.init_from)
+    own = _own_checkpoint(folder, config.init_from)
     source = own or _load(config.init_from)
     found = own.config.init_fingerprint if own else fingerprint(source.weights)
     settled = flatten({"model": to_plain(source.config.model)})
@@ -50,11 +53,11 @@ def resolve_init_from(config: Config, folder: Path, chosen: Collection[str] | No
     return replace(config, model=model, data=data, init_fingerprint=found), source
 
 
-def _own(folder: Path, init_from: str) -> Checkpoint | None:
-    """The newest checkpoint of the run itself, if it can be read and began from there."""
-    for step in reversed(checkpoints.saved_steps(folder / "checkpoints")):
+def _own_checkpoint(folder: RunFolder, init_from: str) -> Checkpoint | None:
+    """The newest checkpoint of the run itself, if it can be read and began from the same source."""
+    for step in reversed(checkpoints.saved_steps(folder.checkpoints)):
         try:
-            checkpoint = checkpoints.load(checkpoints.step_path(folder / "checkpoints", step))
+            checkpoint = checkpoints.load(checkpoints.step_path(folder.checkpoints, step))
         except RefusedError:
             continue
         return checkpoint if checkpoint.config.init_from == init_from else None
@@ -62,7 +65,7 @@ def _own(folder: Path, init_from: str) -> Checkpoint | None:
 
 
 def _load(init_from: str) -> Checkpoint:
-    """The file, or the folder's averaged checkpoint where there is one, else its last."""
+    """Loads the file, or the folder's averaged checkpoint if it exists, else its last."""
     path = Path(init_from).expanduser()
     if not path.exists():
         raise RefusedError(

@@ -1,4 +1,4 @@
-"""Section 5.4: label smoothing; and the loss of the output layer without its logits ever standing in memory at once.
+"""Section 5.4: label smoothing; and the loss of the output layer without holding all logits in memory at once.
 
 The target distribution puts 1 - eps + eps/V on the right token and eps/V on every other one, so with logits z the loss
 of a token y is logsumexp(z) - (1 - eps) z_y - (eps/V) sum(z). With eps = 0 it is the negative log-likelihood, whose
@@ -16,7 +16,7 @@ from aiayn.config import PAD_ID
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """The loss summed over all real target tokens, in nats; whoever knows all their counts divides, once.
+    """Returns the loss summed over all target tokens but padding, in nats; the caller divides, by the whole step's.
 
     logits (B, T, V), targets (B, T).
     """
@@ -32,8 +32,8 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
 def output_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
     """`cross_entropy` of the logits states @ embedding.T: states (B, T, D), embedding (V, D), targets (B, T).
 
-    On a CPU the logits of all positions are the largest tensor of a step, and moving them is slower than computing
-    them; so they are made and used up a few rows at a time, gradients included, while they lie in the cache.
+    On a CPU the logits of all positions are the largest tensor of a step, and moving them through memory is slower than
+    computing them, so loss and gradients are computed for a few rows of logits at a time, which stay in the cache.
     """
     if states.device.type != "cpu":
         return cross_entropy(F.linear(states, embedding), targets, label_smoothing)
@@ -45,7 +45,7 @@ def output_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, lab
 class _RowsAtATime(torch.autograd.Function):
     """states (N, D), embedding (V, D), targets (N,). Returns the summed loss."""
 
-    LOGITS = 2**22  # so many at a time: 16 MB; with fewer, adding up the embedding's gradient costs more than it saves
+    LOGITS = 2**22  # at a time, 16 MB: with fewer, accumulating the embedding's gradient costs more than it saves
 
     @staticmethod
     def forward(
@@ -64,8 +64,8 @@ class _RowsAtATime(torch.autograd.Function):
         if needs_gradient:
             grad_x, grad_w = torch.empty_like(states), torch.zeros_like(embedding)
         for start in range(0, len(x), rows):
-            part, y = x[start : start + rows], targets[start : start + rows, None]
-            z = (part @ w.T).float()
+            x_rows, y = x[start : start + rows], targets[start : start + rows, None]
+            z = (x_rows @ w.T).float()
             smoothed = (1 - label_smoothing) * z.gather(1, y) + label_smoothing / vocab_size * z.sum(1, keepdim=True)
             largest = z.amax(1, keepdim=True)
             exponentials = z.sub_(largest).exp_()  # once, for the loss and for its gradient
@@ -76,7 +76,7 @@ class _RowsAtATime(torch.autograd.Function):
                 grad_z.scatter_add_(1, y, grad_z.new_full(y.shape, label_smoothing - 1))
                 grad_z = grad_z.to(dtype)
                 grad_x[start : start + rows] = grad_z @ w
-                grad_w += grad_z.T @ part
+                grad_w += grad_z.T @ x_rows
         if needs_gradient:
             ctx.save_for_backward(grad_x, grad_w)
         return loss

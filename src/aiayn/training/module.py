@@ -15,47 +15,49 @@ from aiayn.training.schedule import learning_rate
 
 
 class TranslationModule(pl.LightningModule):
-    """The model, its loss and its optimizer. Files, searches and scores live elsewhere."""
+    """The model, its loss and its optimizer, without files, search or scores."""
 
     def __init__(
         self, model: Transformer, optim: OptimConfig, seed: int, max_skipped_steps: int = 0, compile: bool = False
     ):
         super().__init__()
         self.max_skipped_steps = max_skipped_steps
-        # Steps left out because their gradient was not finite; the first one that was one too many, or 0.
+        # Steps skipped because their gradient was NaN or infinite; the first one too many of them, or 0.
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)
         self.register_buffer("fatal_step", torch.zeros((), dtype=torch.int64), persistent=False)
         self.model = model
         self.optim = optim
         self.seed = seed
-        self.at = "before its first batch"  # where in a step a lack of memory is
+        self.at = "before its first batch"  # for a message about a lack of memory
         self.gradient_norm = torch.zeros(())  # of the last step, on the device
-        # One graph for batches of every shape.
-        self.states = torch.compile(self._states, dynamic=True) if compile else self._states
+        self.states = self._states
+        if compile:
+            self.states = torch.compile(self._states, dynamic=True)  # one graph for batches of every shape
+            torch._dynamo.config.optimize_ddp = False  # cutting the graph for DDP fails on dynamic shapes
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        # Dropout depends on the micro-batch alone: not on what ran before, not on how many devices share the step.
+        # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.
         torch.manual_seed(dropout_seed(self.seed, batch.number))
         self.at = f"in a batch of {tuple(batch.src.shape)} source and {tuple(batch.tgt_out.shape)} target tokens"
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """Returns the loss to minimise, and for the log the sum of the loss over this batch's target tokens."""
+        """Returns `loss`, which Lightning minimises, and `loss_sum`, summed over this batch's target tokens, to log."""
         loss_sum = self._loss(self.states(batch), batch, self.optim.label_smoothing)
-        # A step's loss is the mean over the tokens of all its micro-batches. Lightning will divide by the number that
-        # one device accumulates, and data parallelism by the number of devices.
-        parts = self.trainer.accumulate_grad_batches * self.trainer.world_size
-        # A loss can be infinite and its gradient zero; so every device learns of it through the gradient all the same.
+        # A step's loss is the mean over the tokens of all its micro-batches. Lightning divides by the number of batches
+        # that one device accumulates, and DDP by the number of devices.
+        micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
+        # An infinite loss can have a gradient of zero; NaN makes all devices notice it, through the gradient.
         finite = loss_sum.detach().isfinite()
-        loss = loss_sum * torch.where(finite, parts / batch.step_tokens, torch.nan)
+        loss = loss_sum * torch.where(finite, micro_batches / batch.step_tokens, torch.nan)
         return {"loss": loss, "loss_sum": torch.where(finite, loss_sum.detach(), 0.0)}
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """A step whose gradient is not finite, or too large for Adam to square, changes neither weights nor moments.
+        """Skips a step whose gradient is NaN, infinite or too large for Adam to square: weights and moments stay.
 
-        The device decides, so that the host need not wait for it: Adam heeds `found_inf`, made for gradient scalers.
+        The host need not wait for the device: Adam skips a step if `found_inf`, made for gradient scalers, is 1.
         """
-        norms = torch._foreach_norm([weight.grad for weight in self.parameters() if weight.grad is not None])
-        self.gradient_norm = torch.linalg.vector_norm(torch.stack(norms))
+        gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
+        self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
         bad = ~self.gradient_norm.square().isfinite()
         optimizer.found_inf = bad.float()
         self.skipped += bad
@@ -68,8 +70,11 @@ class TranslationModule(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.skipped.fill_(checkpoint["skipped_steps"])
 
-    def validation_step(self, batch: Batch, batch_idx: int = 0) -> tuple[Tensor, Tensor]:
-        """Returns the sums of smoothed loss and of negative log-likelihood over this batch's target tokens."""
+    def validation_sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Returns the sums of smoothed loss and of negative log-likelihood over this batch's target tokens.
+
+        Called by `Validate`, not by Lightning.
+        """
         states = self.states(batch)
         return self._loss(states, batch, self.optim.label_smoothing), self._loss(states, batch, 0.0)
 

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Display:
-    """What ThroughputMonitor and Validate tell the user. Only the first of several processes shows anything."""
+    """Shows what ThroughputMonitor and Validate measure, on rank 0 only."""
 
     def __init__(self, max_steps: int):
         self.max_steps = max_steps
@@ -33,7 +33,7 @@ class Display:
         self.plain_stderr = sys.stderr
         self.live = Live(Group(self.bar, self.status), console=console, refresh_per_second=4)
         self.live.start()
-        # Lines of the log shall stand above the display, and not in it.
+        # Log lines go above the display.
         _redirect_log(self.plain_stderr, sys.stderr)
 
     def stop(self) -> None:

@@ -1,79 +1,68 @@
-"""Numbers that are not finite: found by the device in every step, looked at by the host now and then."""
+"""NaN and infinity: the device finds them in every step, the host looks now and then."""
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
-from aiayn.config import Config
 from aiayn.data.batch import Batch
-from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.errors import DivergedError
 from aiayn.files import atomic_write_text
-from aiayn.training.callbacks.steps import StepCallback, due, report
+from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
 from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)
 
+REMEDY = "lower optim.lr_scale or raise optim.warmup_steps and choose another name="
+
 
 class NonFiniteGuard(StepCallback):
-    """Ends the run when more steps were skipped than `trainer.max_skipped_steps`; the first of those that act on steps.
+    """Ends the run when more steps were skipped than `trainer.max_skipped_steps`; the first callback that sees steps.
 
-    The module's device has left out every such step by itself; here the host reads how many there were, every
-    `log_every` steps and before every save, so that nothing that came after too many is ever saved.
+    The module skips such steps without asking the host. Here the host reads their number, every `log_every` steps and
+    before every save, so that nothing that came after too many of them is ever saved.
     """
 
-    def __init__(self, config: Config, plan: BatchPlan, prepared: PreparedCorpus, folder: Path):
-        super().__init__()
-        self.config = config
-        self.plan, self.prepared = plan, prepared
-        self.folder = folder
-        self.seen = 0
-
     def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        super().on_train_start(trainer, module)
         self.seen = int(module.skipped)
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
-        settings = self.config.trainer
+        settings = self.run.config.trainer
         if due(step, settings.log_every, settings.max_steps):
-            self.look(trainer, module, step)
+            self.check(trainer, module)
 
-    def look(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
-        """Raises DivergedError for one skipped step too many, or weights that are not finite after step `step`."""
-        norms = torch.stack(torch._foreach_norm(list(module.parameters()), torch.inf))
-        skipped, fatal, good = torch.stack([module.skipped, module.fatal_step, norms.isfinite().all().long()]).tolist()
+    def on_save_checkpoint(self, trainer: pl.Trainer, module: TranslationModule, checkpoint: dict[str, Any]) -> None:
+        self.check(trainer, module)
+
+    def check(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+        """Raises DivergedError for one skipped step too many, or for weights that are NaN or infinite."""
+        finite = torch.nn.utils.get_total_norm(module.parameters(), torch.inf).isfinite()
+        skipped, fatal, finite = torch.stack([module.skipped, module.fatal_step, finite.long()]).tolist()
+        step, allowed = trainer.global_step, self.run.config.trainer.max_skipped_steps
         if fatal:
+            earlier = f" ({skipped} such steps, trainer.max_skipped_steps={allowed})" if allowed else ""
             raise DivergedError(
-                f"the loss or its gradient is no finite number at step {fatal}{self._earlier(skipped)}; nothing of it "
-                f"was saved, its sentences stand in {self._write_pairs(trainer, fatal)}: lower optim.lr_scale or raise "
-                "optim.warmup_steps and choose another name=, or let the same command skip such steps with "
-                f"trainer.max_skipped_steps={skipped}"
+                f"the loss or its gradient is NaN or infinite at step {fatal}{earlier}; nothing of it was saved, its "
+                f"sentences are in {self._write_pairs(trainer, fatal)}: {REMEDY}, or let the same command skip such "
+                f"steps with trainer.max_skipped_steps={skipped}"
             )
-        if not good:
-            raise DivergedError(
-                f"a weight is no finite number at step {step}; nothing of it was saved: lower optim.lr_scale or raise "
-                "optim.warmup_steps and choose another name="
-            )
+        if not finite:
+            raise DivergedError(f"a weight is NaN or infinite at step {step}; nothing of it was saved: {REMEDY}")
         if skipped > self.seen:
             self.seen = skipped
-            report(trainer, {"train/skipped_steps": skipped}, step)
-            log.warning("step %d: %d steps skipped so far, their loss or gradient was no finite number", step, skipped)
-
-    def _earlier(self, skipped: int) -> str:
-        allowed = self.config.trainer.max_skipped_steps
-        return f" ({skipped} such steps, trainer.max_skipped_steps={allowed})" if allowed else ""
+            log_metrics(trainer, {"train/skipped_steps": skipped}, step)
+            log.warning("step %d: %d steps skipped so far, their loss or gradient was NaN or infinite", step, skipped)
 
     def _write_pairs(self, trainer: pl.Trainer, step: int) -> Path:
-        """The step's pairs as the model reads them: number in the prepared corpus, source, target."""
-        path = self.folder / f"not_finite_at_step_{step}.tsv"
+        """Writes the step's pairs as the model reads them: number in the prepared corpus, source, target."""
+        path = self.run.folder.non_finite_pairs(step)
         if trainer.is_global_zero:
-            split, tokenizer, count = self.prepared.train, self.prepared.tokenizer, self.plan.micro_batches
+            split, tokenizer, plan = self.run.prepared.train, self.run.prepared.tokenizer, self.run.plan
             lines = []
-            for number in range((step - 1) * count, step * count):
-                for pair in self.plan.micro_batch(number).pairs.tolist():
+            for number in range((step - 1) * plan.micro_batches, step * plan.micro_batches):
+                for pair in plan.micro_batch(number).pairs.tolist():
                     sides = ((split.src, split.src_offsets), (split.tgt, split.tgt_offsets))
                     texts = tokenizer.decode([ids[at[pair] : at[pair + 1]].tolist() for ids, at in sides])
                     lines.append("\t".join([str(pair), *texts]) + "\n")

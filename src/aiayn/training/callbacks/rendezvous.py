@@ -1,22 +1,25 @@
-"""The first thing that many devices do together: open the line on which they agree."""
+"""The first and the last thing that ranks do together: connect, and end."""
 
 import pytorch_lightning as pl
 
-from aiayn.config import TrainerConfig
-from aiayn.training.distributed.control_group import ControlGroup
-from aiayn.training.distributed.stop_request import StopRequest
+from aiayn.training.context import RunContext
+from aiayn.training.distributed.control_group import exit_after
 from aiayn.training.module import TranslationModule
+
+SHUTDOWN = 60.0  # seconds for loggers and process group to end after an error
 
 
 class Rendezvous(pl.Callback):
-    """Lets every device's request to stop reach the others; runs before all others."""
+    """Connects the ranks' stop requests, before all other callbacks; after an error makes sure that each rank ends."""
 
-    def __init__(self, settings: TrainerConfig, stop: StopRequest):
-        self.settings = settings
-        self.stop = stop
+    def __init__(self, run: RunContext):
+        self.run = run
 
     def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         if trainer.world_size > 1:
-            self.stop.peers = ControlGroup(self.settings.timeout)
-            if self.stop.agreed():
-                self.stop.check("stopped before training")
+            self.run.stop.connect_ranks(self.run.config.trainer.timeout)
+
+    def on_exception(self, trainer: pl.Trainer, module: TranslationModule, exception: BaseException) -> None:
+        if trainer.world_size > 1:
+            code = getattr(exception, "exit_code", 1)
+            exit_after(SHUTDOWN, code, f"{exception}; this rank did not shut down within {SHUTDOWN:.0f} seconds")

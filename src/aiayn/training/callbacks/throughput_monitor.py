@@ -6,51 +6,46 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from aiayn.config import PAD_ID, Config
+from aiayn.config import PAD_ID
 from aiayn.data.batch import Batch
 from aiayn.hardware import matmul_rate, peak_memory
 from aiayn.model.flops import training_flops
-from aiayn.training.callbacks.display import Display
-from aiayn.training.callbacks.steps import StepCallback, TrainingClock, due, report
+from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
+from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
 
 
 class ThroughputMonitor(StepCallback):
-    """Measures every step and reports every `log_every` steps.
+    """Measures every step and logs every `log_every` steps.
 
-    What the device computes stays there until a report is due: reading a number makes the host wait for it. In
-    `train/loss` a part whose loss is no finite number has its tokens and a loss of 0; its step is skipped.
+    The sums stay on the device until then: reading a number makes the host wait. A micro-batch whose loss is NaN or
+    infinite counts in `train/loss` with its tokens and a loss of 0; its step is skipped.
     """
 
-    def __init__(self, config: Config, steps_per_epoch: int, time: TrainingClock, display: Display):
-        super().__init__()
-        self.config = config
-        self.time = time
-        self.display = display
-        self.steps_per_epoch = steps_per_epoch
+    def __init__(self, run: RunContext):
+        super().__init__(run)
         self.loss_sum: Tensor | float = 0.0
         self.tokens = 0
-        self._forget_work()
+        self._reset_work()
 
     def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        super().on_train_start(trainer, module)
         self.vocab_size = len(module.model.embedding.weight)
         self.peak_rate = matmul_rate(module.device, trainer.precision, torch.get_num_threads())
-        self.first_step = self.done
         self.untimed = self.tokens  # of steps before this start
-        self.start_time = self.last_time = self.time.now()
+        self.start_time = self.last_time = self.run.clock.now()
         if trainer.is_global_zero:
-            self.display.start(self.done)
+            self.run.display.start(self.done)
 
     def on_train_end(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        self.display.stop()
+        self.run.display.stop()
 
     def on_exception(self, trainer: pl.Trainer, module: TranslationModule, exception: BaseException) -> None:
-        self.display.stop()
+        self.run.display.stop()
 
     def on_save_checkpoint(self, trainer: pl.Trainer, module: TranslationModule, checkpoint: dict[str, Any]) -> None:
-        # So that a line of the log means the same steps, whether or not the run was interrupted among them.
-        loss_sum = trainer.strategy.reduce(torch.as_tensor(self.loss_sum, device=module.device), reduce_op="sum")
+        # A logged mean covers the same steps whether or not the run was interrupted among them.
+        loss_sum = torch.as_tensor(self.loss_sum, device=module.device).clone()  # `reduce` works in place
+        loss_sum = trainer.strategy.reduce(loss_sum, reduce_op="sum")
         checkpoint["since_last_log"] = {"loss_sum": float(loss_sum), "tokens": self.tokens}
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: TranslationModule, checkpoint: dict[str, Any]) -> None:
@@ -67,39 +62,39 @@ class ThroughputMonitor(StepCallback):
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         self.tokens += batch.step_tokens
-        settings = self.config.trainer
-        self.display.advance(step)
+        settings = self.run.config.trainer
+        self.run.display.advance(step)
         if not due(step, settings.log_every, settings.max_steps):
             return
         loss = float(trainer.strategy.reduce(self.loss_sum, reduce_op="sum")) / self.tokens
         work = self.flops, self.real, self.padded
         work = torch.stack([torch.as_tensor(x, dtype=torch.float64, device=module.device) for x in work])
         flops, real, padded = trainer.strategy.reduce(work, reduce_op="sum").tolist()
-        now = self.time.now()
+        now = self.run.clock.now()
         seconds, elapsed = now - self.last_time, now - self.start_time
         metrics = {
             "train/loss": loss,
             "train/lr": module.rate(step),
             "train/grad_norm": float(module.gradient_norm),
-            "train/epoch": step / self.steps_per_epoch,
+            "train/epoch": step / self.run.plan.steps_per_epoch,
             "perf/tokens_per_sec": (self.tokens - self.untimed) / seconds,
             "perf/mfu": flops / (seconds * self.peak_rate * settings.world_size),
             "perf/padding": 1 - real / padded,
             "perf/memory_gb": peak_memory(module.device) / 1e9,
         }
-        report(trainer, metrics, step)
+        log_metrics(trainer, metrics, step)
         if trainer.is_global_zero:
-            remaining = elapsed / (step - self.first_step) * (settings.max_steps - step)
-            self.display.show_training(step, metrics, remaining)
+            remaining = elapsed / (step - self.run.start_step) * (settings.max_steps - step)
+            self.run.display.show_training(step, metrics, remaining)
         self.loss_sum, self.tokens, self.untimed, self.last_time = 0.0, 0, 0, now
-        self._forget_work()
+        self._reset_work()
 
-    def _forget_work(self) -> None:
-        """Of what this device did since the last report: useful FLOPs, tokens, and positions with padding."""
+    def _reset_work(self) -> None:
+        """What this rank has done since the last log: useful FLOPs, tokens, and positions including padding."""
         self.flops: Tensor | float = 0.0
         self.real = self.padded = 0
 
     def _flops(self, batch: Batch) -> Tensor:
-        """Of one micro-batch's real tokens, as () float64 on the device: padding is no useful work."""
+        """FLOPs of a micro-batch's real tokens, () float64 on the device: work on padding is not useful."""
         src, tgt = ((ids != PAD_ID).sum(1).double() for ids in (batch.src, batch.tgt_out))
-        return training_flops(self.config.model, self.vocab_size, src, tgt).sum()
+        return training_flops(self.run.config.model, self.vocab_size, src, tgt).sum()

@@ -1,6 +1,7 @@
-"""What the processes of one run tell each other besides gradients, and how they notice that one of them is gone."""
+"""What ranks tell each other besides gradients, and how they notice that one of them is gone."""
 
 import os
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -8,71 +9,72 @@ from datetime import timedelta
 import torch
 from torch import distributed
 
-from aiayn.errors import ResourceError
-
-GRACE = 5.0  # seconds that a process has to end by its own error, once another one is gone
+GRACE = 5.0  # seconds that a process has to end by its own error once another rank is gone
 
 
 class ControlGroup:
-    """A line of their own between the devices' processes: over the network, without a GPU's queue, so that asking
-    costs no waiting for it."""
+    """A gloo process group beside NCCL, so that asking the other ranks never waits for a GPU's queue."""
 
     def __init__(self, timeout: int):
-        """To be made by all processes together, once their process group stands."""
-        self.timeout = timeout
+        """Created by all ranks together, after the default process group."""
         self.group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self.store = distributed.distributed_c10d._get_default_store()
 
-    def largest(self, value: int) -> int:
-        """The largest of all devices' values; all must ask."""
+    def max_over_ranks(self, value: int) -> int:
+        """The largest of all ranks' values; a collective call."""
         tensor = torch.tensor(value)
         distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX, group=self.group)
         return int(tensor)
 
-    def post(self, message: str) -> None:
-        """Leaves a message that every process can see."""
-        self.store.set(f"aiayn/{message}", "1")
+    def set_flag(self, name: str) -> None:
+        """Sets a flag that every rank can read without the others."""
+        self.store.set(f"aiayn/{name}", "1")
 
-    def posted(self, message: str) -> bool:
-        return self.store.check([f"aiayn/{message}"])
+    def has_flag(self, name: str) -> bool:
+        return self.store.check([f"aiayn/{name}"])
 
-    def missing(self) -> list[int]:
-        """Devices that do not report within seconds; to be asked by those that have lost contact."""
-        world_size, found = distributed.get_world_size(), [0]  # no answer at all: device 0 holds the store
+    def missing_ranks(self) -> list[int]:
+        """Ranks that do not answer within seconds; called by the ranks that have lost contact."""
+        missing = [0]  # unless anything is heard: rank 0 holds the store
 
         def ask() -> None:
-            self.post(f"alive/{distributed.get_rank()}")
-            deadline, gone = time.monotonic() + GRACE / 2, list(range(world_size))
-            while gone and time.monotonic() < deadline:
-                time.sleep(0.1)
-                gone = [rank for rank in gone if not self.posted(f"alive/{rank}")]
-            found[:] = gone
-
-        def quietly() -> None:
+            nonlocal missing
             try:
-                ask()
+                self.set_flag(f"alive/{distributed.get_rank()}")
+                deadline, silent = time.monotonic() + GRACE / 2, list(range(distributed.get_world_size()))
+                while silent and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                    silent = [rank for rank in silent if not self.has_flag(f"alive/{rank}")]
+                missing = silent
             except RuntimeError:
-                found[:] = [0]
+                pass  # the store is gone
 
-        asking = threading.Thread(target=quietly, daemon=True)
+        asking = threading.Thread(target=ask, daemon=True)  # a call to a stopped rank 0 never returns
         asking.start()
         asking.join(GRACE)
-        return list(found)
+        return missing
 
 
 def lost_contact(error: BaseException) -> bool:
-    """True for an error that says no more than that other processes do not answer."""
-    said = str(error)
+    """True for an error that means only that other ranks do not answer."""
+    message = str(error)
     return isinstance(error, RuntimeError) and (
-        isinstance(error, distributed.DistError) or "gloo" in said or "Connection closed by peer" in said
+        isinstance(error, distributed.DistError) or "gloo" in message or "Connection closed by peer" in message
     )
 
 
-def exit_after(seconds: float) -> None:
-    """Ends the process by then, should its own end wait for a device that is gone."""
+def exit_after(seconds: float, code: int, message: str = "") -> None:
+    """Ends this process after `seconds` should its own end hang, as the shutdown of a process group can."""
 
     def end() -> None:
         time.sleep(seconds)
-        os._exit(ResourceError.exit_code)
+        exit_at_once(message, code)
 
     threading.Thread(target=end, daemon=True).start()
+
+
+def exit_at_once(message: str, code: int) -> None:
+    """Ends this process from any thread: the main thread may be waiting for a lost rank for ever."""
+    if message:
+        print(f"error: {message}", file=sys.stderr, flush=True)
+    os._exit(code)

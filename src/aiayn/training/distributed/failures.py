@@ -1,4 +1,4 @@
-"""Errors of a training that say neither what to blame nor what to do, in words that do."""
+"""Turns low-level errors into messages that name cause and remedy."""
 
 import errno
 import re
@@ -10,41 +10,26 @@ import torch
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoints
-from aiayn.config import Config
 from aiayn.errors import ResourceError
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
+from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import GRACE, exit_after, lost_contact
-from aiayn.training.distributed.stop_request import StopRequest
-from aiayn.training.distributed.strategy import AGAIN
+from aiayn.training.distributed.stop_request import RUN_AGAIN
 from aiayn.training.module import TranslationModule
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def explain_failure(
-    error: Exception, config: Config, module: TranslationModule, save: CheckpointSaver, stop: StopRequest
-) -> BaseException:
-    """The ResourceError that a lost process or a lack of memory comes down to; any other error as it is."""
-    if config.trainer.world_size > 1 and lost_contact(error):
-        if not stop.peers:
-            return _never_met(error, config)
-        if lost := stop.peers.missing():
-            return _lost(lost, config, save.done)
-    if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
-        remedy = f"lower data.max_tokens_per_device (now {config.data.max_tokens_per_device})"
-        if checkpoints.saved_steps(save.folder):
-            remedy = f"use more devices, or {remedy} and choose another name=: a run's steps stay cut as they were"
-        return ResourceError(f"out of memory at step {save.done + 1}, {module.at}: {remedy}")
-    # A loader process that was killed while it handed over a batch shows as a broken connection.
-    if str(error).startswith("DataLoader worker") or (
-        config.data.num_workers and isinstance(error, ConnectionError | EOFError)
-    ):
-        said = " ".join(str(error).split()).rstrip(".") or "nothing came from it"
-        return ResourceError(
-            f"a loader process has ended after step {save.done} ({said}); if memory ran out, lower "
-            f"data.num_workers (now {config.data.num_workers}); {AGAIN}"
-        )
-    return error
+@contextmanager
+def explain_failures(run: RunContext, module: TranslationModule, saver: CheckpointSaver) -> Iterator[None]:
+    """Turns the loss of a rank or a worker, and a lack of memory, into a ResourceError that says what to do."""
+    try:
+        yield
+    except Exception as error:
+        explained = _explain(error, run, module, saver.done)
+        if explained is None:
+            raise
+        raise explained from error
 
 
 @contextmanager
@@ -53,31 +38,52 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL and not str(error.filename).startswith(str(folder)):
+        if error.errno not in DISK_FULL and not str(error.filename).startswith(str(folder)):
             raise
-        where = error.filename or folder
+        path = error.filename or folder
         raise ResourceError(
-            f"{where}: cannot be written ({error.strerror}); make room or make it writable, and {AGAIN}"
+            f"{path}: cannot be written ({error.strerror}); make room or make it writable, and {RUN_AGAIN}"
         ) from error
 
 
-def _never_met(error: Exception, config: Config) -> BaseException:
-    exit_after(GRACE)
-    world_size = config.trainer.world_size
-    come = re.search(r"(\d+)/\d+ clients joined", str(error))
-    who = f"only {come[1]} of {world_size} devices came" if come else f"device 0 of 0 to {world_size - 1} did not come"
-    return ResourceError(
-        f"{who} together within trainer.timeout={config.trainer.timeout} seconds: a process has ended, or was never "
-        f"started; {AGAIN}"
-    )
+def _explain(error: Exception, run: RunContext, module: TranslationModule, step: int) -> BaseException | None:
+    """What to raise instead of an error after step `step`; None for an error that needs no explanation."""
+    config = run.config
+    if config.trainer.world_size > 1 and lost_contact(error) and (explained := _lost_rank(error, run, step)):
+        return explained
+    if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+        remedy = f"lower data.max_tokens_per_device (now {config.data.max_tokens_per_device})"
+        if checkpoints.saved_steps(run.folder.checkpoints):
+            remedy = f"use more devices, or {remedy} and choose another name=: a run keeps its micro-batches"
+        return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
+    # A worker that is killed while it hands over a batch shows as a broken connection.
+    broken = isinstance(error, ConnectionError | EOFError) and config.data.num_workers
+    if broken or str(error).startswith("DataLoader worker"):
+        reason = " ".join(str(error).split()).rstrip(".") or "it closed its connection"
+        return ResourceError(
+            f"a data loader worker died after step {step} ({reason}); if memory ran out, lower data.num_workers (now "
+            f"{config.data.num_workers}); {RUN_AGAIN}"
+        )
+    return None
 
 
-def _lost(devices: list[int], config: Config, step: int) -> BaseException:
-    exit_after(GRACE)
-    if rank_zero_only.rank and 0 not in devices:
-        return SystemExit(ResourceError.exit_code)  # the first process says it
-    names = ", ".join(map(str, devices))
-    return ResourceError(
-        f"no answer from device {names} of 0 to {config.trainer.world_size - 1} after step {step}: its process has "
-        f"ended, or stands still for more than trainer.timeout={config.trainer.timeout} seconds; {AGAIN}"
-    )
+def _lost_rank(error: Exception, run: RunContext, step: int) -> BaseException | None:
+    """For an error because other ranks do not answer; None if by now they all do."""
+    world_size, timeout = run.config.trainer.world_size, f"trainer.timeout={run.config.trainer.timeout} seconds"
+    if not run.stop.control_group:
+        lost = [0]
+        joined = re.search(r"(\d+)/\d+ clients joined", str(error))
+        who = f"only {joined[1]} of {world_size} ranks joined" if joined else f"rank 0 of {world_size} did not answer"
+        message = f"{who} within {timeout}: a process has ended, or was never started"
+    else:
+        lost = run.stop.control_group.missing_ranks()
+        if not lost:
+            return None
+        message = (
+            f"no answer from rank {', '.join(map(str, lost))} of {world_size} after step {step}: its process has "
+            f"ended, or has not answered for {timeout}"
+        )
+    exit_after(GRACE, ResourceError.exit_code)
+    if rank_zero_only.rank and 0 not in lost:
+        return SystemExit(ResourceError.exit_code)  # rank 0 prints the message
+    return ResourceError(f"{message}; {RUN_AGAIN}")

@@ -1,4 +1,4 @@
-"""Requests to stop: what a signal does to a run, on one device or on many."""
+"""Requests to stop: what a signal does to a run, on one rank or on many."""
 
 import shlex
 import sys
@@ -10,69 +10,85 @@ from aiayn.errors import InterruptedRunError
 from aiayn.signals import exit_signal, handle_signals
 from aiayn.training.distributed.control_group import ControlGroup
 
+RUN_AGAIN = "run the same command to continue from the last checkpoint"
 
-class AbandonedError(Exception):
-    """Work between two steps was given up for a request to stop; who continues the run does it again."""
+
+class ValidationInterrupted(Exception):  # noqa: N818 - not an error
+    """A validation ended early because a stop was requested; the resumed run validates again."""
 
 
 class StopRequest:
-    """A request to stop, made by a signal. While training it waits for the end of the step; else it acts at once.
+    """A signal's request to stop: during training it takes effect at the end of the step, otherwise at once.
 
-    One device's signal is every device's request: all save the same step together.
+    A signal to any rank stops all of them, at the same step.
     """
 
     def __init__(self) -> None:
-        self.requested: int | None = None
-        self.training = False
-        self.state = "stopped before training"
-        self.peers: ControlGroup | None = None
+        self.signal: int | None = None  # that was received
+        self.control_group: ControlGroup | None = None
+        self._training = False
+        self._message = "stopped before training"
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def handle_signals(self) -> Iterator[None]:
         """Handles the signals for as long as the context lasts."""
-        with handle_signals(self._ask):
+        with handle_signals(self._on_signal):
             yield
 
-    def after(self, what: str) -> None:
-        """From now on a signal stops at once, with this to say; one that came before stops now."""
-        self.state, self.training = what, False
-        self.check(what)
+    def connect_ranks(self, timeout: int) -> None:
+        """From now on a signal to any rank reaches all of them; called by all ranks of a process group together."""
+        self.control_group = ControlGroup(timeout)
+        if self.signal_of_any_rank():
+            self.raise_if_requested("stopped before training")
 
-    def check(self, what: str) -> None:
+    def begin_training(self) -> None:
+        """From now on a signal waits for the end of the step."""
+        self._training = True
+
+    def end_training(self, message: str) -> None:
+        """From now on a signal stops at once, with this message."""
+        self._training, self._message = False, message
+
+    def enter_phase(self, message: str) -> None:
+        """From now on a signal stops at once, with this message; an earlier one stops now."""
+        self.end_training(message)
+        self.raise_if_requested(message)
+
+    def raise_if_requested(self, message: str) -> None:
         """Raises InterruptedRunError if a stop was requested."""
-        if self.requested:
-            raise InterruptedRunError(f"{what}; continue with: {command()}", self.requested)
+        if self.signal:
+            raise InterruptedRunError(f"{message}; continue with: {command()}", self.signal)
 
-    def agreed(self) -> int | None:
-        """The signal that any device got, or None: the same answer on all devices, which must all ask together."""
-        if not self.peers:
-            return self.requested
-        heard = self.peers.largest(self.requested or 0)
-        if heard:  # else leave what may have come meanwhile for the next time
-            self.requested = heard
-        return heard or None
-
-    def poll(self) -> None:
-        """Raises AbandonedError if this device has a request, or has heard of one; no other needs to ask."""
-        if self.requested and self.peers:
-            self.peers.post("stop")
-        if self.requested or (self.peers and self.peers.posted("stop")):
-            raise AbandonedError
+    def signal_of_any_rank(self) -> int | None:
+        """The signal that any rank received, the same on all ranks; a collective call."""
+        if not self.control_group:
+            return self.signal
+        received = self.control_group.max_over_ranks(self.signal or 0)
+        if received:  # else keep a signal that came during the call for the next one
+            self.signal = received
+        return received or None
 
     @contextmanager
-    def abandonable(self) -> Iterator[None]:
-        """Work that ends early where `poll` is called in it: then AbandonedError is raised, on all devices."""
-        with suppress(AbandonedError):
+    def interruptible_validation(self) -> Iterator[None]:
+        """Raises ValidationInterrupted on all ranks if `interrupt_if_requested` did on any."""
+        with suppress(ValidationInterrupted):
             yield
-        if self.agreed():
-            raise AbandonedError
+        if self.signal_of_any_rank():
+            raise ValidationInterrupted
 
-    def _ask(self, number: int, frame: object) -> None:
-        if self.requested and not self.training:
-            return  # already on the way out
-        self.requested = self.requested or exit_signal(number)
-        if not self.training:
-            self.check(self.state)
+    def interrupt_if_requested(self) -> None:
+        """Raises ValidationInterrupted if this rank received a signal or another has announced one; not collective."""
+        if self.signal and self.control_group:
+            self.control_group.set_flag("stop")
+        if self.signal or (self.control_group and self.control_group.has_flag("stop")):
+            raise ValidationInterrupted
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self.signal and not self._training:
+            return  # already stopping
+        self.signal = self.signal or exit_signal(number)
+        if not self._training:
+            self.raise_if_requested(self._message)
 
 
 def command() -> str:

@@ -1,0 +1,88 @@
+"""Lightning's checkpoints as the files of `aiayn.checkpoints`: how a run is written to disk and read back."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning.plugins import CheckpointIO
+
+from aiayn import checkpoints
+from aiayn.checkpoints import Checkpoint
+from aiayn.config import TrainerConfig
+from aiayn.training.callbacks.steps import due
+from aiayn.training.context import RunContext
+from aiayn.training.resume import ResumeState
+
+# What of Lightning's state goes into step_N.optim; the last two are our own callbacks'.
+STATES = ("optimizer_states", "lr_schedulers", "loops", "since_last_log", "skipped_steps")
+
+
+class RunCheckpointIO(CheckpointIO):
+    """Writes a checkpoint and the optimizer's state beside it; loads what `load_resume_state` found, once."""
+
+    def __init__(self, run: RunContext, found: ResumeState | None):
+        self.run = run
+        self.found = found
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Writes step_N.optim and step_N.ckpt, makes the latter last.ckpt, and prunes older ones. On rank 0 only."""
+        path, config, prepared = Path(path), self.run.config, self.run.prepared
+        step = checkpoint["global_step"]
+        checkpoints.set_aside_average(path.parent)
+        # The checkpoint comes after the optimizer's state: where it exists, both do.
+        states = {"lightning": checkpoint["pytorch-lightning_version"]} | {key: checkpoint[key] for key in STATES}
+        checkpoints.write_sealed(checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, **states})
+        checkpoints.save(
+            path,
+            Checkpoint(
+                step=step,
+                config=config,
+                weights={name.removeprefix("model."): value.cpu() for name, value in checkpoint["state_dict"].items()},
+                tokenizer=prepared.tokenizer.to_json(),
+                corpus=prepared.fingerprint,
+                micro_batches=self.run.plan.micro_batches,
+                averaged=[],
+            ),
+        )
+        checkpoints.update_last(path.parent, step)
+        checkpoints.prune(path.parent, steps_to_average(path.parent, config.trainer))
+
+    def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
+        checkpoint, states = self.found.checkpoint, self.found.optimizer
+        loaded = {
+            "state_dict": {f"model.{name}": value for name, value in checkpoint.weights.items()},
+            "global_step": checkpoint.step,
+            "epoch": 0,
+            "pytorch-lightning_version": states["lightning"],
+            "callbacks": {},
+            # Of runs that began before these existed.
+            "since_last_log": {"loss_sum": 0.0, "tokens": 0},
+            "skipped_steps": 0,
+        }
+        loaded |= {key: states[key] for key in STATES if key in states}
+        batches = checkpoint.step * self.run.plan.micro_batches // self.run.config.trainer.world_size
+        loaded["loops"] = _with_batches(states["loops"], batches)
+        # Lightning loads once; `found` must not hold these tensors until the end of the run.
+        checkpoint.weights.clear()
+        states.clear()
+        return loaded
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        raise NotImplementedError("checkpoints.prune removes checkpoints")
+
+
+def _with_batches(loops: Mapping[str, Any], batches: int) -> dict[str, Any]:
+    """Lightning's counters, as if every rank of the present number of ranks had taken `batches` micro-batches."""
+    counts = dict.fromkeys(("ready", "started", "processed", "completed"), batches)
+    progress = loops["fit_loop"]["epoch_loop.batch_progress"]
+    progress = {key: {**progress[key], **counts} for key in ("total", "current")}
+    fit_loop = loops["fit_loop"] | {"epoch_loop.batch_progress": progress | {"is_last_batch": False}}
+    return {**loops, "fit_loop": fit_loop}
+
+
+def steps_to_average(folder: Path, settings: TrainerConfig) -> list[int]:
+    """Steps of the last regular checkpoints; those saved because of a signal would change the average."""
+    regular = [
+        step for step in checkpoints.saved_steps(folder) if due(step, settings.checkpoint_every, settings.max_steps)
+    ]
+    return regular[-settings.average_last :]

@@ -1,0 +1,51 @@
+"""What callbacks need to know of the run they are part of; each takes a RunContext as its one argument."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from aiayn.config import Config
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.corpus_store import PreparedCorpus
+from aiayn.inference.translator import Translator
+from aiayn.run_folder import RunFolder
+from aiayn.training.callbacks.display import Display
+from aiayn.training.distributed.stop_request import StopRequest
+from aiayn.training.module import TranslationModule
+
+
+class TrainingClock:
+    """Seconds spent on training steps: validations and saves are left out."""
+
+    def __init__(self) -> None:
+        self._paused = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() - self._paused
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self._paused += time.monotonic() - start
+
+
+@dataclass(frozen=True, eq=False)
+class RunContext:
+    """One start of a run: fixed from before its first step to its end."""
+
+    config: Config
+    folder: RunFolder
+    prepared: PreparedCorpus
+    plan: BatchPlan  # of the training steps
+    validation_text: tuple[list[str], list[str]]  # raw sources and references; empty without val/bleu
+    start_step: int  # the optimizer steps that earlier starts have done
+    stop: StopRequest
+    clock: TrainingClock
+    display: Display
+
+    def translator(self, module: TranslationModule) -> Translator:
+        """Translates with the model in training, greedily."""
+        search = replace(self.config.search, beam_size=1)
+        return Translator(module.model, self.prepared.tokenizer, search, module.device)

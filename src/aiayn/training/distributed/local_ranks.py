@@ -1,0 +1,89 @@
+"""The ranks of this machine: how their processes start, and how each notices that another one has died."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytorch_lightning as pl
+import torch
+
+from aiayn.errors import ConfigError, ResourceError
+from aiayn.signals import TERMINATION_SIGNALS, exit_signal
+from aiayn.training.distributed.control_group import GRACE, exit_at_once
+from aiayn.training.distributed.stop_request import RUN_AGAIN, command
+
+
+@contextmanager
+def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
+    """Starts the other ranks of this machine, unless SLURM, torchrun or the like does, and watches them.
+
+    An error inside the context kills the ranks that it started. Raises ConfigError where the cluster's environment
+    contradicts the options.
+    """
+    environment = getattr(trainer.strategy, "cluster_environment", None)  # none for a single device
+    if environment is None:
+        yield
+        return
+    try:
+        environment.validate_settings(trainer.num_devices, trainer.num_nodes)
+    except ValueError as error:
+        raise ConfigError(f"trainer.devices, trainer.num_nodes: {' '.join(str(error).split())}") from error
+    # Otherwise Lightning would change the number of threads, on which the rounding of sums depends.
+    os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    children: list[subprocess.Popen] = []
+    starts_here = not environment.creates_processes_externally
+    if starts_here:
+        os.environ.update(
+            MASTER_ADDR=environment.main_address,
+            MASTER_PORT=str(environment.main_port),
+            NODE_RANK=str(environment.node_rank()),
+            LOCAL_RANK="0",  # tells Lightning that the ranks are started
+        )
+        again = [sys.executable, os.path.abspath(sys.argv[0]), *sys.argv[1:]]
+        ranks = range(1, trainer.num_devices)
+        children += [subprocess.Popen(again, env=os.environ | {"LOCAL_RANK": str(rank)}) for rank in ranks]
+        threading.Thread(target=_watch_children, args=(children,), daemon=True).start()
+    elif environment.local_rank() and "TORCHELASTIC_RUN_ID" not in os.environ:
+        threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
+    try:
+        yield
+    except (Exception, SystemExit):
+        for child in children:
+            child.kill()
+        raise
+    finally:
+        if starts_here:
+            del os.environ["LOCAL_RANK"]
+
+
+def _watch_children(children: list[subprocess.Popen]) -> None:
+    while any(child.poll() is None for child in children):
+        time.sleep(0.5)
+        for rank, child in enumerate(children, 1):
+            if child.poll():
+                time.sleep(GRACE)  # usually the main thread notices too, and its message says more
+                for other in children:
+                    other.kill()
+                if stopped := _termination_signal(child.returncode):
+                    exit_at_once(f"stopped before training; continue with: {command()}", 128 + stopped)
+                _exit(f"local rank {rank} (process {child.pid}) ended with code {child.returncode}")
+
+
+def _watch_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    time.sleep(GRACE)
+    _exit(f"local rank 0 (process {parent}) has ended")
+
+
+def _termination_signal(code: int) -> int | None:
+    """The signal that ended a process before training, by its exit code; later the code of such a rank is 0."""
+    return next((exit_signal(number) for number in TERMINATION_SIGNALS if code in (-number, 128 + number)), None)
+
+
+def _exit(message: str) -> None:
+    exit_at_once(f"{message}; {RUN_AGAIN}", ResourceError.exit_code)

@@ -1,0 +1,72 @@
+"""Lightning's Trainer as this project uses it: what it does and what it leaves to us is in docs/lightning.md."""
+
+import logging
+import sys
+import warnings
+from datetime import timedelta
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.utilities import rank_zero_only
+
+from aiayn.config import TrainerConfig
+from aiayn.training.checkpoint_io import RunCheckpointIO
+from aiayn.training.context import RunContext
+
+
+def make_trainer(
+    run: RunContext,
+    hardware: dict[str, str],
+    callbacks: list[pl.Callback],
+    loggers: list[Logger],
+    checkpoint_io: RunCheckpointIO,
+) -> pl.Trainer:
+    """The Trainer, without Lightning's own validation, checkpoints, progress bar, summary and signal handlers."""
+    settings = run.config.trainer
+    trainer = pl.Trainer(
+        **hardware,
+        devices=settings.devices,
+        num_nodes=settings.num_nodes,
+        strategy=_strategy(settings),
+        max_steps=settings.max_steps,
+        accumulate_grad_batches=run.plan.micro_batches // settings.world_size,
+        callbacks=callbacks,
+        logger=loggers,
+        plugins=[checkpoint_io],
+        limit_val_batches=0,
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    # Lightning's handlers save nothing, and start collective calls in the middle of others.
+    trainer._signal_connector.register_signal_handlers = lambda: None
+    return trainer
+
+
+def _strategy(settings: TrainerConfig) -> str | DDPStrategy:
+    if settings.world_size == 1 and settings.strategy == "auto":
+        return "auto"
+    # Every rank computes its own table of sinusoids, so there are no buffers to broadcast.
+    return DDPStrategy(
+        broadcast_buffers=False, gradient_as_bucket_view=True, timeout=timedelta(seconds=settings.timeout)
+    )
+
+
+def configure_libraries() -> None:
+    """Prints our own lines on stderr, from rank 0 only, and silences Lightning's advice and internal deprecations."""
+    logger = logging.getLogger("aiayn")
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+    logger.setLevel(logging.INFO if rank_zero_only.rank == 0 else logging.ERROR)
+    for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric|torch\.utils\._pytree).*")
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+    if torch.cuda.is_available():
+        # Masked attention in cuDNN costs tens of ms for every new shape, and its backward pass can give NaN.
+        torch.backends.cuda.enable_cudnn_sdp(False)
