@@ -11,10 +11,10 @@ import torch
 from aiayn.attention import explorer
 from aiayn.attention.explorer import explorer_page, write_explorer
 from aiayn.attention.positions import position_tables, similarities
+from aiayn.drawing import readable
 from aiayn.errors import DataError, ResourceError
 from aiayn.model.embedding import sinusoids
 from aiayn.model.transformer import Transformer
-from aiayn.report.drawing import readable
 
 
 def data_of(page: str) -> dict:

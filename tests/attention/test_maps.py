@@ -6,14 +6,14 @@ import pytest
 import torch
 from matplotlib.image import imread
 
+from aiayn.attention.heatmaps import draw_attention_maps
 from aiayn.attention.maps import AttentionMaps, attention_maps
 from aiayn.config import BOS_ID, EOS_ID, ModelConfig, SearchConfig
 from aiayn.data.tokenizer import Tokenizer
+from aiayn.drawing import readable
 from aiayn.errors import DataError, ResourceError
 from aiayn.inference.translator import Translation, Translator
 from aiayn.model.transformer import Transformer
-from aiayn.report.drawing import readable
-from aiayn.report.plots import draw_attention_maps
 
 SENTENCE = "the old house of the man"
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from aiayn.attention.maps import AttentionMaps
 from aiayn.attention.positions import similarities
 from aiayn.config import ModelConfig
+from aiayn.drawing import readable
 from aiayn.errors import DataError, ResourceError
 from aiayn.files import atomic_write_text
-from aiayn.report.drawing import readable
 
 MAX_WEIGHTS = 8_000_000  # a byte each; a page of 11 MB is one that browsers still open at once
 TEMPLATES = Path(__file__).parent

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from aiayn.attention.maps import AttentionMaps
 from aiayn.attention.positions import similarities
-from aiayn.errors import DataError, ResourceError
-from aiayn.report.drawing import new_figure, readable, save_figure
+from aiayn.drawing import new_figure, readable, save_figure
+from aiayn.errors import DataError
 
 FORMATS = ("png", "svg")
 FAINTEST = 0.02  # lines of less weight would not be seen
@@ -213,9 +213,5 @@ def _colour(head: int) -> tuple[float, float, float]:
 def _save(figure: Any, path: Path) -> list[Path]:
     """Writes PATH.png and PATH.svg."""
     paths = [path.with_suffix(f".{kind}") for kind in FORMATS]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_figure(figure, *paths)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
+    save_figure(figure, *paths)
     return paths

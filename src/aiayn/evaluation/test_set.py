@@ -26,12 +26,12 @@ class TestSet:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of sources and references."""
-        return _sha256(self.sources, *self.references)
+        return lines_sha256(self.sources, *self.references)
 
     @property
     def of_paper(self) -> str | None:
         """The paper's name for it, as `known_test_set` finds it."""
-        return known_test_set(_sha256(self.sources, self.references[0]), len(self.sources), self.file, self.from_wmt14)
+        return known_test_set(lines_sha256(self.sources, self.references[0]), len(self.sources), self.file, self.from_wmt14)
 
 
 def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
@@ -71,5 +71,6 @@ def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
     return texts
 
 
-def _sha256(*texts: list[str]) -> str:
+def lines_sha256(*texts: list[str]) -> str:
+    """Returns the SHA-256 of the lines of all texts, as hexadecimal digits."""
     return hashlib.sha256("\n".join(chain(*texts)).encode()).hexdigest()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 
+from aiayn.attention.heatmaps import draw_cross_attention
 from aiayn.attention.maps import attention_maps
 from aiayn.config import Config
 from aiayn.data.batch import Batch
@@ -16,7 +17,7 @@ from aiayn.errors import UserError
 from aiayn.files import atomic_write_text
 from aiayn.hardware import describe_machine
 from aiayn.inference.translator import Translator
-from aiayn.report.plots import draw_corpus, draw_cross_attention
+from aiayn.report.plots import draw_corpus
 from aiayn.training.callbacks.steps import StepCallback, TrainingClock, due
 from aiayn.training.loggers import send_facts, send_picture, send_samples
 from aiayn.training.module import TranslationModule
