@@ -85,7 +85,7 @@ def draw_corpus(corpus: Record, path: Path) -> None:
 def panel_svg(panel: Panel, last_step: float) -> str:
     """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
     figure = new_figure(5.4, 2.7)
-    axis = figure.add_axes((0.12, 0.15, 0.76, 0.8))
+    axis = figure.add_axes((0.12, 0.16, 0.72 if panel.rate else 0.86, 0.8))
     _draw_panel(axis, panel)
     axis.set_xlim(0, max(min(last_step, LARGEST), 1))
     return _svg(figure)

@@ -1,6 +1,6 @@
 """report.html of a run."""
 
-from statistics import median
+from statistics import median_high
 from typing import Any
 
 from aiayn.report.page import data_uri, render_page, shown
@@ -74,7 +74,7 @@ def _tiles(records: list[Record], evaluations: dict[str, Record]) -> list[tuple[
     if bleu := best_and_last(records, "val/bleu", max):
         found.append((f"{bleu[2]:.1f}", f"validation BLEU, greedy (highest {bleu[0]:.1f})"))
     if speed := series(records, "perf/tokens_per_sec"):
-        found.append((shown(round(median(value for _, value in speed))), "target tokens per second (median)"))
+        found.append((shown(round(median_high(value for _, value in speed))), "target tokens per second (median)"))
     return found
 
 
