@@ -158,7 +158,16 @@ def test_words_that_differ_are_marked_together_and_no_others():
 NUMBERS = st.one_of(st.floats(), st.integers(), st.sampled_from([1e304, -1e304, 5e-324, 10**400, "x", None, [1], True]))
 
 
-EXTREMES = [(1, 1e304), (2, 1e-300), (3, math.nan), (4, -math.inf), (5, 0.0), (10**400, 1.0), (math.nan, 1.0), ("x", 2.0)]
+EXTREMES = [
+    (1, 1e304),
+    (2, 1e-300),
+    (3, math.nan),
+    (4, -math.inf),
+    (5, 0.0),
+    (10**400, 1.0),
+    (math.nan, 1.0),
+    ("x", 2.0),
+]
 
 
 def write_metrics(run, points):
@@ -188,7 +197,9 @@ def test_curves_of_any_numbers_are_drawn(run, points):
         assert panel_svg(panel, 5).startswith("<svg")
 
 
-@pytest.mark.parametrize("content", ["[]", '"x"', "{", "null", "[" * 99_999, '{"step": 1}', '{"metrics": {"sacrebleu": "x"}}'])
+@pytest.mark.parametrize(
+    "content", ["[]", '"x"', "{", "null", "[" * 99_999, '{"step": 1}', '{"metrics": {"sacrebleu": "x"}}']
+)
 def test_a_page_leaves_out_files_that_hold_something_else(run, content):
     stored = [run / name for name in ("metrics.jsonl", "samples.jsonl", "corpus.json", "machine.json")]
     for path in (*stored, run / "evaluation/test/evaluation.json", run / "evaluation/test/samples.jsonl"):

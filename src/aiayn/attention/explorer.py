@@ -53,7 +53,9 @@ def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: 
         "positions": [_positions(title, table) for title, table in positions.items()],
     }
     n_layers, n_heads = maps.cross.shape[:2]
-    score, log_prob = (f"{number:.3f}".replace("-", "−") for number in (maps.translation.score, maps.translation.log_prob))
+    score, log_prob = (
+        f"{number:.3f}".replace("-", "−") for number in (maps.translation.score, maps.translation.log_prob)
+    )
     return TEMPLATES.get_template("explorer.html").render(
         run=name,
         model=f"{config.n_layers} layers, {config.n_heads} heads, d_model {config.d_model}, d_k {config.key_size}, "

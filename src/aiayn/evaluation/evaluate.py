@@ -166,12 +166,13 @@ def _write(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: li
 
     Raises ResourceError where they cannot be written; no file is left incomplete.
     """
-    triples = list(zip(test.sources, test.references[0], hypotheses, strict=True))[:: -(-len(hypotheses) // KEPT_SAMPLES)]
+    lines = zip(test.sources, test.references[0], hypotheses, strict=True)
+    samples = [{"source": source, "reference": reference, "hypothesis": line} for source, reference, line in lines]
     try:
         to.folder.mkdir(parents=True, exist_ok=True)
         atomic_write_text(to.hypotheses, "".join(f"{line}\n" for line in hypotheses))
         write_json(to.scores, result)
-        write_jsonl(to.samples, [dict(zip(("source", "reference", "hypothesis"), texts, strict=True)) for texts in triples])
+        write_jsonl(to.samples, samples[:: -(-len(samples) // KEPT_SAMPLES)])
     except OSError as error:
         raise ResourceError(
             f"{to.folder}: cannot be written ({error.strerror}); make room there and run again"

@@ -31,7 +31,9 @@ class TestSet:
     @property
     def of_paper(self) -> str | None:
         """The paper's name for it, as `known_test_set` finds it."""
-        return known_test_set(lines_sha256(self.sources, self.references[0]), len(self.sources), self.file, self.from_wmt14)
+        return known_test_set(
+            lines_sha256(self.sources, self.references[0]), len(self.sources), self.file, self.from_wmt14
+        )
 
 
 def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:

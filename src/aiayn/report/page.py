@@ -2,10 +2,12 @@
 
 import base64
 import difflib
+import os
 import re
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
@@ -41,10 +43,17 @@ def _marked(text: str, common: set[int], tag: str) -> Markup:
     for is_common, group in groupby(enumerate(WORD.finditer(text)), lambda word: word[0] in common):
         words = [word for _, word in group]
         start, stop = words[0].start(), words[-1].end()
-        words_marked = escape(text[start:stop]) if is_common else Markup(f"<{tag}>{{}}</{tag}>").format(text[start:stop])
+        words_marked = (
+            escape(text[start:stop]) if is_common else Markup(f"<{tag}>{{}}</{tag}>").format(text[start:stop])
+        )
         marked += escape(text[end:start]) + words_marked
         end = stop
     return marked + escape(text[end:])
+
+
+def link(target: str, text: str) -> Markup:
+    """Returns a cell of a table that leads to another file."""
+    return Markup('<a href="{}">{}</a>').format(quote(os.fsencode(target)), text)
 
 
 def data_uri(png: Path) -> str | None:
@@ -57,7 +66,10 @@ def render_page(template: str, **content: Any) -> str:
 
 
 TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).with_name("templates")), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 TEMPLATES.filters["shown"] = shown
 TEMPLATES.globals["marked_difference"] = marked_difference

@@ -54,7 +54,9 @@ def draw_learning_curve(records: list[Record], path: Path) -> None:
 
     Without measurements there is no file. Raises ResourceError where it cannot be written.
     """
-    quality = [panel for panel in run_panels(records) if {"train/loss", "val/loss", "val/ppl", "val/bleu"} & {*panel.curves}]
+    quality = [
+        panel for panel in run_panels(records) if {"train/loss", "val/loss", "val/ppl", "val/bleu"} & {*panel.curves}
+    ]
     if not quality:
         return
     figure = new_figure(5 * len(quality), 3.6, layout="constrained")
@@ -106,8 +108,13 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         axis.set_yscale("log", nonpositive="mask")
     for number, (name, points) in enumerate(panel.curves.items()):
         steps, values = _drawable(points, panel.log_scale)
-        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": ("-", "--", ":", "-.")[number // len(COLOURS) % 4]}
-        axis.plot(steps, values, marker="o" if len(steps) <= 80 else "", markersize=3, linewidth=1.4, label=name, **style)
+        style = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": ("-", "--", ":", "-.")[number // len(COLOURS) % 4],
+        }
+        axis.plot(
+            steps, values, marker="o" if len(steps) <= 80 else "", markersize=3, linewidth=1.4, label=name, **style
+        )
     _style(axis, "step")
     if panel.rate:
         right = axis.twinx()

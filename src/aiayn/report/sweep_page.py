@@ -1,15 +1,11 @@
 """report.html of a sweep: its runs side by side."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
-
-from markupsafe import Markup
 
 from aiayn.options import flatten
-from aiayn.report.page import render_page
+from aiayn.report.page import link, render_page
 from aiayn.report.plots import Panel, panel_svg
 from aiayn.run_folder import RunFolder, best_and_last, is_number, read_json, read_samples, series
 
@@ -23,7 +19,10 @@ PANELS = (
 
 
 def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
-    """Returns the whole page, from what the runs wrote. Raises RefusedError for a run without a readable config.yaml."""
+    """Returns the whole page, from what the runs wrote.
+
+    Raises RefusedError for a run without a readable configuration.
+    """
     names = {run: run.path.relative_to(folder).as_posix() for run in runs}
     runs = sorted(runs, key=lambda run: _by_number(names[run]))
     configs = {run: flatten(run.read_config()) for run in runs}
@@ -39,10 +38,10 @@ def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
         ppl, bleu = best_and_last(metrics[run], "val/ppl"), best_and_last(metrics[run], "val/bleu", max)
         evaluations = run.read_evaluations()
         scores = [evaluations.get(split, {}).get("metrics", {}).get("sacrebleu") for split in ("val", "test")]
-        link = Markup('<a href="{}">{}</a>').format(quote(os.fsencode(f"{names[run]}/{run.report.name}")), names[run])
+        name = link(f"{names[run]}/{run.report.name}", names[run]) if run.report.exists() else names[run]
         step = max((record["step"] for record in metrics[run]), default=0)
         rows.append(
-            [link if run.report.exists() else names[run], step, *(found and found[2] for found in (ppl, bleu)), *scores]
+            [name, step, *(found and found[2] for found in (ppl, bleu)), *scores]
             + [_option(configs[run].get(key)) for key in differing]
         )
     panels = [
@@ -62,11 +61,11 @@ def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
         about=[f"{len(runs)} runs"],
         columns=["run", "step", "val/ppl", "val/bleu (greedy)", "BLEU val", "BLEU test", *differing],
         rows=rows,
-        names=list(names[run] for run in runs),
+        names=[names[run] for run in runs],
         panels=[(panel.title, panel_svg(panel, last_step)) for panel in panels if any(panel.curves.values())],
         samples=samples,
         facts=facts,
-        machines=[[names[run], *(_option(machine.get(key)) for key in facts)] for run, machine in machines.items() if facts],
+        machines=[[names[run], *(_option(machines[run].get(key)) for key in facts)] for run in runs],
         shared={key: _option(value) for key, value in first.items() if key not in (*NOT_COMPARED, *differing)},
     )
 
