@@ -120,6 +120,7 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         right = axis.twinx()
         right.plot(*_drawable(panel.rate, False), color=TEXT, linewidth=1, linestyle=":")
         _style(right, "", "learning rate (dotted)")
+        right.grid(visible=False)
 
 
 def _draw_lengths(axis: Any, corpus: Record) -> None:
