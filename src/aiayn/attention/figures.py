@@ -166,7 +166,8 @@ def _draw_figure(path: Path, tokens: list[str], panels: list[tuple[str, Mapping[
         axis.set_ylim(-(words + legend) / lines, 1 + words / lines)
         _draw_lines(axis, tokens, heads, size)
         handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in heads]
-        axis.legend(handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, fontsize=8, frameon=False, borderpad=0)
+        style = {"fontsize": 8, "frameon": False, "borderpad": 0, "handlelength": 1, "columnspacing": 1}
+        axis.legend(handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, **style)
     return _save(figure, path)
 
 

@@ -10,6 +10,8 @@ from torch import Tensor
 from aiayn.attention.maps import AttentionMaps
 from aiayn.drawing import new_figure, readable, save_figure
 
+MARKS = {"<s>": "start", "</s>": "end", "▁": "space"}  # tokens that are not words
+
 
 def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
     """Where every layer of the decoder looks in the source, as the mean of its heads.
@@ -76,4 +78,6 @@ def _draw_map(axis: Any, weights: Tensor, rows: Sequence[str], columns: Sequence
 
 
 def _labels(tokens: Sequence[str]) -> list[str]:
-    return [readable(token, longest=16) for token in tokens]
+    """Returns words as they are written, and a dot before a subword that continues a word, as in the explorer."""
+    words = (MARKS.get(token) or (token[1:] if token.startswith("▁") else f"·{token}") for token in tokens)
+    return [readable(word, longest=16) for word in words]
