@@ -1,4 +1,4 @@
-"""A test set from raw source to scores: what `evaluate.py` does."""
+"""Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -74,7 +74,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """What was scored and how, then a line for every kind of score with its signature."""
+    """Returns the printed table: model, text and search, then a line for every kind of score with its signature."""
     averaged = result["averaged"]
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
     search = result["search"]
@@ -117,7 +117,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def _read_baseline(run: Path, test: TestSet) -> Baseline:
-    """The other run's hypotheses. Raises RefusedError unless they are translations of this very text."""
+    """Returns the other run's hypotheses. Raises RefusedError unless they are translations of the same text."""
     stored = RunFolder(run).evaluation(test.name)
     remedy = f"type: python evaluate.py run={run} {test.option}"
     scores = read_json(stored.scores)

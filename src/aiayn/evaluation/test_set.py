@@ -14,7 +14,7 @@ from aiayn.paper.published import known_test_set
 
 @dataclass(frozen=True)
 class TestSet:
-    """Untouched text; `name` is that of its results' folder, `option` what the command line calls it."""
+    """Untouched text; `name` is the folder of its results, `option` the command line's option for it."""
 
     name: str
     option: str
@@ -37,7 +37,7 @@ class TestSet:
 
 
 def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
-    """The text of test=PREFIX, or of the run's own split, with further references where there are any.
+    """Returns the text of test=PREFIX, or of the run's own split, with the further references.
 
     Raises DataError for missing or misaligned text.
     """
@@ -61,7 +61,7 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
 
 
 def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
-    """The texts of references=[FILE,...]. Raises DataError unless they go with the source line for line."""
+    """Returns the texts of references=[FILE,...]. Raises DataError unless each has as many lines as the source."""
     texts = []
     for file in config.references or []:
         texts.append(read_lines(Path(file).expanduser()))

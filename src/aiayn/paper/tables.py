@@ -25,10 +25,10 @@ CHANGES = ("ppl", "paper_ppl", "bleu", "paper_bleu")
 
 
 def collect(folders: list[Path]) -> dict[str, list[Record]]:
-    """Table 2, Table 3, the runs that are no row of it, and the folders that could not be read, as plain values.
+    """Returns Table 2, Table 3, the runs that are no row of it, and the unreadable folders, as plain values.
 
-    A run belongs to a row by its configuration, whatever its folder is called. Rows without a run are there too, with
-    None for what was not measured. Raises RefusedError for a folder that holds no run.
+    A run belongs to a row by its configuration, not by its name. Rows without a run are included, with None for what
+    was not measured. Raises RefusedError for a folder that holds no run.
     """
     runs, unread = [], []
     for folder in find_runs(folders):
@@ -50,7 +50,7 @@ def collect(folders: list[Path]) -> dict[str, list[Record]]:
 
 
 def _row_of(run: MeasuredRun) -> Row | None:
-    """The row of Table 3 that a run's configuration is; its length and text may be others."""
+    """Returns the row of Table 3 with the run's configuration, apart from training length and text."""
     config = run.config
     if (config.data.src_lang, config.data.tgt_lang) != ("en", "de"):
         return None
@@ -58,7 +58,7 @@ def _row_of(run: MeasuredRun) -> Row | None:
 
 
 def _table_3_record(row: Row | None, run: MeasuredRun | None) -> Record:
-    """Every column of Table 3: measured, published, and the difference measured - published."""
+    """Returns every column of Table 3: measured, published, and the difference measured - published."""
     model = run.config.model if run else row.model()
     evaluation = run.evaluations.get("val") if run else None
     kind = comparable_kind(run.config.data.tgt_lang if run else "de")
@@ -93,7 +93,7 @@ def _table_3_record(row: Row | None, run: MeasuredRun | None) -> Record:
 
 
 def changes_against_base(records: Sequence[Record]) -> list[Record]:
-    """For every other row of Table 3 but big, its ppl and bleu less those of base: measured, and published.
+    """Returns, for every row of Table 3 but base and big, its ppl and bleu minus base's: measured, and published.
 
     Measured changes are None where a row, or base, was not run.
     """
@@ -111,7 +111,7 @@ def _less(value: float | None, base: float | None) -> float | None:
 
 
 def _table_2(runs: Sequence[MeasuredRun]) -> list[Record]:
-    """The paper's lines, each with the runs of its model and direction; then all other runs with a test score."""
+    """Returns the paper's lines with the runs of their model and direction, then all other runs with a test score."""
     records, placed = [], set()
     for result in TABLE_2:
         members = [run for run in runs if _is_of(run, result)]
@@ -162,13 +162,13 @@ def _table_2_record(result: Result | None, run: MeasuredRun | None) -> Record:
 
 
 def counted_flops(result: Result) -> float:
-    """What the paper's own training computes, counted as `training_flops` counts, without the scores of attention."""
+    """Returns the FLOPs of the paper's own training, counted by `training_flops`, without attention scores."""
     vocab_size = VOCABULARIES[result.direction][0]
     return float(result.row.max_steps * TOKENS_PER_STEP * training_flops(result.row.model(), vocab_size, 1, 1))
 
 
 def _obstacles(run: MeasuredRun, paper_steps: int, evaluation: Record | None, test_set: str) -> list[str]:
-    """Why a run's figures cannot be compared with the paper's."""
+    """Returns the reasons why a run's figures cannot be compared with the paper's."""
     config, data = run.config, run.config.data
     sizes = VOCABULARIES.get((data.src_lang, data.tgt_lang), (STATED_VOCABULARY,))
     found = []
