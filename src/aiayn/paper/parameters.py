@@ -33,9 +33,9 @@ def finding() -> str:
     smaller = [row for row in TABLE_3 if row.name in ("b_dk16", "b_dk32")]
     both = [n_parameters(replace(row.model(), d_v=row.d_k), FITTED_VOCABULARY) / 1e6 for row in smaller]
     return (
-        f"With a vocabulary of {FITTED_VOCABULARY:,} every base-sized row is within {widest:.2f} M of the printed figure; "
-        "with the 37,000 of section 5.1 none is within 1 M. 40,960 is the padded vocabulary of the authors' first "
-        f"release. big's 213 M fits {first:,} to {last:,} subwords: the paper's rows do not share one vocabulary. Row "
-        f"(B) shrinks d_k alone: with d_v shrunk as well its two rows would have {both[0]:.1f} and {both[1]:.1f} M, not "
-        "58 and 60. Row (E) is counted with 512 learned positions a side, which the paper does not state."
+        f"With a vocabulary of {FITTED_VOCABULARY:,} every base-sized row is within {widest:.2f} M of the printed "
+        "figure; with the 37,000 of section 5.1 none is within 1 M. 40,960 is the padded vocabulary of the authors' "
+        f"first release. big's 213 M fits {first:,} to {last:,} subwords: the paper's rows do not share one vocabulary. "
+        f"Row (B) shrinks d_k alone: with d_v shrunk as well its two rows would have {both[0]:.1f} and {both[1]:.1f} M, "
+        "not 58 and 60. Row (E) is counted with 512 learned positions a side, which the paper does not state."
     )

@@ -35,13 +35,13 @@ class MeasuredRun:
 
 def find_runs(folders: list[Path]) -> list[RunFolder]:
     """Returns every run among these folders and within them once. Raises RefusedError for a folder without any."""
-    found: dict[RunFolder, None] = {}
+    found: dict[Path, RunFolder] = {}
     for folder in folders:
         runs = list(runs_within(folder))
         if not runs:
             raise RefusedError(f"{folder}: neither a run nor a folder of runs (no checkpoints/ and no config.yaml)")
-        found |= dict.fromkeys(runs)
-    return list(found)
+        found |= {run.path: run for run in runs}
+    return list(found.values())
 
 
 def read_run(folder: RunFolder) -> MeasuredRun:
