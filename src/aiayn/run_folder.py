@@ -84,7 +84,7 @@ class RunFolder:
         return [record for record in read_jsonl(self.metrics) if is_count(record.get("step"))]
 
     def read_evaluations(self) -> dict[str, Record]:
-        """Returns each evaluation.json by name of the test set, `test` first; those without usable scores are left out."""
+        """Returns each evaluation.json with usable scores by name of the test set, `test` first."""
         found = {path.parent.name: read_json(path) for path in sorted(self.path.glob("evaluation/*/evaluation.json"))}
         usable = {name: result for name, result in found.items() if _has_scores(result)}
         return dict(sorted(usable.items(), key=lambda item: (item[0] != "test", item[0])))

@@ -35,7 +35,7 @@ def finding() -> str:
     return (
         f"With a vocabulary of {FITTED_VOCABULARY:,} every base-sized row is within {widest:.2f} M of the printed "
         "figure; with the 37,000 of section 5.1 none is within 1 M. 40,960 is the padded vocabulary of the authors' "
-        f"first release. big's 213 M fits {first:,} to {last:,} subwords: the paper's rows do not share one vocabulary. "
-        f"Row (B) shrinks d_k alone: with d_v shrunk as well its two rows would have {both[0]:.1f} and {both[1]:.1f} M, "
+        f"first release. big's 213 M fits {first:,} to {last:,} subwords: the paper's rows do not share a vocabulary. "
+        f"Row (B) shrinks d_k alone: with d_v shrunk too its rows would have {both[0]:.1f} and {both[1]:.1f} M, "
         "not 58 and 60. Row (E) is counted with 512 learned positions a side, which the paper does not state."
     )

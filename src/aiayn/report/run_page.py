@@ -19,23 +19,20 @@ def run_page(run: RunFolder) -> str:
     records = run.read_metrics()
     evaluations = run.read_evaluations()
     step = max((record["step"] for record in records), default=0)
-    data, sizes = config["data"], config.get("model")
+    data, model = config["data"], config.get("model")
+    sizes = model if isinstance(model, dict) else {}
     kinds = [kind for kind in METRIC_KINDS if any(e["metrics"].get(kind) is not None for e in evaluations.values())]
     samples = [sample for sample in read_samples(run.samples) if is_count(sample.get("step"))]
-    evolution: dict[str, list[tuple[Any, str]]] = {}
+    evolution: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for sample in samples:
-        evolution.setdefault(sample["source"], []).append((sample["step"], sample["hypothesis"]))
-    for sample in samples:
-        if evolution[sample["source"]][-1][0] != "reference":
-            evolution[sample["source"]].append(("reference", sample["reference"]))
+        texts = sample["source"], sample["reference"]
+        evolution.setdefault(texts, []).append((sample["step"], sample["hypothesis"]))
     return render_page(
         "run.html",
         title=config.get("name") or run.path.resolve().name,
         about=[
             f"{data['src_lang']} to {data['tgt_lang']}, step {step:,} of {shown(config['trainer']['max_steps'])}",
-            ", ".join(f"{name} {sizes[name]}" for name in SIZES if sizes.get(name) is not None)
-            if isinstance(sizes, dict)
-            else "",
+            ", ".join(f"{name} {sizes[name]}" for name in SIZES if sizes.get(name) is not None),
         ],
         tiles=_tiles(records, evaluations),
         kinds=kinds,
