@@ -87,7 +87,7 @@ def draw_corpus(corpus: Record, path: Path) -> None:
 def panel_svg(panel: Panel, last_step: float) -> str:
     """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
     figure = new_figure(5.4, 2.7)
-    axis = figure.add_axes((0.12, 0.16, 0.72 if panel.rate else 0.86, 0.8))
+    axis = figure.add_axes((0.12, 0.16, 0.72 if panel.rate else 0.83, 0.8))
     _draw_panel(axis, panel)
     axis.set_xlim(0, max(min(last_step, LARGEST), 1))
     return _svg(figure)
@@ -98,7 +98,7 @@ def corpus_svgs(corpus: Record) -> tuple[str, str]:
     drawn = []
     for draw in (_draw_lengths, _draw_padding):
         figure = new_figure(5.4, 2.7)
-        draw(figure.add_axes((0.12, 0.17, 0.86, 0.78)), corpus)
+        draw(figure.add_axes((0.12, 0.17, 0.83, 0.78)), corpus)
         drawn.append(_svg(figure))
     return drawn[0], drawn[1]
 
