@@ -311,9 +311,9 @@ def test_parameters_need_no_run():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name runs, such as outputs/sweeps/NAME, or --parameters"),
+        ([], "name runs, such as outputs/sweeps/NAME, or use --parameters"),
         (["x", "--parameters"], "name runs"),
-        (["x", "--vocab-size", "9"], "--vocab-size goes with --parameters"),
+        (["x", "--vocab-size", "9"], "--vocab-size only works with --parameters"),
         (["--parameters", "--json", "--csv"], "--json and --csv: choose one"),
     ],
 )
