@@ -28,7 +28,9 @@ def save_figure(figure: Any, *paths: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(path, content)
         except OSError as error:
-            raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
+            raise ResourceError(
+                f"{path}: cannot be written ({error.strerror}); make room or choose another folder"
+            ) from error
 
 
 def render(figure: Any, kind: str) -> bytes:
