@@ -48,10 +48,11 @@ WALLS = {
     "phrasebook": set(),
     "data": {"config", "errors", "files", "signals", "phrasebook"},
     "inference": GROUND - {"entry"} | {"data", "model"},
-    "evaluation": GROUND - {"entry"} | {"data", "model", "inference", "paper", "report"},
-    "paper": GROUND - {"entry"} | {"data", "model", "evaluation", "report"},
-    "report": GROUND - {"entry"} | {"data", "model", "attention"},
-    "attention": GROUND - {"entry"} | {"data", "model", "inference", "report"},
+    "drawing": {"errors", "files"},
+    "paper": {"config", "options", "errors", "run_folder", "drawing", "model"},
+    "report": {"options", "errors", "files", "run_folder", "drawing"},
+    "attention": {"config", "errors", "files", "drawing", "data", "model", "inference"},
+    "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report"},
     "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention"},
     "hydra_plugins": GROUND - {"hardware", "checkpoints"} | {"error_messages", "data", "report"},
     "cli": GROUND - {"entry"}
@@ -81,11 +82,13 @@ HOMES = {
     "pyarrow": {"data/hub"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
-    "matplotlib": {"report/drawing", "report/plots", "attention/figures"},
+    "jinja2": {"report/page", "attention/explorer"},
+    "markupsafe": {"report/page"},
+    "matplotlib": {"drawing", "report/plots", "attention/figures", "attention/heatmaps"},
     "wandb": {"training/loggers", "report/wandb_workspace"},
     "wandb_workspaces": {"report/wandb_workspace"},
     "rich": {"training/callbacks", "evaluation/progress"},
-    "yaml": {"paper/runs", "run_folder"},
+    "yaml": {"run_folder"},
     "typer": {"cli"},
     "ctranslate2": {"inference/export"},
     "transformers": {"inference/export"},
@@ -101,7 +104,7 @@ LIGHT = {
     "run_folder",
     *(name for name in MODULES if room(name) in ("cli", "hydra_plugins")),  # Hydra loads plugins at every start
 }
-INSTALLED_WITH = {"yaml": "pyyaml", "huggingface_hub": "datasets", "pyarrow": "datasets"}
+INSTALLED_WITH = {"yaml": "pyyaml", "markupsafe": "jinja2", "huggingface_hub": "datasets", "pyarrow": "datasets"}
 
 # Lines of text end at LF only, so these are the places where text is no corpus: messages, and line breaks of every kind
 # that a model wrote and that must become spaces.
@@ -323,6 +326,13 @@ def test_help_and_configuration_errors_load_neither_torch_nor_any_other_heavy_li
     assert [outcome["code"] for outcome in outcomes] == [0, 0, 2, 2]
     heavy = {"torch", "pytorch_lightning", "datasets", "wandb", "matplotlib", "numpy", "tokenizers", "sacrebleu"}
     assert heavy & set(outcomes[-1]["loaded"]) == set()
+
+
+def test_pages_and_tables_load_no_torch(tmp_path):
+    code = (
+        "import sys, aiayn.report.report, aiayn.paper.tables, aiayn.paper.table_text; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=600, check=False).returncode == 0
 
 
 def test_training_on_files_without_a_logger_runs_where_datasets_and_wandb_are_not_installed(tmp_path):

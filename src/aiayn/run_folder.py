@@ -4,6 +4,7 @@ Readers skip what a kill or another program left unreadable, so that reports and
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,11 @@ class RunFolder:
     def exists(self) -> bool:
         return self.checkpoints.is_dir() or self.config.is_file()
 
+    def saved_steps(self) -> list[int]:
+        """Returns the steps of the checkpoints by the names of their files, oldest first."""
+        numbers = (path.stem.removeprefix("step_") for path in self.checkpoints.glob("step_*.ckpt"))
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
     def write_config(self, config: Config) -> None:
         atomic_write_text(self.config, yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True))
 
@@ -77,11 +83,31 @@ class RunFolder:
             raise RefusedError(f"{self.config}: not the configuration of a run; restore it, or train again") from error
         return config
 
+    def read_metrics(self) -> list[Record]:
+        """Returns the lines of metrics.jsonl that have a step."""
+        return [record for record in read_jsonl(self.metrics) if is_count(record.get("step"))]
+
     def read_evaluations(self) -> dict[str, Record]:
-        """Returns each evaluation.json by name of the test set, `test` first."""
+        """Returns each evaluation.json with usable scores by name of the test set, `test` first."""
         found = {path.parent.name: read_json(path) for path in sorted(self.path.glob("evaluation/*/evaluation.json"))}
-        usable = {name: result for name, result in found.items() if isinstance(result.get("metrics"), dict)}
+        usable = {name: result for name, result in found.items() if _has_scores(result)}
         return dict(sorted(usable.items(), key=lambda item: (item[0] != "test", item[0])))
+
+
+def is_number(value: Any) -> bool:
+    """True for an int or float that is neither NaN nor infinite, nor too large for a float."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def is_count(value: Any) -> bool:
+    """True for an int that can be a number of steps or lines."""
+    return is_number(value) and isinstance(value, int) and 0 <= value < 1 << 53
+
+
+def _has_scores(evaluation: Record) -> bool:
+    metrics = evaluation.get("metrics")
+    scored = isinstance(metrics, dict) and all(value is None or is_number(value) for value in metrics.values())
+    return scored and is_count(evaluation.get("step")) and is_count(evaluation.get("lines"))
 
 
 def runs_within(folder: Path) -> Iterator[RunFolder]:
@@ -100,7 +126,7 @@ def read_json(path: Path) -> Record:
     """Returns a JSON object; empty if the file is missing, damaged or holds something else."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -111,17 +137,25 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def read_jsonl(path: Path) -> list[Record]:
     """Returns the objects of a .jsonl file in order; none if there is no file. Damaged lines are skipped."""
-    if not path.exists():
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return []
     records = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+    for line in text.split("\n"):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             records.append(record)
     return records
+
+
+def read_samples(path: Path) -> list[Record]:
+    """Returns the lines of a samples.jsonl that have a source, a reference and a hypothesis."""
+    texts = ("source", "reference", "hypothesis")
+    return [record for record in read_jsonl(path) if all(isinstance(record.get(name), str) for name in texts)]
 
 
 def write_jsonl(path: Path, records: list[Record]) -> None:
@@ -139,12 +173,14 @@ def jsonl_line(record: Record) -> str:
 
 def drop_records_after(path: Path, step: int) -> None:
     """Drops the records of later steps: a run that resumes at `step` will write them again."""
-    write_jsonl(path, [record for record in read_jsonl(path) if record["step"] <= step])
+    records = [record for record in read_jsonl(path) if is_count(record.get("step"))]
+    write_jsonl(path, [record for record in records if record["step"] <= step])
 
 
 def series(records: list[Record], key: str) -> list[tuple[float, float]]:
-    """Returns (step, value) of every record that has the key."""
-    return [(record["step"], record[key]) for record in records if record.get(key) is not None]
+    """Returns (step, value) of every record that has the key, with a finite number."""
+    measured = [record for record in records if is_count(record.get("step")) and is_number(record.get(key))]
+    return [(record["step"], record[key]) for record in measured]
 
 
 def best_and_last(records: list[Record], key: str, best: Any = min) -> tuple[float, float, float] | None:

@@ -78,6 +78,7 @@ def test_the_figures_are_drawn_as_png_and_svg_with_the_words_as_text(maps, tmp_p
     assert all(300 < size < 3000 for path in paths[::2] for size in imread(path).shape[:2])
     three, four, five = (texts(path) for path in paths[1::2])
     assert three[0:2] == ["the", "the"]  # above and below
+    assert [text for text in three if text.startswith("head ")] == ["head 1", "head 2", "head 3"]
     assert sum("where “old” looks, all heads" in text for text in three) == 1
     assert sum("only “old”" in text for text in four) == 1
     assert sum("layer 2 of 2: head" in text for text in five) == 2
@@ -109,5 +110,5 @@ def test_positions_are_drawn_one_row_for_every_table(tmp_path):
 
 def test_a_figure_that_cannot_be_written_is_one_line(maps, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ResourceError, match=r"file/figure_3: cannot be written"):
+    with pytest.raises(ResourceError, match=r"file/figure_3\.png: cannot be written"):
         draw_paper_figures(maps, tmp_path / "file")

@@ -6,14 +6,14 @@ import pytest
 import torch
 from matplotlib.image import imread
 
+from aiayn.attention.heatmaps import _labels, draw_attention_maps, draw_cross_attention
 from aiayn.attention.maps import AttentionMaps, attention_maps
 from aiayn.config import BOS_ID, EOS_ID, ModelConfig, SearchConfig
 from aiayn.data.tokenizer import Tokenizer
+from aiayn.drawing import readable
 from aiayn.errors import DataError, ResourceError
 from aiayn.inference.translator import Translation, Translator
 from aiayn.model.transformer import Transformer
-from aiayn.report.drawing import readable
-from aiayn.report.plots import draw_attention_maps
 
 SENTENCE = "the old house of the man"
 
@@ -171,3 +171,15 @@ def test_a_picture_that_cannot_be_written_is_one_line(translator, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match=r"file/attention\.png: cannot be written"):
         draw_attention_maps(attention_maps(translator, SENTENCE), tmp_path / "file" / "attention.png")
+
+
+def test_labels_are_words_as_they_are_written_with_a_dot_before_what_continues_one():
+    assert _labels(["<s>", "▁Häu", "ser", "▁", "</s>", "\n"]) == ["start", "Häu", "·ser", "space", "end", "·\\n"]
+
+
+def test_a_heat_map_replaces_a_symbolic_link_instead_of_following_it(maps, tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "attention.png").symlink_to("precious")
+    draw_cross_attention(maps, tmp_path / "attention.png")
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert imread(tmp_path / "attention.png").ndim == 3

@@ -22,6 +22,7 @@ from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.evaluation.evaluate import evaluate
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
+from aiayn.run_folder import RunFolder, read_jsonl
 
 # Some hold what any idea of a line but LF's would break in two. The tiny models learn TAUGHT by heart, which is not
 # quite what the references say.
@@ -118,6 +119,20 @@ def test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_m
     assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "hypotheses.txt", "samples.jsonl"]
 
 
+def test_samples_to_read_are_spread_evenly_over_the_text_and_stand_on_the_runs_page(run, tmp_path):
+    lines = [f"cat {number}" for number in range(50)]
+    write_lines(tmp_path / "outputs" / "text-de", lines, lines)
+    result = evaluate(options(run, checkpoint="last"))
+    samples = read_jsonl(run / "evaluation" / "test" / "samples.jsonl")
+    assert [sample["source"] for sample in samples] == lines[::3]
+    assert [sample["hypothesis"] for sample in samples] == lines_of(run / "evaluation" / "test" / "hypotheses.txt")[::3]
+    assert result["lines"] == 50
+    assert not (run / "report.html").exists()  # without a config.yaml there is no page, but scores
+    RunFolder(run).write_config(checkpoints.load(run / "checkpoints" / "last.ckpt").config)
+    evaluate(options(run, checkpoint="last"))
+    assert "<h2>Samples of test</h2>" in (run / "report.html").read_text()
+
+
 @pytest.mark.parametrize("ended_by", [KeyboardInterrupt, ResourceError])
 def test_a_translation_that_does_not_come_to_its_end_gives_the_terminal_its_cursor_back(
     run, capsys, monkeypatch, ended_by
@@ -208,7 +223,7 @@ def test_a_baseline_is_compared_line_by_line_with_a_p_value(tmp_path, capsys):
     assert (itself["delta"], itself["p_value"]) == (0, 1)
 
 
-def test_a_baseline_that_was_not_scored_on_this_text_is_refused_with_the_command_before_anything_is_written(tmp_path):
+def test_a_baseline_not_scored_on_this_text_is_refused_with_the_command_to_type(tmp_path):
     run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
     with pytest.raises(
         RefusedError, match=rf"there are no scored .*; type: python evaluate\.py run={other} split=test"
@@ -227,6 +242,15 @@ def test_a_torn_baseline_is_refused(tmp_path):
     evaluate(options(other))
     path = other / "evaluation" / "test" / "evaluation.json"
     path.write_text(path.read_text()[:40])
+    with pytest.raises(RefusedError, match="there are no scored translations"):
+        evaluate(options(run, baseline=str(other)))
+
+
+def test_a_baseline_whose_hypotheses_are_of_another_evaluation_is_refused(tmp_path):
+    run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
+    evaluate(options(other))
+    path = other / "evaluation" / "test" / "hypotheses.txt"
+    path.write_text(path.read_text().replace("Haus", "Hof"))
     with pytest.raises(RefusedError, match="there are no scored translations"):
         evaluate(options(run, baseline=str(other)))
 
@@ -263,7 +287,7 @@ def test_results_that_cannot_be_written_leave_the_old_ones_and_no_debris(run, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("aiayn.files.os.fsync", full)
-    with pytest.raises(ResourceError, match=r"hypotheses\.txt: cannot be written \(No space left on device\)"):
+    with pytest.raises(ResourceError, match=r"evaluation/test: cannot be written \(No space left on device\)"):
         evaluate(options(run, checkpoint="last"))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 

@@ -113,7 +113,7 @@ def test_the_papers_figures_stand_beside_one_kind_of_one_text_in_one_direction()
     assert paper_figures(None, "en", "de", 1) is None
 
 
-def test_every_base_sized_row_has_the_printed_parameters_at_40960_words_and_none_at_37000():
+def test_base_sized_rows_have_the_printed_parameters_at_40960_subwords_and_none_at_37000():
     records = [record for record in parameter_table(37_000) if record["paper"] and record["row"] != "big"]
     assert len(records) == 10
     assert all(abs(record["difference_fitted"]) < 0.6 for record in records)
@@ -122,7 +122,7 @@ def test_every_base_sized_row_has_the_printed_parameters_at_40960_words_and_none
 
 def test_the_finding_states_what_was_counted():
     text = finding()
-    assert "40,960 words every base-sized row is within 0.52 M" in text
-    assert "35,368 to 36,344 words" in text  # (212.5e6 - 176_283_648) / 1024 and (213.5e6 - ...) / 1024
+    assert "a vocabulary of 40,960 every base-sized row is within 0.52 M" in text
+    assert "35,368 to 36,344 subwords" in text  # (212.5e6 - 176_283_648) / 1024 and (213.5e6 - ...) / 1024
     assert "50.9 and 55.6 M, not 58 and 60" in text
     assert (BASE.name, BIG.name) == ("base", "big")

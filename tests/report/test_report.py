@@ -2,19 +2,21 @@
 
 import json
 import math
+import os
 import re
 from html import escape, unescape
 
 import pytest
 import yaml
 from applications import run_application
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aiayn.errors import RefusedError
-from aiayn.report.charts import Curve, _Axis, line_chart
 from aiayn.report.page import marked_difference
-from aiayn.report.report import add_evaluation, summary, sweep_summary, write_report
+from aiayn.report.plots import _drawable, draw_corpus, draw_learning_curve, panel_svg, run_panels
+from aiayn.report.report import summary, sweep_summary, write_report
+from aiayn.run_folder import RunFolder, read_jsonl
 
 NASTY = 'das </script><b>"Haus"</b> & {{Hof}}'
 REFERENCE = "das alte Haus & Hof"
@@ -87,8 +89,9 @@ def test_a_page_of_a_run_holds_scores_curves_samples_corpus_machine_and_configur
         ("30.2", "validation BLEU, greedy (highest 31.5)"),
         ("1,221", "target tokens per second (median)"),
     ]
-    for name in ("train/loss", "val/loss", "train/lr", "val/ppl", "val/bleu", "train/grad_norm", "perf/mfu"):
+    for name in ("train/loss", "val/loss", "val/ppl", "val/bleu", "train/grad_norm", "perf/mfu"):
         assert f">{name}</span>" in page
+    assert ">learning rate (dotted)</text>" in page
     shown = cells(page)
     for text in (NASTY, REFERENCE, "310", "10 empty", "Abacus <3>", "tok:13a", "2,900"):
         assert text in shown
@@ -127,25 +130,13 @@ def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
         *("a_h1", "40", "6.50", "30.25", "–", "33.38", "1"),
         *("a_h16", "40", "5.75", "30.25", "–", "33.38", "16"),
     ]
-    targets = re.findall('href="([^"]*)"', page)
+    targets = re.findall('<a href="([^"]*)"', page)
     assert targets == ["a_h1/report.html", "a_h16/report.html"]
     assert all((sweep / target).is_file() for target in targets)
     assert [text for text in shown if "Haus" in text] == [REFERENCE, NASTY, NASTY]  # neither run's first hypothesis
     assert "nichts" not in page
     assert "model.dropout: 0.1\n" in page
     assert sweep_summary(sweep) == "scores   a_h1   val/ppl 6.50\nscores   a_h16  val/ppl 5.75"
-
-
-def test_scored_translations_come_to_the_page_evenly_spread(run):
-    lines = [f"line {number}" for number in range(50)]
-    assert add_evaluation(run, run / "evaluation/test", lines, lines, ["x"] * 50)
-    page = (run / "report.html").read_text()
-    assert "<h2>Samples of test</h2>" in page
-    assert [text for text in cells(page) if text.startswith("line ")] == [
-        f"line {n}" for n in range(0, 50, 3) for _ in "ab"
-    ]
-    (run / "config.yaml").unlink()
-    assert not add_evaluation(run, run / "evaluation/test", lines, lines, lines)
 
 
 # Texts and curves.
@@ -164,28 +155,95 @@ def test_words_that_differ_are_marked_together_and_no_others():
     assert marked_difference("gleich", "gleich") == ("gleich", "gleich")
 
 
-@given(st.floats(1e-6, 1e6), st.floats(1.0, 1e4), st.booleans())
-@example(1e-6, 2.0, False)
-def test_an_axis_has_some_ticks_within_it_at_the_places_that_their_labels_say(low, factor, log_scale):
-    axis = _Axis([low, low * factor], 300, 20, log_scale)
-    ticks = axis.ticks()
-    assert 1 <= len(ticks) <= 12
-    for place, label in ticks:
-        assert 19.9 <= place <= 300.1
-        value = float(label.replace("k", "e3").replace("M", "e6").replace("G", "e9"))
-        if value and factor > 1.5:
-            assert axis.at(value) == pytest.approx(place, abs=14)  # labels are rounded
+NUMBERS = st.one_of(st.floats(), st.integers(), st.sampled_from([1e304, -1e304, 5e-324, 10**400, "x", None, [1], True]))
 
 
-def test_a_curve_leaves_out_what_cannot_be_drawn_and_keeps_its_end_however_long_it_is():
-    points = [(step, math.nan if step == 3 else 1 / step) for step in range(1, 5002)]
-    [line] = re.findall(r'<path class="line c0 d0" d="([^"]*)"', line_chart("loss", [Curve("x", points)], True))
-    places = [tuple(map(float, place.split(","))) for place in line.removeprefix("M").split("L")]
-    assert 500 < len(places) <= 600
-    assert places == sorted(places)
-    assert places[-1] == (466.0, 222.0)
-    assert line_chart("loss", [Curve("x", [(1, math.inf), (2, 0.0)])], log_scale=True) == ""
-    assert "NaN" not in line_chart("still", [Curve("x", [(5, 0.0)])])
+EXTREMES = [
+    (1, 1e304),
+    (2, 1e-300),
+    (3, math.nan),
+    (4, -math.inf),
+    (5, 0.0),
+    (10**400, 1.0),
+    (math.nan, 1.0),
+    ("x", 2.0),
+]
+
+
+def write_metrics(run, points):
+    keys = ("train/loss", "train/lr", "val/ppl", "val/bleu", "train/grad_norm", "perf/tokens_per_sec")
+    lines = [json.dumps({"step": step, **dict.fromkeys(keys, value)}) for step, value in points]
+    (run / "metrics.jsonl").write_text("\n".join(lines))
+    return RunFolder(run).read_metrics()
+
+
+def test_pages_and_summaries_of_extreme_numbers_are_made(run):
+    records = write_metrics(run, EXTREMES)
+    assert "<h2>Curves</h2>" in write_report(run).read_text()
+    assert "<h2>Curves</h2>" in write_report(run.parent).read_text()
+    draw_learning_curve(records, run / "learning_curve.png")
+    assert (run / "learning_curve.png").exists()
+    assert summary(run).startswith("done ")
+    assert sweep_summary(run.parent).startswith("scores ")
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4))
+@example([(1, 1e304)])
+@example([(5, 0.0)])
+@example([(1, 1.0), (2, 1 + 1e-15)])
+def test_curves_of_any_numbers_are_drawn(run, points):
+    for panel in run_panels(write_metrics(run, points))[:2]:  # on both scales
+        assert panel_svg(panel, 5).startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '"x"', "{", "null", "[" * 99_999, '{"step": 1}', '{"metrics": {"sacrebleu": "x"}}']
+)
+def test_a_page_leaves_out_files_that_hold_something_else(run, content):
+    stored = [run / name for name in ("metrics.jsonl", "samples.jsonl", "corpus.json", "machine.json")]
+    for path in (*stored, run / "evaluation/test/evaluation.json", run / "evaluation/test/samples.jsonl"):
+        path.write_text(content)
+    assert "<h2>Configuration</h2>" in write_report(run).read_text()
+    assert summary(run)
+
+
+def test_half_of_a_character_in_a_name_or_a_text_ends_no_page(tmp_path):
+    folder = tmp_path / "sweep"
+    run = write_run(folder / os.fsdecode(b"a\xff"))
+    (run / "samples.jsonl").write_text(r'{"step": 1, "source": "\ud800", "reference": "b", "hypothesis": "c"}')
+    write_report(run)
+    assert 'href="a%FF/report.html"' in write_report(folder).read_text()
+
+
+def test_pictures_replace_a_symbolic_link_instead_of_following_it(run, tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    for name in ("learning_curve.png", "corpus.png", "report.html"):
+        (run / name).symlink_to(tmp_path / "precious")
+    draw_learning_curve(read_jsonl(run / "metrics.jsonl"), run / "learning_curve.png")
+    draw_corpus(json.loads((run / "corpus.json").read_text()), run / "corpus.png")
+    write_report(run)
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert not any((run / name).is_symlink() for name in ("learning_curve.png", "corpus.png", "report.html"))
+
+
+def test_a_curve_is_thinned_to_what_can_be_seen_and_keeps_its_end():
+    points = [(step, 1 / step) for step in range(1, 5002)]
+    steps, values = _drawable(points, log_scale=True)
+    assert 500 < len(steps) <= 600
+    assert steps == sorted(steps)
+    assert (steps[-1], values[-1]) == points[-1]
+    assert _drawable([(1, 0.0), (2, 1e304)], log_scale=True) == ([2], [1e30])
+
+
+def test_a_curve_is_svg_text_in_the_pages_colours_and_no_two_panels_share_an_id(run):
+    page = write_report(run).read_text()
+    drawn = re.findall("<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawn) == 6 + 2
+    assert all("<text" in svg and "var(--c0)" in svg and "var(--dim)" in svg for svg in drawn)
+    assert "learning rate (dotted)" in drawn[0]
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
 
 
 # In a browser.
@@ -209,7 +267,8 @@ def test_a_browser_shows_both_pages_without_network_complaints_or_a_line_too_wid
         keys = "[...document.querySelectorAll('.key')].map(e => getComputedStyle(e, '::before').content)"
         assert set(browser.run(keys)) == {'"■\xa0"'}
         outside = """[...document.querySelectorAll('svg text')].filter(e => {
-            const box = e.getBBox(), whole = e.ownerSVGElement.viewBox.baseVal;
-            return box.x < 0 || box.y < 0 || box.x + box.width > whole.width || box.y + box.height > whole.height;
+            const box = e.getBoundingClientRect(), whole = e.ownerSVGElement.getBoundingClientRect();
+            return box.left < whole.left - 1 || box.top < whole.top - 1
+                || box.right > whole.right + 1 || box.bottom > whole.bottom + 1;
         }).map(e => e.textContent)"""
         assert browser.run(outside) == []

@@ -1,22 +1,22 @@
 """A page to explore attention with: one file that holds everything, for any browser, with no network."""
 
 import base64
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader
 from torch import Tensor
 
 from aiayn.attention.maps import AttentionMaps
 from aiayn.attention.positions import similarities
 from aiayn.config import ModelConfig
+from aiayn.drawing import readable
 from aiayn.errors import DataError, ResourceError
 from aiayn.files import atomic_write_text
-from aiayn.report.drawing import readable
 
 MAX_WEIGHTS = 8_000_000  # a byte each; a page of 11 MB is one that browsers still open at once
-TEMPLATES = Path(__file__).parent
+TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
 
 
 def write_explorer(
@@ -43,12 +43,6 @@ def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: 
             f"({n_weights:,} weights, a page holds {MAX_WEIGHTS:,}); give a shorter sentence"
         )
     data = {
-        "run": name,
-        "model": f"{config.n_layers} layers, {config.n_heads} heads, d_model {config.d_model}",
-        "sentence": maps.sentence,
-        "translation": maps.translation.text,
-        "score": maps.translation.score,
-        "logProb": maps.translation.log_prob,
         "kinds": {
             "encoder": _kind("Encoder self-attention", "reads", maps.src, "looks at", maps.src, maps.encoder_self),
             "decoder": _kind(
@@ -58,27 +52,31 @@ def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: 
         },
         "positions": [_positions(title, table) for title, table in positions.items()],
     }
-    # Within a script element "<" could end it; JSON allows to spell it as an escape.
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    page = (TEMPLATES / "explorer.html").read_text(encoding="utf-8")
-    for mark, content in (
-        ("/* explorer.css */", (TEMPLATES / "explorer.css").read_text(encoding="utf-8")),
-        ("/* explorer.js */", (TEMPLATES / "explorer.js").read_text(encoding="utf-8")),
-        ("/* data */", text),  # last: the sentence may contain a mark
-    ):
-        page = page.replace(mark, content, 1)
-    return page
+    n_layers, n_heads = maps.cross.shape[:2]
+    score, log_prob = (
+        f"{number:.3f}".replace("-", "−") for number in (maps.translation.score, maps.translation.log_prob)
+    )
+    return TEMPLATES.get_template("explorer.html").render(
+        run=name,
+        model=f"{config.n_layers} layers, {config.n_heads} heads, d_model {config.d_model}, d_k {config.key_size}, "
+        f"d_v {config.value_size}",
+        maps=maps,
+        score=f"{score} (log-probability {log_prob}, divided by the search's length penalty)",
+        layers=n_layers,
+        heads=n_heads,
+        data=data,
+    )
 
 
 def _kind(
-    title: str, query_title: str, queries: list[str], key_title: str, keys: list[str], weights: Tensor
+    title: str, queries_title: str, queries: list[str], keys_title: str, keys: list[str], weights: Tensor
 ) -> dict[str, Any]:
     """weights (L, H, T, S) of T queries and S keys; the bytes stand in the same order."""
     return {
         "title": title,
-        "queryTitle": query_title,
+        "queriesTitle": queries_title,
         "queries": [readable(token) for token in queries],
-        "keyTitle": key_title,
+        "keysTitle": keys_title,
         "keys": [readable(token) for token in keys],
         "layers": weights.size(0),
         "heads": weights.size(1),

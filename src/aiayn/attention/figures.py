@@ -1,8 +1,9 @@
-"""The paper's pictures of attention, Figures 3 to 5, and the picture of its positions, drawn for a model of one's own.
+"""The paper's pictures of attention, Figures 3 to 5, and of positions, drawn for a trained model, as PNG and as SVG.
 
-Every picture is written twice, as PNG and as SVG. All of them raise ResourceError where they cannot be written.
+All functions that draw raise ResourceError where a file cannot be written.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,23 @@ from torch import Tensor
 
 from aiayn.attention.maps import AttentionMaps
 from aiayn.attention.positions import similarities
-from aiayn.errors import DataError, ResourceError
-from aiayn.report.drawing import new_figure, readable, save_figure
+from aiayn.drawing import new_figure, readable, save_figure
+from aiayn.errors import DataError
 
 FORMATS = ("png", "svg")
 FAINTEST = 0.02  # lines of less weight would not be seen
+LEGEND_COLUMNS = 8  # heads side by side
 
 
 def figure_layer(n_layers: int) -> int:
-    """The encoder layer of the paper's figures, 5 of 6, in a model of n_layers; counted from 0."""
+    """Returns the layer that corresponds to the one of the paper's figures, 5 of 6, counted from 0."""
     return max(round(n_layers * 5 / 6), 1) - 1
 
 
 def far_looking_token(weights: Tensor, is_word: Tensor) -> int:
-    """weights (H, S, S), is_word (S,). The word that looks most sharply, on average over heads, at words further away
+    """Returns the word with the largest weight, mean over heads, on one word beyond its neighbours.
 
-    than its neighbours.
+    weights (H, S, S), is_word (S,).
     """
     n = weights.size(-1)
     far = (torch.arange(n)[:, None] - torch.arange(n)).abs() > 1
@@ -35,10 +37,9 @@ def far_looking_token(weights: Tensor, is_word: Tensor) -> int:
 
 
 def sharp_heads(weights: Tensor, is_word: Tensor, token: int | None = None) -> tuple[int, int, int]:
-    """weights (H, S, S), is_word (S,). A word and the two heads in which it looks most sharply at one other word:
-    token, head, head.
+    """Returns a token and the two heads in which it has the largest weights on one other word: token, head, head.
 
-    A token given stays; the two heads are one where the model has no more.
+    weights (H, S, S), is_word (S,). A given token is kept. In a model with one head both heads are that one.
     """
     sharpness = _sharpness(weights, is_word, ~torch.eye(weights.size(-1), dtype=torch.bool))
     best = sharpness.topk(min(2, len(sharpness)), dim=0)  # (2, S)
@@ -48,20 +49,20 @@ def sharp_heads(weights: Tensor, is_word: Tensor, token: int | None = None) -> t
 
 
 def _sharpness(weights: Tensor, is_word: Tensor, places: Tensor) -> Tensor:
-    """For every head and word the largest weight that it gives to a word in one of its places (S, S): (H, S)."""
-    # Marks and full stops are where heads look that have nothing to say: they count neither as place nor as reader.
+    """Returns (H, S): for every head and word its largest weight on a word among its places (S, S)."""
+    # Heads without a better use look at punctuation and end marks, which therefore count on neither side.
     return (weights * (places & is_word & is_word[:, None])).max(-1).values
 
 
 def unlike_heads(weights: Tensor) -> tuple[int, int]:
-    """weights (H, S, S). The two heads that differ most, by the mean over words of half the absolute difference."""
+    """Returns the two heads of weights (H, S, S) with the largest total variation distance, mean over words."""
     differences = (weights[:, None] - weights[None]).abs().sum(-1).mean(-1) / 2
     first, second = divmod(int(differences.argmax()), len(weights))
     return first, second
 
 
 def find_word(tokens: Sequence[str], word: str) -> int:
-    """The position of a word's first subword. Raises DataError for a word that is not in the sentence."""
+    """Returns the position of a word's first subword. Raises DataError for a word that is not in the sentence."""
     starts = [i for i, token in enumerate(tokens[:-1]) if i == 0 or token.startswith("▁")]
     words = [
         "".join(tokens[start:end]).lstrip("▁")
@@ -74,10 +75,11 @@ def find_word(tokens: Sequence[str], word: str) -> int:
 
 
 def draw_paper_figures(maps: AttentionMaps, folder: Path, word: str | None = None) -> list[Path]:
-    """Figures 3, 4 and 5 for the encoder layer that corresponds to the paper's. Returns the files.
+    """Draws Figures 3, 4 and 5 for the encoder layer that corresponds to the paper's. Returns the files.
 
-    Figure 3: one word, all heads. Figure 4: one head, then one word in two heads. Figure 5: two heads, unlike each
-    other. The word of Figures 3 and 4 is chosen by its weights unless given; then it may raise DataError.
+    Figure 3: one word, all heads. Figure 4: one head, then one word in two heads. Figure 5: the two heads that differ
+    most. The word of Figures 3 and 4 is chosen by its weights unless given. Raises DataError for a word that is not in
+    the sentence.
     """
     layer = figure_layer(len(maps.encoder_self))
     weights = maps.encoder_self[layer]
@@ -146,28 +148,34 @@ def _heads(heads: list[int]) -> str:
 
 def _draw_figure(path: Path, tokens: list[str], panels: list[tuple[str, Mapping[int, Tensor]]]) -> list[Path]:
     """Panels below each other, each a title and, by head, the weights (S, S) that are drawn."""
+    from matplotlib.patches import Patch
+
     # In inches. A token takes less room in a long sentence, so that the picture stays one that viewers open.
     width = min(max(0.3 * len(tokens) + 0.6, 6), 20)
     size = 10 if len(tokens) <= 60 else 6
     words = 0.2 + max(map(len, tokens)) * size * 0.0095
+    legend = 0.3 * math.ceil(max(len(heads) for _, heads in panels) / LEGEND_COLUMNS)
     title, lines = 0.35, 1.8
-    height = title + lines + 2 * words
+    height = title + lines + 2 * words + legend
     figure = new_figure(width, height * len(panels))
     for number, (text, heads) in enumerate(panels):
         # Placed by hand: measuring every word, as automatic layouts do, takes most of the time.
         bottom = 1 - (number + 1) / len(panels)
         axis = figure.add_axes((0.02, bottom, 0.96, (height - title) / height / len(panels)))
         axis.set_title(text, fontsize=10, parse_math=False)
-        axis.set_ylim(-words / lines, 1 + words / lines)
+        axis.set_ylim(-(words + legend) / lines, 1 + words / lines)
         _draw_lines(axis, tokens, heads, size)
+        handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in heads]
+        style = {"fontsize": 8, "frameon": False, "borderpad": 0, "handlelength": 1, "columnspacing": 1}
+        axis.legend(handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, **style)
     return _save(figure, path)
 
 
 def _draw_lines(axis: Any, tokens: list[str], heads: Mapping[int, Tensor], size: int) -> None:
-    """The sentence twice, upright, and lines from the words above to the words below that they look at.
+    """Draws the sentence twice, upright, and lines from the words above to the words below that they look at.
 
-    A head has a colour, a weight is a line's strength. Where one word reads alone, blocks in the heads' colours stand
-    behind it and behind the words that it looks at.
+    The colour of a line stands for its head, its opacity and width for the weight. Where only one word has lines,
+    blocks in the heads' colours stand behind it and behind the words that it looks at.
     """
     from matplotlib.collections import LineCollection, PatchCollection
     from matplotlib.patches import Rectangle
@@ -213,9 +221,5 @@ def _colour(head: int) -> tuple[float, float, float]:
 def _save(figure: Any, path: Path) -> list[Path]:
     """Writes PATH.png and PATH.svg."""
     paths = [path.with_suffix(f".{kind}") for kind in FORMATS]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_figure(figure, *paths)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
+    save_figure(figure, *paths)
     return paths

@@ -24,9 +24,9 @@ def attention(
     """
     from aiayn.attention.explorer import write_explorer
     from aiayn.attention.figures import draw_paper_figures, draw_positions
+    from aiayn.attention.heatmaps import draw_attention_maps
     from aiayn.attention.maps import attention_maps
     from aiayn.attention.positions import position_tables
-    from aiayn.report.plots import draw_attention_maps
     from aiayn.run_folder import RunFolder
 
     translator = load_translator(run, checkpoint, None, None, accelerator)

@@ -1,7 +1,7 @@
-"""A test set from raw source to scores: what `evaluate.py` does."""
+"""Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
-import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,18 +9,19 @@ from typing import Any
 from aiayn.checkpoints import Checkpoint, find_checkpoint, load
 from aiayn.config import EvaluateConfig, SearchConfig
 from aiayn.data.text_files import read_lines
-from aiayn.errors import DataError, RefusedError, ResourceError
+from aiayn.errors import DataError, RefusedError, ResourceError, UserError
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
-from aiayn.evaluation.test_set import TestSet, read_test_set
+from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set
 from aiayn.files import atomic_write_text, sha256
 from aiayn.inference.translator import Translator
 from aiayn.options import to_plain
 from aiayn.paper.published import SUBSET, paper_figures
-from aiayn.report.report import add_evaluation
-from aiayn.run_folder import METRIC_KINDS
+from aiayn.report.report import write_report
+from aiayn.run_folder import METRIC_KINDS, Evaluation, RunFolder, read_json, write_json, write_jsonl
 
-N_SAMPLES = 1000  # of the paired bootstrap
+N_BOOTSTRAP = 1000  # samples of the paired bootstrap
+KEPT_SAMPLES = 20
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,12 @@ class Baseline:
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Translates raw source, scores the text, prints a table, and writes both into the run's folder.
+    """Translates raw source, scores the text, prints a table, and writes all of it into the run's folder.
 
-    `RUN/evaluation/SPLIT/` gets `hypotheses.txt` and `evaluation.json`, whose content is returned. Raises RefusedError
-    for a missing or damaged run, checkpoint or baseline, DataError for missing or misaligned text, ConfigError for a
-    GPU that is not there, ResourceError where memory or disk do not suffice.
+    `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, `evaluation.json`, whose content is returned, and `samples.jsonl`;
+    the run's page is written again. Raises RefusedError for a missing or damaged run, checkpoint or baseline, DataError
+    for missing or misaligned text, ConfigError for a GPU that is not there, ResourceError where memory or disk do not
+    suffice.
     """
     run = Path(config.run)
     path = find_checkpoint(run, config.checkpoint)
@@ -54,23 +56,25 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     result = _result(path, checkpoint, test, translator.search, scores) | {
         "seconds": round(seconds, 1),
         "device": translator.device.type,
+        "hypotheses_sha256": lines_sha256(hypotheses),
     }
     if baseline:
-        compared = paired_bootstrap(baseline.hypotheses, hypotheses, test.references, N_SAMPLES)
-        result["baseline"] = {"run": str(baseline.run), "n_samples": N_SAMPLES, **compared}
+        compared = paired_bootstrap(baseline.hypotheses, hypotheses, test.references, N_BOOTSTRAP)
+        result["baseline"] = {"run": str(baseline.run), "n_samples": N_BOOTSTRAP, **compared}
 
-    folder = _folder(run, test.name)
-    _write(folder / "hypotheses.txt", "".join(f"{line}\n" for line in hypotheses))
-    _write(folder / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    has_page = add_evaluation(run, folder, test.sources, test.references[0], hypotheses)
+    written = RunFolder(run).evaluation(test.name)
+    _write(written, result, test, hypotheses)
+    page = ""
+    with suppress(UserError):  # the scores stand, whether or not the page can be made
+        page = f"; {write_report(run)}"
     print(table(result))
-    print(f"\nfiles    {folder}/evaluation.json, hypotheses.txt" + f"; {run}/report.html" * has_page)
+    print(f"\nfiles    {written.scores}, {written.hypotheses.name}{page}")
     print(f"next     aiayn translate {run}")
     return result
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """What was scored and how, then a line for every kind of score with its signature."""
+    """Returns the printed table: model, text and search, then a line for every kind of score with its signature."""
     averaged = result["averaged"]
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
     search = result["search"]
@@ -113,17 +117,21 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def _read_baseline(run: Path, test: TestSet) -> Baseline:
-    """The other run's hypotheses. Raises RefusedError unless they are translations of this very text."""
-    folder = _folder(run, test.name)
+    """Returns the other run's hypotheses. Raises RefusedError unless they are translations of the same text."""
+    stored = RunFolder(run).evaluation(test.name)
     remedy = f"type: python evaluate.py run={run} {test.option}"
+    scores = read_json(stored.scores)
     try:
-        text = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["text_sha256"]
-        hypotheses = read_lines(folder / "hypotheses.txt")
-    except (OSError, ValueError, KeyError, DataError) as error:
-        raise RefusedError(f"baseline={run}: there are no scored translations in {folder}; {remedy}") from error
+        text = scores["text_sha256"]
+        hypotheses = read_lines(stored.hypotheses)
+        # A kill, or a second evaluation, may have left the hypotheses of one beside the scores of another.
+        if scores.get("hypotheses_sha256", digest := lines_sha256(hypotheses)) != digest:
+            raise KeyError("hypotheses_sha256")
+    except (KeyError, DataError) as error:
+        raise RefusedError(f"baseline={run}: there are no scored translations in {stored.folder}; {remedy}") from error
     if text != test.fingerprint or len(hypotheses) != len(test.sources):
         raise RefusedError(
-            f"baseline={run}: {folder}/hypotheses.txt translates another text ({len(hypotheses)} lines, here "
+            f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} lines, here "
             f"{len(test.sources)}); {remedy}"
         )
     return Baseline(run, hypotheses)
@@ -153,14 +161,19 @@ def _result(path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchCon
     }
 
 
-def _folder(run: Path, name: str) -> Path:
-    return run / "evaluation" / name
+def _write(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: list[str]) -> None:
+    """Writes hypotheses, scores and, to be read on the page, evenly spread samples.
 
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file that is whole whenever it stands under its name. Raises ResourceError where that is impossible."""
+    Raises ResourceError where they cannot be written; no file is left incomplete.
+    """
+    lines = zip(test.sources, test.references[0], hypotheses, strict=True)
+    samples = [{"source": source, "reference": reference, "hypothesis": line} for source, reference, line in lines]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write_text(path, text)
+        to.folder.mkdir(parents=True, exist_ok=True)
+        atomic_write_text(to.hypotheses, "".join(f"{line}\n" for line in hypotheses))
+        write_json(to.scores, result)
+        write_jsonl(to.samples, samples[:: -(-len(samples) // KEPT_SAMPLES)])
     except OSError as error:
-        raise ResourceError(f"{path}: cannot be written ({error.strerror}); make room there and run again") from error
+        raise ResourceError(
+            f"{to.folder}: cannot be written ({error.strerror}); make room there and run again"
+        ) from error

@@ -1,4 +1,4 @@
-"""How far a translation is: a live line on a terminal, else a plain one every ten seconds."""
+"""Progress of a translation: a live line on a terminal, else a plain line every ten seconds."""
 
 import sys
 import time

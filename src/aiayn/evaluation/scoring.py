@@ -1,4 +1,4 @@
-"""How good translations are: BLEU of four kinds, chrF and TER, made from text as people read it.
+"""Scores of translations: BLEU of four kinds, chrF and TER, computed from detokenised text.
 
 Scores of different kinds must not be compared, so each comes with its name and its signature:
 
@@ -28,7 +28,7 @@ STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromk
 
 @dataclass(frozen=True)
 class Scores:
-    """What `score` found. A kind that does not apply to the language, or was not asked for, is None."""
+    """Scores by kind. A kind that does not apply to the language, or was not asked for, is None."""
 
     metrics: dict[str, float | None]  # kind -> score in per cent
     signature: str  # of sacrebleu
@@ -77,7 +77,7 @@ def score(
 def paired_bootstrap(
     baseline: list[str], system: list[str], references: list[str] | list[list[str]], n_samples: int = 1000
 ) -> dict[str, Any]:
-    """Tells a real difference in sacreBLEU from chance, by paired bootstrap resampling (Koehn 2004).
+    """Tests whether two systems differ in sacreBLEU, by paired bootstrap resampling (Koehn 2004).
 
     Returns both scores with their mean and 95 % interval (mean +- ci) over the samples, `delta` = system - baseline,
     the p-value of no difference, and the signature. Raises DataError as `score` does.
@@ -92,7 +92,7 @@ def paired_bootstrap(
         "baseline": {"score": first.score, "mean": first.mean, "ci": first.ci},
         "system": {"score": second.score, "mean": second.mean, "ci": second.ci},
         "delta": second.score - first.score,
-        # sacreBLEU counts how many samples differ by more than was observed; of equal outputs none do, and it says 0.
+        # sacreBLEU counts the samples that differ by more than was observed, and gives 0 for equal outputs.
         "p_value": 1.0 if list(baseline) == list(system) else second.p_value,
         "signature": str(signatures["BLEU"]),
     }
@@ -117,14 +117,14 @@ def compound_split(line: str) -> str:
 
 
 def _kind(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
-    """The metric, what prepares a line for it, and the name that its tokens have in the signature."""
+    """Returns the metric, the function that prepares a line for it, and the name of its tokens in the signature."""
     if kind == "sacrebleu":
         return BLEU(), str, ""
     if kind == "chrf":
         return CHRF(), str, ""
     if kind == "ter":
         return TER(), str, ""
-    # multi-bleu.perl, which published tokenised scores come from, neither tokenises nor smooths.
+    # Published tokenised scores come from multi-bleu.perl, which neither tokenises nor smooths.
     lowercase = kind == "bleu_tokenized_lc"
     metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
     version = f"sacremoses:{_moses(lang)[2]}"
@@ -159,7 +159,7 @@ def _reference_streams(references: Sequence[str] | Sequence[Sequence[str]]) -> l
 
 
 def _same_lines(hypotheses: Sequence[str], streams: list[list[str]]) -> None:
-    """sacreBLEU itself compares as many lines as the shorter side has, and says nothing."""
+    """Raises DataError unless the counts agree: sacreBLEU silently compares the lines of the shorter side."""
     if isinstance(hypotheses, str):
         raise DataError("hypotheses are one text: give a list of lines")
     for number, stream in enumerate(streams, start=1):
@@ -169,4 +169,4 @@ def _same_lines(hypotheses: Sequence[str], streams: list[list[str]]) -> None:
                 "of both must belong together; check that neither file lost or gained a line"
             )
     if not hypotheses:
-        raise DataError("0 hypotheses and 0 references: there is nothing to score")
+        raise DataError("0 hypotheses and 0 references: nothing to score")

@@ -14,7 +14,7 @@ from aiayn.paper.published import known_test_set
 
 @dataclass(frozen=True)
 class TestSet:
-    """Untouched text; `name` is that of its results' folder, `option` what the command line calls it."""
+    """Untouched text; `name` is the folder of its results, `option` the command line's option for it."""
 
     name: str
     option: str
@@ -26,16 +26,18 @@ class TestSet:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of sources and references."""
-        return _sha256(self.sources, *self.references)
+        return lines_sha256(self.sources, *self.references)
 
     @property
     def of_paper(self) -> str | None:
         """The paper's name for it, as `known_test_set` finds it."""
-        return known_test_set(_sha256(self.sources, self.references[0]), len(self.sources), self.file, self.from_wmt14)
+        return known_test_set(
+            lines_sha256(self.sources, self.references[0]), len(self.sources), self.file, self.from_wmt14
+        )
 
 
 def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
-    """The text of test=PREFIX, or of the run's own split, with further references where there are any.
+    """Returns the text of test=PREFIX, or of the run's own split, with the further references.
 
     Raises DataError for missing or misaligned text.
     """
@@ -58,7 +60,7 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
 
 
 def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
-    """The texts of references=[FILE,...]. Raises DataError unless they go with the source line for line."""
+    """Returns the texts of references=[FILE,...]. Raises DataError unless each has as many lines as the source."""
     texts = []
     for file in config.references or []:
         texts.append(read_lines(Path(file).expanduser()))
@@ -70,5 +72,6 @@ def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
     return texts
 
 
-def _sha256(*texts: list[str]) -> str:
+def lines_sha256(*texts: list[str]) -> str:
+    """Returns the SHA-256 of the lines of all texts, as hexadecimal digits."""
     return hashlib.sha256("\n".join(chain(*texts)).encode()).hexdigest()

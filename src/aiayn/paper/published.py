@@ -1,4 +1,4 @@
-"""The paper's figures, and which of ours each can be compared with."""
+"""The paper's figures, and which of our scores each can be compared with."""
 
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ TOKENS_PER_STEP = 25_000  # section 5.1: of the source, and as many of the targe
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of Table 3: its configuration and what the paper found. None stands where the paper prints nothing."""
+    """A row of Table 3: its configuration and the paper's results; None where the paper prints nothing."""
 
     name: str  # of the file in conf/ablation; big is a model of its own
     label: str  # as the paper marks it
@@ -35,7 +35,7 @@ class Row:
         return ModelConfig(**{name: getattr(self, name) for name in names}, max_positions=512, attention_window=None)
 
     def is_of(self, model: ModelConfig, label_smoothing: float) -> bool:
-        """True for a model and a loss as in this row."""
+        """True for this row's model and label smoothing."""
         resolved = replace(model, d_k=model.key_size, d_v=model.value_size)
         return label_smoothing == self.label_smoothing and resolved == replace(
             self.model(), max_positions=model.max_positions
@@ -116,17 +116,17 @@ SUBSET = "newstest2014 (2,737 lines)"
 
 @dataclass(frozen=True)
 class Figures:
-    """What the paper scored on one test set."""
+    """The paper's scores of one test set."""
 
     table: str
-    kind: str  # the one of our scores that can stand beside these
+    kind: str  # the kind of our scores to compare with these
     base: float
     big: float
     remark: str
 
 
 def comparable_kind(tgt_lang: str) -> str:
-    """The kind of BLEU that is nearest to the paper's for a target language."""
+    """Returns the kind of BLEU nearest to the paper's for a target language."""
     return "bleu_compound_split" if tgt_lang == "de" else "bleu_tokenized"
 
 
@@ -140,10 +140,10 @@ FIGURES = {
 
 
 def known_test_set(sha256: str, lines: int, name: str, from_wmt14: bool) -> str | None:
-    """Which of the paper's test sets a text is: newstest2013, newstest2014 with all 3,003 lines, SUBSET, or None.
+    """Returns which of the paper's test sets a text is: newstest2013, newstest2014, SUBSET, or None.
 
-    It is known by its content; or else by its number of lines, if it is WMT14's own test or validation split
-    (`from_wmt14`) or bears the set's name: copies differ in white space and in how they write quotes.
+    It is recognised by its content, or else by its number of lines together with its origin, WMT14's own test or
+    validation split (`from_wmt14`), or its name: copies differ in white space and quotes.
     """
     if sha256 in KNOWN_TEXT:
         return KNOWN_TEXT[sha256]
@@ -154,5 +154,5 @@ def known_test_set(sha256: str, lines: int, name: str, from_wmt14: bool) -> str 
 
 
 def paper_figures(test_set: str | None, src_lang: str, tgt_lang: str, n_references: int) -> Figures | None:
-    """The paper's scores of this test set in this direction, of one reference; None where it has none."""
+    """Returns the paper's scores of this test set in this direction, with one reference; None where it has none."""
     return FIGURES.get((test_set, src_lang, tgt_lang)) if n_references == 1 else None

@@ -1,33 +1,26 @@
-"""What the folder of a run says about it, finished or not, whole or broken."""
+"""What the folder of a run tells about it, finished or not, whole or broken."""
 
-import json
-import math
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from aiayn.checkpoints import load
 from aiayn.config import Config
-from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedSplit, corpus_folder
-from aiayn.errors import ConfigError, RefusedError, UserError
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.options import from_plain
-from aiayn.run_folder import read_jsonl
+from aiayn.run_folder import RunFolder, is_count, read_json, runs_within, series
 
 
 @dataclass
-class Run:
-    """What was measured of a run; None where it was not, and `notes` says what is missing or cannot be read."""
+class MeasuredRun:
+    """What was measured of a run; None where it was not, and `notes` names what is missing or cannot be read."""
 
-    folder: Path
+    folder: RunFolder
     config: Config
     step: int
-    vocab_size: int
     parameters: int
     flops: float  # of training so far
     flops_exact: bool  # counted over the corpus; else as if all steps were full
@@ -35,123 +28,89 @@ class Run:
     evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)  # split: its evaluation.json
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        return str(self.folder.path)
 
-def find_runs(folders: list[Path]) -> list[Path]:
-    """Every run among these folders and within them, each once. Raises RefusedError for a folder without any."""
-    found: dict[Path, None] = {}
+
+def find_runs(folders: list[Path]) -> list[RunFolder]:
+    """Returns every run among these folders and within them once. Raises RefusedError for a folder without any."""
+    found: dict[Path, RunFolder] = {}
     for folder in folders:
-        runs = list(_runs_within(folder))
+        runs = list(runs_within(folder))
         if not runs:
             raise RefusedError(f"{folder}: neither a run nor a folder of runs (no checkpoints/ and no config.yaml)")
-        found |= dict.fromkeys(runs)
-    return list(found)
+        found |= {run.path: run for run in runs}
+    return list(found.values())
 
 
-def _runs_within(folder: Path) -> Iterator[Path]:
-    # Loggers keep folders with a config.yaml of their own inside a run: the search ends at a run.
-    if (folder / "checkpoints").is_dir() or (folder / "config.yaml").is_file():
-        yield folder
-    elif folder.is_dir():
-        for inner in sorted(folder.iterdir()):
-            if inner.is_dir() and not inner.is_symlink() and not inner.name.startswith("."):
-                yield from _runs_within(inner)
-
-
-def read_run(folder: Path) -> Run:
-    """Reads what there is. Raises RefusedError where neither its last checkpoint nor its config.yaml can be read."""
-    notes: list[str] = []
+def read_run(folder: RunFolder) -> MeasuredRun:
+    """Reads the run's small files; no checkpoint is opened. Raises RefusedError without a readable config.yaml."""
     try:
-        checkpoint = load(folder / "checkpoints" / "last.ckpt")
-        config = checkpoint.config
-    except UserError as error:
-        checkpoint, config = None, _stored_config(folder, error)
-        notes.append(f"{error}; step and vocabulary are those of metrics.jsonl and config.yaml")
-    records = _records(folder / "metrics.jsonl")
-    step = checkpoint.step if checkpoint else int(max((record["step"] for record in records), default=0))
-    vocab_size = checkpoint.vocab_size if checkpoint else config.data.vocab_size
-    flops, exact = _flops(config, vocab_size, step, checkpoint.corpus if checkpoint else None)
-    run = Run(folder, config, step, vocab_size, n_parameters(config.model, vocab_size), flops, exact, notes=notes)
+        config = from_plain(Config, folder.read_config())
+    except (ConfigError, ValueError, TypeError, AttributeError) as error:
+        raise RefusedError(f"{folder.config}: {error}; it was written by another version of this program") from error
+    records = folder.read_metrics()
+    measured = max((record["step"] for record in records), default=0)
+    step = max(folder.saved_steps(), default=measured)
+    vocab_size = config.data.vocab_size
+    flops, exact = _flops(config, step, read_json(folder.corpus))
+    run = MeasuredRun(folder, config, step, n_parameters(config.model, vocab_size), flops, exact)
     if step < config.trainer.max_steps:
-        notes.append(f"unfinished: step {step:,} of {config.trainer.max_steps:,}")
-    _read_perplexity(run, records)
+        run.notes.append(f"unfinished: step {step:,} of {config.trainer.max_steps:,}")
+    _read_perplexity(run, series(records, "val/ppl"))
     for split in ("val", "test"):
         _read_evaluation(run, split)
     return run
 
 
-def _stored_config(folder: Path, flaw: UserError) -> Config:
-    """The config.yaml of a run whose checkpoint has a flaw."""
-    try:
-        return from_plain(Config, yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
-    except (OSError, ValueError, ConfigError, TypeError, AttributeError, yaml.YAMLError) as error:
-        reason = str(error).split("\n")[0]
-        raise RefusedError(f"{flaw}; config.yaml does not tell what it was either ({reason})") from error
-
-
-def _records(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl that have a step."""
-    records = read_jsonl(path)
-    return [record for record in records if isinstance(record, dict) and isinstance(record.get("step"), int)]
-
-
-def _read_perplexity(run: Run, records: list[dict[str, Any]]) -> None:
-    measured = [record for record in records if _is_number(record.get("val/ppl"))]
+def _read_perplexity(run: MeasuredRun, measured: list[tuple[int, float]]) -> None:
     if not measured:
         run.notes.append("no perplexity in metrics.jsonl")
         return
-    run.ppl = measured[-1]["val/ppl"]
-    if measured[-1]["step"] != run.step:
-        run.notes.append(f"the perplexity is that of step {measured[-1]['step']:,}")
+    step, run.ppl = measured[-1]
+    if step != run.step:
+        run.notes.append(f"the perplexity is that of step {step:,}")
 
 
-def _read_evaluation(run: Run, split: str) -> None:
-    path = run.folder / "evaluation" / split / "evaluation.json"
-    command = f"python evaluate.py run={run.folder} split={split}" + (" checkpoint=last" if split == "val" else "")
+def _read_evaluation(run: MeasuredRun, split: str) -> None:
+    path = run.folder.evaluation(split).scores
+    command = f"python evaluate.py run={run.name} split={split}" + (" checkpoint=last" if split == "val" else "")
     if not path.exists():
         if split == "val":  # a sweep scores nothing else
             run.notes.append(f"not scored on {split}: {command}")
         return
-    try:
-        result = json.loads(path.read_bytes())
-        # What is read here must be there.
-        usable = all(isinstance(result[key], kind) for key, kind in (("metrics", dict), ("step", int), ("lines", int)))
-        usable = usable and all(value is None or _is_number(value) for value in result["metrics"].values())
-    except (OSError, ValueError, KeyError, TypeError):
-        usable = False
-    if not usable:
+    result = run.folder.read_evaluations().get(split)
+    if result is None:
         run.notes.append(f"{path}: damaged; score again: {command}")
-        return
-    if split == "val" and result.get("averaged"):
+    elif split == "val" and result.get("averaged"):
         run.notes.append(f"{split} was scored with averaged weights, Table 3 has one checkpoint's: {command}")
-        return
-    if result["step"] != run.step:
-        run.notes.append(f"{split} was scored at step {result['step']:,}, the run is at {run.step:,}: {command}")
-    run.evaluations[split] = result
+    else:
+        if result["step"] != run.step:
+            run.notes.append(f"{split} was scored at step {result['step']:,}, the run is at {run.step:,}: {command}")
+        run.evaluations[split] = result
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _flops(config: Config, vocab_size: int, step: int, corpus: str | None) -> tuple[float, bool]:
-    """FLOPs of `step` training steps, and whether they were counted over the very pairs of the prepared corpus."""
-    data = config.data
-    if corpus:
-        try:
-            src, tgt, steps_per_epoch = _corpus(corpus_folder(data, corpus), data.tokens_per_step)
-        except (OSError, ValueError, ZeroDivisionError, AssertionError):
-            pass  # moved away or removed; it is no part of a run
-        else:
-            epoch = training_flops(config.model, vocab_size, src, tgt).sum()
-            return float(epoch) * step / steps_per_epoch, True
-    # Without the lengths of sentences no scores of attention: they add less than 1 % to a base model.
-    return float(data.tokens_per_step * step * training_flops(config.model, vocab_size, 1, 1)), False
+def _flops(config: Config, step: int, corpus: dict[str, Any]) -> tuple[float, bool]:
+    """Returns the FLOPs of `step` training steps, and whether they were counted over the training pairs."""
+    model, vocab_size = config.model, config.data.vocab_size
+    try:
+        src, tgt = (tuple(corpus["lengths"][side]) for side in ("src", "tgt"))
+        epoch = sum(n * training_flops(model, vocab_size, s, t) for (s, t), n in _pair_lengths(src, tgt).items())
+        return float(epoch) * step / corpus["steps_per_epoch"], True
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        # Without the lengths of sentences no scores of attention: they add less than 1 % to a base model.
+        return float(config.data.tokens_per_step * step * training_flops(model, vocab_size, 1, 1)), False
 
 
 @cache
-def _corpus(folder: Path, tokens_per_step: int) -> tuple[Any, Any, int]:
-    """Lengths of all pairs, end marks counted, (n,) float64 each, and the steps of an epoch."""
-    split = PreparedSplit.open(folder, "train")
-    src, tgt = split.src_lengths + 1, split.tgt_lengths + 1
-    steps = BatchPlan(src, tgt, tokens_per_step=tokens_per_step, seed=0, micro_batches=1).steps_per_epoch
-    return src.astype(float), tgt.astype(float), steps
+def _pair_lengths(src: tuple[int, ...], tgt: tuple[int, ...]) -> Counter[tuple[int, int]]:
+    """Pairs by source and target tokens, end marks included, from sentences of 0, 1, 2, ... subwords on each side.
+
+    The n-th shortest source is taken for the one of the n-th shortest target. Which of them belong together matters to
+    the scores of cross-attention only, a term of about 0.1 %.
+    """
+    if not all(map(is_count, (*src, *tgt))):
+        raise ValueError("corpus.json: lengths that are no counts")
+    sides = (chain.from_iterable(repeat(n, count) for n, count in enumerate(counts, 1)) for counts in (src, tgt))
+    return Counter(zip(*sides, strict=True))

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aiayn.drawing import new_figure, save_figure
 from aiayn.paper.tables import changes_against_base
-from aiayn.report.drawing import new_figure, save_figure
 
 MEASURED, PUBLISHED = "#1f77b4", "0.45"
 
@@ -13,7 +13,7 @@ MEASURED, PUBLISHED = "#1f77b4", "0.45"
 def draw_table_3(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     """What each row changes against base, in perplexity and in BLEU: measured as discs, published as rings.
 
-    Writes a PNG. Rows that were not run have rings only. Raises OSError where it cannot be written.
+    Writes a PNG. Rows that were not run have rings only. Raises ResourceError where it cannot be written.
     """
     changes = changes_against_base(records)
     rows = list(dict.fromkeys(change["row"] for change in changes))

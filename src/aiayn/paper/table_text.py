@@ -16,12 +16,21 @@ COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "e_ls")
 
 
 def markdown(tables: Mapping[str, Sequence[Record]]) -> str:
-    """What `tables.collect` found, as one page."""
+    """Returns what `tables.collect` found, as one page."""
     parts = [_table_2(tables["table_2"]), _table_3(tables["table_3"])]
-    if section := _changes(tables["table_3"]):
-        parts.append(section)
+    # Of all comparisons the one that a short run allows: what each row changes against base, here and in the paper.
+    changes = [change for change in changes_against_base(tables["table_3"]) if change["run"]]
+    if changes:
+        rows = [
+            [change["row"], *(_shown(change[name], "+.2f") for name in CHANGES), change["run"]] for change in changes
+        ]
+        parts.append("## Change against base\n\n" + _grid(["row", "PPL", "paper", "BLEU", "paper", "run"], rows))
     if others := tables["other_runs"]:
-        rows = [[_marked(record), *_configuration(record), *_measured(record)] for record in others]
+        rows = [
+            [_marked(record), *_sizes(record), f"{record['steps']:,}"]
+            + [_shown(record[name], ".2f") for name in ("ppl", "bleu", "parameters")]
+            for record in others
+        ]
         header = ["run", *COLUMNS, "steps", "PPL", "BLEU", "parameters (M)"]
         parts.append("## Other runs\n\nNo row of Table 3 has their configuration.\n\n" + _grid(header, rows))
     seen = {record["run"]: record["notes"] for name in ("table_3", "other_runs") for record in tables[name]}
@@ -33,16 +42,19 @@ def markdown(tables: Mapping[str, Sequence[Record]]) -> str:
 
 
 def parameters_markdown(records: Sequence[Record]) -> str:
-    """What `parameters.parameter_table` counted, and what follows from it."""
-    first = records[0]
-    rows = []
-    for record in records:
-        counted = []
-        for name in ("", "_fitted"):
-            counted += [f"{record[f'parameters{name}']:.2f}", _signed(record[f"difference{name}"], 2)]
-        rows.append([record["row"], _number(record["paper"], 0), *counted])
+    """Returns what `parameters.parameter_table` counted, and what follows from it."""
     header = ["row", "paper (M)"]
-    header += [text for name in ("", "_fitted") for text in (f"V = {first[f'vocab_size{name}']:,}", "difference")]
+    for name in ("", "_fitted"):
+        header += [f"V = {records[0][f'vocab_size{name}']:,}", "difference"]
+    rows = [
+        [record["row"], _shown(record["paper"], ".0f")]
+        + [
+            _shown(record[f"{column}{name}"], spec)
+            for name in ("", "_fitted")
+            for column, spec in (("parameters", ".2f"), ("difference", "+.2f"))
+        ]
+        for record in records
+    ]
     return f"## Table 3: parameters, in millions\n\n{_grid(header, rows)}\n\n{finding()}\n"
 
 
@@ -56,13 +68,13 @@ def _table_2(records: Sequence[Record]) -> str:
                 record["model"] or "other",
                 f"{record['src_lang']}-{record['tgt_lang']}",
                 *_pair(record, "bleu", 2, 1),
-                _number(record["sacrebleu"], 2),
+                _shown(record["sacrebleu"], ".2f"),
                 "" if record["lines"] is None else f"{record['test_set'] or 'test'}, {record['lines']:,} lines",
                 weights,
-                "not run" if record["flops"] is None else f"{about}{record['flops']:.2g}",
-                _scientific(record["paper_flops_counted"]),
-                _scientific(record["paper_flops"]),
-                _short(record),
+                about + _shown(record["flops"], ".2g", "not run"),
+                _shown(record["paper_flops_counted"], ".2g"),
+                _shown(record["paper_flops"], ".2g"),
+                record["run"] or "",
             ]
         )
     header = ["model", "text", "BLEU", "paper", "difference", "sacreBLEU", "test set", "weights", "FLOPs"]
@@ -90,9 +102,9 @@ def _table_3(records: Sequence[Record]) -> str:
     rows = []
     for record in records:
         name = record["label"] if record["label"] in ("base", "big") else f"{record['label']} {record['row']}"
-        steps = f"{_thousands(record['steps'])} ({record['paper_steps']:,})"
+        steps = f"{_shown(record['steps'], ',', 'not run')} ({record['paper_steps']:,})"
         numbers = [*_pair(record, "ppl", 2, 2), *_pair(record, "bleu", 2, 1), *_pair(record, "parameters", 2, 0)]
-        rows.append([name, *_configuration(record), steps, *numbers, _short(record)])
+        rows.append([name, *_sizes(record), steps, *numbers, record["run"] or ""])
     header = ["row", *COLUMNS, "steps (paper)", "PPL", "paper", "difference", "BLEU", "paper", "difference"]
     header += ["parameters (M)", "paper", "difference", "run"]
     return "\n\n".join(
@@ -107,19 +119,8 @@ def _table_3(records: Sequence[Record]) -> str:
     )
 
 
-def _changes(records: Sequence[Record]) -> str | None:
-    """What each row changes against base, here and in the paper: of all comparisons the one that a short run bears."""
-    rows = [
-        [change["row"], *(_signed(change[name], 2) for name in CHANGES), change["run"]]
-        for change in changes_against_base(records)
-        if change["run"]
-    ]
-    header = ["row", "PPL", "paper", "BLEU", "paper", "run"]
-    return "## Change against base\n\n" + _grid(header, rows) if rows else None
-
-
 def _warning(records: Sequence[Record]) -> list[str]:
-    """One paragraph that says why figures of these runs cannot stand beside the paper's; none if they can."""
+    """One paragraph with the reasons why these runs cannot be compared with the paper's figures; none if they can."""
     measured = [record for record in records if record["run"]]
     concerned = [record for record in measured if record["not_comparable"]]
     names = defaultdict(list)
@@ -128,7 +129,7 @@ def _warning(records: Sequence[Record]) -> list[str]:
             names[reason].append(PurePath(record["run"]).name)
     if not names:
         return []
-    # Who differs is said where it is not all of them.
+    # Runs are named where a reason does not apply to all of them.
     reasons = [
         f"- {reason}" + (f" ({', '.join(who)})" if len(who) < len(measured) else "") for reason, who in names.items()
     ]
@@ -149,28 +150,15 @@ def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _configuration(record: Record) -> list[str]:
+def _sizes(record: Record) -> list[str]:
     return [f"{record[name]:g}" for name in SIZES]
 
 
-def _measured(record: Record) -> list[str]:
-    return [
-        _thousands(record["steps"]),
-        _number(record["ppl"], 2),
-        _number(record["bleu"], 2),
-        _number(record["parameters"], 2),
-    ]
-
-
 def _pair(record: Record, name: str, digits: int, paper_digits: int) -> list[str]:
-    """Measured, published, difference. Where there is no run it says so."""
-    measured = "not run" if record["run"] is None else _number(record[name], digits)
-    published = _number(record[f"paper_{name}"], paper_digits)
-    return [measured, published, _signed(record[f"{name}_difference"], digits)]
-
-
-def _short(record: Record) -> str:
-    return record["run"] or ""
+    """Measured, published, difference; `not run` where there is no run."""
+    measured = "not run" if record["run"] is None else _shown(record[name], f".{digits}f")
+    published = _shown(record[f"paper_{name}"], f".{paper_digits}f")
+    return [measured, published, _shown(record[f"{name}_difference"], f"+.{digits}f")]
 
 
 def _marked(record: Record) -> str:
@@ -180,20 +168,8 @@ def _marked(record: Record) -> str:
     return record["run"] + (f" ({', '.join(marks)})" if marks else "")
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _signed(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:+.{digits}f}"
-
-
-def _scientific(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
-
-
-def _thousands(value: int | None) -> str:
-    return "not run" if value is None else f"{value:,}"
+def _shown(value: float | None, spec: str, missing: str = "-") -> str:
+    return missing if value is None else format(value, spec)
 
 
 def as_csv(records: Sequence[Record]) -> str:

@@ -17,7 +17,7 @@ from aiayn.paper.published import (
     Row,
     comparable_kind,
 )
-from aiayn.paper.runs import Run, find_runs, read_run
+from aiayn.paper.runs import MeasuredRun, find_runs, read_run
 
 Record = dict[str, Any]  # one line of a table, with plain values
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "label_smoothing")
@@ -25,64 +25,67 @@ CHANGES = ("ppl", "paper_ppl", "bleu", "paper_bleu")
 
 
 def collect(folders: list[Path]) -> dict[str, list[Record]]:
-    """Table 2, Table 3, the runs that are no row of it, and the folders that could not be read, as plain values.
+    """Returns Table 2, Table 3, the runs that are no row of it, and the unreadable folders, as plain values.
 
-    A run belongs to a row by its configuration, whatever its folder is called. Rows without a run are there too, with
-    None for what was not measured. Raises RefusedError for a folder that holds no run.
+    A run belongs to a row by its configuration, not by its name. Rows without a run are included, with None for what
+    was not measured. Raises RefusedError for a folder that holds no run.
     """
     runs, unread = [], []
     for folder in find_runs(folders):
         try:
             runs.append(read_run(folder))
         except RefusedError as error:
-            unread.append({"run": str(folder), "reason": str(error)})
-    rows = {str(run.folder): _row_of(run) for run in runs}
+            unread.append({"run": str(folder.path), "reason": str(error)})
+    rows = {run.name: _row_of(run) for run in runs}
     table_3 = []
     for row in TABLE_3:
-        members = [run for run in runs if rows[str(run.folder)] is row]
+        members = [run for run in runs if rows[run.name] is row]
         table_3 += [_table_3_record(row, run) for run in members or [None]]
     return {
         "table_2": _table_2(runs),
         "table_3": table_3,
-        "other_runs": [_table_3_record(None, run) for run in runs if rows[str(run.folder)] is None],
+        "other_runs": [_table_3_record(None, run) for run in runs if rows[run.name] is None],
         "unread": unread,
     }
 
 
-def _row_of(run: Run) -> Row | None:
-    """The row of Table 3 that a run's configuration is; its length and text may be others."""
+def _row_of(run: MeasuredRun) -> Row | None:
+    """Returns the row of Table 3 with the run's configuration, apart from training length and text."""
     config = run.config
     if (config.data.src_lang, config.data.tgt_lang) != ("en", "de"):
         return None
     return next((row for row in TABLE_3 if row.is_of(config.model, config.optim.label_smoothing)), None)
 
 
-def _table_3_record(row: Row | None, run: Run | None) -> Record:
-    """Every column of Table 3: measured, published, and the difference measured - published."""
-    record: Record = {"row": row.name if row else None, "label": row.label if row else None}
-    record["run"] = str(run.folder) if run else None
-    if run:
-        model, optim = run.config.model, run.config.optim
-        record |= {name: getattr(model, name) for name in SIZES[:4]}
-        record |= {"d_k": model.key_size, "d_v": model.value_size, "dropout": model.dropout}
-        record |= {"label_smoothing": optim.label_smoothing, "positions": model.positions}
-        record |= {"attention_window": model.attention_window}
-    else:
-        record |= {name: getattr(row, name) for name in SIZES} | {"positions": row.positions, "attention_window": None}
+def _table_3_record(row: Row | None, run: MeasuredRun | None) -> Record:
+    """Returns every column of Table 3: measured, published, and the difference measured - published."""
+    model = run.config.model if run else row.model()
     evaluation = run.evaluations.get("val") if run else None
     kind = comparable_kind(run.config.data.tgt_lang if run else "de")
+    record: Record = {
+        "row": row.name if row else None,
+        "label": row.label if row else None,
+        "run": run.name if run else None,
+        **{name: getattr(model, name) for name in ("n_layers", "d_model", "d_ff", "n_heads")},
+        "d_k": model.key_size,
+        "d_v": model.value_size,
+        "dropout": model.dropout,
+        "label_smoothing": run.config.optim.label_smoothing if run else row.label_smoothing,
+        "positions": model.positions,
+        "attention_window": model.attention_window,
+        "bleu_kind": kind,
+    }
     measured = {
         "steps": run.step if run else None,
         "ppl": run.ppl if run else None,
         "bleu": evaluation["metrics"].get(kind) if evaluation else None,
         "parameters": run.parameters / 1e6 if run else None,
     }
-    record["bleu_kind"] = kind
     for name, value in measured.items():
         published = getattr(row, {"steps": "max_steps"}.get(name, name)) if row else None
         record |= {name: value, f"paper_{name}": published}
         record[f"{name}_difference"] = _less(value, published)
-    record["vocab_size"] = run.vocab_size if run else None
+    record["vocab_size"] = run.config.data.vocab_size if run else None
     record["flops"] = run.flops if run else None
     record["not_comparable"] = _obstacles(run, row.max_steps, evaluation, "newstest2013") if run and row else []
     record["notes"] = run.notes if run else []
@@ -90,7 +93,7 @@ def _table_3_record(row: Row | None, run: Run | None) -> Record:
 
 
 def changes_against_base(records: Sequence[Record]) -> list[Record]:
-    """For every other row of Table 3 but big, its ppl and bleu less those of base: measured, and published.
+    """Returns, for every row of Table 3 but base and big, its ppl and bleu minus base's: measured, and published.
 
     Measured changes are None where a row, or base, was not run.
     """
@@ -107,25 +110,25 @@ def _less(value: float | None, base: float | None) -> float | None:
     return None if value is None or base is None else value - base
 
 
-def _table_2(runs: Sequence[Run]) -> list[Record]:
-    """The paper's lines, each with the runs of its model and direction; then all other runs with a test score."""
+def _table_2(runs: Sequence[MeasuredRun]) -> list[Record]:
+    """Returns the paper's lines with the runs of their model and direction, then all other runs with a test score."""
     records, placed = [], set()
     for result in TABLE_2:
         members = [run for run in runs if _is_of(run, result)]
-        placed |= {str(run.folder) for run in members}
+        placed |= {run.name for run in members}
         records += [_table_2_record(result, run) for run in members or [None]]
     return records + [
-        _table_2_record(None, run) for run in runs if str(run.folder) not in placed and "test" in run.evaluations
+        _table_2_record(None, run) for run in runs if run.name not in placed and "test" in run.evaluations
     ]
 
 
-def _is_of(run: Run, result: Result) -> bool:
+def _is_of(run: MeasuredRun, result: Result) -> bool:
     data = run.config.data
     same = result.row.is_of(run.config.model, run.config.optim.label_smoothing)
     return same and (data.src_lang, data.tgt_lang) == result.direction
 
 
-def _table_2_record(result: Result | None, run: Run | None) -> Record:
+def _table_2_record(result: Result | None, run: MeasuredRun | None) -> Record:
     src_lang, tgt_lang = result.direction if result else (run.config.data.src_lang, run.config.data.tgt_lang)
     evaluation = run.evaluations.get("test") if run else None
     kind = comparable_kind(tgt_lang)
@@ -136,7 +139,7 @@ def _table_2_record(result: Result | None, run: Run | None) -> Record:
         "model": result.model if result else None,
         "src_lang": src_lang,
         "tgt_lang": tgt_lang,
-        "run": str(run.folder) if run else None,
+        "run": run.name if run else None,
         "bleu_kind": kind,
         "bleu": bleu,
         "paper_bleu": published,
@@ -159,13 +162,13 @@ def _table_2_record(result: Result | None, run: Run | None) -> Record:
 
 
 def counted_flops(result: Result) -> float:
-    """What the paper's own training computes, counted as `training_flops` counts, without the scores of attention."""
+    """Returns the FLOPs of the paper's own training, counted by `training_flops`, without attention scores."""
     vocab_size = VOCABULARIES[result.direction][0]
     return float(result.row.max_steps * TOKENS_PER_STEP * training_flops(result.row.model(), vocab_size, 1, 1))
 
 
-def _obstacles(run: Run, paper_steps: int, evaluation: Record | None, test_set: str) -> list[str]:
-    """Why a run's figures cannot be compared with the paper's."""
+def _obstacles(run: MeasuredRun, paper_steps: int, evaluation: Record | None, test_set: str) -> list[str]:
+    """Returns the reasons why a run's figures cannot be compared with the paper's."""
     config, data = run.config, run.config.data
     sizes = VOCABULARIES.get((data.src_lang, data.tgt_lang), (STATED_VOCABULARY,))
     found = []
@@ -175,8 +178,8 @@ def _obstacles(run: Run, paper_steps: int, evaluation: Record | None, test_set: 
         found.append(f"{run.step:,} steps, the paper {paper_steps:,}")
     if data.tokens_per_step != TOKENS_PER_STEP:
         found.append(f"{data.tokens_per_step:,} tokens a step, the paper about {TOKENS_PER_STEP:,}")
-    if run.vocab_size not in sizes:
-        found.append(f"a vocabulary of {run.vocab_size:,}, the paper about {sizes[0]:,}")
+    if run.config.data.vocab_size not in sizes:
+        found.append(f"a vocabulary of {run.config.data.vocab_size:,}, the paper about {sizes[0]:,}")
     if (config.optim.warmup_steps, config.optim.lr_scale) != (4000, 1):
         warmup, scale = config.optim.warmup_steps, config.optim.lr_scale
         found.append(f"optim.warmup_steps={warmup} and optim.lr_scale={scale:g}, the paper 4000 and 1")

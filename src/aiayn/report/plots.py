@@ -1,153 +1,191 @@
-"""Pictures of what was measured."""
+"""Curves and histograms of a run: learning_curve.png, corpus.png, and the same panels as SVG inside report.html."""
 
-import math
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiayn.attention.maps import AttentionMaps
-from aiayn.errors import ResourceError
-from aiayn.report.drawing import new_figure, readable, save_figure
-from aiayn.run_folder import series
+from aiayn.drawing import new_figure, render, save_figure
+from aiayn.run_folder import Record, is_number, series
+
+COLOURS = ("#2f6fb3", "#d9701a", "#3a8f3f", "#c43d45", "#1f8f8a", "#8a5aa8", "#9a7d0a", "#7d5a45")
+TEXT, GRID = "#667085", "#dfe3e8"
+# On a page its style sheet chooses the colours, for light and for dark screens.
+VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOURS))), strict=True))
+VARIABLES |= {TEXT: "var(--dim)", GRID: "var(--line)"}
+LARGEST = 1e30  # numbers beyond it are drawn as this one; matplotlib fails near the limits of float64
+MAX_POINTS = 600  # of a curve; a picture has no more pixels to show
+
+Points = Sequence[tuple[float, float]]  # (step, value)
 
 
-def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> None:
-    """Loss with the learning rate, validation perplexity and validation BLEU, by step, from a run's metrics.
+@dataclass(frozen=True)
+class Panel:
+    """Curves by name over the step; `rate` stands against an axis of its own on the right."""
 
-    Writes a PNG. Panels without measurements are left out.
-    """
+    title: str
+    curves: dict[str, Points]
+    log_scale: bool = False
+    rate: Points = ()
+
+
+def run_panels(records: list[Record]) -> list[Panel]:
+    """Returns the panels of a run's metrics, without those of which nothing was measured."""
+
+    def panel(title: str, *keys: str, log_scale: bool = False, rate: str = "") -> Panel:
+        curves = {key: series(records, key) for key in keys}
+        return Panel(title, {key: points for key, points in curves.items() if points}, log_scale, series(records, rate))
+
     panels = [
-        (title, [key for key in keys if any(key in record for record in records)])
-        for title, keys in (
-            ("loss per token (nats)", ["train/loss", "val/loss"]),
-            ("validation perplexity", ["val/ppl"]),
-            ("validation BLEU (greedy)", ["val/bleu"]),
-        )
+        panel("loss per token (nats)", "train/loss", "val/loss", rate="train/lr"),
+        panel("validation perplexity", "val/ppl", log_scale=True),
+        panel("validation BLEU (greedy)", "val/bleu"),
+        panel("norm of the gradient", "train/grad_norm", log_scale=True),
+        panel("target tokens per second", "perf/tokens_per_sec"),
+        panel("model FLOPs utilisation (MFU)", "perf/mfu"),
     ]
-    panels = [(title, keys) for title, keys in panels if keys]
-    if not panels:
+    return [panel for panel in panels if panel.curves]
+
+
+def draw_learning_curve(records: list[Record], path: Path) -> None:
+    """Writes loss with the learning rate, validation perplexity and validation BLEU, by step, as a PNG.
+
+    Without measurements there is no file. Raises ResourceError where it cannot be written.
+    """
+    quality = [
+        panel for panel in run_panels(records) if {"train/loss", "val/loss", "val/ppl", "val/bleu"} & {*panel.curves}
+    ]
+    if not quality:
         return
-    # Fixed margins: a computed layout takes longer than all the rest.
-    figure = new_figure(5 * len(panels), 3.6)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    inch = 1 / figure.get_figwidth()
-    figure.subplots_adjust(left=0.6 * inch, right=1 - 0.2 * inch, bottom=0.14, top=0.9, wspace=0.35)
-    for axis, (title, keys) in zip(axes, panels, strict=True):
-        for key in keys:
-            marker = "" if key == "train/loss" else "o"
-            axis.plot(*zip(*series(records, key), strict=True), marker=marker, markersize=3, label=key)
-        axis.set_title(title)
-        axis.set_xlabel("step")
-        axis.grid(alpha=0.3)
-        if keys[0] == "train/loss":
-            rate = axis.twinx()
-            rate.plot(*zip(*series(records, "train/lr"), strict=True), color="0.6", linewidth=1, linestyle=":")
-            rate.set_ylabel("learning rate (dotted)", color="0.5")
-            axis.legend(loc="upper center")
-        if keys == ["val/ppl"]:
-            axis.set_yscale("log")
-            axis.yaxis.set_major_formatter("{x:g}")
-            axis.yaxis.set_minor_formatter("{x:g}")
+    figure = new_figure(5 * len(quality), 3.6, layout="constrained")
+    axes = figure.subplots(1, len(quality), squeeze=False)[0]
+    for axis, panel in zip(axes, quality, strict=True):
+        _draw_panel(axis, panel)
+        axis.set_title(panel.title, fontsize=10)
+        if len(panel.curves) > 1:
+            axis.legend(frameon=False)
     save_figure(figure, path)
 
 
-def draw_corpus(corpus: Mapping[str, Any], path: Path) -> None:
-    """How long the training sentences are, and how much of a micro-batch is padding, from a run's corpus.json.
+def draw_corpus(corpus: Record, path: Path) -> None:
+    """Writes the lengths of the training sentences and the padding of micro-batches, from corpus.json, as a PNG.
 
-    Writes a PNG.
+    Raises ResourceError where it cannot be written.
     """
-    figure = new_figure(10, 3.2)
+    figure = new_figure(10, 3.2, layout="constrained")
     lengths, padding = figure.subplots(1, 2, width_ratios=(3, 2))
-    figure.subplots_adjust(left=0.08, right=0.98, bottom=0.16, top=0.88, wspace=0.25)
-    for side, label in (("src", "source"), ("tgt", "target")):
-        counts = corpus["lengths"][side]
-        lengths.stairs(counts, [n - 0.5 for n in range(len(counts) + 1)], fill=True, alpha=0.5, label=label)
-    lengths.set_title(f"{corpus['pairs']:,} training pairs")
-    lengths.set_xlabel("subwords of a sentence")
-    lengths.set_ylabel("sentences")
-    lengths.legend()
-    counts = corpus["padding_of_parts"]
-    used = max(number for number, count in enumerate(counts, 1) if count)
-    padding.stairs(counts[:used], [100 * n / len(counts) for n in range(used + 1)], fill=True, color="0.5")
-    padding.set_title(f"{100 * corpus['padding']:.1f} % padding in an epoch")
-    padding.set_xlabel("padding of a micro-batch (%)")
-    padding.set_ylabel("micro-batches")
+    _draw_lengths(lengths, corpus)
+    lengths.set_title(f"{corpus['pairs']:,} training pairs", fontsize=10)
+    lengths.legend(frameon=False)
+    _draw_padding(padding, corpus)
+    padding.set_title(f"{100 * corpus['padding']:.1f} % padding in an epoch", fontsize=10)
     save_figure(figure, path)
 
 
-def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
-    """Where every layer of the decoder looks in the source, as the mean of its heads. Writes a PNG, quickly."""
-    from matplotlib.colors import PowerNorm
+def panel_svg(panel: Panel, last_step: float) -> str:
+    """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
+    figure = new_figure(5.4, 2.7)
+    axis = figure.add_axes((0.12, 0.16, 0.72 if panel.rate else 0.83, 0.8))
+    _draw_panel(axis, panel)
+    axis.set_xlim(0, max(min(last_step, LARGEST), 1))
+    return _svg(figure)
 
-    n_layers, _, n_tgt, n_src = maps.cross.shape
-    width, height = (min(max(0.2 * n, 1.6), 6) for n in (n_src, n_tgt))
-    # Room for labels by their letters: a computed layout would draw everything twice.
-    margin, bottom = (0.2 + 0.065 * max(map(len, _labels(side))) for side in (maps.tgt_out, maps.src))
-    gap = 0.15
-    total_width, total_height = margin + n_layers * (width + gap), bottom + height + 0.35
-    figure = new_figure(total_width, total_height)
-    for layer in range(n_layers):
-        left = margin + layer * (width + gap)
-        axis = figure.add_axes(
-            (left / total_width, bottom / total_height, width / total_width, height / total_height),
+
+def corpus_svgs(corpus: Record) -> tuple[str, str]:
+    """Returns the lengths of sentences and the padding of micro-batches as SVG."""
+    drawn = []
+    for draw in (_draw_lengths, _draw_padding):
+        figure = new_figure(5.4, 2.7)
+        draw(figure.add_axes((0.12, 0.17, 0.83, 0.78)), corpus)
+        drawn.append(_svg(figure))
+    return drawn[0], drawn[1]
+
+
+def _draw_panel(axis: Any, panel: Panel) -> None:
+    if panel.log_scale:
+        axis.set_yscale("log", nonpositive="mask")
+    for number, (name, points) in enumerate(panel.curves.items()):
+        steps, values = _drawable(points, panel.log_scale)
+        style = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": ("-", "--", ":", "-.")[number // len(COLOURS) % 4],
+        }
+        axis.plot(
+            steps, values, marker="o" if len(steps) <= 80 else "", markersize=3, linewidth=1.4, label=name, **style
         )
-        scale = PowerNorm(0.5, vmin=0, vmax=1)
-        axis.imshow(maps.cross[layer].mean(0).numpy(), cmap="Blues", norm=scale, aspect="auto", interpolation="nearest")
-        axis.set_title(f"layer {layer + 1}", fontsize=9)
-        axis.set_xticks(range(n_src), _labels(maps.src), fontsize=7, rotation=90, parse_math=False)
-        rows = maps.tgt_out if layer == 0 else []
-        axis.set_yticks(range(len(rows)), _labels(rows), fontsize=7, parse_math=False)
-    save_figure(figure, path)
+    _style(axis, "step")
+    if panel.rate:
+        right = axis.twinx()
+        right.plot(*_drawable(panel.rate, False), color=TEXT, linewidth=1, linestyle=":")
+        _style(right, "", "learning rate (dotted)")
+        right.grid(visible=False)
 
 
-def draw_attention_maps(maps: AttentionMaps, path: Path, layer: int = -1) -> None:
-    """One layer's attention: from target to source as the mean of the heads and head by head, then both kinds of
-    self-attention as means.
-
-    Writes a PNG. Every row of a map sums to 1; all maps have one colour scale. Raises ResourceError where it cannot.
-    """
-    n_layers, n_heads, n_tgt, n_src = maps.cross.shape
-    # A token takes 0.2 inches; of a long sentence less, so that the picture stays one that viewers open.
-    width, height = (min(max(0.2 * n + 1.2, 3.6), 16) for n in (n_src, n_tgt))
-    figure = new_figure(2.2 * width, 2 * height + 0.8, layout="constrained")
-    figure.suptitle(f"attention of layer {range(n_layers)[layer] + 1} of {n_layers}")
-    upper, lower = figure.subfigures(2, 1)
-    left, right = upper.subfigures(1, 2)
-    _draw_map(left.subplots(), maps.cross[layer].mean(0), maps.tgt_out, maps.src, "target to source, mean of heads")
-    columns = math.ceil(math.sqrt(n_heads))
-    grid = right.subplots(math.ceil(n_heads / columns), columns, squeeze=False).flatten()
-    for number, axis in enumerate(grid):
-        if number < n_heads:
-            _draw_map(axis, maps.cross[layer, number], [], [], f"head {number + 1}")
-        else:
-            axis.set_axis_off()
-    axes = encoder, decoder = lower.subplots(1, 2)
-    _draw_map(encoder, maps.encoder_self[layer].mean(0), maps.src, maps.src, "encoder self-attention, mean of heads")
-    image = _draw_map(
-        decoder, maps.decoder_self[layer].mean(0), maps.tgt_out, maps.tgt_in, "decoder self-attention, mean of heads"
-    )
-    lower.colorbar(image, ax=list(axes), label="weight", fraction=0.03, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 1])
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_figure(figure, path)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
+def _draw_lengths(axis: Any, corpus: Record) -> None:
+    for number, (side, name) in enumerate((("src", "source"), ("tgt", "target"))):
+        counts = _counts(corpus["lengths"][side])
+        edges = [n - 0.5 for n in range(len(counts) + 1)]
+        axis.stairs(counts, edges, fill=True, alpha=0.5, color=COLOURS[number], label=name)
+    _style(axis, "subwords of a sentence", "sentences")
 
 
-def _draw_map(axis: Any, weights: Any, rows: Sequence[str], columns: Sequence[str], title: str) -> Any:
-    """weights (rows, columns); without tokens the axes stay bare."""
-    from matplotlib.colors import PowerNorm
-
-    # Weights spread over many tokens are small: their square roots tell them apart.
-    scale = PowerNorm(0.5, vmin=0, vmax=1)
-    image = axis.imshow(weights.numpy(), cmap="Blues", norm=scale, aspect="auto", interpolation="nearest")
-    axis.set_title(title, fontsize=9)
-    size = 8 if max(len(rows), len(columns)) <= 60 else 5
-    # Dollar signs are text here, no formulas.
-    axis.set_xticks(range(len(columns)), _labels(columns), fontsize=size, rotation=90, parse_math=False)
-    axis.set_yticks(range(len(rows)), _labels(rows), fontsize=size, parse_math=False)
-    return image
+def _draw_padding(axis: Any, corpus: Record) -> None:
+    counts = _counts(corpus["padding_of_parts"])
+    width = 100 / len(counts)
+    used = max((number for number, count in enumerate(counts, 1) if count), default=1)
+    axis.stairs(counts[:used], [width * n for n in range(used + 1)], fill=True, alpha=0.5, color=COLOURS[0])
+    _style(axis, "padding of a micro-batch (%)", "micro-batches")
 
 
-def _labels(tokens: Sequence[str]) -> list[str]:
-    return [readable(token, longest=16) for token in tokens]
+def _style(axis: Any, xlabel: str, ylabel: str = "") -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    def leading(value: float, _: object) -> str:
+        low, high = axis.get_ylim()
+        return _short(value) if high < 10 * low or f"{value:e}"[0] in "25" else ""
+
+    axis.patch.set_alpha(0)
+    axis.grid(color=GRID, linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.tick_params(which="both", color=GRID, labelcolor=TEXT, labelsize=9)
+    for spine in axis.spines.values():
+        spine.set_color(GRID)
+    axis.set_xlabel(xlabel, color=TEXT, fontsize=9)
+    axis.set_ylabel(ylabel, color=TEXT, fontsize=9)
+    axis.xaxis.set_major_formatter(FuncFormatter(_short))
+    axis.yaxis.set_major_formatter(FuncFormatter(_short))
+    if axis.get_yscale() == "log":
+        axis.yaxis.set_minor_formatter(FuncFormatter(leading))
+
+
+def _short(value: float, _: object = None) -> str:
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if 10 * unit <= abs(value) < 1e12:
+            return f"{value / unit:g}{letter}"
+    return f"{value:g}"
+
+
+def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]]:
+    """Returns steps and values within what can be drawn, evenly thinned to MAX_POINTS; the last one stays."""
+    lowest = 1 / LARGEST if log_scale else -LARGEST
+    kept = [(step, min(max(value, lowest), LARGEST)) for step, value in points if value > 0 or not log_scale]
+    kept = kept[::-1][:: -(-len(kept) // MAX_POINTS) or 1][::-1]
+    return [step for step, _ in kept], [value for _, value in kept]
+
+
+def _counts(values: list[Any]) -> list[float]:
+    return [min(value, LARGEST) for value in values if is_number(value) and value >= 0]
+
+
+def _svg(figure: Any) -> str:
+    """Returns the figure as an <svg> element, transparent, in the page's colours, with ids that no other figure has."""
+    figure.patch.set_alpha(0)
+    text = render(figure, "svg").decode()
+    text = text[text.index("<svg") :]
+    name = hashlib.sha256(text.encode()).hexdigest()[:8]
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, variable)
+    return text

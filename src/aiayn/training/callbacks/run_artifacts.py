@@ -4,12 +4,13 @@ import logging
 
 import pytorch_lightning as pl
 
+from aiayn.attention.heatmaps import draw_cross_attention
 from aiayn.attention.maps import attention_maps
 from aiayn.data.batch import Batch
 from aiayn.data.corpus_statistics import describe_corpus
 from aiayn.errors import UserError
 from aiayn.hardware import describe_machine
-from aiayn.report.plots import draw_corpus, draw_cross_attention
+from aiayn.report.plots import draw_corpus
 from aiayn.run_folder import read_json, write_json
 from aiayn.training.callbacks.steps import StepCallback, due
 from aiayn.training.context import RunContext

@@ -1,0 +1,50 @@
+"""What all pictures share: figures that need no display, their files, and tokens as labels. Imports matplotlib late."""
+
+import warnings
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from aiayn.errors import ResourceError
+from aiayn.files import atomic_write
+
+
+def new_figure(width: float, height: float, layout: str | None = None) -> Any:
+    """Returns an empty figure, sizes in inches."""
+    # Not pyplot, which needs a display and keeps every figure alive.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout=layout, dpi=120)
+
+
+def save_figure(figure: Any, *paths: Path) -> None:
+    """Writes the figure once for every path, in the format of its suffix, .png or .svg; folders are created.
+
+    Raises ResourceError where a file cannot be written.
+    """
+    for path in paths:
+        content = render(figure, path.suffix[1:])
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(path, content)
+        except OSError as error:
+            raise ResourceError(
+                f"{path}: cannot be written ({error.strerror}); make room or choose another folder"
+            ) from error
+
+
+def render(figure: Any, kind: str) -> bytes:
+    """Returns the figure as png or svg. The same figure gives the same bytes; text in an SVG stays text."""
+    import matplotlib
+
+    file = BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "aiayn"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a script that the font lacks shows as boxes
+        figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return file.getvalue()
+
+
+def readable(token: str, longest: int = 24) -> str:
+    """Returns a token as one short line: control characters are escaped, and long tokens are cut."""
+    text = token if token.isprintable() else repr(token)[1:-1]
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

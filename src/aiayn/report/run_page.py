@@ -1,0 +1,92 @@
+"""report.html of a run."""
+
+from statistics import median_high
+from typing import Any
+
+from aiayn.report.page import data_uri, render_page, shown
+from aiayn.report.plots import corpus_svgs, panel_svg, run_panels
+from aiayn.run_folder import METRIC_KINDS, Record, RunFolder, best_and_last, is_count, read_json, read_samples, series
+
+SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
+
+
+def run_page(run: RunFolder) -> str:
+    """Returns the whole page. Files that are missing or cannot be read are left out.
+
+    Raises RefusedError for a run without a readable configuration.
+    """
+    config = run.read_config()
+    records = run.read_metrics()
+    evaluations = run.read_evaluations()
+    step = max((record["step"] for record in records), default=0)
+    data, model = config["data"], config.get("model")
+    sizes = model if isinstance(model, dict) else {}
+    kinds = [kind for kind in METRIC_KINDS if any(e["metrics"].get(kind) is not None for e in evaluations.values())]
+    samples = [sample for sample in read_samples(run.samples) if is_count(sample.get("step"))]
+    evolution: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for sample in samples:
+        texts = sample["source"], sample["reference"]
+        evolution.setdefault(texts, []).append((sample["step"], sample["hypothesis"]))
+    return render_page(
+        "run.html",
+        title=config.get("name") or run.path.resolve().name,
+        about=[
+            f"{data['src_lang']} to {data['tgt_lang']}, step {step:,} of {shown(config['trainer']['max_steps'])}",
+            ", ".join(f"{name} {sizes[name]}" for name in SIZES if sizes.get(name) is not None),
+        ],
+        tiles=_tiles(records, evaluations),
+        kinds=kinds,
+        scores=[
+            [split, result.get("checkpoint", ""), result["step"], result["lines"]]
+            + [result["metrics"].get(kind) for kind in kinds]
+            for split, result in evaluations.items()
+        ],
+        signatures=[
+            (split, kind, signatures[kind])
+            for split, result in evaluations.items()
+            if isinstance(signatures := result.get("signatures"), dict)
+            for kind in METRIC_KINDS
+            if signatures.get(kind)
+        ],
+        panels=[(panel, panel_svg(panel, step)) for panel in run_panels(records)],
+        scored=[(split, found) for split in evaluations if (found := read_samples(run.evaluation(split).samples))],
+        last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
+        evolution=evolution,
+        attention=data_uri(run.attention_picture),
+        corpus=_corpus(read_json(run.corpus)),
+        machine=[(key, str(value)) for key, value in read_json(run.machine).items() if value],
+        config=run.config.read_text(encoding="utf-8"),
+    )
+
+
+def _tiles(records: list[Record], evaluations: dict[str, Record]) -> list[tuple[str, str]]:
+    """Returns (figure, what it is)."""
+    found = [
+        (shown(float(result["metrics"]["sacrebleu"])), f"sacreBLEU, {split}")
+        for split, result in evaluations.items()
+        if result["metrics"].get("sacrebleu") is not None
+    ]
+    if perplexity := best_and_last(records, "val/ppl"):
+        found.append((shown(float(perplexity[2])), f"validation perplexity (lowest {shown(float(perplexity[0]))})"))
+    if bleu := best_and_last(records, "val/bleu", max):
+        found.append((f"{bleu[2]:.1f}", f"validation BLEU, greedy (highest {bleu[0]:.1f})"))
+    if speed := series(records, "perf/tokens_per_sec"):
+        found.append((shown(round(median_high(value for _, value in speed))), "target tokens per second (median)"))
+    return found
+
+
+def _corpus(corpus: Record) -> dict[str, Any]:
+    """Returns what the page shows of corpus.json; nothing where it is incomplete."""
+    try:
+        lengths, paddings = corpus_svgs(corpus)
+        splits = [
+            [split, *(found[key] for key in ("read", "kept", "src_tokens", "tgt_tokens")), _dropped(found["dropped"])]
+            for split, found in corpus["splits"].items()
+        ]
+        return {"splits": splits, "padding": float(corpus["padding"]), "lengths": lengths, "paddings": paddings}
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
+        return {}
+
+
+def _dropped(reasons: dict[str, int]) -> str:
+    return ", ".join(f"{shown(count)} {reason}" for reason, count in reasons.items()) or "none"
