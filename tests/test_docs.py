@@ -10,7 +10,7 @@ from applications import ROOT
 from test_imports import MODULES, WALLS
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-HOMES = (ROOT, ROOT / "src/aiayn", ROOT / "src")  # paths in the pages are relative to one of these
+HOMES = (ROOT, ROOT / "src/aiayn", ROOT / "src", ROOT / "src/aiayn/training")  # paths in the pages are relative to one of these
 LINK = re.compile(r"\[`([^`\]]+)`\]\(([^)\s]+\.py)\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
@@ -90,6 +90,13 @@ def test_every_test_that_a_page_names_exists(page):
     for path, name in re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", read(page)):
         assert (ROOT / path).exists(), path
         assert not name or name in defined(ROOT / path), f"{path}::{name}"
+
+
+def test_every_borrowed_internal_has_its_guard_and_every_guard_its_line():
+    listed = set(re.findall(r"`(test_\w+)` \|$", read(ROOT / "CONTRIBUTING.md"), re.MULTILINE))
+    tests = {name for name in defined(ROOT / "tests/test_borrowed_internals.py") if name.startswith("test_")}
+
+    assert listed == tests
 
 
 def test_every_promise_names_the_tests_that_hold_it():
