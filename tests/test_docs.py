@@ -15,6 +15,8 @@ LINK = re.compile(r"\[`([^`\]]+)`\]\(([^)\s]+\.py)\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
 
+OF_LIBRARIES = {"ModelCheckpoint"}  # classes that are named because they are not used
+
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -82,7 +84,7 @@ def test_there_are_links_from_the_paper_to_the_code():
 def test_every_class_that_a_page_names_occurs_in_the_source(page):
     classes = {quoted for quoted in QUOTED.findall(read(page)) if re.fullmatch(r"([A-Z]+[a-z]+){2,}\w*", quoted)}
 
-    assert [name for name in classes if not re.search(rf"\b{name}\b", SOURCE)] == []
+    assert [name for name in classes - OF_LIBRARIES if not re.search(rf"\b{name}\b", SOURCE)] == []
 
 
 @every_page
