@@ -10,7 +10,8 @@ from applications import ROOT
 from test_imports import MODULES, WALLS
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-HOMES = (ROOT, ROOT / "src/aiayn", ROOT / "src", ROOT / "src/aiayn/training")  # paths in the pages are relative to one of these
+# Paths in the pages are relative to one of these.
+HOMES = (ROOT, ROOT / "src/aiayn", ROOT / "src", ROOT / "src/aiayn/training")
 LINK = re.compile(r"\[`([^`\]]+)`\]\(([^)\s]+\.py)\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
