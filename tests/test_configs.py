@@ -249,7 +249,6 @@ def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with():
 def test_both_directions_of_multi30k_share_one_recipe():
     recipe = composed("experiment=multi30k")
 
-    assert changes(recipe, composed("experiment=multi30k_en_de")) == {"name": "multi30k_en_de"}
     assert changes(recipe, composed("experiment=multi30k_en_fr")) == {
         "name": "multi30k_en_fr",
         "data.source": "files",

@@ -431,7 +431,8 @@ def test_hydras_own_flags_are_passed_on_to_the_jobs():
 
 
 def test_the_documented_array_job_trains_and_scores_every_row_where_a_sweep_would(tmp_path):
-    [script] = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", (ROOT / "docs/sweeps.md").read_text(), re.DOTALL)
+    scripts = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", (ROOT / "docs/slurm.md").read_text(), re.DOTALL)
+    [script] = [text for text in scripts if "--array" in text]
     for program, does in (("python", 'printf "%s " "$@"; echo'), ("srun", '"$@"')):
         (tmp_path / program).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / program).chmod(0o755)

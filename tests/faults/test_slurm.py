@@ -1,4 +1,4 @@
-"""The batch script of docs/reliability.md, with SLURM's commands replaced: when is a job put back into the queue?"""
+"""The batch script of docs/slurm.md, with SLURM's commands replaced: when is a job put back into the queue?"""
 
 import os
 import re
@@ -14,11 +14,11 @@ from faults.harness import settings, wait_until, within
 
 from aiayn import checkpoints
 
-PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/slurm.md").read_text(encoding="utf-8")
 
 
 def script() -> str:
-    [found] = [text for text in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S) if "#SBATCH" in text]
+    [found] = [text for text in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S) if "scontrol requeue" in text]
     return found
 
 
