@@ -49,7 +49,7 @@ def changed(checkpoint: Checkpoint, **model) -> Checkpoint:
 
 
 def our_logits(checkpoint: Checkpoint, src: list[int], tgt: list[int]) -> torch.Tensor:
-    """(T, V), from the start mark on."""
+    """Returns our logits (T, V) for bos and tgt."""
     model = Translator.from_checkpoint(checkpoint).model
     with torch.no_grad():
         source = torch.tensor([[*src, EOS_ID]])

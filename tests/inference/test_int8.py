@@ -18,7 +18,7 @@ DTYPES = [torch.float32, torch.bfloat16]
 
 @pytest.fixture(params=DTYPES, ids=str)
 def pair(request):
-    """A model of 41 words, and the same in int8."""
+    """A model of 41 vocabulary entries, and the same in int8."""
     plain = transformer(41, seed=3)
     return plain, quantize_int8(copy.deepcopy(plain), request.param)
 

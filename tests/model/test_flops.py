@@ -27,7 +27,7 @@ def test_parameters_are_those_of_the_built_model(changes):
     assert n_parameters(config, 41) == sum(parameter.numel() for parameter in built(config, 41).parameters())
 
 
-def test_the_base_model_has_the_papers_65_million_parameters_at_40960_words_only():
+def test_the_base_model_has_the_papers_65_million_parameters_at_vocabulary_size_40960_only():
     base, big = composed().model, composed("model=big").model
     assert [n_parameters(base, size) for size in (37_000, 40_960)] == [63_045_632, 65_073_152]
     assert n_parameters(big, 37_000) == 214_171_648

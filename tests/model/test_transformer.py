@@ -235,7 +235,7 @@ PAPER = {
 
 
 @pytest.mark.parametrize("row", PAPER)
-def test_with_40960_words_every_base_sized_row_has_the_papers_number_of_parameters(row):
+def test_at_vocabulary_size_40960_base_sized_rows_have_the_papers_number_of_parameters(row):
     assert count(composed(f"ablation={row}").model, 40_960) / 1e6 == pytest.approx(PAPER[row], abs=0.6)
 
 
