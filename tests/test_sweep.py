@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from aiayn.config import NAME_CHARACTERS, Config, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
+from hydra_plugins.aiayn_launcher.grid import _values
 from hydra_plugins.aiayn_launcher.launcher import _flags
 from hydra_plugins.aiayn_launcher.processes import Processes
 from hydra_plugins.aiayn_launcher.rows import Row, is_finished, make_rows, row_names
@@ -106,6 +107,7 @@ def test_scores_are_not_swept():
     [
         ([["ablation=base", "seed=1"], ["ablation=a_h1", "seed=1"]], ["base", "a_h1"]),
         ([["ablation=a_h1"]], ["a_h1"]),
+        ([["ablation=quarter/base"], ["ablation=quarter/a_h1"]], ["base", "a_h1"]),
         ([["trainer.max_steps=3"]], ["base"]),
         (
             [["model.n_heads=4", "model.d_k=16"], ["model.n_heads=8", "model.d_k=32"]],
@@ -160,13 +162,33 @@ def composed_rows(*batch: list[str]) -> list[Row]:
 
 
 def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
-    rows = composed_rows(*(["model=tiny", f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").iterdir()))
+    rows = composed_rows(*(["model=tiny", f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").glob("*.yaml")))
 
     assert len(rows) == 19
     for row in rows:
         assert row.config.name == f"sweeps/wmt14_en_de-tiny/{row.name}"
         assert (row.config.sweep, row.config.logger.group) == ("wmt14_en_de-tiny", "wmt14_en_de-tiny")
         assert composed(*row.overrides) == row.config  # what its process will be told
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rows"),
+    [
+        ("glob(quarter/*)", [f"quarter/{path.stem}" for path in sorted((ROOT / "conf/ablation/quarter").iterdir())]),
+        ("glob([quarter/b*,e*],exclude=*/base)", ["e_learned", "quarter/b_dk4", "quarter/b_dk8"]),
+        ("glob(b*)", ["b_dk16", "b_dk32", "base"]),
+    ],
+)
+def test_a_pattern_with_a_folder_matches_the_rows_in_it_and_one_without_does_not(pattern, rows):
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        [override] = OverridesParser.create(config_loader=loader).parse_overrides([f"ablation={pattern}"])
+
+        assert _values(override, loader) == [f"ablation={row}" for row in rows]
 
 
 def test_a_name_a_group_and_a_sweep_that_are_given_win_over_derived_ones():
@@ -461,4 +483,4 @@ def test_the_array_job_of_the_documentation_trains_and_scores_every_row_of_table
         assert (config.sweep, config.logger.group) == ("table3", "table3")
         seen.add(config.name)
 
-    assert seen == {f"sweeps/table3/{path.stem}" for path in (ROOT / "conf/ablation").iterdir()}
+    assert seen == {f"sweeps/table3/{path.stem}" for path in (ROOT / "conf/ablation").glob("*.yaml")}

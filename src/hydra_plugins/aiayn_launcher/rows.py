@@ -66,7 +66,7 @@ def row_names(batch: Sequence[Sequence[str]]) -> list[str]:
     swept = [key for key in jobs[0] if len({job.get(key) for job in jobs}) > 1 and key != "ablation"]
     names: list[str] = []
     for job in jobs:
-        parts = [job["ablation"]] if "ablation" in job else []
+        parts = [job["ablation"].rpartition("/")[2]] if "ablation" in job else []  # quarter/a_h1: a_h1
         for key in swept:
             short = key.rpartition(".")[2]
             alone = sum(other.rpartition(".")[2] == short for other in swept) == 1
