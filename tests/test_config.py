@@ -170,6 +170,8 @@ def test_a_runs_default_name_says_data_model_and_row():
     choices = {"data": "wmt14_en_de", "model": "big", "ablation": "base"}
     assert default_name(choices) == "wmt14_en_de-big"
     assert default_name(choices | {"ablation": "a_h4", "model": "base"}) == "wmt14_en_de-base-a_h4"
+    assert default_name(choices | {"ablation": "quarter/a_h4", "model": "quarter"}) == "wmt14_en_de-quarter-a_h4"
+    assert default_name(choices | {"ablation": "quarter/base"}) == "wmt14_en_de-big"
 
 
 # Evaluation.

@@ -53,6 +53,28 @@ HEAD_SIZES = {
     "c_dmodel256": (32, 32),
     "c_dmodel1024": (128, 128),
 }
+# The same rows at a quarter of the width: what differs from base there, and the row of the paper.
+QUARTER = {
+    "base": ({}, "base"),
+    "a_h1": ({"model.n_heads": 1}, "a_h1"),
+    "a_h4": ({"model.n_heads": 4}, "a_h4"),
+    "a_h16": ({"model.n_heads": 16}, "a_h16"),
+    "a_h32": ({"model.n_heads": 32}, "a_h32"),
+    "b_dk4": ({"model.d_k": 4}, "b_dk16"),
+    "b_dk8": ({"model.d_k": 8}, "b_dk32"),
+    "c_n2": ({"model.n_layers": 2}, "c_n2"),
+    "c_n4": ({"model.n_layers": 4}, "c_n4"),
+    "c_n8": ({"model.n_layers": 8}, "c_n8"),
+    "c_dmodel64": ({"model.d_model": 64}, "c_dmodel256"),
+    "c_dmodel256": ({"model.d_model": 256}, "c_dmodel1024"),
+    "c_dff256": ({"model.d_ff": 256}, "c_dff1024"),
+    "c_dff1024": ({"model.d_ff": 1024}, "c_dff4096"),
+    "d_drop00": ({"model.dropout": 0.0}, "d_drop00"),
+    "d_drop02": ({"model.dropout": 0.2}, "d_drop02"),
+    "d_ls00": ({"optim.label_smoothing": 0.0}, "d_ls00"),
+    "d_ls02": ({"optim.label_smoothing": 0.2}, "d_ls02"),
+    "e_learned": ({"model.positions": "learned"}, "e_learned"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +155,10 @@ def test_tiny_differs_from_base_in_its_sizes_and_dropout_only(base):
     }
 
 
+def test_quarter_differs_from_base_in_its_widths_only(base):
+    assert changes(base, composed("model=quarter")) == {"model.d_model": 128, "model.d_ff": 512}
+
+
 def test_there_is_a_file_for_every_row_of_table_3_and_no_other():
     assert GROUPS["ablation"] == sorted(ROWS)
 
@@ -148,6 +174,35 @@ def test_each_row_file_is_global_and_states_the_figures_of_the_paper(row):
 
     assert first == "# @package _global_"  # anywhere else it is silently ignored, and base is trained
     assert re.search(r"perplexity (\S+), BLEU (\S+)$", second).groups() == ROWS[row][1:]
+
+
+def test_there_is_a_file_at_a_quarter_of_the_width_for_every_row_of_table_3_and_no_other():
+    assert {path.stem for path in (CONF / "ablation/quarter").iterdir()} == set(QUARTER)
+    assert sorted(paper for _, paper in QUARTER.values()) == sorted(ROWS)
+
+
+@pytest.mark.parametrize("row", QUARTER)
+def test_each_row_at_a_quarter_of_the_width_changes_only_its_own_keys_and_names_the_row_of_the_paper(row):
+    expected, paper = QUARTER[row]
+
+    assert (
+        changes(composed("experiment=table3_quarter"), composed("experiment=table3_quarter", f"ablation=quarter/{row}"))
+        == expected
+    )
+    first, second, *_ = (CONF / f"ablation/quarter/{row}.yaml").read_text().split("\n")
+    assert first == "# @package _global_"
+    assert f"row {paper}, at a quarter of its width" in second.replace("first row", "row base")
+
+
+@pytest.mark.parametrize("row", QUARTER)
+def test_all_widths_of_a_row_at_a_quarter_are_those_of_the_papers_row_divided_by_four(row):
+    quarter = composed("experiment=table3_quarter", f"ablation=quarter/{row}").model
+    full = composed(f"ablation={QUARTER[row][1]}").model
+
+    for width in ("d_model", "d_ff", "key_size", "value_size"):
+        assert 4 * getattr(quarter, width) == getattr(full, width), width
+    for same in ("n_layers", "n_heads", "dropout", "positions"):
+        assert getattr(quarter, same) == getattr(full, same), same
 
 
 @pytest.mark.parametrize("row", HEAD_SIZES)
@@ -244,6 +299,21 @@ def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with():
     assert (search.beam_size, search.length_penalty, search.penalty) == (5, 1.0, "power")
     assert optim.lr_scale * 512**-0.5 * optim.warmup_steps**-0.5 == pytest.approx(0.0005, rel=1e-3)
     assert "34.2 to 34.8" in (CONF / "experiment/iwslt14_de_en.yaml").read_text()
+
+
+def test_table_3_at_a_quarter_is_the_quarter_model_on_text_files_and_keeps_the_papers_loss_and_search(base):
+    changed = changes(base, composed("experiment=table3_quarter"))
+
+    assert {key: value for key, value in changed.items() if key.startswith("model.")} == {
+        "model.d_model": 128,
+        "model.d_ff": 512,
+    }
+    assert not any(key.startswith("search.") or key == "optim.label_smoothing" for key in changed)
+    assert (changed["data.train"], changed["data.vocab_size"], changed["logger.kind"]) == (
+        "tatoeba/train",
+        8000,
+        "none",
+    )
 
 
 def test_both_directions_of_multi30k_share_one_recipe():

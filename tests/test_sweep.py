@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from aiayn.config import NAME_CHARACTERS, Config, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
+from hydra_plugins.aiayn_launcher.grid import _values
 from hydra_plugins.aiayn_launcher.jobs import SweepJob, is_finished, job_names, make_jobs
 from hydra_plugins.aiayn_launcher.launcher import _flags
 from hydra_plugins.aiayn_launcher.processes import Processes
@@ -104,6 +105,7 @@ def test_scores_are_not_swept():
     [
         ([["ablation=base", "seed=1"], ["ablation=a_h1", "seed=1"]], ["base", "a_h1"]),
         ([["ablation=a_h1"]], ["a_h1"]),
+        ([["ablation=quarter/base"], ["ablation=quarter/a_h1"]], ["base", "a_h1"]),
         ([["trainer.max_steps=3"]], ["base"]),
         (
             [["model.n_heads=4", "model.d_k=16"], ["model.n_heads=8", "model.d_k=32"]],
@@ -158,13 +160,33 @@ def composed_jobs(*batch: list[str]) -> list[SweepJob]:
 
 
 def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
-    jobs = composed_jobs(*(["model=tiny", f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").iterdir()))
+    jobs = composed_jobs(*(["model=tiny", f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").glob("*.yaml")))
 
     assert len(jobs) == 19
     for job in jobs:
         assert job.config.name == f"sweeps/wmt14_en_de-tiny/{job.name}"
         assert (job.config.sweep, job.config.logger.group) == ("wmt14_en_de-tiny", "wmt14_en_de-tiny")
         assert composed(*job.overrides) == job.config  # what its process will be told
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rows"),
+    [
+        ("glob(quarter/*)", [f"quarter/{path.stem}" for path in sorted((ROOT / "conf/ablation/quarter").iterdir())]),
+        ("glob([quarter/b*,e*],exclude=*/base)", ["e_learned", "quarter/b_dk4", "quarter/b_dk8"]),
+        ("glob(b*)", ["b_dk16", "b_dk32", "base"]),
+    ],
+)
+def test_a_pattern_with_a_folder_matches_the_rows_in_it_and_one_without_does_not(pattern, rows):
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        [override] = OverridesParser.create(config_loader=loader).parse_overrides([f"ablation={pattern}"])
+
+        assert _values(override, loader) == [f"ablation={row}" for row in rows]
 
 
 def test_a_name_a_group_and_a_sweep_that_are_given_win_over_derived_ones():
@@ -450,4 +472,4 @@ def test_the_documented_array_job_trains_and_scores_every_row_where_a_sweep_woul
         assert (config.sweep, config.logger.group) == ("table3", "table3")
         seen.add(config.name)
 
-    assert seen == {f"sweeps/table3/{path.stem}" for path in (ROOT / "conf/ablation").iterdir()}
+    assert seen == {f"sweeps/table3/{path.stem}" for path in (ROOT / "conf/ablation").glob("*.yaml")}

@@ -145,5 +145,5 @@ def default_name(choices: Mapping[str, str], init_from: str | None = None) -> st
         path = PurePath(init_from)
         run = path.parent.parent.name if path.parent.name == "checkpoints" else path.name.removesuffix(".ckpt")
         return f"{choices['data']}-from-" + "".join(c if c in NAME_CHARACTERS else "-" for c in run)
-    row = choices.get("ablation", "base")
+    row = choices.get("ablation", "base").rpartition("/")[2]  # quarter/a_h1: a_h1
     return "-".join([choices["data"], choices["model"]] + ([row] if row != "base" else []))

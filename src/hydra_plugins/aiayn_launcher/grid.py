@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import PurePath
 
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
@@ -41,11 +43,12 @@ class Grid(Sweeper):
         assert self.context is not None
         assert self.launcher is not None
         parser = OverridesParser.create(config_loader=self.context.config_loader)
-        values = {override.get_key_element(): _values(override) for override in parser.parse_overrides(arguments)}
+        overrides = parser.parse_overrides(arguments)
+        values = {override.get_key_element(): _values(override, self.context.config_loader) for override in overrides}
         self.launcher.launch([list(job) for job in product(*values.values())], initial_job_idx=0)
 
 
-def _values(override: Override) -> Sequence[str]:
+def _values(override: Override, loader: ConfigLoader) -> Sequence[str]:
     """Returns the override once for each of its values. Raises ConfigError for keys and ranges that cannot be swept."""
     key = override.key_or_group
     if key == "name":
@@ -56,7 +59,17 @@ def _values(override: Override) -> Sequence[str]:
         raise ConfigError("sweep=: takes one name, for all jobs")
     if not override.is_discrete_sweep():
         raise ConfigError(f"{override.input_line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP)")
-    values = [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+    glob = override.value()
+    # Hydra matches the files of the group's own folder only.
+    found = _in_folders(glob, key, loader) if isinstance(glob, Glob) else []
+    values = [f"{override.get_key_element()}={value}" for value in (*override.sweep_string_iterator(), *found)]
     if not values:
         raise ConfigError(f"{override.input_line}: matches nothing")
     return values
+
+
+def _in_folders(glob: Glob, group: str, loader: ConfigLoader) -> list[str]:
+    """What patterns with a folder match: quarter/* the files of conf/ablation/quarter."""
+    folders = dict.fromkeys(PurePath(pattern).parent.as_posix() for pattern in glob.include if "/" in pattern)
+    names = [f"{folder}/{name}" for folder in folders for name in loader.get_group_options(f"{group}/{folder}")]
+    return glob.filter(names)

@@ -69,7 +69,7 @@ def job_names(batch: Sequence[Sequence[str]]) -> list[str]:
     labels = [name if short.count(name) == 1 else key for key, name in zip(swept, short, strict=True)]
     names: list[str] = []
     for job in jobs:
-        changes = [job["ablation"]] if "ablation" in job else []
+        changes = [job["ablation"].rpartition("/")[2]] if "ablation" in job else []  # quarter/a_h1: a_h1
         changes += [f"{label}-{job[key]}" for key, label in zip(swept, labels, strict=True)]
         name = "_".join(_as_name(change) for change in changes) or "base"
         if name in names or len(name) > MAX_NAME:

@@ -1,0 +1,71 @@
+"""What `benchmarks/collect_results.py` keeps of a sweep."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from applications import composed
+from collect_results import collect
+
+from aiayn.errors import RefusedError
+from aiayn.options import to_plain
+from aiayn.paper.runs import read_run
+from aiayn.run_folder import RunFolder
+
+RECORDS = [
+    {"step": 50, "train/loss": 7.0},
+    {"step": 60, "val/loss": 4.0, "val/ppl": 55.0},
+    {"step": 100, "train/loss": 6.0},
+    {"step": 120, "val/loss": 3.0, "val/ppl": 20.0},
+]
+
+
+def write_run(run: Path, *, scored: bool = True, train: str = "my/train") -> None:
+    config = composed("data=files", f"data.train={train}", "data.val=my/dev", "trainer.max_steps=120", "seed=3")
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints/last.ckpt").write_bytes(b"weights")
+    (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
+    (run / "machine.json").write_text('{"cores": 2}')
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    if scored:
+        (run / "evaluation/val").mkdir(parents=True)
+        (run / "evaluation/val/hypotheses.txt").write_text("Guten Tag\n")
+        result = {"metrics": {"bleu_compound_split": 30.0}, "step": 120, "lines": 1}
+        (run / "evaluation/val/evaluation.json").write_text(json.dumps(result))
+
+
+def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_read_them(tmp_path):
+    write_run(tmp_path / "sweep/a_h1")
+    write_run(tmp_path / "sweep/a_h4", scored=False)
+
+    [folder] = collect(tmp_path / "sweep", tmp_path / "results", "python train.py", "abc")
+
+    assert folder == tmp_path / "results/a_h1"
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
+        "config.yaml",
+        "evaluation/val/evaluation.json",
+        "machine.json",
+        "metrics.jsonl",
+        "origin.json",
+    ]
+    origin = json.loads((folder / "origin.json").read_text())
+    assert (origin["command"], origin["commit"], origin["seed"]) == ("python train.py", "abc", 3)
+    assert [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] == RECORDS[2:]
+    run = read_run(RunFolder(folder))
+    assert (run.step, run.ppl, run.evaluations["val"]["metrics"]["bleu_compound_split"]) == (120, 20.0, 30.0)
+
+
+def test_a_single_run_is_collected_too(tmp_path):
+    write_run(tmp_path / "mine")
+
+    assert collect(tmp_path / "mine", tmp_path / "results", "c", "abc") == [tmp_path / "results/mine"]
+
+
+def test_a_configuration_with_a_path_of_this_machine_is_refused_and_nothing_written(tmp_path):
+    write_run(tmp_path / "mine", train="/somewhere/train")
+
+    with pytest.raises(RefusedError, match=r"data\.train=/somewhere/train: names a path of this machine"):
+        collect(tmp_path / "mine", tmp_path / "results", "c", "abc")
+
+    assert not (tmp_path / "results").exists()
