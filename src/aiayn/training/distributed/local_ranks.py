@@ -61,8 +61,9 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
 
 
 def _watch_children(children: list[subprocess.Popen]) -> None:
-    while any(child.poll() is None for child in children):
-        time.sleep(0.5)
+    running = True
+    while running:
+        running = any(child.poll() is None for child in children)  # before the codes: one may end in between
         for rank, child in enumerate(children, 1):
             if child.poll():
                 time.sleep(GRACE)  # usually the main thread notices too, and its message says more
@@ -71,6 +72,7 @@ def _watch_children(children: list[subprocess.Popen]) -> None:
                 if stopped := _termination_signal(child.returncode):
                     exit_at_once(f"stopped before training; continue with: {command()}", 128 + stopped)
                 _exit(f"local rank {rank} (process {child.pid}) ended with code {child.returncode}")
+        time.sleep(0.5)
 
 
 def _watch_parent(parent: int) -> None:
