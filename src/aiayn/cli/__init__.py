@@ -11,13 +11,14 @@ from aiayn.cli.export import export
 from aiayn.cli.report import report
 from aiayn.cli.table import table
 from aiayn.cli.translate import translate
+from aiayn.cli.trees import trees
 from aiayn.errors import ConfigError, UserError, exit_with_error
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (translate, export, attention, table, report, dashboard):
+for command in (translate, export, attention, table, report, dashboard, trees):
     app.command()(command)
 
 

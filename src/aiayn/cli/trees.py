@@ -1,0 +1,33 @@
+"""`aiayn trees`: a treebank as text for training a parser (section 6.3)."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiayn.cli.arguments import Debug
+
+
+def trees(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILES", help="Bracketed trees as in the Penn Treebank, plain or .gz.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="PREFIX", help="Writes PREFIX.words and PREFIX.trees.")],
+    debug: Debug = False,
+) -> None:
+    """Turns bracketed trees into sentences and their linear trees, line by line.
+
+    PREFIX.words has a sentence a line, its words separated by spaces. PREFIX.trees has its tree without the words:
+    (S (NP DT NN )NP (VP VBZ )VP . )S. Traces, function tags and the outer label are removed. Train on them with
+    data=treebank data.train=PREFIX.
+    """
+    from aiayn.treebank.convert import convert
+
+    converted = convert(files, out)
+    print(
+        f"{converted.trees:,} trees with {converted.words:,} words and {converted.constituents:,} constituents "
+        f"from {len(files):,} files"
+    )
+    if converted.empty:
+        print(f"{converted.empty:,} trees left out: they hold traces only")
+    print(f"written: {out}.words, {out}.trees")
