@@ -120,6 +120,7 @@ def test_base_is_the_base_model_of_the_paper(base):
         positions="sinusoidal",
         max_positions=512,
         attention_window=None,
+        attention_dropout=0.0,
     )
     optim, trainer, search, data = base.optim, base.trainer, base.search, base.data
     assert (optim.beta1, optim.beta2, optim.eps, optim.warmup_steps, optim.lr_scale) == (0.9, 0.98, 1e-9, 4000, 1)

@@ -57,6 +57,7 @@ class ModelConfig:
     d_k: int | None  # null: d_model / n_heads
     d_v: int | None  # null: d_model / n_heads
     dropout: float  # P_drop
+    attention_dropout: float  # on the attention weights; section 6.3 has it, translation has none
     positions: str  # sinusoidal | learned (row E)
     max_positions: int  # rows of the learned tables; sinusoids have no limit
     attention_window: int | None  # r of section 4: self-attention reaches r // 2 positions to each side; null: all
@@ -65,6 +66,7 @@ class ModelConfig:
         for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions", "attention_window"):
             at_least(f"model.{name}", getattr(self, name), 1)
         fraction("model.dropout", self.dropout)
+        fraction("model.attention_dropout", self.attention_dropout)
         one_of("model.positions", self.positions, ("sinusoidal", "learned"))
         require(
             self.positions == "learned" or self.d_model % 2 == 0,
@@ -91,6 +93,7 @@ class ModelConfig:
 class DataConfig:
     """Section 5.1: which text, how it is cleaned and cut into subwords, and how many tokens make a step."""
 
+    task: str  # translation | parsing: source and target are words and linear trees of `aiayn trees`
     source: str  # hub | files | phrasebook
     hub_path: str | None  # hub: the data set, a name on the hub or a local folder of the same layout
     hub_name: str | None  # hub: its configuration
@@ -111,6 +114,7 @@ class DataConfig:
     num_workers: int  # loader processes; 0: the training process makes its own batches
 
     def __post_init__(self) -> None:
+        one_of("data.task", self.task, ("translation", "parsing"))
         one_of("data.source", self.source, ("hub", "files", "phrasebook"))
         require(
             self.source != "hub" or bool(self.hub_path),

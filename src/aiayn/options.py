@@ -48,6 +48,8 @@ NEW_OPTIONS = {
     "init_from": None,
     "init_fingerprint": None,
     "model.attention_window": None,
+    "model.attention_dropout": 0.0,
+    "data.task": "translation",
     "trainer.compile": False,
     "trainer.max_skipped_steps": 0,
     "trainer.timeout": 1800,

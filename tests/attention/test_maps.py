@@ -32,6 +32,7 @@ def translator() -> Translator:
         positions="sinusoidal",
         max_positions=64,
         attention_window=None,
+        attention_dropout=0.0,
     )
     search = SearchConfig(beam_size=2, length_penalty=0.6, penalty="gnmt", max_extra_tokens=3, batch_tokens=500)
     torch.manual_seed(4)

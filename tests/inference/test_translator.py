@@ -51,6 +51,7 @@ def transformer(vocab_size: int, positions: str = "sinusoidal") -> Transformer:
         positions=positions,
         max_positions=20,
         attention_window=None,
+        attention_dropout=0.0,
     )
     model = Transformer(config, vocab_size)
     with torch.no_grad():

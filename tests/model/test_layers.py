@@ -28,6 +28,7 @@ def random_sizes(seed: int) -> tuple[ModelConfig, tuple[int, int, int]]:
         positions="sinusoidal",
         max_positions=1,
         attention_window=None,
+        attention_dropout=0.0,
     )
     return config, (draw.randint(2, 4), draw.randint(5, 9), draw.randint(10, 12))
 

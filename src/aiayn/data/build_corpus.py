@@ -80,7 +80,7 @@ def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
     if first is None:
         _refuse_wrong_encoding(config, report)
     _require_pairs(config, "train", report)
-    tokenizer = Tokenizer.train(chain([first], chunks), config.vocab_size)
+    tokenizer = Tokenizer.train(chain([first], chunks), config.vocab_size, pretokenized=config.task == "parsing")
     _refuse_wrong_encoding(config, report)
     return tokenizer
 

@@ -65,6 +65,8 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
 def _settings(config: DataConfig, scans: FileScans, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """Everything that shapes the prepared corpus, as plain values."""
     shaping = {name: getattr(config, name) for name in SHAPING}
+    if config.task != "translation":  # corpora prepared before there were tasks keep their fingerprint
+        shaping["task"] = config.task
     if tokenizer:
         shaping["tokenizer"] = tokenizer.fingerprint
     return {"format": FORMAT} | shaping | {split: identity(config, split, scans) for split in ("train", "val")}

@@ -34,14 +34,20 @@ class Tokenizer:
         self._core = core
 
     @classmethod
-    def train(cls, batches: Iterable[list[str]], vocab_size: int) -> "Tokenizer":
+    def train(cls, batches: Iterable[list[str]], vocab_size: int, pretokenized: bool = False) -> "Tokenizer":
         """Learns exactly `vocab_size` subwords, special tokens and the 256 bytes included.
+
+        With `pretokenized`, only spaces divide words before BPE merges bytes, so that a frequent symbol such as `(NP`
+        becomes one subword; otherwise letters, digits and punctuation are divided too.
 
         Raises DataError with the largest possible size if the text has too few distinct words.
         """
         core = tokenizers.Tokenizer(models.BPE())
         core.normalizer = normalizers.Prepend(" ")
-        core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not pretokenized)
+        if pretokenized:
+            words = pre_tokenizers.Split(tokenizers.Regex(" ?[^ ]+"), "isolated")
+            core.pre_tokenizer = pre_tokenizers.Sequence([words, core.pre_tokenizer])
         core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aiayn.model.dropout import dropout
 from aiayn.model.windowed_attention import merge_blocks, split_blocks
 
 
@@ -20,16 +21,16 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     return scores.softmax(dim=-1)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p_drop: float = 0.0) -> Tensor:
     """Scaled dot-product attention, equation (1): softmax(q kᵀ / √d_k) v.
 
     q (B, H, T, d_k), k (B, H, S, d_k), v (B, H, S, d_v), mask broadcastable to (B, H, T, S), True = may attend.
-    Returns (B, H, T, d_v).
+    `p_drop` is the dropout of section 6.3, on the weights. Returns (B, H, T, d_v).
     """
     if q.is_cuda:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p_drop)
     # On a CPU torch's fused kernel is slower at sentence lengths, most of all its backward pass in bfloat16.
-    return attention_weights(q, k, mask).to(v.dtype) @ v
+    return dropout(attention_weights(q, k, mask), p_drop).to(v.dtype) @ v
 
 
 class MultiHeadAttention(nn.Module):
@@ -39,9 +40,10 @@ class MultiHeadAttention(nn.Module):
     d_k and d_v need not equal each other or d_model / h (rows A and B of Table 3).
     """
 
-    def __init__(self, d_model: int, n_heads: int, d_k: int, d_v: int):
+    def __init__(self, d_model: int, n_heads: int, d_k: int, d_v: int, dropout: float = 0.0):
         super().__init__()
         self.n_heads = n_heads
+        self.p_drop = dropout  # on the attention weights, while training
         self.w_q = nn.Linear(d_model, n_heads * d_k, bias=False)
         self.w_k = nn.Linear(d_model, n_heads * d_k, bias=False)
         self.w_v = nn.Linear(d_model, n_heads * d_v, bias=False)
@@ -70,9 +72,10 @@ class MultiHeadAttention(nn.Module):
 
     def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Equation (1) for each head, block by block if `window_mask` made a block mask. Returns (B, H, T, d_v)."""
+        p_drop = self.p_drop if self.training else 0.0
         if mask is not None and mask.dim() == 5:
-            return merge_blocks(attention(*split_blocks(q, k, v, mask)), q.size(0), q.size(2))
-        return attention(q, k, v, mask)
+            return merge_blocks(attention(*split_blocks(q, k, v, mask), p_drop), q.size(0), q.size(2))
+        return attention(q, k, v, mask, p_drop)
 
     def _project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
         """Applies each projection to x (B, T, D). Returns (B, H, T, d) for each."""

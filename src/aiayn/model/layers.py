@@ -39,7 +39,8 @@ class AddNorm(nn.Module):
 
 
 def _attention(config: ModelConfig) -> MultiHeadAttention:
-    return MultiHeadAttention(config.d_model, config.n_heads, config.key_size, config.value_size)
+    sizes = config.d_model, config.n_heads, config.key_size, config.value_size
+    return MultiHeadAttention(*sizes, dropout=config.attention_dropout)
 
 
 class EncoderLayer(nn.Module):
