@@ -131,7 +131,13 @@ def composed(*overrides: str) -> Config:
 def small_model(**changes: Any) -> ModelConfig:
     """A model in which no two sizes are equal, so that exchanged dimensions cannot go unnoticed."""
     sizes = {"n_layers": 2, "d_model": 12, "d_ff": 20, "n_heads": 3, "d_k": 5, "d_v": 7}
-    others = {"dropout": 0.3, "positions": "sinusoidal", "max_positions": 64, "attention_window": None, "attention_dropout": 0.0}
+    others = {
+        "dropout": 0.3,
+        "positions": "sinusoidal",
+        "max_positions": 64,
+        "attention_window": None,
+        "attention_dropout": 0.0,
+    }
     return ModelConfig(**sizes | others | changes)
 
 

@@ -32,7 +32,12 @@ class Row:
     def model(self) -> ModelConfig:
         names = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "positions")
         # The paper does not say how many positions row E learns.
-        return ModelConfig(**{name: getattr(self, name) for name in names}, max_positions=512, attention_window=None, attention_dropout=0.0)
+        return ModelConfig(
+            **{name: getattr(self, name) for name in names},
+            max_positions=512,
+            attention_window=None,
+            attention_dropout=0.0,
+        )
 
     def is_of(self, model: ModelConfig, label_smoothing: float) -> bool:
         """True for this row's model and label smoothing."""

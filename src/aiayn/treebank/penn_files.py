@@ -1,4 +1,4 @@
-"""Reads trees from bracketed files as the Penn Treebank has them, and reduces them to what the paper's parser learns."""
+"""Reads bracketed files as the Penn Treebank has them, and reduces their trees to what a parser learns."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from aiayn.treebank.tree import TOP, Leaf, Tree
 
 OUTER_LABELS = {"", "TOP", "ROOT", "S1", "VROOT"}
 TRACE = "-NONE-"
-# Only ASCII spaces separate symbols. Others occur inside words, and become `_`, since a space ends a word in a sentence.
+# Only ASCII spaces separate symbols. Other spaces occur inside words, and become `_`: a sentence is split at spaces.
 SYMBOL = re.compile(r"[()]|[^() \t\r\f\v]+")
 OTHER_SPACE = re.compile(r"\s")
 # The first of these ends a label: NP-SBJ-1, NP=2, ADVP|PRT.
@@ -50,7 +50,7 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
                 else:
                     stack[-1].words.append(symbol)
             else:
-                node = _closed(stack.pop(), f"{path}: line {number}", is_outermost=not stack)
+                node = _closed(stack.pop(), f"{path}: line {number}", stack[0].line if stack else None)
                 if stack:
                     stack[-1].children.append(node)
                 else:
@@ -63,8 +63,11 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
         )
 
 
-def _closed(bracket: _Bracket, place: str, is_outermost: bool) -> Tree | Leaf | None:
-    """Returns what a bracket holds, None for a trace. Raises DataError for what is neither leaf nor constituent."""
+def _closed(bracket: _Bracket, place: str, start: int | None) -> Tree | Leaf | None:
+    """Returns what a bracket holds, None for a trace. Raises DataError for what is neither leaf nor constituent.
+
+    `start` is the line where the tree around the bracket begins; None for the outermost bracket.
+    """
     label, words, children = bracket.label, bracket.words, bracket.children
     if words and (children or len(words) > 1 or label is None):
         raise DataError(
@@ -73,8 +76,10 @@ def _closed(bracket: _Bracket, place: str, is_outermost: bool) -> Tree | Leaf | 
         )
     if words:
         return None if label == TRACE else Leaf(plain_label(label), OTHER_SPACE.sub("_", words[0]))
-    if label is None and not is_outermost:
-        raise DataError(f"{place}: a bracket inside a tree has no label; add one")
+    if label is None and start is not None:
+        raise DataError(
+            f"{place}: a bracket inside the tree that begins in line {start} has no label; add one, or close that tree"
+        )
     if not children:
         raise DataError(f"{place}: ({label or ''}) is empty; a bracket holds a tag and a word, or constituents")
     kept = tuple(child for child in children if child is not None)

@@ -1,0 +1,49 @@
+"""`aiayn trees`: bracketed files to aligned text."""
+
+import pytest
+from applications import run_application
+
+
+def test_trees_become_aligned_sentences_and_linear_forms(tmp_path):
+    (tmp_path / "one.mrg").write_text("( (S (NP-SBJ (NN Rain)) (VP (VBD fell)) (. .)) )\n( (NP (-NONE- *)) )\n")
+    (tmp_path / "two.mrg").write_text("( (NP\n  (NN Sün)) )\n", encoding="utf-8")
+
+    done = run_application(
+        "aiayn", "trees", f"{tmp_path}/one.mrg", f"{tmp_path}/two.mrg", "--out", f"{tmp_path}/new/train"
+    )
+
+    assert (done.code, done.err) == (0, "")
+    assert "2 trees with 4 words and 4 constituents from 2 files" in done.out
+    assert "1 trees left out" in done.out
+    assert (tmp_path / "new/train.words").read_text(encoding="utf-8") == "Rain fell .\nSün\n"
+    assert (tmp_path / "new/train.trees").read_text() == "(S (NP NN )NP (VP VBD )VP . )S\n(NP NN )NP\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"( (NN a) )\n( (NN b c) )", "bad.mrg: line 2: (NN b c) mixes words"),
+        (b"( (NN a) )\n( (NN \xe9) )", "bad.mrg: line 2 is not UTF-8"),
+        (b"", "bad.mrg: no trees"),
+        (None, "bad.mrg: cannot be read"),
+    ],
+)
+def test_bad_files_end_in_one_line_with_exit_code_3(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "bad.mrg").write_bytes(content)
+
+    done = run_application("aiayn", "trees", f"{tmp_path}/bad.mrg", "--out", f"{tmp_path}/out")
+
+    assert done.code == 3
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_place_that_cannot_be_written_ends_in_one_line_with_exit_code_6(tmp_path):
+    (tmp_path / "good.mrg").write_text("( (NN a) )")
+
+    done = run_application("aiayn", "trees", f"{tmp_path}/good.mrg", "--out", f"{tmp_path}/good.mrg/out")
+
+    assert (done.code, done.err.count("\n")) == (6, 1)
+    assert "cannot be written" in done.err
