@@ -281,6 +281,8 @@ DEFINING = {
     *(f"model.{name}" for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "positions")),
     "model.max_positions",
     "model.attention_window",
+    "model.attention_dropout",
+    "data.task",
     *(f"data.{name}" for name in ("source", "hub_path", "hub_name", "hub_revision", "train", "val", "src_lang")),
     *(f"data.{name}" for name in ("tgt_lang", "vocab_size", "max_length", "max_length_ratio", "tokenizer_pairs")),
     *(f"data.{name}" for name in ("tokens_per_step", "micro_batches")),

@@ -9,10 +9,12 @@ import yaml
 from applications import TINY, composed, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from treebank.generated_grammar import generated_trees
 
 from aiayn.config import Config, EvaluateConfig, ModelConfig
 from aiayn.entry import check_config, register
 from aiayn.options import flatten, option_names, to_plain
+from aiayn.treebank.linear_form import linear_form, sentence
 
 CONF = Path(__file__).parent.parent / "conf"
 GROUPS = {
@@ -91,7 +93,7 @@ def changes(before: Config, after: Config) -> dict:
 
 @pytest.mark.parametrize(("group", "choice"), [(group, choice) for group in GROUPS for choice in GROUPS[group]])
 def test_every_choice_of_every_group_composes(group, choice):
-    text = ["data.train=my/train", "data.val=my/dev"] if choice == "files" else []
+    text = ["data.train=my/train", "data.val=my/dev"] if choice in ("files", "treebank") else []
 
     config = composed(f"{group}={choice}", *text)
 
@@ -290,6 +292,47 @@ def test_table_2_averages_five_checkpoints_of_1500_steps_for_base_and_twenty_of_
     assert averaging == {name: (1500, 5) if "base" in name else (600, 20) for name in TABLE_2}
 
 
+# Section 6.3: what differs from base on a treebank, and F1 on section 23.
+WSJ = {
+    "data.train": "wsj/train",
+    "data.val": "wsj/section22",
+    "data.test": "wsj/section23",
+    "data.vocab_size": 16_000,
+    "data.tokens_per_step": 25_000,
+    "model.n_layers": 4,
+    "model.d_model": 1024,
+    "model.dropout": 0.2,
+    "model.attention_dropout": 0.2,
+    "optim.warmup_steps": 16_000,
+    "search.beam_size": 21,
+    "search.length_penalty": 0.3,
+    "search.max_extra_tokens": 300,
+}
+SEMI = {
+    "data.train": ["wsj/train", "wsj/high_confidence", "wsj/berkeley_parser"],
+    "data.vocab_size": 32_000,
+    "data.tokenizer_pairs": 2_000_000,
+}
+AS_BASE = {"model.dropout", "model.attention_dropout", "optim.warmup_steps"}  # of semi-supervised training
+TABLE_4 = {
+    "table4_wsj": (WSJ, "F1 91.3"),
+    "table4_semi": (WSJ | SEMI, "F1 92.7"),
+}
+
+
+@pytest.mark.parametrize("experiment", TABLE_4)
+def test_the_experiments_of_table_4_are_the_papers_parsers_and_state_its_figures(experiment):
+    expected, f1 = TABLE_4[experiment]
+    expected = expected | {"name": experiment}
+    if experiment == "table4_semi":
+        expected = {key: value for key, value in expected.items() if key not in AS_BASE}
+
+    changed = changes(composed("data=treebank", "data.train=x", "data.val=y"), composed(f"experiment={experiment}"))
+
+    assert changed == expected
+    assert f1 in (CONF / "experiment" / f"{experiment}.yaml").read_text()
+
+
 def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with():
     config = composed("experiment=iwslt14_de_en")
 
@@ -340,11 +383,14 @@ def test_every_experiment_is_global_and_begins_with_what_to_expect_of_it():
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory) -> Path:
-    """A folder with train and dev in every language of the experiments."""
+    """A folder with train and dev in every language of the experiments, and as trees."""
     folder = tmp_path_factory.mktemp("texts")
     for split, count in (("train", 90), ("dev", 4)):
         write_pairs(folder / split, count, seed=count)
         (folder / f"{split}.fr").write_text((folder / f"{split}.de").read_text(encoding="utf-8"), encoding="utf-8")
+        trees = generated_trees(count, seed=count)
+        (folder / f"{split}.words").write_text("".join(sentence(tree) + "\n" for tree in trees))
+        (folder / f"{split}.trees").write_text("".join(linear_form(tree) + "\n" for tree in trees))
     return folder
 
 

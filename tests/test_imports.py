@@ -46,17 +46,18 @@ WALLS = {
     "run_folder": {"config", "options", "errors", "files"},
     "model": {"config", "errors"},
     "phrasebook": set(),
+    "treebank": {"data", "errors", "files"},
     "data": {"config", "errors", "files", "signals", "phrasebook"},
     "inference": GROUND - {"entry"} | {"data", "model"},
     "drawing": {"errors", "files"},
     "paper": {"config", "options", "errors", "run_folder", "drawing", "model"},
-    "report": {"options", "errors", "files", "run_folder", "drawing"},
+    "report": {"options", "errors", "files", "run_folder", "drawing", "treebank"},
     "attention": {"config", "errors", "files", "drawing", "data", "model", "inference"},
-    "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report"},
+    "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report", "treebank"},
     "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention"},
     "hydra_plugins": GROUND - {"hardware", "checkpoints"} | {"error_messages", "data", "report"},
     "cli": GROUND - {"entry"}
-    | {"data", "model", "inference", "evaluation", "paper", "report", "attention", "training"},
+    | {"data", "model", "inference", "evaluation", "paper", "report", "attention", "training", "treebank"},
 }
 LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of searches and scores
 

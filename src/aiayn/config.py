@@ -93,8 +93,8 @@ class ModelConfig:
 class DataConfig:
     """Section 5.1: which text, how it is cleaned and cut into subwords, and how many tokens make a step."""
 
-    task: str  # translation | parsing: source and target are words and linear trees of `aiayn trees`
     source: str  # hub | files | phrasebook
+    task: str  # translation | parsing: source and target are words and linear trees of `aiayn trees`
     hub_path: str | None  # hub: the data set, a name on the hub or a local folder of the same layout
     hub_name: str | None  # hub: its configuration
     hub_revision: str | None  # hub: commit, so that the text cannot change under a run

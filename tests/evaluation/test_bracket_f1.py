@@ -27,6 +27,11 @@ GOLDEN = {
         *(4, 7, 6),
     ),
     "unary chain lost": ("(S (NP (NP (NN Rain))) (VP (VBD fell)))", "(S (NP NN )NP (VP VBD )VP )S", 3, 4, 3),
+    "unary chain right": (
+        "(S (NP (NP (NN Rain))) (VP (VBD fell)))",
+        "(S (NP (NP NN )NP )NP (VP VBD )VP )S",
+        *(4, 4, 4),
+    ),
     "unary chain too long": (
         "(S (NP (NN Rain)) (VP (VBD fell)))",
         "(S (NP (NP (NP NN )NP )NP )NP (VP (VP VBD )VP )VP )S",
@@ -79,12 +84,12 @@ def test_the_scores_of_a_file_are_those_of_evalb(tmp_path):
 
     # Bracketing FMeasure, Precision, Recall, Complete match and Number of Valid sentence, as EVALB prints them.
     assert {kind: round(value, 2) for kind, value in scores.metrics.items()} == {
-        "f1": 77.89,
-        "precision": 80.43,
-        "recall": 75.51,
-        "complete_match": 42.86,
+        "f1": 79.61,
+        "precision": 82.0,
+        "recall": 77.36,
+        "complete_match": 46.67,
     }
-    assert scores.sentences == 14
+    assert scores.sentences == 15
     assert scores.malformed == 4
     assert 0 < scores.baseline["f1"] < scores.metrics["f1"]
 

@@ -97,3 +97,38 @@ def test_projections_have_no_bias_and_sizes_that_d_k_and_d_v_set_apart():
 
 def test_the_causal_mask_allows_a_position_itself_and_what_came_before():
     assert causal_mask(4).tolist() == [[column <= row for column in range(4)] for row in range(4)]
+
+
+def heads_with(dropout: float) -> MultiHeadAttention:
+    torch.manual_seed(1)
+    return MultiHeadAttention(12, 3, 5, 7, dropout)
+
+
+def test_dropout_zeroes_attention_weights_at_its_rate_and_scales_the_others():
+    n = 400
+    q, k, v = torch.zeros(1, 2, n, 3), torch.zeros(1, 2, n, 3), torch.eye(n).expand(1, 2, n, n)
+
+    weights = attention(q, k, v, None, p_drop=0.2)  # without dropout 1 / n each
+
+    kept = weights != 0
+    assert abs(int((~kept).sum()) - 0.2 * kept.numel()) < 5 * math.sqrt(kept.numel() * 0.2 * 0.8)
+    torch.testing.assert_close(weights[kept] * n, torch.full_like(weights[kept], 1 / 0.8))
+
+
+def test_dropout_of_attention_acts_while_training_only():
+    x, mask = torch.randn(2, 6, 12), torch.ones(6, 6, dtype=torch.bool)
+    plain, dropped = heads_with(0.0), heads_with(0.5)
+    expected = plain(x, x, mask)
+
+    assert not torch.equal(dropped(x, x, mask), expected)
+    assert torch.equal(dropped.eval()(x, x, mask), expected)
+
+
+def test_without_dropout_of_attention_no_random_number_is_drawn():
+    x = torch.randn(2, 6, 12)
+    attend = heads_with(0.0)
+    before = torch.get_rng_state()
+
+    attend(x, x, None)
+
+    assert torch.equal(torch.get_rng_state(), before)

@@ -520,4 +520,56 @@ SEARCH = [
     ),
 ]
 
-BUGS = [*MODEL, *STEPS, *TEXT, *FILES, *SEARCH]
+TREES = [
+    Bug(
+        "dropout_of_attention_while_translating",
+        "model/attention.py",
+        "p_drop = self.p_drop if self.training else 0.0",
+        "p_drop = self.p_drop",
+        "model/test_attention.py::test_dropout_of_attention_acts_while_training_only",
+    ),
+    Bug(
+        "bracket_labels_not_compared",
+        "evaluation/bracket_f1.py",
+        "found[SAME_LABEL.get(item, item), start, place] += 1",
+        'found["", start, place] += 1',
+        "evaluation/test_bracket_f1.py::test_labels_count",
+    ),
+    Bug(
+        "punctuation_counted_in_brackets",
+        "evaluation/bracket_f1.py",
+        "place += next(remaining) not in PUNCTUATION",
+        "place += bool(next(remaining))",
+        "evaluation/test_bracket_f1.py::test_brackets_are_counted_as_evalb_counts_them",
+    ),
+    Bug(
+        "equal_brackets_counted_once",
+        "evaluation/bracket_f1.py",
+        "(expected & found).total()",
+        "len(expected & found)",
+        "evaluation/test_bracket_f1.py::test_brackets_are_counted_as_evalb_counts_them",
+    ),
+    Bug(
+        "repaired_trees_not_counted",
+        "treebank/linear_form.py",
+        "            self._close_innermost()\n            self.repaired = True\n        self._close_innermost()",
+        "            self._close_innermost()\n        self._close_innermost()",
+        "treebank/test_linear_form.py::test_malformed_trees_are_repaired_by_the_stated_rule",
+    ),
+    Bug(
+        "closing_brackets_close_whatever_is_open",
+        "treebank/linear_form.py",
+        "while self.labels[-1] != label:",
+        "while not self.labels:",
+        "treebank/test_linear_form.py::test_malformed_trees_are_repaired_by_the_stated_rule",
+    ),
+    Bug(
+        "index_left_on_a_label",
+        "treebank/penn_files.py",
+        "[-=|]",
+        "[=|]",
+        "treebank/test_penn_files.py::test_traces_function_tags_and_the_outer_label_are_removed",
+    ),
+]
+
+BUGS = [*MODEL, *STEPS, *TEXT, *FILES, *SEARCH, *TREES]
