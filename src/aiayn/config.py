@@ -178,7 +178,7 @@ class TrainerConfig:
     precision: str  # auto: bf16-mixed where the hardware computes in bf16, else 32-true
     compile: bool  # torch.compile encoder and decoder: takes minutes at the start, then faster steps
     val_every: int
-    val_bleu_sentences: int  # validation sentences translated for val/bleu; 0: none
+    val_bleu_sentences: int  # validation sentences translated for val/bleu or val/f1; 0: none
     checkpoint_every: int
     average_last: int  # how many checkpoints are kept, and averaged at the end (section 6.1)
     log_every: int

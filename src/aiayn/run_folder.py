@@ -18,8 +18,9 @@ from aiayn.options import to_plain
 
 Record = dict[str, Any]
 
-# The scores in evaluation.json, in the order in which they are shown.
+# The scores in evaluation.json, in the order in which they are shown: of translations, and of parse trees.
 METRIC_KINDS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
+BRACKET_KINDS = ("f1", "precision", "recall", "complete_match")
 
 
 class Evaluation:

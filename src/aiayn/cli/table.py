@@ -27,7 +27,7 @@ def table(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Tables 2 and 3 of the paper: measured values beside published ones.
+    """Tables 2, 3 and 4 of the paper: measured values beside published ones.
 
     A run is shown in the row that its configuration matches; rows without a run are marked "not run". Missing and
     damaged files are listed below the table.

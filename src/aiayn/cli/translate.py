@@ -4,7 +4,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +27,7 @@ from aiayn.errors import ConfigError, ResourceError
 if TYPE_CHECKING:
     from aiayn.evaluation.progress import TranslationProgress
     from aiayn.inference.translator import Translation, Translator
+    from aiayn.treebank.tree import Tree
 
 # How much is translated at once: of a stream up to 2,000 lines or so, of a file 2,000 lines.
 STREAM_BYTES = 1 << 17
@@ -43,7 +44,10 @@ def translate(
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Append a tab and the score to every translation.")] = False,
     style: Annotated[
-        str, typer.Option("--format", help="text, or jsonl: JSON objects with scores and alignments.")
+        str,
+        typer.Option(
+            "--format", help="text; jsonl: JSON with scores and alignments; of a parser tree (indented) or brackets."
+        ),
     ] = "text",
     beam_size: BeamSize = None,
     length_penalty: Alpha = None,
@@ -61,13 +65,19 @@ def translate(
 
     With --format jsonl every translation is one JSON object: index, source, translation, score, log_prob,
     source_tokens, tokens, and alignment: for each token the index of the source token that was attended to most.
+
+    A parser (data=treebank) reads words with spaces between them, as in its treebank: `It is n't here .`. It writes
+    linear trees without words; with --format tree indented trees, with --format brackets a Penn tree per line.
     """
     from aiayn.data.text_files import read_lines
+    from aiayn.treebank.tree import escape_brackets, indented, penn_brackets
 
-    one_of("--format", style, ("text", "jsonl"))
+    one_of("--format", style, ("text", "jsonl", "tree", "brackets"))
     on_stream = file is None or str(file) == "-"
     lines = [] if on_stream else read_lines(file)
     translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision)
+    if style in ("tree", "brackets") and translator.task != "parsing":
+        raise ConfigError(f"--format {style}: {run} is no parser; use text or jsonl")
     if n_best and n_best > translator.search.beam_size:
         raise ConfigError(
             f"--n-best {n_best}: the search keeps {translator.search.beam_size} translations; "
@@ -83,9 +93,13 @@ def translate(
     with _progress(len(lines)) as progress:
         on_batch = progress and (lambda now, _: progress(done + now, len(lines)))
         for chunk in chunks:
+            if style in ("tree", "brackets"):
+                chunk = [escape_brackets(line) for line in chunk]
             results = translator.n_best(chunk, n_best or 1, on_batch, done + 1)
             if style == "jsonl":
                 _write(_as_json(translator, chunk, results, done))
+            elif style in ("tree", "brackets"):
+                _write(_as_trees(chunk, results, indented if style == "tree" else penn_brackets))
             else:
                 _write(_as_text(results, done, n_best is not None, scores))
             done += len(chunk)
@@ -115,6 +129,15 @@ def _as_text(results: "list[list[Translation]]", first_index: int, n_best: bool,
                 yield f"{index} ||| {translation.text} ||| {translation.score:.4f}"
             else:
                 yield f"{translation.text}\t{translation.score:.4f}" if scores else translation.text
+
+
+def _as_trees(lines: list[str], results: "list[list[Translation]]", style: "Callable[[Tree], str]") -> Iterator[str]:
+    """Yields the trees of each sentence, repaired where the model wrote none of it."""
+    from aiayn.treebank.linear_form import repaired_tree
+
+    for line, translations in zip(lines, results, strict=True):
+        for translation in translations:
+            yield style(repaired_tree(line, translation.text)[0])
 
 
 def _as_json(

@@ -8,10 +8,10 @@ sentences in which the two trees disagree on that.
 from collections import Counter
 from dataclasses import dataclass
 
+from aiayn.run_folder import BRACKET_KINDS
 from aiayn.treebank.linear_form import read_linear_form, repaired_tree
 from aiayn.treebank.tree import TOP, Tree, leaves, right_branching, walk
 
-BRACKET_KINDS = ("f1", "precision", "recall", "complete_match")
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 SAME_LABEL = {"PRT": "ADVP"}
 SIGNATURE = "EVALB with COLLINS.prm: labelled, without TOP and punctuation, ADVP = PRT, all lengths"
@@ -24,20 +24,22 @@ class BracketScores:
     metrics: dict[str, float]  # kind -> per cent
     sentences: int  # scored: those with a word that is no punctuation
     malformed: int  # predictions that were no tree of their sentence, and were repaired
-    baseline: dict[str, float]  # the same kinds of score for right-branching trees
+    right_branching: dict[str, float]  # the same scores of trees that only branch to the right
 
 
 def score_linear_forms(sentences: list[str], references: list[str], predictions: list[str]) -> BracketScores:
-    """Scores what a model wrote for each sentence, after `repaired_tree`, against the reference's linear form.
-
-    Raises DataError for a reference that is not the linear form of a tree of its sentence.
-    """
-    lines = enumerate(zip(sentences, references, strict=True), 1)
-    gold = [read_linear_form(words, text, f"line {number} of the reference") for number, (words, text) in lines]
+    """Scores what a model wrote for each sentence, after `repaired_tree`. Raises what `gold_trees` raises."""
+    gold = gold_trees(sentences, references)
     repaired = [repaired_tree(words, text) for words, text in zip(sentences, predictions, strict=True)]
     metrics, scored = bracket_scores(gold, [tree for tree, _ in repaired])
     baseline, _ = bracket_scores(gold, [right_branching(tree) for tree in gold])
     return BracketScores(metrics, scored, sum(malformed for _, malformed in repaired), baseline)
+
+
+def gold_trees(sentences: list[str], references: list[str]) -> list[Tree]:
+    """Returns the trees of the references. Raises DataError for one that is not the linear form of its sentence."""
+    lines = enumerate(zip(sentences, references, strict=True), 1)
+    return [read_linear_form(words, text, f"line {number} of the reference") for number, (words, text) in lines]
 
 
 def bracket_scores(gold: list[Tree], predicted: list[Tree]) -> tuple[dict[str, float], int]:
@@ -60,7 +62,7 @@ def bracket_scores(gold: list[Tree], predicted: list[Tree]) -> tuple[dict[str, f
     precision, recall = _per_cent(n_matched, n_predicted), _per_cent(n_matched, n_gold)
     f1 = 2 * precision * recall / (precision + recall) if n_matched else 0.0
     complete = _per_cent(n_complete, n_sentences)
-    return {"f1": f1, "precision": precision, "recall": recall, "complete_match": complete}, n_sentences
+    return dict(zip(BRACKET_KINDS, (f1, precision, recall, complete), strict=True)), n_sentences
 
 
 def brackets(tree: Tree, tags: list[str]) -> Counter[tuple[str, int, int]]:

@@ -9,16 +9,17 @@ from typing import Any
 from aiayn.checkpoints import Checkpoint, find_checkpoint, load
 from aiayn.config import EvaluateConfig, SearchConfig
 from aiayn.data.text_files import read_lines
-from aiayn.errors import DataError, RefusedError, ResourceError, UserError
+from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError, UserError
+from aiayn.evaluation.bracket_f1 import SIGNATURE, gold_trees, score_linear_forms
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set
 from aiayn.files import atomic_write_text, sha256
 from aiayn.inference.translator import Translator
 from aiayn.options import to_plain
-from aiayn.paper.published import SUBSET, paper_figures
+from aiayn.paper.published import SECTION_23, SUBSET, TABLE_4, paper_figures
 from aiayn.report.report import write_report
-from aiayn.run_folder import METRIC_KINDS, Evaluation, RunFolder, read_json, write_json, write_jsonl
+from aiayn.run_folder import BRACKET_KINDS, METRIC_KINDS, Evaluation, RunFolder, read_json, write_json, write_jsonl
 
 N_BOOTSTRAP = 1000  # samples of the paired bootstrap
 KEPT_SAMPLES = 20
@@ -37,14 +38,20 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
     `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, `evaluation.json`, whose content is returned, and `samples.jsonl`;
     the run's page is written again. Raises RefusedError for a missing or damaged run, checkpoint or baseline, DataError
-    for missing or misaligned text, ConfigError for a GPU that is not there, ResourceError where memory or disk do not
-    suffice.
+    for missing or misaligned text, ConfigError for a GPU that is not there or for what a parser cannot be compared
+    with, ResourceError where memory or disk do not suffice.
     """
     run = Path(config.run)
     path = find_checkpoint(run, config.checkpoint)
     checkpoint = load(path)
+    is_parser = checkpoint.config.data.task == "parsing"
+    for option in ("references", "baseline") if is_parser else ():
+        if getattr(config, option):
+            raise ConfigError(f"{option} works for translations only, and {run} is a parser (data.task); leave it out")
     test = read_test_set(config, checkpoint.config.data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
+    if is_parser:
+        gold_trees(test.sources, test.references[0])  # references that are no trees are refused before the search
     translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator)
 
     progress = TranslationProgress()
@@ -52,8 +59,15 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         hypotheses = translator.translate(test.sources, progress)
     finally:  # a live line hides the terminal's cursor
         seconds = progress.finish()
-    scores = score(hypotheses, test.references, checkpoint.config.data.tgt_lang)
+    brackets = None
+    if is_parser:
+        brackets = score_linear_forms(test.sources, test.references[0], hypotheses)
+        metrics = dict.fromkeys(METRIC_KINDS) | brackets.metrics
+        scores = Scores(metrics, SIGNATURE, dict.fromkeys(BRACKET_KINDS, SIGNATURE), {}, len(hypotheses))
+    else:
+        scores = score(hypotheses, test.references, checkpoint.config.data.tgt_lang)
     result = _result(path, checkpoint, test, translator.search, scores) | {
+        "brackets": asdict(brackets) if brackets else None,
         "seconds": round(seconds, 1),
         "device": translator.device.type,
         "hypotheses_sha256": lines_sha256(hypotheses),
@@ -69,7 +83,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         page = f"; {write_report(run)}"
     print(table(result))
     print(f"\nfiles    {written.scores}, {written.hypotheses.name}{page}")
-    print(f"next     aiayn translate {run}")
+    print(f"next     aiayn translate {run}" + " --format tree" * is_parser)
     return result
 
 
@@ -90,10 +104,22 @@ def table(result: Mapping[str, Any]) -> str:
         ("time", f"{result['seconds']:.1f} s to translate on {result['device']}"),
         ("", ""),
     ]
-    for kind in METRIC_KINDS:
+    brackets = result.get("brackets")
+    for kind in BRACKET_KINDS if brackets else METRIC_KINDS:
         value, signature = result["metrics"][kind], result["signatures"][kind]
         shown = "     -  does not apply to this language" if value is None else f"{value:6.2f}  {signature}"
         rows.append((kind, shown))
+    if brackets:
+        rows += [
+            (
+                "malformed",
+                f"{brackets['malformed']:6d}  outputs that were no tree of their sentence, and were repaired",
+            ),
+            ("right-branching", f"{brackets['right_branching']['f1']:6.2f}  F1 of trees that only branch to the right"),
+        ]
+        if result["test_set"] == SECTION_23:
+            figures = ", ".join(f"{row.f1} {row.training}" for row in TABLE_4)
+            rows += [("", ""), ("paper", f"        {figures} ({SECTION_23}, Table 4)")]
     if paper := result["paper"]:
         rows += [
             ("", ""),

@@ -48,12 +48,20 @@ def convert_precision(model: Transformer, precision: str, device: torch.device) 
 class Translator:
     """Translates lines with a model, its tokenizer and search options."""
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, search: SearchConfig, device: torch.device | str):
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        search: SearchConfig,
+        device: torch.device | str,
+        task: str = "translation",
+    ):
         """Moves the model to the device and changes nothing else about it, so a model in training may be used."""
         self.model = model.to(device)
         self.tokenizer = tokenizer
         self.search = search
         self.device = torch.device(device)
+        self.task = task
 
     @classmethod
     def from_run(
@@ -88,7 +96,9 @@ class Translator:
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
         model = Transformer(checkpoint.config.model, tokenizer.vocab_size)
         restore(model, checkpoint)
-        return cls(convert_precision(model.eval(), precision, device), tokenizer, options, device)
+        return cls(
+            convert_precision(model.eval(), precision, device), tokenizer, options, device, checkpoint.config.data.task
+        )
 
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
         """Returns the best translation of every line; that of a blank line is empty.

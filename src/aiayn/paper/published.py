@@ -106,6 +106,22 @@ TABLE_2 = (
     Result("base", "en", "fr", 38.1, 3.3e18, BASE, 5),
     Result("big", "en", "fr", 41.8, 2.3e19, replace(BIG, dropout=0.1), 20),
 )
+
+
+@dataclass(frozen=True)
+class ParsingResult:
+    """The Transformer's lines of Table 4, on section 23 of the Wall Street Journal."""
+
+    training: str
+    f1: float
+    vocab_size: int
+
+    def is_of(self, model: ModelConfig, vocab_size: int) -> bool:
+        return (model.n_layers, model.d_model, vocab_size) == (4, 1024, self.vocab_size)
+
+
+TABLE_4 = (ParsingResult("WSJ only", 91.3, 16_000), ParsingResult("semi-supervised", 92.7, 32_000))
+SECTION_23 = "section23"
 VOCABULARIES = {("en", "de"): (STATED_VOCABULARY, FITTED_VOCABULARY), ("en", "fr"): (32_000,)}
 
 # Test sets by SHA-256 of sources and references, as `evaluation.json` has it, and by their lines.
@@ -114,7 +130,7 @@ KNOWN_TEXT = {
     "4fbb9e2b121ded668473784b9c1d2ba0e7219f9802cbdda57e71c4f8bcdee2cb": "newstest2014",  # English-French
     "139debb6b4af3f6633fa54fcdbd87e1fc69d3ae43432b075db47f12fce581950": "newstest2013",  # English-German
 }
-LINES = {"newstest2013": 3000, "newstest2014": 3003}
+LINES = {"newstest2013": 3000, "newstest2014": 3003, SECTION_23: 2416}
 SUBSET_LINES = 2737  # of newstest2014 English-German, which sacreBLEU calls wmt14
 SUBSET = "newstest2014 (2,737 lines)"
 
@@ -145,7 +161,7 @@ FIGURES = {
 
 
 def known_test_set(sha256: str, lines: int, name: str, from_wmt14: bool) -> str | None:
-    """Returns which of the paper's test sets a text is: newstest2013, newstest2014, SUBSET, or None.
+    """Returns which of the paper's test sets a text is: newstest2013, newstest2014, SUBSET, SECTION_23, or None.
 
     It is recognised by its content, or else by its number of lines together with its origin, WMT14's own test or
     validation split (`from_wmt14`), or its name: copies differ in white space and quotes.

@@ -59,7 +59,7 @@ def read_run(folder: RunFolder) -> MeasuredRun:
     if step < config.trainer.max_steps:
         run.notes.append(f"unfinished: step {step:,} of {config.trainer.max_steps:,}")
     _read_perplexity(run, series(records, "val/ppl"))
-    for split in ("val", "test"):
+    for split in ("val", "test") if config.data.task == "translation" else ("test",):
         _read_evaluation(run, split)
     return run
 

@@ -17,7 +17,7 @@ COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "e_ls")
 
 def markdown(tables: Mapping[str, Sequence[Record]]) -> str:
     """Returns what `tables.collect` found, as one page."""
-    parts = [_table_2(tables["table_2"]), _table_3(tables["table_3"])]
+    parts = [_table_2(tables["table_2"]), _table_3(tables["table_3"]), _table_4(tables["table_4"])]
     # Of all comparisons the one that a short run allows: what each row changes against base, here and in the paper.
     changes = [change for change in changes_against_base(tables["table_3"]) if change["run"]]
     if changes:
@@ -33,7 +33,7 @@ def markdown(tables: Mapping[str, Sequence[Record]]) -> str:
         ]
         header = ["run", *COLUMNS, "steps", "PPL", "BLEU", "parameters (M)"]
         parts.append("## Other runs\n\nNo row of Table 3 has their configuration.\n\n" + _grid(header, rows))
-    seen = {record["run"]: record["notes"] for name in ("table_3", "other_runs") for record in tables[name]}
+    seen = {record["run"]: record["notes"] for name in ("table_3", "other_runs", "table_4") for record in tables[name]}
     notes = [f"- {run}: {note}" for run, found in seen.items() for note in found]
     notes += [f"- {record['run']}: not shown: {record['reason']}" for record in tables["unread"]]
     if notes:
@@ -115,6 +115,30 @@ def _table_3(records: Sequence[Record]) -> str:
             "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is of the last checkpoint, "
             "without averaging, and of the kind of Table 2. Row (E) has learned positions. The paper's parameters fit "
             f"a vocabulary of {FITTED_VOCABULARY:,}: `aiayn table --parameters` tells more.",
+        ]
+    )
+
+
+def _table_4(records: Sequence[Record]) -> str:
+    rows = [
+        [
+            record["training"] or "other",
+            *_pair(record, "f1", 2, 1),
+            *(_shown(record[name], ".2f") for name in ("precision", "recall", "complete_match")),
+            _shown(record["malformed"], ","),
+            "" if record["lines"] is None else f"{record['test_set'] or record['test']}, {record['lines']:,} sentences",
+            _shown(record["steps"], ",", "not run"),
+            record["run"] or "",
+        ]
+        for record in records
+    ]
+    header = ["training", "F1", "paper", "difference", "precision", "recall", "complete", "malformed", "test set"]
+    return "\n\n".join(
+        [
+            "## Table 4: parsing, section 23 of the Wall Street Journal",
+            _grid([*header, "steps", "run"], rows),
+            "F1 is of labelled brackets, counted as EVALB with COLLINS.prm counts. Runs on other text, or with another "
+            "model or vocabulary, are `other`: their figures cannot be compared with the paper's.",
         ]
     )
 

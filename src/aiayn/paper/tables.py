@@ -1,4 +1,4 @@
-"""Tables 2 and 3 of the paper: what runs measured, beside what was published."""
+"""Tables 2 to 4 of the paper: what runs measured, beside what was published."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,16 +8,20 @@ from aiayn.config import DataConfig
 from aiayn.errors import RefusedError
 from aiayn.model.flops import training_flops
 from aiayn.paper.published import (
+    SECTION_23,
     STATED_VOCABULARY,
     TABLE_2,
     TABLE_3,
+    TABLE_4,
     TOKENS_PER_STEP,
     VOCABULARIES,
+    ParsingResult,
     Result,
     Row,
     comparable_kind,
 )
 from aiayn.paper.runs import MeasuredRun, find_runs, read_run
+from aiayn.run_folder import BRACKET_KINDS
 
 Record = dict[str, Any]  # one line of a table, with plain values
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "label_smoothing")
@@ -25,7 +29,7 @@ CHANGES = ("ppl", "paper_ppl", "bleu", "paper_bleu")
 
 
 def collect(folders: list[Path]) -> dict[str, list[Record]]:
-    """Returns Table 2, Table 3, the runs that are no row of it, and the unreadable folders, as plain values.
+    """Returns Tables 2, 3 and 4, the runs that are no row of Table 3, and the unreadable folders, as plain values.
 
     A run belongs to a row by its configuration, not by its name. Rows without a run are included, with None for what
     was not measured. Raises RefusedError for a folder that holds no run.
@@ -36,6 +40,8 @@ def collect(folders: list[Path]) -> dict[str, list[Record]]:
             runs.append(read_run(folder))
         except RefusedError as error:
             unread.append({"run": str(folder.path), "reason": str(error)})
+    parsers = [run for run in runs if run.config.data.task == "parsing"]
+    runs = [run for run in runs if run not in parsers]
     rows = {run.name: _row_of(run) for run in runs}
     table_3 = []
     for row in TABLE_3:
@@ -44,6 +50,7 @@ def collect(folders: list[Path]) -> dict[str, list[Record]]:
     return {
         "table_2": _table_2(runs),
         "table_3": table_3,
+        "table_4": _table_4(parsers),
         "other_runs": [_table_3_record(None, run) for run in runs if rows[run.name] is None],
         "unread": unread,
     }
@@ -159,6 +166,39 @@ def _table_2_record(result: Result | None, run: MeasuredRun | None) -> Record:
     if evaluation and result and record["averaged"] != result.average:
         obstacles.append(f"{record['averaged'] or 'no'} checkpoints averaged, the paper {result.average}")
     return record | {"not_comparable": obstacles, "notes": run.notes if run else []}
+
+
+def _table_4(parsers: Sequence[MeasuredRun]) -> list[Record]:
+    """Returns the paper's lines with the runs of their model scored on section 23, then all other parsers."""
+    records, placed = [], set()
+    for result in TABLE_4:
+        members = [run for run in parsers if _is_parser_of(run, result)]
+        placed |= {run.name for run in members}
+        records += [_table_4_record(result, run) for run in members or [None]]
+    return records + [_table_4_record(None, run) for run in parsers if run.name not in placed]
+
+
+def _is_parser_of(run: MeasuredRun, result: ParsingResult) -> bool:
+    same = result.is_of(run.config.model, run.config.data.vocab_size)
+    return same and run.evaluations.get("test", {}).get("test_set") == SECTION_23
+
+
+def _table_4_record(result: ParsingResult | None, run: MeasuredRun | None) -> Record:
+    evaluation = (run.evaluations.get("test") if run else None) or {}
+    metrics, published = evaluation.get("metrics", {}), result.f1 if result else None
+    return {
+        "training": result.training if result else None,
+        "run": run.name if run else None,
+        **{kind: metrics.get(kind) for kind in BRACKET_KINDS},
+        "paper_f1": published,
+        "f1_difference": _less(metrics.get("f1"), published),
+        "malformed": (evaluation.get("brackets") or {}).get("malformed"),
+        "test": evaluation.get("text"),
+        "test_set": evaluation.get("test_set"),
+        "lines": evaluation.get("lines"),
+        "steps": evaluation.get("step", run.step) if run else None,
+        "notes": run.notes if run else [],
+    }
 
 
 def counted_flops(result: Result) -> float:

@@ -42,6 +42,7 @@ def run_panels(records: list[Record]) -> list[Panel]:
         panel("loss per token (nats)", "train/loss", "val/loss", rate="train/lr"),
         panel("validation perplexity", "val/ppl", log_scale=True),
         panel("validation BLEU (greedy)", "val/bleu"),
+        panel("validation F1 (greedy)", "val/f1"),
         panel("norm of the gradient", "train/grad_norm", log_scale=True),
         panel("target tokens per second", "perf/tokens_per_sec"),
         panel("model FLOPs utilisation (MFU)", "perf/mfu"),
@@ -55,7 +56,9 @@ def draw_learning_curve(records: list[Record], path: Path) -> None:
     Without measurements there is no file. Raises ResourceError where it cannot be written.
     """
     quality = [
-        panel for panel in run_panels(records) if {"train/loss", "val/loss", "val/ppl", "val/bleu"} & {*panel.curves}
+        panel
+        for panel in run_panels(records)
+        if {"train/loss", "val/loss", "val/ppl", "val/bleu", "val/f1"} & {*panel.curves}
     ]
     if not quality:
         return

@@ -35,8 +35,9 @@ def summary(run: Path) -> str:
     lines = [f"done     {run}, step {max((record['step'] for record in records), default=0)}"]
     if perplexity := best_and_last(records, "val/ppl"):
         lines.append("scores   val/ppl {2:.2f} (lowest {0:.2f} at step {1})".format(*perplexity))
-    if bleu := best_and_last(records, "val/bleu", max):
-        lines[-1] += "  val/bleu {2:.1f} (highest {0:.1f} at step {1})".format(*bleu)
+    for name in ("val/bleu", "val/f1"):
+        if quality := best_and_last(records, name, max):
+            lines[-1] += "  {3} {2:.1f} (highest {0:.1f} at step {1})".format(*quality, name)
     files = (folder.report, folder.averaged, folder.learning_curve, folder.attention_picture, folder.corpus_picture)
     files += (folder.metrics, folder.samples, folder.config)
     lines.append("files    " + ", ".join(str(path.relative_to(run)) for path in files if path.exists()))

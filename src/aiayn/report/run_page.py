@@ -1,11 +1,24 @@
 """report.html of a run."""
 
+from pathlib import Path
 from statistics import median_high
 from typing import Any
 
 from aiayn.report.page import data_uri, render_page, shown
 from aiayn.report.plots import corpus_svgs, panel_svg, run_panels
-from aiayn.run_folder import METRIC_KINDS, Record, RunFolder, best_and_last, is_count, read_json, read_samples, series
+from aiayn.run_folder import (
+    BRACKET_KINDS,
+    METRIC_KINDS,
+    Record,
+    RunFolder,
+    best_and_last,
+    is_count,
+    read_json,
+    read_samples,
+    series,
+)
+from aiayn.treebank.linear_form import repaired_tree
+from aiayn.treebank.tree import indented
 
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
 
@@ -21,8 +34,11 @@ def run_page(run: RunFolder) -> str:
     step = max((record["step"] for record in records), default=0)
     data, model = config["data"], config.get("model")
     sizes = model if isinstance(model, dict) else {}
-    kinds = [kind for kind in METRIC_KINDS if any(e["metrics"].get(kind) is not None for e in evaluations.values())]
-    samples = [sample for sample in read_samples(run.samples) if is_count(sample.get("step"))]
+    all_kinds = METRIC_KINDS + BRACKET_KINDS
+    kinds = [kind for kind in all_kinds if any(e["metrics"].get(kind) is not None for e in evaluations.values())]
+    is_parser = data.get("task") == "parsing"
+    read = _read_trees if is_parser else read_samples
+    samples = [sample for sample in read(run.samples) if is_count(sample.get("step"))]
     evolution: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for sample in samples:
         texts = sample["source"], sample["reference"]
@@ -45,18 +61,27 @@ def run_page(run: RunFolder) -> str:
             (split, kind, signatures[kind])
             for split, result in evaluations.items()
             if isinstance(signatures := result.get("signatures"), dict)
-            for kind in METRIC_KINDS
+            for kind in all_kinds
             if signatures.get(kind)
         ],
         panels=[(panel, panel_svg(panel, step)) for panel in run_panels(records)],
-        scored=[(split, found) for split in evaluations if (found := read_samples(run.evaluation(split).samples))],
+        scored=[(split, found) for split in evaluations if (found := read(run.evaluation(split).samples))],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
         evolution=evolution,
+        has_trees=is_parser,
         attention=data_uri(run.attention_picture),
         corpus=_corpus(read_json(run.corpus)),
         machine=[(key, str(value)) for key, value in read_json(run.machine).items() if value],
         config=run.config.read_text(encoding="utf-8"),
     )
+
+
+def _read_trees(path: Path) -> list[Record]:
+    """Returns samples of a parser, their linear trees as indented ones with their words."""
+    return [
+        sample | {key: indented(repaired_tree(sample["source"], sample[key])[0]) for key in ("reference", "hypothesis")}
+        for sample in read_samples(path)
+    ]
 
 
 def _tiles(records: list[Record], evaluations: dict[str, Record]) -> list[tuple[str, str]]:
@@ -66,10 +91,16 @@ def _tiles(records: list[Record], evaluations: dict[str, Record]) -> list[tuple[
         for split, result in evaluations.items()
         if result["metrics"].get("sacrebleu") is not None
     ]
+    found += [
+        (shown(float(result["metrics"]["f1"])), f"F1, {split}")
+        for split, result in evaluations.items()
+        if result["metrics"].get("f1") is not None
+    ]
     if perplexity := best_and_last(records, "val/ppl"):
         found.append((shown(float(perplexity[2])), f"validation perplexity (lowest {shown(float(perplexity[0]))})"))
-    if bleu := best_and_last(records, "val/bleu", max):
-        found.append((f"{bleu[2]:.1f}", f"validation BLEU, greedy (highest {bleu[0]:.1f})"))
+    for key, name in (("val/bleu", "BLEU"), ("val/f1", "F1")):
+        if quality := best_and_last(records, key, max):
+            found.append((f"{quality[2]:.1f}", f"validation {name}, greedy (highest {quality[0]:.1f})"))
     if speed := series(records, "perf/tokens_per_sec"):
         found.append((shown(round(median_high(value for _, value in speed))), "target tokens per second (median)"))
     return found

@@ -62,8 +62,7 @@ class Display:
     def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
         """What a validation found: a line of its own, and on a terminal the display keeps it too."""
         text = f"val/loss {metrics['val/loss']:.3f}  val/ppl {metrics['val/ppl']:.2f}"
-        if "val/bleu" in metrics:
-            text += f"  val/bleu {metrics['val/bleu']:.1f}"
+        text += "".join(f"  {name} {metrics[name]:.1f}" for name in ("val/bleu", "val/f1") if name in metrics)
         self.validated = f"step {step}: {text.split('  ', 1)[1]}"
         if self.live:
             self._refresh()

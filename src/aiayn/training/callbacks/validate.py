@@ -9,6 +9,7 @@ import torch
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.data.batch import Batch
+from aiayn.evaluation.bracket_f1 import gold_trees, score_linear_forms
 from aiayn.evaluation.scoring import score
 from aiayn.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Validate(StepCallback):
-    """Loss and perplexity of the validation set, BLEU of its first sentences, and some of them to read."""
+    """Loss and perplexity of the validation set, BLEU or F1 of its first sentences, and some of them to read."""
 
     SHOWN = 5
 
@@ -28,6 +29,9 @@ class Validate(StepCallback):
         super().__init__(run)
         count = run.config.trainer.val_bleu_sentences
         self.sources, self.references = (side[:count] for side in run.validation_text)
+        self.is_parser = run.config.data.task == "parsing"
+        if self.is_parser:
+            gold_trees(self.sources, self.references)  # references that are no trees are refused before training
 
     def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         """Makes up for a validation that a stop of the run interrupted; with `init_from`, validates the start."""
@@ -56,8 +60,11 @@ class Validate(StepCallback):
         hypotheses: list[str] = []
         if self.sources:
             hypotheses = self._translate(trainer, module)
-            scores = score(hypotheses, self.references, self.run.config.data.tgt_lang, kinds=["sacrebleu"])
-            metrics["val/bleu"] = scores.metrics["sacrebleu"]
+            if self.is_parser:
+                metrics["val/f1"] = score_linear_forms(self.sources, self.references, hypotheses).metrics["f1"]
+            else:
+                scores = score(hypotheses, self.references, self.run.config.data.tgt_lang, kinds=["sacrebleu"])
+                metrics["val/bleu"] = scores.metrics["sacrebleu"]
         log_metrics(trainer, metrics, step)
         if trainer.is_global_zero:
             self.run.display.show_validation(step, metrics)
