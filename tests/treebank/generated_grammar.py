@@ -1,26 +1,31 @@
-"""A small probabilistic grammar of English, to have trees without a licence: sentences with attachment to decide."""
+"""A small probabilistic grammar of English, for trees without a licence."""
 
 import random
 
 from aiayn.treebank.tree import TOP, Leaf, Tree
 
-# Label: its expansions with their weights. Lower-case names are tags' keys in WORDS.
+# Each symbol's expansions with their weights; symbols without any are keys of WORDS. What is attached where can be told
+# from the words: `of` belongs to nouns, other prepositions to verbs, and only simple noun phrases come before them.
 RULES = {
-    "S": [(6, "NP VP ."), (2, "PP , NP VP ."), (1, "S1 , CC S1 ."), (1, "ADVP NP VP .")],
+    "S": [(6, "NP VP ."), (2, "PP , NP VP ."), (1, "S1 , CC S1 ."), (1, "ADVP , NP VP .")],
     "S1": [(1, "NP VP")],
-    "NP": [(5, "DT NN"), (2, "DT JJ NN"), (2, "NNS"), (2, "NP PP"), (1, "NP SBAR"), (2, "PRP"), (1, "NP CC NP")],
+    "NP": [(5, "DT NN"), (2, "DT JJ NN"), (2, "NNS"), (2, "PRP"), (2, "NP1 PP1"), (1, "NP1 SBAR"), (1, "NP1 CC NP1")],
+    "NP1": [(3, "DT NN"), (1, "DT JJ NN"), (1, "NNS")],
+    "PP": [(1, "IN NP1")],
+    "PP1": [(1, "OF NP1")],
     "VP": [
         (3, "VBD NP"),
-        (2, "VBD NP PP"),
+        (2, "VBD NP1 PP"),
         (2, "VBD"),
-        (1, "VBD PRT NP"),
+        (1, "VBD PRT NP1"),
         (2, "VBD ADVP"),
         (1, "MD VP1"),
-        (1, "VBD SBAR"),
+        (1, "VBD SBAR1"),
     ],
-    "VP1": [(1, "VB NP"), (1, "VB")],
-    "PP": [(1, "IN NP")],
-    "SBAR": [(1, "WDT VP"), (1, "CMP S1")],
+    "VP1": [(1, "VB NP1"), (1, "VB")],
+    "VP2": [(1, "VBD NP1"), (1, "VBD ADVP")],
+    "SBAR": [(1, "WDT VP2")],
+    "SBAR1": [(1, "CMP S1")],
     "ADVP": [(1, "RB")],
     "PRT": [(1, "RP")],
 }
@@ -34,6 +39,7 @@ WORDS = {
     "VB": "see hear find leave watch carry",
     "MD": "will can must",
     "IN": "in on with near under behind",
+    "OF": "of",
     "RB": "quickly often there again",
     "RP": "up off out",
     "CC": "and or but",
@@ -42,8 +48,7 @@ WORDS = {
     ",": ",",
     ".": ". !",
 }
-TAGS = {"CMP": "IN"}
-LABELS = {"S1": "S", "VP1": "VP"}
+TAGS = {"OF": "IN", "CMP": "IN"}
 
 
 def generated_trees(count: int, seed: int, most_words: int = 22) -> list[Tree]:
@@ -63,4 +68,4 @@ def _expanded(symbol: str, rng: random.Random) -> tuple[Tree | Leaf, int]:
         return Leaf(TAGS.get(symbol, symbol), rng.choice(WORDS[symbol].split(" "))), 1
     weights, expansions = zip(*RULES[symbol], strict=True)
     parts = [_expanded(part, rng) for part in rng.choices(expansions, weights)[0].split(" ")]
-    return Tree(LABELS.get(symbol, symbol), tuple(node for node, _ in parts)), sum(words for _, words in parts)
+    return Tree(symbol.rstrip("12"), tuple(node for node, _ in parts)), sum(words for _, words in parts)
