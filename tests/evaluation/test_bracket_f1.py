@@ -91,7 +91,7 @@ def test_the_scores_of_a_file_are_those_of_evalb(tmp_path):
     }
     assert scores.sentences == 15
     assert scores.malformed == 4
-    assert 0 < scores.baseline["f1"] < scores.metrics["f1"]
+    assert 0 < scores.right_branching["f1"] < scores.metrics["f1"]
 
 
 def test_labels_count(tmp_path):
