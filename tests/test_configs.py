@@ -9,12 +9,11 @@ import yaml
 from applications import TINY, composed, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from treebank.generated_grammar import generated_trees
+from treebank.generated_grammar import generated_trees, write_split
 
 from aiayn.config import Config, EvaluateConfig, ModelConfig
 from aiayn.entry import check_config, register
 from aiayn.options import flatten, option_names, to_plain
-from aiayn.treebank.linear_form import linear_form, sentence
 
 CONF = Path(__file__).parent.parent / "conf"
 GROUPS = {
@@ -388,9 +387,7 @@ def texts(tmp_path_factory) -> Path:
     for split, count in (("train", 90), ("dev", 4)):
         write_pairs(folder / split, count, seed=count)
         (folder / f"{split}.fr").write_text((folder / f"{split}.de").read_text(encoding="utf-8"), encoding="utf-8")
-        trees = generated_trees(count, seed=count)
-        (folder / f"{split}.words").write_text("".join(sentence(tree) + "\n" for tree in trees))
-        (folder / f"{split}.trees").write_text("".join(linear_form(tree) + "\n" for tree in trees))
+        write_split(folder / split, generated_trees(count, seed=count))
     return folder
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from applications import ROOT, TINY, run_application, write_pairs
+from treebank.generated_grammar import generated_trees, write_split
 
 from aiayn.config import Config, EvaluateConfig
 from aiayn.options import option_names
@@ -59,7 +60,9 @@ def in_miniature(words: list[str], data: Path) -> list[str] | None:
         return [script, *(option for option in first if option != "-m" and "hydra" not in option), "--cfg", "job"]
     if "--cfg" in options:
         return [script, *options]
-    if any(option in ("data=files", "data.source=files", "experiment=quickstart") for option in options):
+    if any(
+        option in ("data=files", "data.source=files", "data=treebank", "experiment=quickstart") for option in options
+    ):
         learnt = not any(option.startswith("init_from=") for option in options)
         return [script, *options, *TINY, f"data.folder={data}", *(["data.tokenizer_pairs=400"] if learnt else [])]
     return [script, *options, "--cfg", "job"]
@@ -76,6 +79,8 @@ def folder(tmp_path, monkeypatch) -> Path:
     """An empty place with the text that the pages' commands name."""
     for number, prefix in enumerate(PREFIXES + MULTI30K):
         write_pairs(tmp_path / prefix, 120 if "train" in prefix or "more" in prefix else 4, seed=number)
+    for number, prefix in enumerate(PREFIXES):
+        write_split(tmp_path / prefix, generated_trees(120 if "train" in prefix else 4, seed=number))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     return tmp_path

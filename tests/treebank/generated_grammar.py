@@ -1,7 +1,9 @@
 """A small probabilistic grammar of English, for trees without a licence."""
 
 import random
+from pathlib import Path
 
+from aiayn.treebank.linear_form import linear_form, sentence
 from aiayn.treebank.tree import TOP, Leaf, Tree
 
 # Each symbol's expansions with their weights; symbols without any are keys of WORDS. What is attached where can be told
@@ -69,3 +71,9 @@ def _expanded(symbol: str, rng: random.Random) -> tuple[Tree | Leaf, int]:
     weights, expansions = zip(*RULES[symbol], strict=True)
     parts = [_expanded(part, rng) for part in rng.choices(expansions, weights)[0].split(" ")]
     return Tree(symbol.rstrip("12"), tuple(node for node, _ in parts)), sum(words for _, words in parts)
+
+
+def write_split(prefix: Path, trees: list[Tree]) -> None:
+    """Writes PREFIX.words and PREFIX.trees."""
+    Path(f"{prefix}.words").write_text("".join(sentence(tree) + "\n" for tree in trees))
+    Path(f"{prefix}.trees").write_text("".join(linear_form(tree) + "\n" for tree in trees))

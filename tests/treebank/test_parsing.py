@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from applications import TINY, in_new_interpreter, run_application
-from treebank.generated_grammar import generated_trees
+from applications import TINY, run_application
+from treebank.generated_grammar import generated_trees, write_split
 
-from aiayn.treebank.linear_form import linear_form, sentence
-from aiayn.treebank.tree import Tree, penn_brackets
+from aiayn.treebank.tree import penn_brackets
 
 PREFIXES = ("data=treebank", "data.train=train", "data.val=val", "data.test=test")
 
@@ -19,11 +18,6 @@ def write_treebank(folder: Path, splits: dict[str, int]) -> None:
     for split, count in splits.items():
         part, trees = trees[:count], trees[count:]
         write_split(folder / split, part)
-
-
-def write_split(prefix: Path, trees: list[Tree]) -> None:
-    Path(f"{prefix}.words").write_text("".join(sentence(tree) + "\n" for tree in trees))
-    Path(f"{prefix}.trees").write_text("".join(linear_form(tree) + "\n" for tree in trees))
 
 
 @pytest.fixture(scope="module")
@@ -122,18 +116,19 @@ def test_a_run_that_began_as_a_translation_does_not_go_on_as_a_parser(run, monke
 
 
 @pytest.mark.slow
-def test_a_tiny_parser_learns_a_small_grammar_from_2000_trees(tmp_path):
+def test_a_tiny_parser_learns_a_small_grammar_from_2000_trees(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     write_treebank(tmp_path, {"train": 2000, "val": 50, "test": 300})
     options = [
         "model=tiny",
         "model.n_layers=2",
         "model.dropout=0.1",
-        "data.vocab_size=400",
-        "data.tokens_per_step=2500",
+        "data.vocab_size=500",
+        "data.tokens_per_step=2000",
         "data.max_length=120",
         "optim.warmup_steps=200",
-        "trainer.max_steps=500",
-        "trainer.val_every=250",
+        "trainer.max_steps=600",
+        "trainer.val_every=200",
         "trainer.checkpoint_every=20",
         "trainer.precision=32-true",
         "search.max_extra_tokens=100",
@@ -141,10 +136,10 @@ def test_a_tiny_parser_learns_a_small_grammar_from_2000_trees(tmp_path):
         "name=grammar",
     ]
 
-    for command in (["train.py", *PREFIXES, *options], ["evaluate.py", "run=outputs/grammar"]):
-        done = in_new_interpreter(tmp_path, *command)
-        assert done.returncode == 0, done.stderr
+    trained = run_application("train.py", *PREFIXES, *options)
+    scored = run_application("evaluate.py", "run=outputs/grammar", "accelerator=cpu")
 
+    assert (trained.code, scored.code) == (0, 0), trained.err + scored.err
     result = json.loads((tmp_path / "outputs/grammar/evaluation/test/evaluation.json").read_text())
     assert result["metrics"]["f1"] >= 95
     assert result["brackets"]["malformed"] <= 3
