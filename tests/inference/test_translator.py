@@ -1,6 +1,7 @@
 """Lines in, lines out: order, batches, blank lines, limits; and nothing of it changes the model."""
 
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -272,7 +273,10 @@ def test_a_run_translates_as_the_model_that_was_saved(stored, tokenizer, tmp_pat
     expected = Translator(model, tokenizer, stored.config.search, "cpu").n_best(LINES, 3)
     ready = Translator.from_run(run_of(tmp_path, last=stored))
     assert not ready.model.training
-    assert ready.n_best(LINES, 3) == expected
+    found = ready.n_best(LINES, 3)  # by packed products, which add in another order
+    assert [[each.tokens for each in best] for best in found] == [[each.tokens for each in best] for best in expected]
+    scores = [[each.score for best in results for each in best] for results in (found, expected)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
@@ -297,8 +301,9 @@ def test_a_run_is_read_from_its_average_unless_another_checkpoint_is_named(store
     run = run_of(tmp_path, last=stored, averaged=other, step_3=stored)
     step_3 = str(run / "checkpoints" / "step_3.ckpt")
     for named, expected in ((None, other), ("averaged", other), ("last", stored), (step_3, stored)):
-        weights = Translator.from_run(str(run), named).model.state_dict()
-        assert all(torch.equal(weights[name], tensor) for name, tensor in expected.weights.items())
+        model = Translator.from_run(str(run), named).model
+        for name, tensor in expected.weights.items():
+            assert torch.equal(reduce(getattr, name.split("."), model), tensor)
     with pytest.raises(RefusedError, match="no such checkpoint"):
         Translator.from_run(run, "step_4.ckpt")
 

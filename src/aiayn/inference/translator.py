@@ -17,6 +17,7 @@ from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.hardware import choose_device, has_bfloat16
 from aiayn.inference.beam_search import Hypothesis, beam_search
 from aiayn.inference.int8 import quantize_int8
+from aiayn.inference.packed import pack
 from aiayn.model.transformer import Transformer
 
 Progress = Callable[[int, int], None]
@@ -39,7 +40,8 @@ def convert_precision(model: Transformer, precision: str, device: torch.device) 
     """Converts the model in place to float32, bfloat16 or int8. Raises ConfigError if that is not possible."""
     one_of("precision", precision, PRECISIONS)
     if precision != "int8":
-        return model.to(getattr(torch, precision))
+        model = model.to(getattr(torch, precision))
+        return pack(model) if device.type == "cpu" else model
     if device.type != "cpu":
         raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
     return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
