@@ -27,9 +27,20 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     Returns (B, H, T, d_v).
     """
     if q.is_cuda:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        bias = None if mask is None else additive_mask(mask, q.dtype)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     # On a CPU torch's fused kernel is slower at sentence lengths, most of all its backward pass in bfloat16.
     return attention_weights(q, k, mask).to(v.dtype) @ v
+
+
+def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns 0 where the mask is True and -inf elsewhere, in rows that begin at multiples of 16 elements.
+
+    The fused kernels of GPUs ask for such rows. They would copy others, and a compiled graph would be compiled twice,
+    for lengths that are multiples and for those that are not.
+    """
+    bias = torch.zeros(*mask.shape[:-1], (mask.size(-1) + 15) // 16 * 16, dtype=dtype, device=mask.device)
+    return bias[..., : mask.size(-1)].masked_fill_(~mask, -math.inf)
 
 
 class MultiHeadAttention(nn.Module):
