@@ -15,8 +15,8 @@ from aiayn.errors import ConfigError
 # Special tokens have fixed ids, everywhere: in tokenizers, prepared corpora, checkpoints and exports.
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
-# The number formats that a translation can be computed in.
-PRECISIONS = ("float32", "bfloat16", "int8")
+# The number formats that a translation can be computed in; auto: the fastest one here, which is measured.
+PRECISIONS = ("float32", "bfloat16", "int8", "auto")
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
