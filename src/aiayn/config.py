@@ -204,7 +204,7 @@ class SearchConfig:
     length_penalty: float  # alpha
     penalty: str  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
     max_extra_tokens: int  # an output has at most |X| + this many tokens
-    batch_tokens: int  # batch size: padded source tokens times beams
+    batch_tokens: int | None  # batch size: padded source tokens times beams; null: 8,192 on a CPU, 65,536 on a GPU
 
     def __post_init__(self) -> None:
         _check_search(self)

@@ -267,6 +267,13 @@ def run_of(folder: Path, **checkpoint_folder: Checkpoint) -> Path:
     return folder
 
 
+def test_batches_are_larger_on_a_gpu_unless_their_size_is_set(tokenizer, monkeypatch):
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, device: self)
+    model, unset = torch.nn.Module(), replace(SEARCH, batch_tokens=None)
+    for search, expected in ((unset, [8192, 65536]), (SEARCH, [60, 60])):
+        assert [Translator(model, tokenizer, search, device).batch_tokens for device in ("cpu", "cuda")] == expected
+
+
 def test_a_run_translates_as_the_model_that_was_saved(stored, tokenizer, tmp_path):
     model = Transformer(stored.config.model, tokenizer.vocab_size)
     model.load_state_dict(stored.weights)

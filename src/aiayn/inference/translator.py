@@ -21,6 +21,8 @@ from aiayn.inference.packed import pack
 from aiayn.inference.precision import fastest_precision
 from aiayn.model.transformer import Transformer
 
+BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
+
 Progress = Callable[[int, int], None]
 
 # Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.
@@ -62,6 +64,7 @@ class Translator:
         self.tokenizer = tokenizer
         self.search = search
         self.device = torch.device(device)
+        self.batch_tokens = search.batch_tokens or BATCH_TOKENS[self.device.type]
 
     @classmethod
     def from_run(
@@ -174,7 +177,7 @@ class Translator:
         start = 0
         while start < len(order):
             width = len(src_ids[order[start]]) + 1
-            size = max(1, self.search.batch_tokens // (width * self.search.beam_size))
+            size = max(1, self.batch_tokens // (width * self.search.beam_size))
             yield order[start : start + size]
             start += size
 
@@ -187,7 +190,7 @@ class Translator:
             except torch.OutOfMemoryError as error:
                 raise ResourceError(
                     f"out of memory with {src.size(0)} sentences of {src.size(1)} subwords: lower search.batch_tokens "
-                    f"(now {self.search.batch_tokens}) or search.beam_size (now {self.search.beam_size})"
+                    f"(now {self.batch_tokens}) or search.beam_size (now {self.search.beam_size})"
                 ) from error
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from aiayn.errors import FailedJobsError, InterruptedRunError, UserError
-from aiayn.options import to_plain
+from aiayn.options import as_option, to_plain
 from aiayn.run_folder import RunFolder
 from aiayn.signals import exit_signal, handle_signals
 from hydra_plugins.aiayn_launcher.jobs import SweepJob, is_finished
@@ -131,7 +131,7 @@ class Processes:
         if code or self.requested:
             return code or 128 + self.requested, last
         # The search as configured now: the checkpoint may have been written with another one.
-        search = [f"search.{key}={value}" for key, value in to_plain(job.config.search).items()]
+        search = [f"search.{key}={as_option(value)}" for key, value in to_plain(job.config.search).items()]
         score = [f"run={job.folder}", "split=val", "checkpoint=last", f"accelerator={job.config.trainer.accelerator}"]
         return self._run_process([self.script.with_name("evaluate.py"), *score, *search], job.name, log, environment)
 
