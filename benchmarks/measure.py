@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import importlib.metadata
 import json
+import math
 import multiprocessing
 import os
 import resource
@@ -99,23 +100,28 @@ def _serve(connection: Connection, threads: int, build: Callable[..., Callable[[
             connection.send((result, time.process_time() - start, (peak - before) / 1024))
 
 
-def interleaved(runs: Mapping[str, Callable[[], Any]], rounds: int, warmup: int = 1) -> dict[str, list[float]]:
+def interleaved(
+    runs: Mapping[str, Callable[[], Any]], rounds: int, warmup: int = 1, end: float = math.inf
+) -> dict[str, list[float]]:
     """Returns the seconds of every run in every round after `warmup` rounds.
 
-    Runs take turns, A B C, B C A, ..., so that disturbances from outside affect all of them.
+    Runs take turns, A B C, B C A, ..., so that disturbances from outside affect all of them. No run begins that would
+    probably be going on when `time.monotonic()` is `end`: there may be fewer rounds, only that of the warm-up, or for a
+    run none at all.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     names = list(runs)
     for turn in range(warmup + rounds):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
+            if time.monotonic() + max(seconds[name], default=0) > end:
+                continue
             synchronize()
             start = time.perf_counter()
             runs[name]()
             synchronize()
-            if turn >= warmup:
-                seconds[name].append(time.perf_counter() - start)
-    return seconds
+            seconds[name].append(time.perf_counter() - start)
+    return {name: values[min(warmup, len(values) - 1) :] for name, values in seconds.items() if values}
 
 
 def synchronize() -> None:

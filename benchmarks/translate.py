@@ -1,18 +1,20 @@
 """Translation speed beside CTranslate2 and Hugging Face's generate: the same weights, sentences and beams.
 
     python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--batch 32] [--rounds 3] [--threads 1]
-                                   [--device cuda]
+                                   [--device cuda] [--minutes 8] [--engines NAME ...]
 
 The paper's base model with random weights does not end its sentences, so every engine is told how many tokens to write:
 those of the source and one more. Sources are random subwords with the lengths of the sentences in FILE (1.3 subwords a
 word; plain or .gz), or lengths of a log-normal distribution with a mean of 27; the sources of a batch of --batch
 sentences are cut to equal length. Every engine has its own process, and they take turns. Processor seconds are given
-too, because other programs on the machine disturb them less.
+too, because other programs on the machine disturb them less. After --minutes no further round begins, and what was
+measured so far is printed. An engine that is not installed is skipped.
 """
 
 import math
 import random
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from train_step import read_config
 from aiayn.checkpoints import Checkpoint
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
+from aiayn.errors import ConfigError
 from aiayn.inference.export import export
 from aiayn.inference.translator import convert_precision
 from aiayn.model.transformer import Transformer
@@ -83,34 +86,50 @@ def translation(kind: str, precision: str, device: str, folder: Path, batches: l
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse_options(
-        __doc__, arguments, lengths_of=None, sentences=128, batch=32, rounds=3, threads=1, device="cpu"
+        __doc__,
+        arguments,
+        lengths_of=None,
+        sentences=128,
+        batch=32,
+        rounds=3,
+        threads=1,
+        device="cpu",
+        minutes=8.0,
+        engines=list(ENGINES),
     )
+    end = time.monotonic() + 60 * options.minutes
     batches = sources(options.lengths_of, options.sentences, options.batch)
     workers: dict[str, Worker] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for kind in ("ctranslate2", "marian"):
-            export(base_checkpoint(), kind, Path(folder) / kind)
-        for name, (kind, precision) in ENGINES.items():
-            if name != "ours int8" or options.device == "cpu":
+        for name in options.engines:
+            kind, precision = ENGINES[name]
+            if precision == "int8" and options.device != "cpu":
+                continue
+            try:
+                if kind != "ours" and not (Path(folder) / kind).exists():
+                    export(base_checkpoint(), kind, Path(folder) / kind)
                 workers[name] = Worker(translation, kind, precision, options.device, Path(folder), batches)
+            except (ImportError, ConfigError) as error:
+                print(f"{name} skipped: {error}", flush=True)
     outputs: dict[str, Ids] = {}
     runs = {name: lambda name=name: outputs.update({name: workers[name]()}) for name in workers}
-    seconds = interleaved(runs, options.rounds)
+    seconds = interleaved(runs, options.rounds, end=end)
 
-    rows = []
+    rows, first = [], next(iter(seconds))
     tokens = sum(len(ids) + 1 for batch in batches for ids in batch)
-    for name, worker in workers.items():
-        clock = spread(seconds[name])
+    for name in seconds:
+        clock, cpu = spread(seconds[name]), workers[name].cpu
         # Not every engine writes the last token, which is forced.
-        same = sum(a[: len(b) - 1] == b[:-1] for a, b in zip(outputs["ours float32"], outputs[name], strict=True))
+        same = sum(a[: len(b) - 1] == b[:-1] for a, b in zip(outputs[first], outputs[name], strict=True))
         rows.append(
             {
                 "engine": name,
                 "tokens/s": tokens / clock["median"],
                 "low": tokens / clock["high"],
                 "high": tokens / clock["low"],
-                "tokens/processor second": tokens / spread(worker.cpu[1:])["median"],
-                "outputs as ours float32": f"{same} of {options.sentences}",
+                "tokens/processor second": tokens / spread(cpu[1:] or cpu)["median"],
+                "rounds": len(seconds[name]),
+                f"outputs as {first}": f"{same} of {options.sentences}",
             }
         )
     report("translate", rows, options.out)

@@ -6,9 +6,12 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from applications import ROOT, TEXT, TINY, composed, in_new_interpreter, run_application, write_pairs
 from hypothesis import given
@@ -306,6 +309,53 @@ def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder
         "base.log",
         "c_n2.log",
     ]
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices", "parallel", "expected"),
+    [
+        (None, 1, 2, ["0", "1"]),
+        ("4,5,7", 1, 3, ["4", "5", "7"]),
+        (None, 2, 2, ["0,1", "2,3"]),
+        (None, 1, 1, [None]),
+        (None, 9, 2, [None]),  # too many: the job itself says so
+    ],
+)
+def test_parallel_jobs_have_gpus_of_their_own(folder, monkeypatch, visible, devices, parallel, expected):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(visible.split(",")) if visible else 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    rows = ["a_h1", "a_h4", "c_n2"][: max(parallel, 2)]
+    sweep = fake_sweep(folder, rows, parallel)
+    together, given = threading.Barrier(parallel), []
+
+    def run_process(command, name, log, environment):
+        if "train.py" in str(command[0]):
+            given.append(environment.get("CUDA_VISIBLE_DEVICES"))
+            if len(given) <= parallel:
+                together.wait(30)
+        return 0, ""
+
+    monkeypatch.setattr(sweep, "_run_process", run_process)
+    monkeypatch.setattr(sweep, "_summarise", lambda write: None)
+    for job in sweep.jobs:
+        job.config.trainer.devices = devices
+        job.config.trainer.accelerator = "auto"
+    sweep.run()
+    assert set(given) == set(expected)
+
+
+def test_parallel_jobs_share_gpus_evenly_and_jobs_for_cpus_get_none(folder, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    sweep = fake_sweep(folder, ["a_h1", "a_h4", "c_n2"], 3)
+    with ExitStack() as stack:
+        given = [stack.enter_context(sweep._own_gpus(job)) for job in [*sweep.jobs, sweep.jobs[0]]]
+        assert sorted(each.get("CUDA_VISIBLE_DEVICES") for each in given) == ["0", "0", "1", "1"]
+        sweep.jobs[0].config.trainer.accelerator = "cpu"
+        assert stack.enter_context(sweep._own_gpus(sweep.jobs[0])) == {}
+    assert sweep.gpu_users == {"0": 0, "1": 0}
 
 
 def test_a_job_whose_log_cannot_be_written_fails_and_says_why_before_it_starts(folder, capsys):

@@ -15,8 +15,8 @@ from aiayn.errors import ConfigError
 # Special tokens have fixed ids, everywhere: in tokenizers, prepared corpora, checkpoints and exports.
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
-# The number formats that a translation can be computed in.
-PRECISIONS = ("float32", "bfloat16", "int8")
+# The number formats that a translation can be computed in; auto: the fastest one here, which is measured.
+PRECISIONS = ("float32", "bfloat16", "int8", "auto")
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -208,7 +208,7 @@ class SearchConfig:
     length_penalty: float  # alpha
     penalty: str  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
     max_extra_tokens: int  # an output has at most |X| + this many tokens
-    batch_tokens: int  # batch size: padded source tokens times beams
+    batch_tokens: int | None  # batch size: padded source tokens times beams; null: 8,192 on a CPU, 65,536 on a GPU
 
     def __post_init__(self) -> None:
         _check_search(self)

@@ -3,8 +3,11 @@
 import os
 import platform
 import resource
+import statistics
 import time
+from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,22 +76,38 @@ def matmul_rate(device: torch.device, precision: str, threads: int) -> float:
     """Measures the FLOPs per second of one large matrix product: the 100 % of `perf/mfu`.
 
     Measured rather than looked up: tables of peak FLOPs miss new devices, CPUs, shared machines and power limits.
-    The best of five, in the training's precision, once per process (`threads` is a key of the cache).
+    In the training's precision, once per process (`threads` is a key of the cache): on a CPU the best of five; on a
+    GPU, where one cold or small product stays far below the rate, the median of 20 large ones after a warm-up.
     """
-    size = 4096 if device.type == "cuda" else 1024
+    size = 8192 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if precision == "bf16-mixed" else torch.float32
     # A generator of its own, so that the training's random numbers do not change.
     generator = torch.Generator(device).manual_seed(0)
     matrix = torch.randn(size, size, device=device, generator=generator).to(dtype)
+    if device.type == "cuda":
+        return 2 * size**3 / gpu_seconds(lambda: torch.mm(matrix, matrix))
     torch.mm(matrix, matrix)  # the first product also chooses a kernel
     seconds = []
     for _ in range(REPEATS):
-        _wait(device)
         start = time.perf_counter()
         torch.mm(matrix, matrix)
-        _wait(device)
         seconds.append(time.perf_counter() - start)
     return 2 * size**3 / min(seconds)
+
+
+def gpu_seconds(work: Callable[[], Any], repeats: int = 20, warmup_seconds: float = 0.3) -> float:
+    """Returns the median seconds that a GPU takes for `work`, by its own clock, after a warm-up."""
+    end = time.perf_counter() + warmup_seconds
+    while time.perf_counter() < end:
+        work()
+        torch.cuda.synchronize()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        work()
+        mark.record()
+    torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) for a, b in pairwise(marks)) / 1000
 
 
 def peak_memory(device: torch.device) -> float:
@@ -97,11 +116,6 @@ def peak_memory(device: torch.device) -> float:
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if platform.system() == "Darwin" else peak * 1024
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _processor() -> str:

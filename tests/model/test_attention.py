@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from aiayn.model.attention import MultiHeadAttention, attention, attention_weights
+from aiayn.model.attention import MultiHeadAttention, additive_mask, attention, attention_weights
 from aiayn.model.masks import causal_mask
 
 
@@ -132,3 +132,18 @@ def test_without_dropout_of_attention_no_random_number_is_drawn():
     attend(x, x, None)
 
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 37])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_mask_for_a_gpu_gives_the_same_attention_in_rows_of_whole_sixteens(size, dtype):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, length, 8, dtype=dtype) for length in (5, size, size))
+    mask = torch.rand(2, 1, 5, size) < 0.6
+    mask[..., 0] = True
+    bias = additive_mask(mask, dtype)
+    assert (bias.shape, bias.dtype) == (mask.shape, dtype)
+    assert all(step % 16 == 0 for step in bias.stride()[:-1])
+    found = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    torch.testing.assert_close(found, expected)

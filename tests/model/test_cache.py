@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aiayn.model.cache import GROWTH
+from aiayn.model import cache as cache_module
+from aiayn.model.cache import GPU_GROWTH, GROWTH
 from aiayn.model.transformer import Transformer
 
 VOCAB, LENGTHS, BEAMS = 17, [5, 2, 4], 4
@@ -103,3 +104,22 @@ def test_beams_of_different_sentences_never_mix(model, source):
     for n in range(3):
         alone = model.init_cache(model.encode(source[0][[n]], source[1][[n]]), source[1][[n]], BEAMS)
         torch.testing.assert_close(model.step(tokens[[n]], alone), logits[[n]], rtol=0, atol=1e-5)
+
+
+def test_a_gpus_cache_keeps_keys_as_they_are_and_grows_in_larger_steps(model, source, monkeypatch):
+    """By a function that takes the CPU for a GPU: results must be those of the CPU's layout."""
+    tokens = torch.randint(1, VOCAB, (GROWTH + 2, 3, BEAMS))
+    logits = []
+    with torch.no_grad():
+        for on_gpu in (False, True):
+            if on_gpu:
+                monkeypatch.setattr(cache_module, "stored_keys", lambda k: k.contiguous())
+                monkeypatch.setattr(cache_module, "growth", lambda device: GPU_GROWTH)
+            cache = started(model, source)
+            logits.append(torch.stack([model.step(newest, cache).clone() for newest in tokens]))
+            layer = cache.layers[0]
+            for keys in (layer.self_k, layer.cross_k):
+                assert keys.is_contiguous() == on_gpu
+                assert keys.mT.is_contiguous() != on_gpu
+            assert layer.self_k.size(2) == BEAMS * (GPU_GROWTH if on_gpu else 2 * GROWTH)
+    torch.testing.assert_close(*logits)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aiayn.config import PAD_ID
-from aiayn.hardware import describe_machine, matmul_rate, peak_memory
+from aiayn.hardware import describe_machine, gpu_seconds, matmul_rate, peak_memory
 from aiayn.model.flops import training_flops
 from aiayn.run_folder import read_jsonl
 from aiayn.training.callbacks import throughput_monitor
@@ -79,6 +79,32 @@ def test_the_measured_rate_is_one_that_this_machine_can_have_and_leaves_random_n
     assert matmul_rate(cpu, "32-true", 1) == rate  # measured once
     assert torch.equal(torch.get_rng_state(), before)
     assert 1e7 < peak_memory(cpu) < 1e13
+
+
+def test_a_gpus_rate_is_the_median_of_its_own_clock_after_a_warm_up(monkeypatch):
+    """With events that count the calls of the work; those between two of the warm-up's waits are not timed."""
+    clock, waits = [0.0], []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.at = clock[0]
+
+        def elapsed_time(self, other):
+            return other.at - self.at
+
+    def work():
+        clock[0] += 1000.0 if not waits else 7.0 + (len(calls) % 20 == 3) * 500
+        calls.append(1)
+
+    calls = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(len(calls)))
+    assert gpu_seconds(work, repeats=20, warmup_seconds=0.01) == pytest.approx(0.007)
+    assert len(calls) - waits[-2] == 20
+    assert len(waits) >= 2
 
 
 def test_the_machine_is_described_without_its_name_or_user():

@@ -17,7 +17,10 @@ CheckpointName = Annotated[
 Accelerator = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept per sentence; 1 is greedy search.")]
 Alpha = Annotated[float | None, typer.Option(help="alpha; 0: no correction, which favours short translations.")]
-Precision = Annotated[str, typer.Option(help="float32; bfloat16: faster, less exact; int8: even more so, CPUs only.")]
+Precision = Annotated[
+    str,
+    typer.Option(help="float32; faster, less exact: bfloat16, int8 (CPUs only); auto: the fastest here."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 

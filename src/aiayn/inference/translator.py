@@ -17,7 +17,11 @@ from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.hardware import choose_device, has_bfloat16
 from aiayn.inference.beam_search import Hypothesis, beam_search
 from aiayn.inference.int8 import quantize_int8
+from aiayn.inference.packed import pack
+from aiayn.inference.precision import fastest_precision
 from aiayn.model.transformer import Transformer
+
+BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
 
 Progress = Callable[[int, int], None]
 
@@ -36,10 +40,16 @@ class Translation:
 
 
 def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
-    """Converts the model in place to float32, bfloat16 or int8. Raises ConfigError if that is not possible."""
+    """Converts the model in place to float32, bfloat16, int8 or the fastest of them (auto), packed for a CPU.
+
+    Raises ConfigError if that is not possible.
+    """
     one_of("precision", precision, PRECISIONS)
+    if precision == "auto":
+        precision = fastest_precision(model, device)
     if precision != "int8":
-        return model.to(getattr(torch, precision))
+        model = model.to(getattr(torch, precision))
+        return pack(model) if device.type == "cpu" else model
     if device.type != "cpu":
         raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
     return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
@@ -62,6 +72,7 @@ class Translator:
         self.search = search
         self.device = torch.device(device)
         self.task = task
+        self.batch_tokens = search.batch_tokens or BATCH_TOKENS[self.device.type]
 
     @classmethod
     def from_run(
@@ -76,7 +87,7 @@ class Translator:
 
         With `precision` bfloat16 translation is about twice as fast on hardware that supports it, scores differ in the
         third digit, and a few translations differ. int8 (CPUs only) is a third faster still, and twice as many
-        translations differ.
+        translations differ. auto measures which of them is the fastest here.
 
         Raises RefusedError for a missing or damaged run, ConfigError for impossible options or a missing GPU.
         """
@@ -176,7 +187,7 @@ class Translator:
         start = 0
         while start < len(order):
             width = len(src_ids[order[start]]) + 1
-            size = max(1, self.search.batch_tokens // (width * self.search.beam_size))
+            size = max(1, self.batch_tokens // (width * self.search.beam_size))
             yield order[start : start + size]
             start += size
 
@@ -189,7 +200,7 @@ class Translator:
             except torch.OutOfMemoryError as error:
                 raise ResourceError(
                     f"out of memory with {src.size(0)} sentences of {src.size(1)} subwords: lower search.batch_tokens "
-                    f"(now {self.search.batch_tokens}) or search.beam_size (now {self.search.beam_size})"
+                    f"(now {self.batch_tokens}) or search.beam_size (now {self.search.beam_size})"
                 ) from error
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:

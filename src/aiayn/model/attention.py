@@ -28,9 +28,20 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p_drop: floa
     `p_drop` is the dropout of section 6.3, on the weights. Returns (B, H, T, d_v).
     """
     if q.is_cuda:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p_drop)
+        bias = None if mask is None else additive_mask(mask, q.dtype)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p_drop)
     # On a CPU torch's fused kernel is slower at sentence lengths, most of all its backward pass in bfloat16.
     return dropout(attention_weights(q, k, mask), p_drop).to(v.dtype) @ v
+
+
+def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns 0 where the mask is True and -inf elsewhere, in rows that begin at multiples of 16 elements.
+
+    The fused kernels of GPUs ask for such rows. They would copy others, and a compiled graph would be compiled twice,
+    for lengths that are multiples and for those that are not.
+    """
+    bias = torch.zeros(*mask.shape[:-1], (mask.size(-1) + 15) // 16 * 16, dtype=dtype, device=mask.device)
+    return bias[..., : mask.size(-1)].masked_fill_(~mask, -math.inf)
 
 
 class MultiHeadAttention(nn.Module):
@@ -48,12 +59,15 @@ class MultiHeadAttention(nn.Module):
         self.w_k = nn.Linear(d_model, n_heads * d_k, bias=False)
         self.w_v = nn.Linear(d_model, n_heads * d_v, bias=False)
         self.w_o = nn.Linear(n_heads * d_v, d_model, bias=False)
+        self.w_qkv: nn.Module | None = None  # w_q, w_k and w_v in one, packed for translation (inference/packed.py)
 
     def forward(self, x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
         """Queries from x (B, T, D); keys and values from context (B, S, D). Returns (B, T, D)."""
         # Projections of the same tensor share one product: the tensor is read, and under autocast converted, once.
         if x is context:
             q, k, v = self._project(x, self.w_q, self.w_k, self.w_v)
+        elif not isinstance(self.w_k, nn.Linear):  # packed
+            q, (k, v) = self.queries(x), self.keys_values(context)
         else:
             q, (k, v) = self.queries(x), self._project(context, self.w_k, self.w_v)
         return self.attend(q, k, v, mask)
@@ -65,6 +79,13 @@ class MultiHeadAttention(nn.Module):
     def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """context (B, S, D). Returns (B, H, S, d_k) and (B, H, S, d_v)."""
         return self._split(self.w_k(context)), self._split(self.w_v(context))
+
+    def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x (B, T, D). Returns (B, H, T, d_k) twice and (B, H, T, d_v), without joining weights first."""
+        if self.w_qkv is None:
+            return self.queries(x), *self.keys_values(x)
+        q, k, v = self._project(x, self.w_q, self.w_k, self.w_v)
+        return q, k, v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Concatenates all heads and projects them. Returns (B, T, D)."""
@@ -78,9 +99,12 @@ class MultiHeadAttention(nn.Module):
         return attention(q, k, v, mask, p_drop)
 
     def _project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
-        """Applies each projection to x (B, T, D). Returns (B, H, T, d) for each."""
+        """Applies each projection to x (B, T, D), all in one product. Returns (B, H, T, d) for each."""
         sizes = [projection.out_features for projection in projections]
-        projected = F.linear(x, torch.cat([projection.weight for projection in projections]))
+        if self.w_qkv is not None:
+            projected = self.w_qkv(x)
+        else:
+            projected = F.linear(x, torch.cat([projection.weight for projection in projections]))
         return [self._split(y) for y in projected.split(sizes, dim=2)]
 
     def _split(self, x: Tensor) -> Tensor:

@@ -5,6 +5,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 GROWTH = 8  # positions added to a cache that is full
+GPU_GROWTH = 64  # on a GPU: masked positions cost little there, and growing takes several kernels in every layer
+
+
+def growth(device: torch.device) -> int:
+    """Returns how many positions are added to a full cache on this device."""
+    return GPU_GROWTH if device.type == "cuda" else GROWTH
+
+
+def stored_keys(k: Tensor) -> Tensor:
+    """Returns keys (N, H, S, d_k) as they are best stored.
+
+    A CPU's matmul reads keys transposed, and would otherwise copy them every step. A GPU's fused attention takes only
+    keys that are not.
+    """
+    return k.contiguous() if k.device.type == "cuda" else k.mT.contiguous().mT
 
 
 class LayerCache:
@@ -17,9 +32,8 @@ class LayerCache:
 
     def __init__(self, cross_k: Tensor, cross_v: Tensor):
         """cross_k (N, H, S, d_k) and cross_v (N, H, S, d_v)."""
-        # Stored in the layout in which matmul reads them (keys transposed), which would otherwise copy them every step.
-        self.cross_k, self.cross_v = cross_k.mT.contiguous().mT, cross_v.contiguous()
-        self.self_k, self.self_v = cross_k.mT[..., :0].contiguous().mT, cross_v[:, :, :0]
+        self.cross_k, self.cross_v = stored_keys(cross_k), cross_v.contiguous()
+        self.self_k, self.self_v = stored_keys(cross_k[:, :, :0]), cross_v[:, :, :0]
         self.used = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -30,15 +44,18 @@ class LayerCache:
         """
         start, self.used = self.used, self.used + k.size(2)
         if self.used > self.self_k.size(2):
-            more = GROWTH * k.size(2)
-            self.self_k, self.self_v = F.pad(self.self_k.mT, (0, more)).mT, F.pad(self.self_v, (0, 0, 0, more))
+            more = growth(k.device) * k.size(2)
+            self.self_k, self.self_v = (
+                stored_keys(F.pad(self.self_k, (0, 0, 0, more))),
+                F.pad(self.self_v, (0, 0, 0, more)),
+            )
         self.self_k[:, :, start : self.used], self.self_v[:, :, start : self.used] = k, v
         return self.self_k, self.self_v
 
     def select(self, sentences: Tensor) -> None:
         """Keeps only these sentences; sentences (M,)."""
-        self.cross_k, self.cross_v = self.cross_k.mT[sentences].mT, self.cross_v[sentences]
-        self.self_k, self.self_v = self.self_k.mT[sentences].mT, self.self_v[sentences]
+        self.cross_k, self.cross_v = self.cross_k[sentences], self.cross_v[sentences]
+        self.self_k, self.self_v = self.self_k[sentences], self.self_v[sentences]
 
 
 class DecoderCache:
@@ -60,7 +77,7 @@ class DecoderCache:
     def extend(self) -> Tensor:
         """Adds one position. Returns which cached positions, it included, each beam attends to: (N, 1, K, C * K)."""
         if self.length == self.ancestry.size(2):
-            self.ancestry = F.pad(self.ancestry, (0, 0, 0, GROWTH))
+            self.ancestry = F.pad(self.ancestry, (0, 0, 0, growth(self.ancestry.device)))
         self.ancestry[:, :, self.length] = self.itself
         self.length += 1
         return self.ancestry.flatten(2)[:, None]

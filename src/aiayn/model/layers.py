@@ -86,11 +86,12 @@ class DecoderLayer(nn.Module):
         x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, C * K) marks the cached positions that belong to each
         beam. Returns (N, K, D).
         """
-        k, v = cache.append(*self.self_attention.keys_values(x))
+        q, k, v = self.self_attention.queries_keys_values(x)
+        k, v = cache.append(k, v)
         if self.window is not None:  # section 4
             window = slice(max(0, cache.used - (self.window // 2 + 1) * x.size(1)), cache.used)
             k, v, ancestry = k[:, :, window], v[:, :, window], ancestry[..., window]
-        x = self.norm_1(x, self.self_attention.attend(self.self_attention.queries(x), k, v, ancestry))
+        x = self.norm_1(x, self.self_attention.attend(q, k, v, ancestry))
         # All beams of a sentence attend to the same keys and values, so they take the place of target positions.
         cross = self.cross_attention.attend(self.cross_attention.queries(x), cache.cross_k, cache.cross_v, src_mask)
         x = self.norm_2(x, cross)

@@ -13,6 +13,8 @@ from aiayn.model.transformer import Transformer
 from aiayn.training.loss import output_cross_entropy
 from aiayn.training.schedule import learning_rate
 
+RECOMPILE_LIMIT = 64
+
 
 class TranslationModule(pl.LightningModule):
     """The model, its loss and its optimizer, without files, search or scores."""

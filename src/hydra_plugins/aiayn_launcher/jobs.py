@@ -108,6 +108,8 @@ def is_finished(job: SweepJob) -> bool:
     before, now = (
         stored_options(Config, {"search": search}) for search in (scored.get("search"), to_plain(job.config.search))
     )
+    for options in (before, now):
+        options.pop("search.batch_tokens", None)  # changes no result
     return (
         not changed
         and before == now

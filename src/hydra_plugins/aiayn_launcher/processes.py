@@ -6,20 +6,29 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
 from aiayn.errors import FailedJobsError, InterruptedRunError, UserError
-from aiayn.options import to_plain
+from aiayn.options import as_option, to_plain
 from aiayn.run_folder import RunFolder
 from aiayn.signals import exit_signal, handle_signals
 from hydra_plugins.aiayn_launcher.jobs import SweepJob, is_finished
 
 GRACE = 10  # seconds that the children of an ended job may keep running
+
+
+def visible_gpus() -> list[str]:
+    """Returns what CUDA_VISIBLE_DEVICES calls the GPUs that this process may use."""
+    import torch
+
+    count = torch.cuda.device_count()
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return (named or [str(number) for number in range(count)])[:count]
 
 
 class Processes:
@@ -32,6 +41,8 @@ class Processes:
         self.lock = threading.RLock()
         self.running: set[subprocess.Popen] = set()
         self.requested: int | None = None  # the signal that asked to stop
+        # How many running jobs use each GPU. One job at a time may have them all, and starts before torch is imported.
+        self.gpu_users = dict.fromkeys(visible_gpus() if parallel > 1 else [], 0)
         self.open = [job.name for job in jobs if not is_finished(job)]
         self.seconds: list[float] = []  # of the jobs that ran successfully
         self.failed: dict[str, int] = {}  # job -> exit code
@@ -74,7 +85,8 @@ class Processes:
         start = time.monotonic()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            code, last = self._train_and_score(job, log)
+            with self._own_gpus(job) as environment:
+                code, last = self._train_and_score(job, log, environment)
         except OSError as error:
             code, last = 6, f"{error.filename}: {error.strerror}"
         seconds = time.monotonic() - start
@@ -95,24 +107,44 @@ class Processes:
                 left += f", ETA {_clock(mean * len(self.open) / self.parallel)}"
         _print(f"{title} {result}; {left}")
 
-    def _train_and_score(self, job: SweepJob, log: Path) -> tuple[int, str]:
+    @contextmanager
+    def _own_gpus(self, job: SweepJob) -> Iterator[dict[str, str]]:
+        """Yields environment variables that show a parallel job `trainer.devices` GPUs, those that fewest jobs use."""
+        count = job.config.trainer.devices
+        if job.config.trainer.accelerator == "cpu" or count > len(self.gpu_users):
+            yield {}
+            return
+        with self.lock:
+            chosen = sorted(self.gpu_users, key=self.gpu_users.__getitem__)[:count]
+            for gpu in chosen:
+                self.gpu_users[gpu] += 1
+        try:
+            yield {"CUDA_VISIBLE_DEVICES": ",".join(chosen)}
+        finally:
+            with self.lock:
+                for gpu in chosen:
+                    self.gpu_users[gpu] -= 1
+
+    def _train_and_score(self, job: SweepJob, log: Path, environment: dict[str, str]) -> tuple[int, str]:
         """Returns exit code and last line of the first process that failed, or else 0 and the last line."""
-        code, last = self._run_process([self.script, *self.flags, *job.overrides], job.name, log)
+        code, last = self._run_process([self.script, *self.flags, *job.overrides], job.name, log, environment)
         if code or self.requested:
             return code or 128 + self.requested, last
         # The search as configured now: the checkpoint may have been written with another one.
-        search = [f"search.{key}={value}" for key, value in to_plain(job.config.search).items()]
+        search = [f"search.{key}={as_option(value)}" for key, value in to_plain(job.config.search).items()]
         score = [f"run={job.folder}", "split=val", "checkpoint=last", f"accelerator={job.config.trainer.accelerator}"]
-        return self._run_process([self.script.with_name("evaluate.py"), *score, *search], job.name, log)
+        return self._run_process([self.script.with_name("evaluate.py"), *score, *search], job.name, log, environment)
 
-    def _run_process(self, command: Sequence[str | Path], name: str, log: Path) -> tuple[int, str]:
+    def _run_process(
+        self, command: Sequence[str | Path], name: str, log: Path, environment: dict[str, str]
+    ) -> tuple[int, str]:
         """Returns the exit code, as a shell shows it, and the last error line of the output, or else the last line."""
         kept: list[str] = []
         with open(log, "ab", buffering=0) as file:
             # In a session of its own, so that the terminal's Ctrl-C reaches it only once, through this process.
             process = subprocess.Popen(
                 [sys.executable, *command],
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

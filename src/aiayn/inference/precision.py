@@ -1,0 +1,50 @@
+"""Which precision translates fastest on this machine."""
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from aiayn.hardware import has_bfloat16
+from aiayn.inference.int8 import Int8Linear
+from aiayn.inference.packed import COLUMNS, ROWS, PackedLinear
+from aiayn.model.transformer import Transformer
+
+REPEATS = 5
+
+
+@torch.inference_mode()
+def fastest_precision(model: Transformer, device: torch.device) -> str:
+    """Returns float32, bfloat16 or int8: on a CPU the one that multiplies with the model's own matrices fastest.
+
+    It is measured at every call, in a fraction of a second, and stored nowhere.
+    """
+    precisions = ["float32"] + ["bfloat16"] * has_bfloat16(device)
+    if device.type != "cpu":
+        return precisions[-1]
+    dtype = getattr(torch, precisions[-1])
+    matrices = [model.decoder[0].feed_forward.w_1.weight, model.embedding.weight[:COLUMNS]]
+    seconds = {}
+    for precision in [*precisions, "int8"]:
+        products: list[Callable[[Tensor], Tensor]] = []
+        for matrix in matrices:
+            if precision == "int8":
+                products.append(Int8Linear(matrix, None, dtype))
+            elif torch.backends.mkldnn.is_available():
+                products.append(PackedLinear(matrix.to(getattr(torch, precision))))
+            else:
+                products.append(matrix.to(getattr(torch, precision)).T.__rmatmul__)
+        x = torch.ones(ROWS, matrices[0].size(1), dtype=torch.float32 if precision == "float32" else dtype)
+        seconds[precision] = sum(_seconds(product, x) for product in products)
+    return min(seconds, key=seconds.__getitem__)
+
+
+def _seconds(product: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    product(x)  # the first one also chooses a kernel
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        product(x)
+        times.append(time.perf_counter() - start)
+    return min(times)

@@ -1,0 +1,47 @@
+"""The stages of benchmarks/gpu.py at toy size, on a CPU."""
+
+import json
+
+import gpu
+import pytest
+import torch
+
+ROWS = {"ceilings": 3, "correct": 8, "sdpa": 4, "step": 1, "loss": 1, "save": 1, "decode": 4}
+
+
+@pytest.mark.parametrize("stage", gpu.STAGES)
+def test_every_stage_prints_a_table_and_writes_json(tmp_path, capsys, stage):
+    gpu.main([stage, "--device", "cpu", "--models", "base", "--toy", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / f"gpu_{stage}.json").read_text())["rows"]
+    assert len(rows) == ROWS[stage]
+    assert f"gpu_{stage}:" in capsys.readouterr().out
+    if stage == "correct":
+        assert all(row["good"] for row in rows), rows
+
+
+def test_what_was_measured_before_a_stop_is_kept(tmp_path, monkeypatch):
+    def stopped(options):
+        yield {"row": 1}
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(gpu.STAGES, "step", stopped)
+    gpu.main(["step", "--device", "cpu", "--toy", "--out", str(tmp_path)])
+    assert json.loads((tmp_path / "gpu_step.json").read_text())["rows"] == [{"row": 1}]
+
+
+def test_batches_have_different_shapes_and_lengths_of_real_sentences():
+    options = type("Options", (), {"tokens": 400, "vocab": 50})
+    made = gpu.batches(options, 40)
+    assert len({(batch.src.shape, batch.tgt_out.shape) for batch in made}) >= 40
+    for batch in made:
+        assert int(batch.src_mask.sum()) == batch.n_src_tokens
+        assert int((batch.tgt_out != 0).sum()) == batch.n_tokens <= 400
+        assert torch.equal(batch.tgt_in[:, 1:], batch.tgt_out[:, :-1])
+
+
+def test_a_machine_without_a_gpu_and_an_unknown_stage_are_refused_in_one_line():
+    with pytest.raises(SystemExit, match="error: spda: choose one of ceilings, correct, sdpa"):
+        gpu.main(["spda"])
+    if not torch.cuda.is_available():
+        with pytest.raises(SystemExit, match="--toy --device cpu"):
+            gpu.main(["step"])
