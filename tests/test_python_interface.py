@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from applications import TEXT, TINY, composed, run_application, write_pairs
+from applications import ROOT, TEXT, TINY, composed, run_application, write_pairs
 
 import aiayn
 from aiayn.config import Config
@@ -89,7 +89,7 @@ def test_runs_go_to_the_folder_of_the_option_else_of_the_environment_else_to_out
     monkeypatch.setenv("AIAYN_OUTPUTS", "/data/runs")
     assert composed("name=x").outputs_folder == Path("/data/runs")
     assert composed("name=x", "outputs=here").outputs_folder == Path("here")
-    assert composed("name=x", "outputs=~/here").outputs_folder == Path.home() / "here"
+    assert composed("name=x", "outputs='~/here'").outputs_folder == Path.home() / "here"
     assert composed("name=x").outputs is None  # what the environment says is not stored
 
 
@@ -114,7 +114,9 @@ def test_every_printed_command_names_the_root_and_the_program_that_was_started(f
     assert (script.code, command.code) == (0, 0), script.err + command.err
     assert "run      my/runs/small, new" in script.err
     assert "run      my/runs/small, continued at step 2" in command.err
-    assert "next     python evaluate.py run=my/runs/small\n         aiayn translate my/runs/small\n" in script.err
+    assert (
+        f"next     python {ROOT}/evaluate.py run=my/runs/small\n         aiayn translate my/runs/small\n" in script.err
+    )
     assert "next     aiayn evaluate run=my/runs/small\n" in command.err
     assert not (folder / "outputs").exists()
 

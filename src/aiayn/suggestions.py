@@ -188,7 +188,9 @@ def _hydra_setting(key: str, value: str) -> str | None:
 
 def _answer(name: str, key: str, schema: type) -> str | None:
     """Returns the line about an option that other programs have and this one lacks."""
-    answer = ANSWERS.get(name.lower().replace("/", ".").rpartition(".")[2]) if schema is Config else None
+    if schema is not Config:  # evaluate
+        return f"{key}: no such option; the run's whole path is given, run=DIR/NAME" if name == "outputs" else None
+    answer = ANSWERS.get(name.lower().replace("/", ".").rpartition(".")[2])
     return f"{key}: no such option; {answer}" if answer else None
 
 
