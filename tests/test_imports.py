@@ -29,18 +29,32 @@ def imported_room(name: str) -> str | None:
     return {"aiayn": inner.split(".")[0], "hydra_plugins": package, "phrasebook": package}.get(package)
 
 
-# Room: the rooms that it may import from, besides itself. `__init__` holds the version and imports nothing.
-GROUND = {"config", "options", "entry", "errors", "files", "hardware", "signals", "checkpoints", "run_folder"}
+# Room: the rooms that it may import from, besides itself. `__init__` holds the version and the public functions.
+GROUND = {
+    "__init__",
+    "program",
+    "config",
+    "options",
+    "entry",
+    "errors",
+    "files",
+    "hardware",
+    "signals",
+    "checkpoints",
+    "run_folder",
+}
 WALLS = {
-    "__init__": set(),
+    "__init__": {"config", "entry", "program", "inference", "training", "evaluation"},
     "errors": set(),
+    "program": {"errors"},
     "files": set(),
     "signals": set(),
     "config": {"errors"},
     "options": {"config", "errors"},
     "suggestions": {"config", "options"},
     "error_messages": {"config", "options", "errors", "suggestions"},
-    "entry": {"config", "options", "errors", "suggestions", "error_messages"},
+    "entry": {"__init__", "program", "config", "options", "errors", "suggestions", "error_messages"},
+    "hydra_commands": {"program", "config", "entry", "error_messages", "signals", "data", "training", "evaluation"},
     "hardware": {"config", "errors"},
     "checkpoints": {"config", "options", "errors", "files", "run_folder"},
     "run_folder": {"config", "options", "errors", "files"},
@@ -50,21 +64,22 @@ WALLS = {
     "data": {"config", "errors", "files", "signals", "phrasebook"},
     "inference": GROUND - {"entry"} | {"data", "model"},
     "drawing": {"errors", "files"},
-    "paper": {"config", "options", "errors", "run_folder", "drawing", "model"},
-    "report": {"options", "errors", "files", "run_folder", "drawing", "treebank"},
+    "paper": {"program", "config", "options", "errors", "run_folder", "drawing", "model"},
+    "report": {"program", "options", "errors", "files", "run_folder", "drawing", "treebank"},
     "attention": {"config", "errors", "files", "drawing", "data", "model", "inference"},
     "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report", "treebank"},
     "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention"},
     "hydra_plugins": GROUND - {"hardware", "checkpoints"} | {"error_messages", "data", "report"},
     "cli": GROUND - {"entry"}
-    | {"data", "model", "inference", "evaluation", "paper", "report", "attention", "training", "treebank"},
+    | {"hydra_commands", "data", "model", "inference", "evaluation", "paper", "report", "attention", "training"}
+    | {"treebank"},
 }
 LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of searches and scores
 
 # Library: the modules, or rooms, that may import it.
 HOMES = {
-    "hydra": {"entry", "error_messages", "hydra_plugins"},
-    "omegaconf": {"entry", "error_messages", "hydra_plugins"},
+    "hydra": {"entry", "error_messages", "hydra_commands", "hydra_plugins"},
+    "omegaconf": {"entry", "error_messages", "hydra_commands", "hydra_plugins"},
     "torch": {
         *("model", "data/batch", "data/datamodule", "checkpoints", "hardware"),
         *("inference", "attention", "training"),
@@ -102,7 +117,7 @@ LAZY = {
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
     *("__init__", "errors", "files", "signals", "config", "options", "suggestions", "error_messages", "entry"),
-    "run_folder",
+    *("run_folder", "program", "hydra_commands"),
     *(name for name in MODULES if room(name) in ("cli", "hydra_plugins")),  # Hydra loads plugins at every start
 }
 INSTALLED_WITH = {"yaml": "pyyaml", "markupsafe": "jinja2", "huggingface_hub": "datasets", "pyarrow": "datasets"}
@@ -132,7 +147,8 @@ def imports(tree: ast.Module) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"relative import in line {node.lineno}"
             # `from aiayn import entry` imports aiayn.entry.
-            names = [f"aiayn.{alias.name}" for alias in node.names] if node.module == "aiayn" else [node.module]
+            names = [f"aiayn.{alias.name}" for alias in node.names if alias.name != "__version__"]
+            names = names if node.module == "aiayn" else [node.module]
             yield from (Import(name, node.lineno, node in lazy) for name in names)
 
 

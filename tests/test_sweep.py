@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -282,9 +283,9 @@ if here == "train.py" and job == "d_drop02":
 def fake_sweep(folder: Path, rows: list[str], parallel: int = 1) -> Processes:
     for script in ("train.py", "evaluate.py"):
         (folder / script).write_text(FAKE)
-    return Processes(
-        composed_jobs(*([f"ablation={row}", "sweep=s"] for row in rows)), folder / "train.py", [], parallel
-    )
+    jobs = composed_jobs(*([f"ablation={row}", "sweep=s"] for row in rows))
+    train, evaluate = ([sys.executable, str(folder / script)] for script in ("train.py", "evaluate.py"))
+    return Processes(jobs, train, evaluate, parallel)
 
 
 @pytest.mark.parametrize("parallel", [1, 2])

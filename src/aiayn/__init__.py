@@ -1,3 +1,92 @@
-"""Attention Is All You Need: the Transformer as one readable, reproducible application."""
+"""Attention Is All You Need: the Transformer as one readable, reproducible application.
 
+From Python:
+
+    import aiayn
+
+    config = aiayn.compose("experiment=quickstart", "trainer.max_steps=100")  # checked options, to look at
+    run = aiayn.train(config)                                                 # the run's folder, outputs/quickstart
+    scores = aiayn.evaluate(f"run={run}", "split=val")                        # what evaluation.json holds
+    translator = aiayn.load(run)
+    print(translator.translate(["The cat sleeps."]))
+
+Options are those of the command line. Public as well:
+
+    aiayn.checkpoints.load         a checkpoint file: weights, configuration, tokenizer
+    aiayn.model.transformer        Transformer, the model of the paper, in torch alone
+    aiayn.inference.translator     Translator: translate, n_best
+    aiayn.attention.maps           attention weights of a sentence
+    aiayn.evaluation.scoring       BLEU, chrF and TER of text
+    aiayn.errors                   UserError and its kinds, which all of these raise
+
+Nothing slow is imported before it is used.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aiayn.config import Config
+    from aiayn.inference.translator import Translator
+
+__all__ = ["compose", "evaluate", "load", "train"]
 __version__ = "0.1.0"
+
+
+def load(
+    run: str | Path,
+    checkpoint: str | None = None,
+    accelerator: str = "auto",
+    precision: str = "float32",
+    **search: Any,
+) -> "Translator":
+    """Returns the translator of a run's folder.
+
+    checkpoint is averaged, last or a file; None: averaged if there is one, else last. search: beam_size,
+    length_penalty and the other options of `search`; those not given are as the run was configured.
+    Raises RefusedError for a missing or damaged run, ConfigError for impossible options.
+    """
+    from aiayn.config import PRECISIONS, SearchOverrides, one_of
+
+    one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
+    one_of("precision", precision, PRECISIONS)
+    overrides = SearchOverrides(**search)
+    from aiayn.inference.translator import Translator
+
+    return Translator.from_run(Path(run), checkpoint, overrides, accelerator, precision)
+
+
+def compose(*options: str) -> "Config":
+    """Returns the checked configuration that `aiayn train OPTIONS` runs with. Raises ConfigError."""
+    from aiayn.entry import compose_training
+
+    return compose_training(options)
+
+
+def train(*options: "str | Config") -> Path:
+    """Trains, or continues, the run that the options describe, or one that `compose` returned; returns its folder.
+
+    It runs in this process, on one device. Raises UserError for whatever `aiayn train` would refuse, and
+    InterruptedRunError if Ctrl-C stops it, after everything has been saved.
+    """
+    from aiayn.config import Config
+    from aiayn.entry import chosen_options
+    from aiayn.program import conf_folder
+
+    if len(options) == 1 and isinstance(options[0], Config):
+        config, chosen = options[0], None
+    else:
+        config, chosen = compose(*options), chosen_options(options, conf_folder())
+    from aiayn.training.run import train as train_run
+
+    return train_run(config, chosen=chosen)
+
+
+def evaluate(*options: str) -> dict[str, Any]:
+    """Scores a run as `aiayn evaluate OPTIONS` does; returns what it writes to evaluation.json."""
+    from aiayn.entry import compose_evaluation
+
+    config = compose_evaluation(options)
+    from aiayn.evaluation.evaluate import evaluate as evaluate_run
+
+    return evaluate_run(config)

@@ -6,8 +6,9 @@ Nothing here imports torch: configuration errors are reported before anything sl
 """
 
 import math
+import os
 from dataclasses import asdict, dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from aiayn.errors import ConfigError
@@ -40,7 +41,7 @@ def fraction(key: str, value: float) -> None:
 
 
 def valid_name(key: str, name: str | None) -> None:
-    """Refuses names of runs that would leave `outputs/` or need quoting on a command line."""
+    """Refuses names of runs that would leave their root or need quoting on a command line."""
     parts = [] if name is None else name.split("/")
     good = all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in parts)
     require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
@@ -259,7 +260,8 @@ class LoggerConfig:
 class Config:
     """All options of `train.py`."""
 
-    name: str | None  # the run's folder under outputs/; null: derived from data, model and row
+    name: str | None  # the run's folder under outputs; null: derived from data, model and row
+    outputs: str | None  # the root of all runs; null: the environment's AIAYN_OUTPUTS, or else the folder outputs
     sweep: str | None  # with -m: the jobs' folder under outputs/sweeps/; null: derived from data and model
     init_from: str | None  # fine-tuning: the run's folder, or a checkpoint file, to start from; null: from scratch
     init_fingerprint: str | None  # SHA-256 of the weights there; null: taken as found, then stored
@@ -297,6 +299,17 @@ class Config:
                 f"model.max_positions={self.model.max_positions}: outputs reach {longest} positions (data.max_length + "
                 f"search.max_extra_tokens + 1); set model.max_positions={longest} or more, or lower data.max_length",
             )
+
+    @property
+    def outputs_folder(self) -> Path:
+        """The root of all runs. Raises ConfigError if its name would need quoting on a command line."""
+        folder = self.outputs or os.environ.get("AIAYN_OUTPUTS") or "outputs"
+        require(
+            all(letter.isalnum() or letter in "/._-+@~" for letter in folder),
+            f"{'outputs' if self.outputs else 'AIAYN_OUTPUTS'}={folder}: use letters, digits, '/', '.', '_' and '-', "
+            "so that printed commands need no quotes",
+        )
+        return Path(folder).expanduser()
 
 
 @dataclass(kw_only=True)

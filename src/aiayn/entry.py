@@ -1,4 +1,4 @@
-"""What train.py, evaluate.py and the jobs of a sweep begin with: from Hydra's composition to checked options."""
+"""What `train`, `evaluate` and the jobs of a sweep begin with: from Hydra's composition to checked options."""
 
 import argparse
 import os
@@ -9,15 +9,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from aiayn.config import Config
-from aiayn.error_messages import file_group_error, one_line_errors, refuse_flags, refuse_unsupported
+from aiayn import __version__
+from aiayn.config import Config, EvaluateConfig
+from aiayn.error_messages import (
+    COMPOSITION_ERRORS,
+    file_group_error,
+    one_line,
+    one_line_errors,
+    refuse_flags,
+    refuse_unsupported,
+)
 from aiayn.errors import ConfigError
 from aiayn.options import default_name, flatten, from_plain, option_names
+from aiayn.program import conf_folder
 from aiayn.suggestions import FILE_GROUPS, no_such_option
 
 MODEL_OPTIONS = {name for name in option_names(Config) if name.startswith("model.")}
@@ -25,6 +35,9 @@ MODEL_OPTIONS = {name for name in option_names(Config) if name.startswith("model
 
 def run(main: Callable[[], None], schema: type) -> None:
     """Runs a Hydra application. Errors in its command line end it with one line and exit code 2."""
+    if "--version" in sys.argv[1:]:
+        print(f"aiayn {__version__}")
+        return
     register(schema)
     # For --help Hydra copies its whole store ninety times, a third of the time that --help takes. It never changes the
     # store, and copies what it takes out of it.
@@ -73,6 +86,7 @@ def resolve_config(composed: DictConfig, choices: Mapping[str, str], conf: Path)
     _check_row(composed, choices["ablation"], conf)
     if config.name is None:
         config.name = default_name(choices, config.init_from)
+    config.outputs_folder  # noqa: B018  (checked before anything starts)
     return config
 
 
@@ -119,6 +133,36 @@ def _model_options(path: Path, conf: Path) -> set[str]:
             folder = conf if entry.startswith("/") else path.parent
             found |= _model_options(folder / f"{entry.lstrip('/')}.yaml", conf)
     return found
+
+
+def compose_training(options: Sequence[str]) -> Config:
+    """Returns the checked options of `train OPTIONS`, for Python. Raises ConfigError."""
+    composed = _compose("train", options, Config)
+    choices = composed.hydra.runtime.choices
+    return resolve_config(_without_hydra(composed), choices, conf_folder())
+
+
+def compose_evaluation(options: Sequence[str]) -> EvaluateConfig:
+    """Returns the checked options of `evaluate OPTIONS`, for Python. Raises ConfigError."""
+    return check_config(_without_hydra(_compose("evaluate", options, EvaluateConfig)), EvaluateConfig)
+
+
+def _compose(name: str, options: Sequence[str], schema: type) -> DictConfig:
+    refuse_unsupported(options, schema)
+    register(schema)
+    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+        try:
+            return compose(name, overrides=list(options), return_hydra_config=True)
+        except COMPOSITION_ERRORS as error:
+            raise ConfigError(one_line(error, schema)) from error
+        except ValueError as error:
+            if cause := file_group_error(error, options, schema):
+                raise cause from error
+            raise
+
+
+def _without_hydra(composed: DictConfig) -> DictConfig:
+    return OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
 
 
 @contextmanager

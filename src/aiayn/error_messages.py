@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from aiayn.config import Config
 from aiayn.errors import ConfigError, InterruptedRunError, UserError, exit_with_error
 from aiayn.options import option_names
-from aiayn.suggestions import groups, no_such_option
+from aiayn.suggestions import foreign_setting, groups, no_such_option
 
 # What composing and checking a configuration raises.
 COMPOSITION_ERRORS = (UserError, HydraException, OmegaConfBaseException)
@@ -91,8 +91,12 @@ def refuse_unsupported(arguments: Sequence[str], schema: type) -> None:
             raise ConfigError(f"{argument}: options cannot be removed; set it to another value with key=value")
         if argument.startswith("="):
             raise ConfigError(f"{argument}: a value without a key; write key=value, without spaces")
+        if argument == "--experimental-rerun":
+            raise ConfigError(f"{argument}: not offered; the same command again continues a run")
+        if refusal := foreign_setting(argument, schema):
+            raise ConfigError(refusal)
     if schema is not Config and {"-m", "--multirun", "hydra.mode=MULTIRUN"} & set(arguments):
-        raise ConfigError("-m: evaluate.py scores one run at a time; train.py -m scores the runs that it trains")
+        raise ConfigError("-m: evaluate scores one run at a time; train -m scores the runs that it trains")
 
 
 def refuse_flags(parser: argparse.ArgumentParser, message: str) -> NoReturn:

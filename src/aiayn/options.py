@@ -11,6 +11,7 @@ from aiayn.config import NAME_CHARACTERS, Config, require
 # training, and a run continues only with the values it began with.
 HARMLESS = (
     "name",
+    "outputs",
     "sweep",
     "debug",
     "logger.*",
@@ -44,6 +45,7 @@ RENAMED = {
 
 # Options added after the first release, with the value that means what the program did before.
 NEW_OPTIONS = {
+    "outputs": None,
     "sweep": None,
     "init_from": None,
     "init_fingerprint": None,

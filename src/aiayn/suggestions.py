@@ -9,20 +9,189 @@ from aiayn.options import RENAMED, is_section, option_names
 # Groups of files in conf/ that are no section of the options.
 FILE_GROUPS = ("ablation", "experiment")
 
-# What options are called in other programs.
+# What options of the same meaning are called in Lightning, Hugging Face's Trainer and lightning-hydra-template.
 OTHER_NAMES = {
     "accumulate_grad_batches": "data.micro_batches",
     "adam_beta1": "optim.beta1",
     "adam_beta2": "optim.beta2",
+    "adam_epsilon": "optim.eps",
     "batch_size": "data.tokens_per_step",
-    "epochs": "trainer.max_steps",
+    "ckpt_path": "checkpoint",  # of `evaluate`
+    "dataloader_num_workers": "data.num_workers",
+    "dataset_name": "data.hub_path",
+    "every_n_train_steps": "trainer.checkpoint_every",
     "gpus": "trainer.devices",
+    "gradient_accumulation_steps": "data.micro_batches",
     "hidden_size": "model.d_model",
-    "learning_rate": "optim.lr_scale",
-    "lr": "optim.lr_scale",
-    "max_epochs": "trainer.max_steps",
-    "patience": "trainer.max_steps",
+    "intermediate_size": "model.d_ff",
+    "label_smoothing_factor": "optim.label_smoothing",
+    "log_every_n_steps": "trainer.log_every",
+    "logging_steps": "trainer.log_every",
+    "max_new_tokens": "search.max_extra_tokens",
+    "max_seq_length": "data.max_length",
+    "max_source_length": "data.max_length",
+    "num_attention_heads": "model.n_heads",
+    "num_beams": "search.beam_size",
+    "num_hidden_layers": "model.n_layers",
+    "run_name": "name",
+    "save_steps": "trainer.checkpoint_every",
+    "save_total_limit": "trainer.average_last",
+    "seed_everything": "seed",
+    "source_lang": "data.src_lang",
+    "target_lang": "data.tgt_lang",
+    "task_name": "name",
+    "torch_compile": "trainer.compile",
+    "train_file": "data.train",
+    "validation_file": "data.val",
+    "test_file": "data.test",
 }
+
+_EPOCHS = "training is counted in steps, trainer.max_steps=N; the start of a run prints how many make an epoch"
+_VALIDATION = "validation is counted in steps, trainer.val_every=N"
+_TRIAL = "for a short trial set trainer.max_steps=20 trainer.val_every=10 logger=none name=trial"
+_RESUME = (
+    "the same command again continues its run; weights of another run are the start of a new one with init_from=RUN"
+)
+_CLIPPING = (
+    "gradients are not clipped, as in the paper; a NaN or infinite one ends the run, or, with "
+    "trainer.max_skipped_steps=N, skips its step"
+)
+_BATCHES = (
+    "batches are counted in tokens: data.tokens_per_step=N is the batch of a step, data.max_tokens_per_device=N what "
+    "one device computes at a time"
+)
+_RATE = (
+    "the learning rate is equation (3) of the paper: optim.lr_scale=N multiplies it, optim.warmup_steps=N sets its peak"
+)
+_EARLY_STOPPING = "there is no early stopping; training ends at trainer.max_steps=N, and a longer run may continue it"
+_CALLBACKS = "callbacks are code, not options; docs/lightning.md shows where to add one"
+_PLACE = "a run is the folder OUTPUTS/NAME: set outputs=DIR and name=NAME"
+_BOTH = "aiayn train trains, aiayn evaluate scores; -m does both for every row"
+_PRECISION = "set trainer.precision=bf16-mixed; float16 is not offered, because it needs loss scaling"
+
+# Names from there for which no option is the same, and what to do instead.
+ANSWERS = {
+    "bf16": "set trainer.precision=bf16-mixed",
+    "callbacks": _CALLBACKS,
+    "check_val_every_n_epoch": _VALIDATION,
+    "ckpt_path": _RESUME,
+    "default_root_dir": _PLACE,
+    "deterministic": "nothing to set: a run is determined by its options and its seed",
+    "do_eval": _BOTH,
+    "do_predict": _BOTH,
+    "do_train": _BOTH,
+    "early_stopping": _EARLY_STOPPING,
+    "enable_checkpointing": "checkpoints are always saved, every trainer.checkpoint_every=N steps",
+    "enable_progress_bar": "progress is a line every trainer.log_every=N steps, on standard error",
+    "epochs": _EPOCHS,
+    "eval_steps": _VALIDATION,
+    "eval_strategy": _VALIDATION,
+    "evaluation_strategy": _VALIDATION,
+    "fast_dev_run": _TRIAL,
+    "fp16": _PRECISION,
+    "gradient_checkpointing": "not offered; lower data.max_tokens_per_device if memory is short",
+    "gradient_clip_algorithm": _CLIPPING,
+    "gradient_clip_val": _CLIPPING,
+    "hparams_search": "sweep over given values: train -m key=A,B,C",
+    "learning_rate": _RATE,
+    "limit_train_batches": _TRIAL,
+    "limit_val_batches": "all of data.val is used; trainer.val_bleu_sentences=N limits how much of it is translated",
+    "lr": _RATE,
+    "lr_scheduler_type": _RATE,
+    "max_epochs": _EPOCHS,
+    "max_grad_norm": _CLIPPING,
+    "min_epochs": _EPOCHS,
+    "model_name_or_path": "model=tiny, base or big is trained from scratch; init_from=RUN starts from a trained run",
+    "num_sanity_val_steps": _TRIAL,
+    "num_train_epochs": _EPOCHS,
+    "optimizer": "Adam is the only one; its options are optim.beta1, optim.beta2, optim.eps, and for its rate "
+    "optim.lr_scale and optim.warmup_steps",
+    "output_dir": _PLACE,
+    "overfit_batches": _TRIAL,
+    "overwrite_output_dir": "a run is never overwritten: take another name=, or remove its folder",
+    "paths": "set outputs=DIR for runs and data.folder=DIR for prepared text",
+    "patience": _EARLY_STOPPING,
+    "per_device_eval_batch_size": _BATCHES,
+    "per_device_train_batch_size": _BATCHES,
+    "profiler": "not offered; perf/ in metrics.jsonl has the speed, docs/performance.md what it consists of",
+    "report_to": "choose with logger=wandb, tensorboard, csv or none",
+    "resume_from_checkpoint": _RESUME,
+    "save_dir": _PLACE,
+    "save_strategy": "checkpoints are counted in steps, trainer.checkpoint_every=N",
+    "save_top_k": "the last trainer.average_last=N checkpoints are kept, and averaged at the end",
+    "scheduler": _RATE,
+    "strategy": "write trainer.strategy=auto or ddp; sharding such as fsdp is not offered",
+    "train_batch_size": _BATCHES,
+    "val_check_interval": _VALIDATION,
+    "warmup_ratio": "warm-up is counted in steps, optim.warmup_steps=N",
+    "weight_decay": "there is none, as in section 5.3 of the paper; see model.dropout and optim.label_smoothing",
+}
+
+# Values that some options have in lightning-hydra-template.
+_DEVICES = "there are no such files; set trainer.accelerator=gpu, trainer.devices=N and trainer.strategy=ddp"
+VALUES = {
+    "debug": dict.fromkeys(
+        ("default", "fdr", "limit", "overfit", "profiler"), f"debug=true shows tracebacks; {_TRIAL}"
+    ),
+    "trainer": dict.fromkeys(("cpu", "gpu", "mps", "ddp", "ddp_sim", "fsdp", "deepspeed"), _DEVICES),
+}
+
+# Hydra's own settings that would have no effect here, or disturb a run.
+_HYDRA_PLACE = f"Hydra writes no files here; {_PLACE}"
+HYDRA_ANSWERS = {
+    "hydra/hydra_logging": "what a run prints is fixed; trainer.log_every=N sets how often",
+    "hydra/job_logging": "what a run prints is fixed; trainer.log_every=N sets how often",
+    "hydra.job.chdir": "a run stays in the working directory; set outputs=DIR for another root of all runs",
+    "hydra.job.name": _HYDRA_PLACE,
+    "hydra.output_subdir": _HYDRA_PLACE,
+    "hydra.run.dir": _HYDRA_PLACE,
+    "hydra.sweep.dir": "a sweep is the folder OUTPUTS/sweeps/SWEEP: set outputs=DIR and sweep=NAME",
+    "hydra.sweeper.params": "give the values on the command line: train -m key=A,B,C",
+    "hydra.sweep.subdir": "a row's folder is named by what it changes; docs/sweeps.md has the rules",
+}
+LAUNCHERS, SWEEPERS = ("processes", "slurm"), ("grid",)
+
+
+def foreign_setting(argument: str, schema: type) -> str | None:
+    """Returns the line that refuses an argument of other programs' habits; None if there is nothing to say."""
+    key, sign, value = argument.lstrip("+").partition("=")
+    if key.startswith(("hydra.", "hydra/")):
+        return _hydra_setting(key, value)
+    if argument.startswith("+") and key in groups(schema):
+        return f"{argument}: leave out the +: {key}={value}"
+    if key in groups(schema) and value.startswith("["):
+        other = "; metrics.jsonl in the run's folder has all that csv would have" if key == "logger" else ""
+        return f"{key}: {value} are several; give the name of one file{other}"
+    if schema is Config and value in VALUES.get(key, {}):
+        return f"{key}={value}: {VALUES[key][value]}"
+    name = key.lstrip("-").replace("-", "_")  # --max-epochs
+    if (sign or argument.startswith("--")) and name not in option_names(schema):
+        return _answer(name, key, schema)
+    return None
+
+
+def _hydra_setting(key: str, value: str) -> str | None:
+    if key == "hydra/launcher" and value not in LAUNCHERS:
+        return (
+            f"hydra/launcher={value}: each job of a sweep needs a process of its own, in a fixed folder where it can "
+            "continue, and is scored after it; only hydra/launcher=processes, the default, does that"
+        )
+    if key == "hydra/sweeper" and value not in SWEEPERS:
+        return (
+            f"hydra/sweeper={value}: a sweep is a table of rows that are skipped once they are finished, so their "
+            "values are given, as in optim.lr_scale=0.5,1,2; no search chooses them"
+        )
+    if key in HYDRA_ANSWERS and (key, value.lower()) != ("hydra.job.chdir", "false"):
+        return f"{key}: {HYDRA_ANSWERS[key]}"
+    return None
+
+
+def _answer(name: str, key: str, schema: type) -> str | None:
+    """Returns the line about an option that other programs have and this one lacks."""
+    if schema is not Config:  # evaluate
+        return f"{key}: no such option; the run's whole path is given, run=DIR/NAME" if name == "outputs" else None
+    answer = ANSWERS.get(name.lower().replace("/", ".").rpartition(".")[2])
+    return f"{key}: no such option; {answer}" if answer else None
 
 
 def groups(schema: type) -> list[str]:
@@ -35,6 +204,8 @@ def no_such_option(key: str, schema: type) -> str:
     """Returns the line that refuses an unknown option."""
     if RENAMED.get(key) in option_names(schema):
         return f"{key} is now {RENAMED[key]}"
+    if answer := _answer(key, key, schema):
+        return answer
     near = _nearest(key, schema)
     return f"{key}: no such option; " + (f"did you mean {near}?" if near else "--help lists them all")
 

@@ -58,7 +58,7 @@ def test_a_baseline_must_have_been_scored_with_the_same_references():
         "evaluate.py", "run=outputs/small", "test=dev", "references=ref.B.de", "baseline=outputs/small"
     )
     assert refused.code == 4
-    assert "type: python evaluate.py run=outputs/small test=dev references=[ref.B.de]" in refused.err
+    assert f"type: python {ROOT}/evaluate.py run=outputs/small test=dev references=[ref.B.de]" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
     }.items():
         assert any(line.startswith(f"- {sweep / name}: ") and note in line for line in text.split("\n"))
     assert f"{sweep}/torn: the perplexity is that of step 20" in text
-    assert f"val was scored with averaged weights, Table 3 has one checkpoint's: python evaluate.py run={sweep}" in text
+    assert f"val was scored with averaged weights, Table 3 has one checkpoint's: aiayn evaluate run={sweep}" in text
     assert f"{sweep}/damaged/evaluation/val/evaluation.json: damaged; score again" in text
 
 

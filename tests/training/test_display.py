@@ -100,4 +100,4 @@ def test_elsewhere_every_measurement_is_one_plain_line_that_a_program_can_read(c
     names = summary[2].removeprefix("files    ").split(", ")
     assert {"report.html", "checkpoints/averaged.ckpt", "corpus.png", "attention.png"} <= set(names)
     assert all((folder / name).exists() for name in names)
-    assert summary[3:] == [f"next     python evaluate.py run={folder}", f"         aiayn translate {folder}", ""]
+    assert summary[3:] == [f"next     aiayn evaluate run={folder}", f"         aiayn translate {folder}", ""]

@@ -1,15 +1,18 @@
-"""The command `aiayn`, which uses trained runs. One module per command."""
+"""The command `aiayn`: trains, and uses trained runs. One module per command."""
 
 import signal
 import sys
+from typing import Annotated
 
 import typer
 
+from aiayn import __version__
 from aiayn.cli.attention import attention
 from aiayn.cli.dashboard import dashboard
 from aiayn.cli.export import export
 from aiayn.cli.report import report
 from aiayn.cli.table import table
+from aiayn.cli.train import evaluate, train
 from aiayn.cli.translate import translate
 from aiayn.cli.trees import trees
 from aiayn.errors import ConfigError, UserError, exit_with_error
@@ -18,13 +21,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+# Hydra reads the arguments of these itself.
+for command in (train, evaluate):
+    app.command(
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    )(command)
 for command in (translate, export, attention, table, report, dashboard, trees):
     app.command()(command)
 
 
 @app.callback(invoke_without_command=True)
-def _no_command(context: typer.Context) -> None:
-    """Uses a trained Transformer; all it needs is the run's folder. See `aiayn COMMAND --help`."""
+def _no_command(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Trains a Transformer, and uses a trained one by its run's folder. See `aiayn COMMAND --help`."""
+    if version:
+        print(f"aiayn {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -32,7 +46,8 @@ def _no_command(context: typer.Context) -> None:
 def main() -> None:
     """The console script. Errors that a user can cause end it with one line and their exit code."""
     # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if sys.argv[1:2] not in (["train"], ["evaluate"]):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     debug = "--debug" in sys.argv  # an option of every command
     try:
         code = app(prog_name="aiayn", standalone_mode=False)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,7 @@ from aiayn.cli.arguments import (
     load_translator,
 )
 from aiayn.config import one_of
-from aiayn.errors import ConfigError, ResourceError
+from aiayn.errors import ConfigError, DataError, ResourceError
 
 if TYPE_CHECKING:
     from aiayn.evaluation.progress import TranslationProgress
@@ -74,6 +75,11 @@ def translate(
 
     one_of("--format", style, ("text", "jsonl", "tree", "brackets"))
     on_stream = file is None or str(file) == "-"
+    if file is not None and not on_stream and not file.exists():
+        raise DataError(
+            f"{file}: cannot be read (no such file); to translate a sentence instead of a file: "
+            f"echo {shlex.quote(str(file))} | aiayn translate {run}"
+        )
     lines = [] if on_stream else read_lines(file)
     translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision)
     if style in ("tree", "brackets") and translator.task != "parsing":

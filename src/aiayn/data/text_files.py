@@ -75,7 +75,7 @@ def aligned_files(
 
     Raises DataError, naming option `key`, for missing files, unequal line counts, and if there is no line at all.
     """
-    files = [(_find(prefix, src_lang, key), _find(prefix, tgt_lang, key)) for prefix in prefixes]
+    files = [(_find(prefix, src_lang, tgt_lang, key), _find(prefix, tgt_lang, src_lang, key)) for prefix in prefixes]
     lines = 0
     for prefix, (src, tgt) in zip(prefixes, files, strict=True):
         n_src, n_tgt = scans.scan(src)["lines"], scans.scan(tgt)["lines"]
@@ -91,12 +91,17 @@ def aligned_files(
     return files
 
 
-def _find(prefix: str, lang: str, key: str) -> Path:
+def _find(prefix: str, lang: str, other: str, key: str) -> Path:
     plain = Path(f"{prefix}.{lang}").expanduser()
     gzipped = Path(f"{plain}.gz")
     for path in (plain, gzipped):
         if path.exists():
             return path
+    for ending in (f".{lang}", f".{lang}.gz", f".{other}", f".{other}.gz"):
+        if prefix.endswith(ending):
+            raise DataError(
+                f"{key}={prefix}: leave out {ending}: {key}={prefix.removesuffix(ending)} names both languages"
+            )
     raise DataError(f"{key}={prefix}: there is neither {plain} nor {gzipped}; {key} is the file name without .{lang}")
 
 

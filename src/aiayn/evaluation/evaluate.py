@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from aiayn import program
 from aiayn.checkpoints import Checkpoint, find_checkpoint, load
 from aiayn.config import EvaluateConfig, SearchConfig
 from aiayn.data.text_files import read_lines
@@ -145,7 +146,7 @@ def table(result: Mapping[str, Any]) -> str:
 def _read_baseline(run: Path, test: TestSet) -> Baseline:
     """Returns the other run's hypotheses. Raises RefusedError unless they are translations of the same text."""
     stored = RunFolder(run).evaluation(test.name)
-    remedy = f"type: python evaluate.py run={run} {test.option}"
+    remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
     scores = read_json(stored.scores)
     try:
         text = scores["text_sha256"]

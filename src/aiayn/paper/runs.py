@@ -7,6 +7,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
+from aiayn import program
 from aiayn.config import Config
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
@@ -75,7 +76,9 @@ def _read_perplexity(run: MeasuredRun, measured: list[tuple[int, float]]) -> Non
 
 def _read_evaluation(run: MeasuredRun, split: str) -> None:
     path = run.folder.evaluation(split).scores
-    command = f"python evaluate.py run={run.name} split={split}" + (" checkpoint=last" if split == "val" else "")
+    command = f"{program.typed('evaluate')} run={run.name} split={split}" + (
+        " checkpoint=last" if split == "val" else ""
+    )
     if not path.exists():
         if split == "val":  # a sweep scores nothing else
             run.notes.append(f"not scored on {split}: {command}")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from aiayn import program
 from aiayn.errors import RefusedError, ResourceError
 from aiayn.files import atomic_write
 from aiayn.report.run_page import run_page
@@ -41,7 +42,7 @@ def summary(run: Path) -> str:
     files = (folder.report, folder.averaged, folder.learning_curve, folder.attention_picture, folder.corpus_picture)
     files += (folder.metrics, folder.samples, folder.config)
     lines.append("files    " + ", ".join(str(path.relative_to(run)) for path in files if path.exists()))
-    lines.append(f"next     python evaluate.py run={run}")
+    lines.append(f"next     {program.typed('evaluate')} run={run}")
     lines.append(f"         aiayn translate {run}")
     return "\n".join(lines)
 

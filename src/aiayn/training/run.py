@@ -43,17 +43,17 @@ from aiayn.training.trainer import configure_libraries, make_trainer
 log = logging.getLogger(__name__)
 
 
-def train(config: Config, outputs: Path = Path("outputs"), chosen: Collection[str] | None = None) -> Path:
+def train(config: Config, outputs: Path | None = None, chosen: Collection[str] | None = None) -> Path:
     """Trains until `trainer.max_steps`, from the newest checkpoint if there is one. Returns the run's folder.
 
-    With `init_from` that run decides about model and vocabulary, and of the options `chosen` (None: all) one that
-    contradicts it is refused.
+    The run's folder is made in `outputs` (None: where the configuration says). With `init_from` that run decides about
+    model and vocabulary, and of the options `chosen` (None: all) one that contradicts it is refused.
     Raises ConfigError for hardware that is not there or a folder in use, DataError for unusable text, RefusedError for
     options that contradict the run's first start, DivergedError, ResourceError, and InterruptedRunError after a signal.
     Errors common to all ranks are printed by rank 0; the others exit silently.
     """
     configure_libraries()
-    folder, stop = RunFolder(outputs / config.name), StopRequest()
+    folder, stop = RunFolder((outputs or config.outputs_folder) / config.name), StopRequest()
     try:
         with stop.handle_signals():
             _train(config, folder, chosen, stop)
@@ -175,7 +175,7 @@ def _log_start(run: RunContext, model: Transformer, hardware: dict[str, str]) ->
     if config.trainer.precision == "auto":
         bfloat16 = "computes in bfloat16" if precision == "bf16-mixed" else "has no bfloat16 arithmetic"
         reason = f" (this hardware {bfloat16})"
-    log.info("run      outputs/%s, %s", config.name, start)
+    log.info("run      %s, %s", run.folder.path, start)
     log.info("model    %.1f M parameters, vocabulary %d", n_parameters / 1e6, run.prepared.tokenizer.vocab_size)
     log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding)
     log.info("device   %d x %s, precision %s%s", config.trainer.world_size, accelerator, precision, reason)

@@ -55,8 +55,8 @@ def _values(override: Override, loader: ConfigLoader) -> Sequence[str]:
         raise ConfigError("name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead")
     if not override.is_sweep_override():
         return [override.input_line]
-    if key == "sweep":
-        raise ConfigError("sweep=: takes one name, for all jobs")
+    if key in ("sweep", "outputs"):
+        raise ConfigError(f"{key}=: takes one {'name' if key == 'sweep' else 'folder'}, for all jobs")
     if not override.is_discrete_sweep():
         raise ConfigError(f"{override.input_line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP)")
     glob = override.value()

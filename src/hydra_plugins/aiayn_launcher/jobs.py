@@ -13,7 +13,6 @@ from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.options import changed_options, is_from_source, stored_options, to_plain
 from aiayn.run_folder import RunFolder, read_json
 
-OUTPUTS = Path("outputs")
 MAX_NAME = 150  # characters of a folder's name
 
 
@@ -28,7 +27,7 @@ class SweepJob:
 
     @property
     def folder(self) -> Path:
-        return OUTPUTS / self.config.name
+        return self.config.outputs_folder / self.config.name
 
 
 def make_jobs(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]], conf: Path) -> list[SweepJob]:

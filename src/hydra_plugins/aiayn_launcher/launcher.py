@@ -4,12 +4,10 @@ Jobs in one process would share leftover state of distributed training, loggers 
 the second job would silently train on a part of its data.
 """
 
-import inspect
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn
@@ -17,6 +15,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from aiayn import program
 from aiayn.config import at_least
 from aiayn.errors import ConfigError
 from hydra_plugins.aiayn_launcher.jobs import check_texts, make_jobs
@@ -40,11 +39,9 @@ class ProcessLauncher(Launcher):
         self.jobs = jobs
         self.context: HydraContext | None = None
         self.config: DictConfig | None = None
-        self.script = Path()
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.config = hydra_context, config
-        self.script = Path(inspect.getfile(task_function)).resolve()
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Trains and scores every job that is not finished, and returns an empty list: results are in the folders.
@@ -56,10 +53,11 @@ class ProcessLauncher(Launcher):
         at_least("hydra.launcher.jobs", self.jobs, 1)
         if "LOCAL_RANK" in os.environ:
             raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
-        loader, config, conf = self.context.config_loader, self.config, self.script.with_name("conf")
+        loader, config, conf = self.context.config_loader, self.config, program.conf_folder()
         jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), job_overrides, conf)
         check_texts(jobs)
-        Processes(jobs, self.script, _flags(sys.argv[1:]), self.jobs).run()
+        train, evaluate = program.process("train"), program.process("evaluate")
+        Processes(jobs, [*train, *_flags(sys.argv[1:])], evaluate, self.jobs).run()
         return []
 
 

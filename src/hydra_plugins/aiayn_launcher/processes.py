@@ -34,8 +34,9 @@ def visible_gpus() -> list[str]:
 class Processes:
     """Trains and then scores each job, at most `parallel` at a time, in the order given."""
 
-    def __init__(self, jobs: Sequence[SweepJob], script: Path, flags: Sequence[str], parallel: int) -> None:
-        self.jobs, self.script, self.flags, self.parallel = jobs, script, flags, parallel
+    def __init__(self, jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], parallel: int) -> None:
+        """train and evaluate are the beginnings of the commands that train and score a job."""
+        self.jobs, self.train, self.evaluate, self.parallel = jobs, train, evaluate, parallel
         self.folder = jobs[0].folder.parent
         # Reentrant, because the signal handler runs in the main thread, which may hold it.
         self.lock = threading.RLock()
@@ -127,23 +128,23 @@ class Processes:
 
     def _train_and_score(self, job: SweepJob, log: Path, environment: dict[str, str]) -> tuple[int, str]:
         """Returns exit code and last line of the first process that failed, or else 0 and the last line."""
-        code, last = self._run_process([self.script, *self.flags, *job.overrides], job.name, log, environment)
+        code, last = self._run_process([*self.train, *job.overrides], job.name, log, environment)
         if code or self.requested:
             return code or 128 + self.requested, last
         # The search as configured now: the checkpoint may have been written with another one.
         search = [f"search.{key}={as_option(value)}" for key, value in to_plain(job.config.search).items()]
         score = [f"run={job.folder}", "split=val", "checkpoint=last", f"accelerator={job.config.trainer.accelerator}"]
-        return self._run_process([self.script.with_name("evaluate.py"), *score, *search], job.name, log, environment)
+        return self._run_process([*self.evaluate, *score, *search], job.name, log, environment)
 
     def _run_process(
-        self, command: Sequence[str | Path], name: str, log: Path, environment: dict[str, str]
+        self, command: Sequence[str], name: str, log: Path, environment: dict[str, str]
     ) -> tuple[int, str]:
         """Returns the exit code, as a shell shows it, and the last error line of the output, or else the last line."""
         kept: list[str] = []
         with open(log, "ab", buffering=0) as file:
             # In a session of its own, so that the terminal's Ctrl-C reaches it only once, through this process.
             process = subprocess.Popen(
-                [sys.executable, *command],
+                command,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,10 +10,11 @@ from contextlib import contextmanager
 import pytorch_lightning as pl
 import torch
 
+from aiayn import program
 from aiayn.errors import ConfigError, ResourceError
 from aiayn.signals import TERMINATION_SIGNALS, exit_signal
 from aiayn.training.distributed.control_group import GRACE, exit_at_once
-from aiayn.training.distributed.stop_request import RUN_AGAIN, command
+from aiayn.training.distributed.stop_request import RUN_AGAIN
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
             NODE_RANK=str(environment.node_rank()),
             LOCAL_RANK="0",  # tells Lightning that the ranks are started
         )
-        again = [sys.executable, os.path.abspath(sys.argv[0]), *sys.argv[1:]]
+        again = program.same_again()
         ranks = range(1, trainer.num_devices)
         children += [subprocess.Popen(again, env=os.environ | {"LOCAL_RANK": str(rank)}) for rank in ranks]
         threading.Thread(target=_watch_children, args=(children,), daemon=True).start()
@@ -70,7 +70,7 @@ def _watch_children(children: list[subprocess.Popen]) -> None:
                 for other in children:
                     other.kill()
                 if stopped := _termination_signal(child.returncode):
-                    exit_at_once(f"stopped before training; continue with: {command()}", 128 + stopped)
+                    exit_at_once(f"stopped before training; continue with: {program.typed_again()}", 128 + stopped)
                 _exit(f"local rank {rank} (process {child.pid}) ended with code {child.returncode}")
         time.sleep(0.5)
 

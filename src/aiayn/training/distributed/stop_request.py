@@ -1,11 +1,9 @@
 """Requests to stop: what a signal does to a run, on one rank or on many."""
 
-import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
+from aiayn import program
 from aiayn.errors import InterruptedRunError
 from aiayn.signals import exit_signal, handle_signals
 from aiayn.training.distributed.control_group import ControlGroup
@@ -57,7 +55,7 @@ class StopRequest:
     def raise_if_requested(self, message: str) -> None:
         """Raises InterruptedRunError if a stop was requested."""
         if self.signal:
-            raise InterruptedRunError(f"{message}; continue with: {command()}", self.signal)
+            raise InterruptedRunError(f"{message}; continue with: {program.typed_again()}", self.signal)
 
     def signal_of_any_rank(self) -> int | None:
         """The signal that any rank received, the same on all ranks; a collective call."""
@@ -89,8 +87,3 @@ class StopRequest:
         self.signal = self.signal or exit_signal(number)
         if not self._training:
             self.raise_if_requested(self._message)
-
-
-def command() -> str:
-    """The command line that this process runs."""
-    return shlex.join([Path(sys.executable).name, *sys.argv])

@@ -1,0 +1,19 @@
+"""`aiayn train` and `aiayn evaluate`: the same as `python train.py` and `python evaluate.py`, from any folder."""
+
+import sys
+
+
+def train() -> None:
+    """Trains a model, or continues a run: options are written key=value."""
+    from aiayn import hydra_commands
+
+    del sys.argv[1]  # Hydra reads the rest
+    hydra_commands.train()
+
+
+def evaluate() -> None:
+    """Scores a run on a test set: options are written key=value."""
+    from aiayn import hydra_commands
+
+    del sys.argv[1]
+    hydra_commands.evaluate()

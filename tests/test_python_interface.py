@@ -1,0 +1,127 @@
+"""`import aiayn`: what notebooks and other programs call, and where runs go."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from applications import ROOT, TEXT, TINY, composed, run_application, write_pairs
+
+import aiayn
+from aiayn.config import Config
+from aiayn.errors import ConfigError
+from aiayn.options import flatten, to_plain
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    write_pairs(tmp_path / "train", 90, seed=1)
+    write_pairs(tmp_path / "dev", 5, seed=2)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AIAYN_OUTPUTS", raising=False)
+    return tmp_path
+
+
+def test_a_run_is_composed_trained_scored_and_loaded_from_python(folder):
+    config = aiayn.compose(*TEXT, *TINY, "name=mine", "outputs=runs")
+
+    run = aiayn.train(config)
+    scores = aiayn.evaluate(f"run={run}", "split=val", "accelerator=cpu")
+    translator = aiayn.load(run, accelerator="cpu", beam_size=2)
+
+    assert run == Path("runs/mine")
+    assert scores == json.loads((folder / "runs/mine/evaluation/val/evaluation.json").read_text())
+    assert translator.search.beam_size == 2
+    assert len(translator.translate(["one two", ""])) == 2
+    assert aiayn.train(*TEXT, *TINY, "name=mine", "outputs=runs") == run  # finished: nothing is trained again
+
+
+def test_what_python_composes_is_what_the_command_line_would_train():
+    options = ("experiment=multi30k", "ablation=a_h4", "seed=3")
+    here, there = (flatten(to_plain(config)) for config in (aiayn.compose(*options), composed(*options)))
+
+    assert {key for key in here if here[key] != there[key]} <= {"name"}
+    assert isinstance(aiayn.compose(), Config)
+    assert aiayn.compose().name == "wmt14_en_de-base"
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("model.n_head=4", "model.n_head: no such option; did you mean model.n_heads?"),
+        ("model=bigg", "choose one of base, big, tiny; did you mean big?"),
+        ("model=3", "give the name of a file"),
+        ("+trainer.max_epochs=3", "training is counted in steps"),
+        ("model.dropout=2", "must be at least 0 and below 1"),
+    ],
+)
+def test_an_impossible_option_is_a_config_error_in_python(option, line):
+    with pytest.raises(ConfigError, match=line.replace("?", r"\?")):
+        aiayn.compose(option)
+
+
+def test_a_notebook_is_told_that_it_cannot_start_other_ranks(monkeypatch):
+    from aiayn import program
+
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+
+    with pytest.raises(ConfigError, match="a notebook trains on one device"):
+        program.same_again()
+
+
+def test_importing_the_package_is_quick_and_help_names_what_is_public():
+    code = (
+        "import sys, aiayn; print(len(sys.modules)); print({'torch', 'hydra', 'yaml'} & set(sys.modules)); help(aiayn)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True).stdout
+
+    assert shown.split("\n")[1] == "set()"
+    for name in ("load(run", "compose(*options", "train(*options", "evaluate(*options", "Translator", "UserError"):
+        assert name in shown
+
+
+# outputs=
+
+
+def test_runs_go_to_the_folder_of_the_option_else_of_the_environment_else_to_outputs(folder, monkeypatch):
+    assert composed("name=x").outputs_folder == Path("outputs")
+    monkeypatch.setenv("AIAYN_OUTPUTS", "/data/runs")
+    assert composed("name=x").outputs_folder == Path("/data/runs")
+    assert composed("name=x", "outputs=here").outputs_folder == Path("here")
+    assert composed("name=x", "outputs='~/here'").outputs_folder == Path.home() / "here"
+    assert composed("name=x").outputs is None  # what the environment says is not stored
+
+
+@pytest.mark.parametrize("given", ["a b", "'a=b'", "'a;b'"])
+def test_a_root_that_would_need_quotes_is_refused_before_anything_starts(folder, monkeypatch, given):
+    before = sorted(folder.iterdir())
+    refused = run_application("train.py", *TEXT, *TINY, f"outputs={given}")
+    monkeypatch.setenv("AIAYN_OUTPUTS", given.strip("'"))
+    unset = run_application("train.py", "-m", *TEXT, *TINY, "seed=1,2")
+
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert refused.err.startswith(f"error: outputs={given.strip(chr(39))}: use letters, digits")
+    assert (unset.code, unset.err.count("\n")) == (2, 1)
+    assert unset.err.startswith("error: AIAYN_OUTPUTS=")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_every_printed_command_names_the_root_and_the_program_that_was_started(folder):
+    script = run_application("train.py", *TEXT, *TINY, "name=small", "outputs=my/runs")
+    command = run_application("aiayn", "train", *TEXT, *TINY, "name=small", "outputs=my/runs", "trainer.max_steps=3")
+
+    assert (script.code, command.code) == (0, 0), script.err + command.err
+    assert "run      my/runs/small, new" in script.err
+    assert "run      my/runs/small, continued at step 2" in command.err
+    assert (
+        f"next     python {ROOT}/evaluate.py run=my/runs/small\n         aiayn translate my/runs/small\n" in script.err
+    )
+    assert "next     aiayn evaluate run=my/runs/small\n" in command.err
+    assert not (folder / "outputs").exists()
+
+
+def test_a_sweep_takes_one_root_for_all_its_rows(folder):
+    refused = run_application("train.py", "-m", *TEXT, *TINY, "outputs=a,b")
+
+    assert (refused.code, refused.err) == (2, "error: outputs=: takes one folder, for all jobs\n")
