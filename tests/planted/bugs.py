@@ -423,6 +423,13 @@ FILES = [
         "training/test_run.py::test_a_run_folder_in_use_is_refused",
     ),
     Bug(
+        "saved_into_a_folder_that_another_run_has_begun_anew",
+        "training/resume.py",
+        "            if not _is_held(folder, *held):\n                raise",
+        "            if False:\n                raise",
+        "faults/test_disk.py::test_a_run_whose_folder_was_begun_anew_stops_and_writes_nothing_there[removed-9]",
+    ),
+    Bug(
         "last_checkpoint_stays_the_one_before_after_a_kill",
         "training/run.py",
         "checkpoints.update_last(folder.checkpoints, checkpoints.saved_steps(folder.checkpoints)[-1])",

@@ -70,7 +70,7 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
     config, source = resolve_init_from(config, folder, chosen)
     refuse_changes(folder, config)
     prepared = prepare(config.data, Tokenizer.from_json(source.tokenizer) if source else None)
-    with run_lock(folder), explain_disk_errors(folder.path):
+    with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, prepared, config)
         if found and found.checkpoint.step >= config.trainer.max_steps and folder.averaged.exists():
             log.info("already finished at step %d: %s", found.checkpoint.step, folder.path)
@@ -86,6 +86,7 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
             stop=stop,
             clock=TrainingClock(),
             display=Display(config.trainer.max_steps),
+            check_folder=check_folder,
         )
         _fit(run, hardware, found, source)
         stop.enter_phase("stopped after the last step")
@@ -131,6 +132,7 @@ def _finish(run: RunContext) -> None:
     if rank_zero_only.rank != 0:
         return
     folder = run.folder
+    run.check_folder()
     steps = steps_to_average(folder.checkpoints, run.config.trainer)
     # A kill may have come between the last save and these two.
     checkpoints.update_last(folder.checkpoints, checkpoints.saved_steps(folder.checkpoints)[-1])
@@ -140,6 +142,7 @@ def _finish(run: RunContext) -> None:
     )
     draw_learning_curve(read_jsonl(folder.metrics), folder.learning_curve)
     write_report(folder.path)
+    run.check_folder()
     checkpoints.save(folder.averaged, averaged)  # last: once it exists the run is finished
     upload(run.config, folder)
     log.info("averaged the checkpoints of steps %s", ", ".join(map(str, steps)))

@@ -82,6 +82,7 @@ class ThroughputMonitor(StepCallback):
             "perf/padding": 1 - real / padded,
             "perf/memory_gb": peak_memory(module.device) / 1e9,
         }
+        self.run.check_folder()
         log_metrics(trainer, metrics, step)
         if trainer.is_global_zero:
             remaining = elapsed / (step - self.run.start_step) * (settings.max_steps - step)
