@@ -312,6 +312,13 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         require(bool(self.run), "run is empty: name a run's folder, such as run=outputs/NAME")
         one_of("split", self.split, ("val", "test"))
+        if self.test is not None:
+            name = PurePath(self.test).name
+            require(
+                name.isprintable() and not name.startswith(".") and name != "",
+                f"test={self.test!r}: the results go to a folder named after the last part of the path; name the files "
+                "FOLDER/NAME, where NAME does not begin with a dot",
+            )
         if isinstance(self.references, str):
             self.references = [self.references]
         require(

@@ -9,7 +9,17 @@ import subprocess
 import sys
 
 import pytest
-from faults.harness import acts_at, bytes_of, configured, dies_at, differences, disk_is_full_beyond, start, train, wait_until
+from faults.harness import (
+    acts_at,
+    bytes_of,
+    configured,
+    dies_at,
+    differences,
+    disk_is_full_beyond,
+    start,
+    train,
+    wait_until,
+)
 
 from aiayn import checkpoints
 from aiayn.errors import RefusedError

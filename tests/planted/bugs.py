@@ -430,6 +430,20 @@ FILES = [
         "faults/test_disk.py::test_a_run_whose_folder_was_begun_anew_stops_and_writes_nothing_there[removed-9]",
     ),
     Bug(
+        "other_text_overwrites_the_scores_of_a_split",
+        "evaluation/test_set.py",
+        "if own not in (None, lines_sha256(*text)):",
+        "if False:",
+        "evaluation/test_test_set.py::test_other_text_under_the_name_of_a_split_does_not_overwrite_its_scores[x/val]",
+    ),
+    Bug(
+        "scores_of_other_text_taken_for_the_dev_score",
+        "paper/runs.py",
+        "elif not is_of_split(result, split) and",
+        "elif False and",
+        "paper/test_tables.py::test_scores_of_other_text_are_not_taken_for_the_runs_dev_score",
+    ),
+    Bug(
         "last_checkpoint_stays_the_one_before_after_a_kill",
         "training/run.py",
         "checkpoints.update_last(folder.checkpoints, checkpoints.saved_steps(folder.checkpoints)[-1])",

@@ -36,6 +36,7 @@ def collect(folders: list[Path]) -> dict[str, list[Record]]:
             runs.append(read_run(folder))
         except RefusedError as error:
             unread.append({"run": str(folder.path), "reason": str(error)})
+    _note_other_text(runs)
     rows = {run.name: _row_of(run) for run in runs}
     table_3 = []
     for row in TABLE_3:
@@ -47,6 +48,18 @@ def collect(folders: list[Path]) -> dict[str, list[Record]]:
         "other_runs": [_table_3_record(None, run) for run in runs if rows[run.name] is None],
         "unread": unread,
     }
+
+
+def _note_other_text(runs: Sequence[MeasuredRun]) -> None:
+    """Notes where runs in one direction were scored on different text: their scores cannot be compared."""
+    for split in ("val", "test"):
+        first: dict[tuple[str, str], tuple[str, str]] = {}  # direction: SHA-256 of the text, and the run
+        for run in runs:
+            data, text = run.config.data, run.evaluations.get(split, {}).get("text_sha256")
+            if isinstance(text, str):
+                sha256, name = first.setdefault((data.src_lang, data.tgt_lang), (text, run.name))
+                if text != sha256:
+                    run.notes.append(f"{split} is other text than that of {name}: do not compare their scores")
 
 
 def _row_of(run: MeasuredRun) -> Row | None:
