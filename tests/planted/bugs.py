@@ -444,6 +444,13 @@ FILES = [
         "paper/test_tables.py::test_scores_of_other_text_are_not_taken_for_the_runs_dev_score",
     ),
     Bug(
+        "run_taken_for_healthy_at_any_finite_loss",
+        "training/callbacks/throughput_monitor.py",
+        "if loss > 2 * uniform + 10:",
+        "if False:",
+        "faults/test_numbers.py::test_a_finite_explosion_ends_the_run_as_diverged_and_again_at_the_next_start[1-100]",
+    ),
+    Bug(
         "last_checkpoint_stays_the_one_before_after_a_kill",
         "training/run.py",
         "checkpoints.update_last(folder.checkpoints, checkpoints.saved_steps(folder.checkpoints)[-1])",
