@@ -195,6 +195,9 @@ def evaluate(**options) -> EvaluateConfig:
         ("search.max_extra_tokens", 0),
         ("search.batch_tokens", 0),
         ("search.length_penalty", -0.5),
+        ("search.beam_size", 1001),
+        ("search.max_extra_tokens", 10_001),
+        ("search.length_penalty", 5.1),
     ],
 )
 def test_the_options_of_evaluation_have_rules_too(key, value):

@@ -36,6 +36,10 @@ def at_least(key: str, value: float | None, least: float) -> None:
     require(value is None or least <= value < math.inf, f"{key}={value}: must be at least {least:g}, and finite")
 
 
+def at_most(key: str, value: float | None, most: float) -> None:
+    require(value is None or value <= most, f"{key}={value}: must be at most {most:g}")
+
+
 def fraction(key: str, value: float) -> None:
     require(0 <= value < 1, f"{key}={value}: must be at least 0 and below 1")
 
@@ -236,6 +240,10 @@ def _check_search(options: SearchConfig | SearchOverrides) -> None:
     for name in ("beam_size", "max_extra_tokens", "batch_tokens"):
         at_least(f"search.{name}", getattr(options, name), 1)
     at_least("search.length_penalty", options.length_penalty, 0)
+    # Useful values are far below: with these, one sentence takes seconds and not hours, and no score overflows.
+    at_most("search.beam_size", options.beam_size, 1000)
+    at_most("search.max_extra_tokens", options.max_extra_tokens, 10_000)
+    at_most("search.length_penalty", options.length_penalty, 5)
     if options.penalty is not None:
         one_of("search.penalty", options.penalty, ("gnmt", "power"))
 
@@ -329,6 +337,13 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         require(bool(self.run), "run is empty: name a run's folder, such as run=outputs/NAME")
         one_of("split", self.split, ("val", "test"))
+        if self.test is not None:
+            name = PurePath(self.test).name
+            require(
+                name.isprintable() and not name.startswith(".") and name != "",
+                f"test={self.test!r}: the results go to a folder named after the last part of the path; name the files "
+                "FOLDER/NAME, where NAME does not begin with a dot",
+            )
         if isinstance(self.references, str):
             self.references = [self.references]
         require(

@@ -38,7 +38,7 @@ class RefusedError(UserError):
 
 
 class DivergedError(UserError):
-    """A loss, gradient or score became NaN or infinite."""
+    """A loss, gradient or score became NaN or infinite, or the loss lies far above that of a uniform guess."""
 
     exit_code = 5
 

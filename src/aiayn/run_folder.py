@@ -111,6 +111,13 @@ def _has_scores(evaluation: Record) -> bool:
     return scored and is_count(evaluation.get("step")) and is_count(evaluation.get("lines"))
 
 
+def is_of_split(evaluation: Record, split: str) -> bool:
+    """Whether these are scores of the run's own split. Older evaluations have only the option that chose the text."""
+    if "split" in evaluation:
+        return evaluation["split"] == split
+    return evaluation.get("text", f"split={split}") == f"split={split}"
+
+
 def runs_within(folder: Path) -> Iterator[RunFolder]:
     """Yields the folder itself if it is a run, else every run at any depth inside it, by name."""
     # The search ends at a run, because loggers keep folders with a config.yaml of their own inside it.

@@ -74,6 +74,50 @@ def test_references_that_do_not_fit_are_refused(file, message):
     assert message in outcome.err
 
 
+@pytest.mark.parametrize("prefix", ["x/val", "x/test"])
+def test_other_text_under_the_name_of_a_split_does_not_overwrite_its_scores(prefix):
+    split = prefix.removeprefix("x/")
+    evaluate(f"split={split}", name=split)
+    before = Path(f"outputs/small/evaluation/{split}/evaluation.json").read_bytes()
+    write_pairs(Path(prefix), 3, seed=9)
+    outcome = run_application("evaluate.py", "run=outputs/small", f"test={prefix}")
+    assert (outcome.code, outcome.err.count("\n")) == (4, 1)
+    assert f"test={prefix}: evaluation/{split} is for the run's own split, data.{split}=dev" in outcome.err
+    assert Path(f"outputs/small/evaluation/{split}/evaluation.json").read_bytes() == before
+
+
+def test_a_splits_own_text_from_another_folder_is_that_split_even_if_the_first_is_gone():
+    _, own = evaluate("split=val", name="val")
+    for lang in ("en", "de"):
+        Path("moved").mkdir(exist_ok=True)
+        Path(f"moved/val.{lang}").write_bytes(Path(f"dev.{lang}").read_bytes())
+    _, moved = evaluate("test=moved/val", name="val")
+    files = [Path(f"dev.{lang}") for lang in ("en", "de")]
+    for file in files:
+        file.rename(f"{file}.away")
+    try:
+        _, gone = evaluate("test=moved/val", name="val")
+        write_pairs(Path("x/val"), 3, seed=9)
+        assert run_application("evaluate.py", "run=outputs/small", "test=x/val").code == 4
+    finally:
+        for file in files:
+            Path(f"{file}.away").rename(file)
+    assert [result["split"] for result in (own, moved, gone)] == ["val"] * 3
+
+
+@pytest.mark.parametrize("name", ["q/..", "..", "q/.hidden", ".", "/", "", "q/a\nb"])
+def test_names_that_lead_out_of_the_folder_of_evaluations_are_refused(name):
+    Path("q").mkdir(exist_ok=True)
+    for lang in ("en", "de"):
+        for file in (f"q/...{lang}", f"q/.hidden.{lang}"):
+            Path(file).write_bytes(Path(f"dev.{lang}").read_bytes())
+    samples = Path("outputs/small/samples.jsonl").read_bytes()
+    outcome = run_application("evaluate.py", "run=outputs/small", f"test='{name}'")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "name the files FOLDER/NAME" in outcome.err
+    assert Path("outputs/small/samples.jsonl").read_bytes() == samples
+
+
 def test_one_file_is_as_good_as_a_list_and_nothing_else_is():
     register(EvaluateConfig)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):

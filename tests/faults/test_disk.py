@@ -9,7 +9,17 @@ import subprocess
 import sys
 
 import pytest
-from faults.harness import acts_at, configured, dies_at, differences, disk_is_full_beyond, start, train, wait_until
+from faults.harness import (
+    acts_at,
+    bytes_of,
+    configured,
+    dies_at,
+    differences,
+    disk_is_full_beyond,
+    start,
+    train,
+    wait_until,
+)
 
 from aiayn import checkpoints
 from aiayn.errors import RefusedError
@@ -215,6 +225,28 @@ def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a
         ):
             pass
     assert opened
+
+
+@pytest.mark.parametrize("call", [9, 24])  # in the middle, and in the last step
+@pytest.mark.parametrize("how", ["moved", "removed", "only its lock removed"])
+def test_a_run_whose_folder_was_begun_anew_stops_and_writes_nothing_there(config, tmp_path, how, call):
+    folder, seen = tmp_path / "run", tmp_path / "seen"
+
+    def begin_anew() -> None:
+        if how == "moved":
+            folder.rename(tmp_path / "elsewhere")
+        elif how == "removed":
+            shutil.rmtree(folder)
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (folder / ".lock").unlink(missing_ok=True)
+        for name in (".lock", "config.yaml", "metrics.jsonl", "checkpoints/last.ckpt"):
+            (folder / name).write_text("of another run")
+        seen.write_text(repr(bytes_of(folder)))
+
+    end = train(config, tmp_path, acts_at(TranslationModule, "training_step", begin_anew, call))
+    assert end.code == 4, end.said
+    assert end.said.rstrip("\n").split("\n")[-1].startswith(f"error: {folder}: moved or removed")
+    assert repr(bytes_of(folder)) == seen.read_text()
 
 
 def test_what_killed_processes_left_half_written_is_removed(config, unbroken, tmp_path):

@@ -128,6 +128,20 @@ def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_pa
     assert "at step 5" in end.said
 
 
+@pytest.mark.parametrize("lr_scale", [100, 1000])
+@pytest.mark.parametrize("log_every", [1, 100])
+def test_a_finite_explosion_ends_the_run_as_diverged_and_again_at_the_next_start(text, tmp_path, lr_scale, log_every):
+    options = [f"optim.lr_scale={lr_scale}", f"trainer.log_every={log_every}", "optim.warmup_steps=1"]
+    config = configured(text, *options)
+    for _ in range(2):
+        end = train(config, tmp_path)
+        assert end.code == 5, end.said
+        last = end.said.rstrip("\n").split("\n")[-1]
+        assert last.startswith("error: the training loss up to step ")
+        assert "a uniform guess over the vocabulary would have 5.63: lower optim.lr_scale" in last
+    assert not (tmp_path / "run" / "checkpoints" / "averaged.ckpt").exists()
+
+
 def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(monkeypatch):
     """The hook reads no value on the host: it runs on meta tensors, which have none."""
     module = TranslationModule(torch.nn.Linear(3, 2), None, 0)

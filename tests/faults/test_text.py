@@ -160,3 +160,20 @@ def test_characters_that_training_never_saw_are_translated_line_by_line_to_an_en
     assert outcome.out.endswith("\n")
     assert len(outcome.out.split("\n")) == len(lines) + 1
     assert len(outcome.out.splitlines()) == len(lines)
+
+
+@pytest.mark.parametrize(("lang", "words", "sentences"), [("en", 60, 0), ("de", 60, 0), ("en", 52, 2)])
+def test_a_dev_sentence_longer_than_the_learned_positions_is_found_before_training(lang, words, sentences):
+    """Row E. With two sentences translated for val/bleu, their translations must fit as well."""
+    lines = Path(f"dev.{lang}").read_text(encoding="utf-8").split("\n")
+    lines[1] = "q" * (words - 1)  # a byte the text does not have: one subword each, and one of the line's beginning
+    Path(f"dev.{lang}").write_text("\n".join(lines), encoding="utf-8")
+    row_e = ("model.positions=learned", "model.max_positions=54", "data.max_length=50")
+    options = (*OPTIONS, *row_e, f"trainer.val_bleu_sentences={sentences}")
+    outcome = run_application("train.py", *options)
+    assert outcome.code == 3, outcome.err
+    said = f"error: data.val=dev: line 2 ({lang}) has {words} subwords, model.max_positions=54"
+    assert outcome.err.rstrip("\n").split("\n")[-1].startswith(said)
+    assert not Path("outputs/run").exists()
+    if words == 52:
+        assert run_application("train.py", *OPTIONS, *row_e, "trainer.val_bleu_sentences=0").code == 0

@@ -322,3 +322,16 @@ def test_what_does_not_go_together_is_one_line(arguments, message):
     assert (outcome.code, outcome.out) == (2, "")
     assert message in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_scores_of_other_text_are_not_taken_for_the_runs_dev_score(tmp_path, configs):
+    """Evaluations of versions that did not check the names of test sets."""
+    own = {"text": "split=val", "text_sha256": "a"}
+    store(tmp_path / "first", configs["base"], val=evaluation(40, 20.0, **own))
+    store(tmp_path / "other", configs["a_h4"], val=evaluation(40, 100.0, text="test=x/val", text_sha256="b"))
+    store(tmp_path / "newer", configs["b_dk16"], val=evaluation(40, 90.0, text="test=x/val", split=None))
+    store(tmp_path / "edited", configs["c_n2"], val=evaluation(40, 30.0, split="val", text_sha256="c"))
+    found = by_row(collect([tmp_path])["table_3"])
+    assert [found[row]["bleu"] for row in ("base", "a_h4", "b_dk16", "c_n2")] == [20.0, None, None, 30.0]
+    assert "has the scores of other text (test=x/val): python evaluate.py" in found["a_h4"]["notes"][-1]
+    assert found["base"]["notes"][-1].startswith(f"val is other text than that of {tmp_path}/edited")

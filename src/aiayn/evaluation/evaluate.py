@@ -177,6 +177,7 @@ def _result(path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchCon
         "test_set": test.of_paper,
         "paper": asdict(figures) if figures else None,
         "text": test.option,
+        "split": test.split,
         "text_sha256": test.fingerprint,
         "src_lang": data.src_lang,
         "tgt_lang": data.tgt_lang,

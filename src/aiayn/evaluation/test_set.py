@@ -8,8 +8,9 @@ from pathlib import Path
 from aiayn.config import DataConfig, EvaluateConfig
 from aiayn.data.sources import read_split
 from aiayn.data.text_files import read_lines, read_parallel
-from aiayn.errors import DataError
+from aiayn.errors import DataError, RefusedError
 from aiayn.paper.published import known_test_set
+from aiayn.run_folder import RunFolder, is_of_split, read_json
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class TestSet:
     references: list[list[str]]  # one text or several, line for line
     file: str  # the name of its files, if it has one
     from_wmt14: bool
+    split: str | None  # the run's own split, if it is that text with no further references
 
     @property
     def fingerprint(self) -> str:
@@ -39,8 +41,9 @@ class TestSet:
 def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     """Returns the text of test=PREFIX, or of the run's own split, with the further references.
 
-    Raises DataError for missing or misaligned text.
+    Raises DataError for missing or misaligned text, RefusedError for other text under the name of a split of the run.
     """
+    split: str | None = config.split
     if config.test is None:
         try:
             sources, references = read_split(data, config.split)
@@ -51,12 +54,33 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
         sources, references = read_parallel([config.test], data.src_lang, data.tgt_lang, "test")
         # No `=` in any path that is written: Hydra could not read it back.
         name, option, prefix = Path(config.test).name.replace("=", "-"), f"test={config.test}", config.test
+        split = _split_named(name, config, data, (sources, references))
     texts = [references, *_further_references(config, len(sources))]
     if len(texts) > 1:
         option += f" references=[{','.join(config.references)}]"
     from_wmt14 = config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
     file = Path(prefix).name if isinstance(prefix, str) else ""
-    return TestSet(name, option, sources, texts, file, from_wmt14)
+    return TestSet(name, option, sources, texts, file, from_wmt14, split if len(texts) == 1 else None)
+
+
+def _split_named(name: str, config: EvaluateConfig, data: DataConfig, text: tuple[list[str], list[str]]) -> str | None:
+    """Returns the split whose folder this text's results go to if it is the split's own text, else None.
+
+    Raises RefusedError if the split is another text: its scores must not be overwritten.
+    """
+    if name not in ("val", "test") or getattr(data, name) is None:
+        return None
+    stored = read_json(RunFolder(Path(config.run)).evaluation(name).scores)
+    try:
+        own = lines_sha256(*read_split(data, name))
+    except DataError:  # the text was moved; what was scored is known
+        own = stored.get("text_sha256") if is_of_split(stored, name) else None
+    if own not in (None, lines_sha256(*text)):
+        raise RefusedError(
+            f"test={config.test}: evaluation/{name} is for the run's own split, data.{name}={getattr(data, name)}, and "
+            f"this is other text; give its files another name than {name}"
+        )
+    return name if own else None
 
 
 def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:

@@ -12,7 +12,7 @@ from aiayn.config import Config
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.options import from_plain
-from aiayn.run_folder import RunFolder, is_count, read_json, runs_within, series
+from aiayn.run_folder import RunFolder, is_count, is_of_split, read_json, runs_within, series
 
 
 @dataclass
@@ -86,6 +86,8 @@ def _read_evaluation(run: MeasuredRun, split: str) -> None:
     result = run.folder.read_evaluations().get(split)
     if result is None:
         run.notes.append(f"{path}: damaged; score again: {command}")
+    elif not is_of_split(result, split) and getattr(run.config.data, split) is not None:
+        run.notes.append(f"{path} has the scores of other text ({result['text']}): {command}")
     elif split == "val" and result.get("averaged"):
         run.notes.append(f"{split} was scored with averaged weights, Table 3 has one checkpoint's: {command}")
     else:

@@ -42,6 +42,7 @@ def collect(folders: list[Path]) -> dict[str, list[Record]]:
             unread.append({"run": str(folder.path), "reason": str(error)})
     parsers = [run for run in runs if run.config.data.task == "parsing"]
     runs = [run for run in runs if run not in parsers]
+    _note_other_text(runs)
     rows = {run.name: _row_of(run) for run in runs}
     table_3 = []
     for row in TABLE_3:
@@ -54,6 +55,18 @@ def collect(folders: list[Path]) -> dict[str, list[Record]]:
         "other_runs": [_table_3_record(None, run) for run in runs if rows[run.name] is None],
         "unread": unread,
     }
+
+
+def _note_other_text(runs: Sequence[MeasuredRun]) -> None:
+    """Notes where runs in one direction were scored on different text: their scores cannot be compared."""
+    for split in ("val", "test"):
+        first: dict[tuple[str, str], tuple[str, str]] = {}  # direction: SHA-256 of the text, and the run
+        for run in runs:
+            data, text = run.config.data, run.evaluations.get(split, {}).get("text_sha256")
+            if isinstance(text, str):
+                sha256, name = first.setdefault((data.src_lang, data.tgt_lang), (text, run.name))
+                if text != sha256:
+                    run.notes.append(f"{split} is other text than that of {name}: do not compare their scores")
 
 
 def _row_of(run: MeasuredRun) -> Row | None:

@@ -28,6 +28,7 @@ class RunCheckpointIO(CheckpointIO):
         """Writes step_N.optim and step_N.ckpt, makes the latter last.ckpt, and prunes older ones. On rank 0 only."""
         path, config, prepared = Path(path), self.run.config, self.run.prepared
         step = checkpoint["global_step"]
+        self.run.check_folder()
         checkpoints.set_aside_average(path.parent)
         # The checkpoint comes after the optimizer's state: where it exists, both do.
         states = {"lightning": checkpoint["pytorch-lightning_version"]} | {key: checkpoint[key] for key in STATES}

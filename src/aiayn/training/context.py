@@ -1,7 +1,7 @@
 """What callbacks need to know of the run they are part of; each takes a RunContext as its one argument."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -44,6 +44,7 @@ class RunContext:
     stop: StopRequest
     clock: TrainingClock
     display: Display
+    check_folder: Callable[[], None]  # raises RefusedError if the folder is no longer the one that is locked
 
     def translator(self, module: TranslationModule) -> Translator:
         """Translates with the model in training, greedily."""

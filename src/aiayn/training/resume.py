@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -81,10 +81,14 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
 
 
 @contextmanager
-def run_lock(folder: RunFolder) -> Iterator[None]:
-    """Creates the run's folder and locks it for this process. Raises ConfigError if another process holds the lock."""
+def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
+    """Creates the run's folder and locks it for this process. Raises ConfigError if another process holds the lock.
+
+    Yields a function to call before every write. It raises RefusedError if the path no longer leads to the folder and
+    the lock that this process holds: the folder was moved or removed, and another run may have begun in its place.
+    """
     if rank_zero_only.rank != 0:  # rank 0 holds it for all
-        yield
+        yield lambda: None
         return
     try:
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -102,13 +106,31 @@ def run_lock(folder: RunFolder) -> Iterator[None]:
         lock.flush()
         for place in (folder.path, folder.checkpoints):
             checkpoints.remove_leftovers(place)
+        held = os.stat(folder.path), os.fstat(lock.fileno())
+
+        def check_folder() -> None:
+            if not _is_held(folder, *held):
+                raise RefusedError(
+                    f"{folder.path}: moved or removed while this run wrote to it, or its .lock was; stopped, so that "
+                    "no other run's files are overwritten. Put the folder back and run the same command again"
+                )
+
         try:
-            yield
+            yield check_folder
         finally:
             with suppress(OSError):
-                folder.lock.unlink()
-                folder.checkpoints.rmdir()  # the folders are empty only after a refusal
-                folder.path.rmdir()
+                if _is_held(folder, *held):
+                    folder.lock.unlink()
+                    folder.checkpoints.rmdir()  # the folders are empty only after a refusal
+                    folder.path.rmdir()
+
+
+def _is_held(folder: RunFolder, place: os.stat_result, lock: os.stat_result) -> bool:
+    """True if the run's path still leads to the folder and the lock file with these device and inode numbers."""
+    try:
+        return os.path.samestat(os.stat(folder.path), place) and os.path.samestat(os.stat(folder.lock), lock)
+    except FileNotFoundError:
+        return False
 
 
 def _lock(folder: RunFolder) -> TextIO:

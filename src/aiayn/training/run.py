@@ -11,12 +11,13 @@ from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
 from aiayn.config import Config
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedSplit
+from aiayn.data.cleaning import normalise
+from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.prepare import prepare
 from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import DivergedError, InterruptedRunError
+from aiayn.errors import DataError, DivergedError, InterruptedRunError
 from aiayn.hardware import choose_hardware
 from aiayn.model.transformer import Transformer
 from aiayn.report.plots import draw_learning_curve
@@ -70,7 +71,8 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
     config, source = resolve_init_from(config, folder, chosen)
     refuse_changes(folder, config)
     prepared = prepare(config.data, Tokenizer.from_json(source.tokenizer) if source else None)
-    with run_lock(folder), explain_disk_errors(folder.path):
+    _check_positions(config, prepared)
+    with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, prepared, config)
         if found and found.checkpoint.step >= config.trainer.max_steps and folder.averaged.exists():
             log.info("already finished at step %d: %s", found.checkpoint.step, folder.path)
@@ -86,6 +88,7 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
             stop=stop,
             clock=TrainingClock(),
             display=Display(config.trainer.max_steps),
+            check_folder=check_folder,
         )
         _fit(run, hardware, found, source)
         stop.enter_phase("stopped after the last step")
@@ -131,6 +134,7 @@ def _finish(run: RunContext) -> None:
     if rank_zero_only.rank != 0:
         return
     folder = run.folder
+    run.check_folder()
     steps = steps_to_average(folder.checkpoints, run.config.trainer)
     # A kill may have come between the last save and these two.
     checkpoints.update_last(folder.checkpoints, checkpoints.saved_steps(folder.checkpoints)[-1])
@@ -140,10 +144,37 @@ def _finish(run: RunContext) -> None:
     )
     draw_learning_curve(read_jsonl(folder.metrics), folder.learning_curve)
     write_report(folder.path)
+    run.check_folder()
     checkpoints.save(folder.averaged, averaged)  # last: once it exists the run is finished
     upload(run.config, folder)
     log.info("averaged the checkpoints of steps %s", ", ".join(map(str, steps)))
     log.info(summary(folder.path))
+
+
+def _check_positions(config: Config, prepared: PreparedCorpus) -> None:
+    """Raises DataError, naming the line, for a validation sentence longer than the model's learned positions.
+
+    Training text is no longer than `data.max_length`, for which `Config` requires enough of them.
+    """
+    if config.model.positions != "learned":
+        return
+    most, extra = config.model.max_positions, config.search.max_extra_tokens
+    longest = max(int(lengths.max()) for lengths in (prepared.val.src_lengths, prepared.val.tgt_lengths))
+    if longest + 1 + extra <= most:
+        return
+    sides = config.data.src_lang, config.data.tgt_lang
+    for number, pair in enumerate(zip(*read_split(config.data, "val"), strict=True), 1):
+        # The end mark takes a position; a translation may have max_extra_tokens more than its source.
+        translated = number <= config.trainer.val_bleu_sentences
+        limits = most - 1 - extra * translated, most - 1
+        ids = prepared.tokenizer.encode([normalise(line)[0] for line in pair])
+        for side, length, limit in zip(sides, map(len, ids), limits, strict=True):
+            if length > limit:
+                raise DataError(
+                    f"data.val={config.data.val}: line {number} ({side}) has {length} subwords, model.max_positions="
+                    f"{most} learned positions allow {limit} (search.max_extra_tokens={extra}); raise "
+                    "model.max_positions, or split or remove the line on both sides"
+                )
 
 
 def _training_plan(config: Config, split: PreparedSplit, found: ResumeState | None) -> BatchPlan:

@@ -1,5 +1,6 @@
 """Loss, learning rate, gradient, speed and memory while training."""
 
+import math
 from typing import Any
 
 import pytorch_lightning as pl
@@ -8,8 +9,10 @@ from torch import Tensor
 
 from aiayn.config import PAD_ID
 from aiayn.data.batch import Batch
+from aiayn.errors import DivergedError
 from aiayn.hardware import matmul_rate, peak_memory
 from aiayn.model.flops import training_flops
+from aiayn.training.callbacks.non_finite_guard import REMEDY
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
@@ -20,6 +23,10 @@ class ThroughputMonitor(StepCallback):
 
     The sums stay on the device until then: reading a number makes the host wait. A micro-batch whose loss is NaN or
     infinite counts in `train/loss` with its tokens and a loss of 0; its step is skipped.
+
+    Ends the run with DivergedError where the mean loss is above 2 log V + 10: log V is that of a uniform guess, about
+    where every training begins. Spikes of a healthy training stay near it, because it takes large weights, and no bad
+    update alone, to be so much more wrong.
     """
 
     def __init__(self, run: RunContext):
@@ -82,7 +89,14 @@ class ThroughputMonitor(StepCallback):
             "perf/padding": 1 - real / padded,
             "perf/memory_gb": peak_memory(module.device) / 1e9,
         }
+        self.run.check_folder()
         log_metrics(trainer, metrics, step)
+        uniform = math.log(self.vocab_size)
+        if loss > 2 * uniform + 10:
+            raise DivergedError(
+                f"the training loss up to step {step} is {loss:.4g} per token, and a uniform guess over the vocabulary "
+                f"would have {uniform:.2f}: {REMEDY}"
+            )
         if trainer.is_global_zero:
             remaining = elapsed / (step - self.run.start_step) * (settings.max_steps - step)
             self.run.display.show_training(step, metrics, remaining)

@@ -65,6 +65,7 @@ class Validate(StepCallback):
             else:
                 scores = score(hypotheses, self.references, self.run.config.data.tgt_lang, kinds=["sacrebleu"])
                 metrics["val/bleu"] = scores.metrics["sacrebleu"]
+        self.run.check_folder()
         log_metrics(trainer, metrics, step)
         if trainer.is_global_zero:
             self.run.display.show_validation(step, metrics)
