@@ -575,7 +575,7 @@ TREES = [
         "evaluation/bracket_f1.py",
         "(expected & found).total()",
         "len(expected & found)",
-        "evaluation/test_bracket_f1.py::test_brackets_are_counted_as_evalb_counts_them",
+        "evaluation/test_bracket_f1.py::test_the_scores_of_a_file_are_those_of_evalb",
     ),
     Bug(
         "repaired_trees_not_counted",
