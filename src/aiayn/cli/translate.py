@@ -190,6 +190,8 @@ def _stream() -> Iterator[list[str]]:
         if lines:
             yield _decoded(lines, done)
             done += len(lines)
+        if len(pending) > 2 * MAX_LINE_BYTES:  # too long, whatever follows: the error for it is raised now
+            _decoded([pending], done)
     if pending:
         yield _decoded([pending], done)
 
