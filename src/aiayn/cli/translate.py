@@ -184,6 +184,8 @@ def _write(lines: Iterable[str]) -> None:
 
 def _stream() -> Iterator[list[str]]:
     """Yields the whole lines read so far from standard input, so that output starts before the input ends."""
+    from aiayn.data.cleaning import MAX_LINE_BYTES
+
     pending, done = b"", 0
     while block := sys.stdin.buffer.read1(STREAM_BYTES):
         *lines, pending = (pending + block).split(b"\n")
