@@ -360,3 +360,18 @@ def test_a_full_disk_is_one_line_and_exit_code_6(run):
     assert ended.stderr == (
         b"error: standard output cannot be written (No space left on device); make room and run again\n"
     )
+
+
+def test_a_line_without_end_on_standard_input_is_named_and_not_collected(monkeypatch):
+    class Endless:
+        given = 0
+
+        def read1(self, size: int) -> bytes:
+            self.given += size
+            assert self.given < 1 << 20
+            return b"x" * size
+
+    stream = Endless()
+    monkeypatch.setattr(sys, "stdin", type("Input", (), {"buffer": stream}))
+    with pytest.raises(DataError, match="standard input: line 1 is longer than 32,768 bytes; split it"):
+        list(sys.modules["aiayn.cli.translate"]._stream())

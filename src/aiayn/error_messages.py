@@ -16,7 +16,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.config import Config
-from aiayn.errors import ConfigError, InterruptedRunError, UserError, exit_with_error
+from aiayn.errors import ConfigError, InterruptedRunError, UserError, exit_with_error, writable_output
 from aiayn.options import option_names
 from aiayn.suggestions import foreign_setting, groups, no_such_option
 
@@ -32,7 +32,8 @@ def one_line_errors(schema: type) -> Iterator[None]:
     """
     debug = any(argument.lower() == "debug=true" for argument in sys.argv)
     try:
-        yield
+        with writable_output():
+            yield
     except (UserError, InterruptedRunError) as error:
         exit_with_error(str(error), error.exit_code, debug)
     except (HydraException, OmegaConfBaseException) as error:

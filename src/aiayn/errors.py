@@ -1,7 +1,13 @@
 """Errors that a user can cause: one line that names the remedy, and an exit code."""
 
+import errno
+import os
+import select
+import stat
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 
@@ -66,3 +72,44 @@ class FailedJobsError(UserError):
     def __init__(self, message: str, exit_code: int):
         super().__init__(message)
         self.exit_code = exit_code
+
+
+@contextmanager
+def writable_output() -> Iterator[None]:
+    """Raises ResourceError where standard output cannot be written: a full disk, or a pipe that its reader closed.
+
+    Flushes at the end, because Python would do so only after the program's last error message.
+    """
+    try:
+        try:
+            yield
+        except SystemExit:  # as after --help
+            _flush()
+            raise
+        _flush()
+    except OSError as error:
+        if not _is_of_output(error):
+            raise
+        # Else Python flushes again when it exits, and prints a second error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error
+
+
+def _is_of_output(error: OSError) -> bool:
+    """True for an error of standard output; one of a named file, or of another pipe, is not."""
+    try:
+        output = sys.stdout.fileno()
+        mode = os.fstat(output).st_mode
+    except (OSError, AttributeError):  # closed, or replaced by something that is no file
+        return False
+    if error.errno == errno.EPIPE:
+        poll = select.poll()
+        poll.register(output, 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    return full and error.filename is None and not stat.S_ISFIFO(mode)
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # closed: >&-
+        sys.stdout.flush()

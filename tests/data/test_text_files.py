@@ -136,3 +136,32 @@ def test_damaged_scans_are_ignored(tmp_path, content):
     (tmp_path / "x").write_bytes(b"a\nb\n")
     (tmp_path / ".scans.json").write_text(content)
     assert FileScans.load(tmp_path).scan(tmp_path / "x")["lines"] == 2
+
+
+def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, monkeypatch):
+    """The pairs after it stay aligned; a device, or a compressed bomb, without line ends is refused."""
+    long = b"x" * (3 << 20)
+    prefix = write_bytes(tmp_path / "x", b"a\n" + long + b"\r\nc\n" + long, b"A\nB\nC\nD\n")
+    report = CleaningReport()
+    pairs = list(raw_pairs(data_config(train=prefix), "train", FileScans()))
+    assert max(len(src) for src, _ in pairs) < 40_000
+    assert list(clean(iter(pairs), report)) == [("a", "A"), ("c", "C")]
+    assert sum(report.dropped.values()) == 2
+    with pytest.raises(DataError, match=r"x\.en: line 2 is longer than 32,768 bytes; split it"):
+        read_lines(f"{prefix}.en")
+    monkeypatch.setattr(text_files, "ENDLESS", 2 << 20)
+    bomb = tmp_path / "bomb.gz"
+    bomb.write_bytes(gzip.compress(bytes(5 << 20)))
+    for path in (bomb, "/dev/zero"):
+        with pytest.raises(DataError, match="a line of more than 2 MB; this is not a text file"):
+            read_lines(path)
+        with pytest.raises(DataError, match="a line of more than 2 MB"):
+            FileScans().scan(type(tmp_path)(path))
+
+
+def test_lines_of_exactly_the_longest_length_are_read_whole_whatever_ends_them(tmp_path):
+    for extra in range(3):
+        for end in (b"\n", b"\r\n", b""):
+            content = b"\xef\xbb\xbf" + b"y" * (32_768 - extra) + end
+            (tmp_path / "f").write_bytes(content)
+            assert read_lines(tmp_path / "f") == ["y" * (32_768 - extra)]

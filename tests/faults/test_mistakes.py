@@ -264,3 +264,38 @@ def test_a_gpu_that_is_not_there_is_exit_code_2_for_scores_and_translations_too(
     ):
         assert "accelerator=gpu: this machine has no GPU" in said(run_application(*command))
     assert sorted(no_gpu.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["evaluate.py --help", "train.py --cfg job", "aiayn --help", "aiayn table --parameters", "aiayn translate --help"],
+)
+@pytest.mark.parametrize("output", ["full", "closed pipe"])
+def test_a_full_disk_or_closed_pipe_behind_standard_output_is_one_line(command, output):
+    program, *arguments = command.split()
+    call = ["-c", "from aiayn.cli import main; main()"] if program == "aiayn" else [str(ROOT / program)]
+    reader, pipe = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    ended = subprocess.run(
+        [sys.executable, *call, *arguments],
+        stdout=full if output == "full" else pipe,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(pipe)
+    os.close(full)
+    if program == "aiayn" and output != "full":  # like other filters
+        assert (ended.returncode, ended.stderr) == (-13, "")
+    else:
+        assert ended.returncode == 6, ended.stderr
+        assert ended.stderr.startswith("error: standard output cannot be written (")
+        assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("closed", ["0", "1"])
+def test_a_closed_standard_input_or_output_is_one_line(closed):
+    program = f"{shlex.quote(sys.executable)} -c 'from aiayn.cli import main; main()' translate x {closed}>&-"
+    ended = subprocess.run(["sh", "-c", program], stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "standard input or output is closed" in ended.stderr

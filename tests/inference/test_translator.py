@@ -226,9 +226,16 @@ def test_one_text_instead_of_a_list_of_lines_is_refused(tokenizer):
         translator(tokenizer).translate("the cat")
 
 
-def test_a_lack_of_memory_names_the_option_that_lowers_the_need(tokenizer, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+    ],
+)
+def test_a_lack_of_memory_names_the_option_that_lowers_the_need(tokenizer, monkeypatch, error):
     def fail(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise error
 
     monkeypatch.setattr(module, "beam_search", fail)
     with pytest.raises(ResourceError, match=r"1 sentences of 4 subwords: lower search\.batch_tokens \(now 60\)"):

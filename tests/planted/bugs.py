@@ -267,8 +267,9 @@ TEXT = [
     Bug(
         "lines_of_training_text_cut_by_splitlines",
         "data/text_files.py",
-        "for line in stream:",
-        "for line in stream.read().decode(errors='replace').splitlines():\n            line = line.encode()",
+        "        while line := stream.readline(READ_BYTES):\n",
+        "        for line in stream.read().decode(errors='surrogateescape').splitlines():\n"
+        "            line = line.encode(errors='surrogateescape')\n",
         "data/test_text_files.py::test_no_separator_but_lf_shifts_a_pair",
     ),
     Bug(

@@ -15,7 +15,7 @@ from aiayn.cli.table import table
 from aiayn.cli.train import evaluate, train
 from aiayn.cli.translate import translate
 from aiayn.cli.trees import trees
-from aiayn.errors import ConfigError, UserError, exit_with_error
+from aiayn.errors import ConfigError, UserError, exit_with_error, writable_output
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -46,11 +46,15 @@ def _no_command(
 def main() -> None:
     """The console script. Errors that a user can cause end it with one line and their exit code."""
     # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters.
-    if sys.argv[1:2] not in (["train"], ["evaluate"]):
+    command = sys.argv[1:2]
+    if command not in (["train"], ["evaluate"]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     debug = "--debug" in sys.argv  # an option of every command
     try:
-        code = app(prog_name="aiayn", standalone_mode=False)
+        if command == ["translate"] and (sys.stdout is None or sys.stdin is None):
+            raise ConfigError("standard input or output is closed; use /dev/null to leave it out")
+        with writable_output():
+            code = app(prog_name="aiayn", standalone_mode=False)
     except UserError as error:
         exit_with_error(str(error), error.exit_code, debug)
     except (KeyboardInterrupt, typer.Abort):

@@ -184,12 +184,16 @@ def _write(lines: Iterable[str]) -> None:
 
 def _stream() -> Iterator[list[str]]:
     """Yields the whole lines read so far from standard input, so that output starts before the input ends."""
+    from aiayn.data.cleaning import MAX_LINE_BYTES
+
     pending, done = b"", 0
     while block := sys.stdin.buffer.read1(STREAM_BYTES):
         *lines, pending = (pending + block).split(b"\n")
         if lines:
             yield _decoded(lines, done)
             done += len(lines)
+        if len(pending) > 2 * MAX_LINE_BYTES:  # too long, whatever follows: the error for it is raised now
+            _decoded([pending], done)
     if pending:
         yield _decoded([pending], done)
 

@@ -16,7 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from aiayn.data.cleaning import MAX_LINE_BYTES
 from aiayn.errors import DataError
+
+READ_BYTES = MAX_LINE_BYTES + 8  # of a line: enough to see that it is too long, whatever ends or begins it
+ENDLESS = 256 << 20  # bytes without a line end
 
 
 class FileScans:
@@ -55,11 +59,13 @@ class FileScans:
         known = self._known.get(str(path.resolve()))
         if known and known["stamp"] == stamp:
             return known
-        digest, newlines, last = hashlib.sha256(), 0, b"\n"
+        digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
         with _open(path) as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
-                newlines += block.count(b"\n")
+                newlines += (ends := block.count(b"\n"))
+                length = 0 if ends else length + len(block)
+                _refuse_endless(length, path)
                 last = block[-1:]
         found = {"stamp": stamp, "lines": newlines + (last != b"\n"), "sha256": digest.hexdigest()}
         # A file that changed a moment ago may change again within the resolution of its time stamps.
@@ -120,12 +126,17 @@ def read_parallel(prefixes: list[str], src_lang: str, tgt_lang: str, key: str) -
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Reads the lines of a text file, plain or .gz. Raises DataError with file and line where it is not UTF-8."""
+    """Reads the lines of a text file, plain or .gz.
+
+    Raises DataError with file and line where one is not UTF-8 or longer than MAX_LINE_BYTES.
+    """
     return [decode(line, path, number) for number, line in enumerate(_lines(Path(path)), 1)]
 
 
 def decode(line: bytes, where: str | Path, number: int) -> str:
-    """Returns a line as text. Raises DataError with its place where it is not UTF-8."""
+    """Returns a line as text. Raises DataError with its place where it is not UTF-8, or too long for a sentence."""
+    if len(line) > MAX_LINE_BYTES:
+        raise DataError(f"{where}: line {number} is longer than {MAX_LINE_BYTES:,} bytes; split it into sentences")
     try:
         return line.decode()
     except UnicodeDecodeError as error:
@@ -147,10 +158,27 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 def _lines(path: Path) -> Iterator[bytes]:
     """Yields lines without their LF or CR LF, and without a byte order mark. A last line needs no LF."""
     with _open(path) as stream:
-        first = stream.readline()
+        first = stream.readline(READ_BYTES)
         if first.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise DataError(f"{path}: this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
         if first:
-            yield first.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").removesuffix(b"\r")
-        for line in stream:
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
+            yield _ended(first, stream, path).removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").removesuffix(b"\r")
+        while line := stream.readline(READ_BYTES):
+            yield _ended(line, stream, path).removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _ended(line: bytes, stream: BinaryIO, path: Path) -> bytes:
+    """Reads on to the end of a line longer than READ_BYTES, of which no more than that is returned."""
+    rest = line
+    skipped = 0
+    while len(rest) == READ_BYTES and not rest.endswith(b"\n"):
+        rest = stream.readline(READ_BYTES)
+        skipped += len(rest)
+        _refuse_endless(skipped, path)
+    return line
+
+
+def _refuse_endless(length: int, path: Path) -> None:
+    """Raises DataError for a line that no text has, such as those of a device or of a compressed disk image."""
+    if length > ENDLESS:
+        raise DataError(f"{path}: a line of more than {ENDLESS >> 20} MB; this is not a text file")

@@ -197,7 +197,9 @@ class Translator:
         with self.without_dropout():
             try:
                 return beam_search(self.model, src, source_mask(src), self.search)
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's has no type of its own
+                if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                    raise
                 raise ResourceError(
                     f"out of memory with {src.size(0)} sentences of {src.size(1)} subwords: lower search.batch_tokens "
                     f"(now {self.batch_tokens}) or search.beam_size (now {self.search.beam_size})"
