@@ -22,15 +22,6 @@ from hydra_plugins.aiayn_launcher.jobs import SweepJob, is_finished
 GRACE = 10  # seconds that the children of an ended job may keep running
 
 
-def visible_gpus() -> list[str]:
-    """Returns what CUDA_VISIBLE_DEVICES calls the GPUs that this process may use."""
-    import torch
-
-    count = torch.cuda.device_count()
-    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return (named or [str(number) for number in range(count)])[:count]
-
-
 class Processes:
     """Trains and then scores each job, at most `parallel` at a time, in the order given."""
 
@@ -41,8 +32,11 @@ class Processes:
         self.lock = threading.RLock()
         self.running: set[subprocess.Popen] = set()
         self.requested: int | None = None  # the signal that asked to stop
-        # How many running jobs use each GPU. One job at a time may have them all, and starts before torch is imported.
-        self.gpu_users = dict.fromkeys(visible_gpus() if parallel > 1 else [], 0)
+        self.gpu_users: dict[str, int] = {}  # GPU -> running jobs on it; one job at a time may use all GPUs
+        if parallel > 1:
+            from aiayn.hardware import visible_gpus
+
+            self.gpu_users = dict.fromkeys(visible_gpus(), 0)
         self.open = [job.name for job in jobs if not is_finished(job)]
         self.seconds: list[float] = []  # of the jobs that ran successfully
         self.failed: dict[str, int] = {}  # job -> exit code
