@@ -54,7 +54,7 @@ WALLS = {
     "attention": {"config", "errors", "files", "drawing", "data", "model", "inference"},
     "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report"},
     "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention"},
-    "hydra_plugins": GROUND - {"hardware", "checkpoints"} | {"error_messages", "data", "report"},
+    "hydra_plugins": GROUND - {"checkpoints"} | {"error_messages", "data", "report"},
     "cli": GROUND - {"entry"}
     | {"data", "model", "inference", "evaluation", "paper", "report", "attention", "training"},
 }
