@@ -35,6 +35,13 @@ def choose_device(accelerator: str) -> torch.device:
     return torch.device("cuda" if gpus and accelerator != "cpu" else "cpu")
 
 
+def visible_gpus() -> list[str]:
+    """Returns what CUDA_VISIBLE_DEVICES calls the GPUs that this process may use."""
+    count = torch.cuda.device_count()
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return (named or [str(number) for number in range(count)])[:count]
+
+
 def choose_hardware(settings: TrainerConfig) -> dict[str, str]:
     """Returns Lightning's accelerator and precision for a training. Raises ConfigError if there are too few GPUs."""
     gpus = torch.cuda.device_count()

@@ -33,8 +33,11 @@ class Processes:
         self.lock = threading.RLock()
         self.running: set[subprocess.Popen] = set()
         self.requested: int | None = None  # the signal that asked to stop
-        # How many running jobs use each GPU. One job at a time may have them all, and starts before torch is imported.
-        self.gpu_users = dict.fromkeys(_visible_gpus() if parallel > 1 else [], 0)
+        self.gpu_users: dict[str, int] = {}  # GPU -> running jobs on it; one job at a time may use all GPUs
+        if parallel > 1:
+            from aiayn.hardware import visible_gpus
+
+            self.gpu_users = dict.fromkeys(visible_gpus(), 0)
         self.open = [job.name for job in jobs if not is_finished(job)]
         self.seconds: list[float] = []  # of the jobs that ran successfully
         self.failed: dict[str, int] = {}  # job -> exit code
@@ -189,9 +192,3 @@ def _print(text: str) -> None:
 
 def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
-
-
-def _visible_gpus() -> list[str]:
-    from aiayn.hardware import visible_gpus
-
-    return visible_gpus()
