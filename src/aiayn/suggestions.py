@@ -160,7 +160,9 @@ def foreign_setting(argument: str, schema: type) -> str | None:
     if argument.startswith("+") and key in groups(schema):
         return f"{argument}: leave out the +: {key}={value}"
     if key == "logger" and value.startswith("["):
-        return f"logger={value}: give the name of one file; metrics.jsonl in the run's folder has all that csv would have"
+        return (
+            f"logger={value}: give the name of one file; metrics.jsonl in the run's folder has all that csv would have"
+        )
     if schema is Config and value in VALUES.get(key, {}):
         return f"{key}={value}: {VALUES[key][value]}"
     name = key.lstrip("-").replace("-", "_")  # --max-epochs
