@@ -31,7 +31,6 @@ def imported_room(name: str) -> str | None:
 
 # Room: the rooms that it may import from, besides itself. `__init__` holds the version and the public functions.
 GROUND = {
-    "__init__",
     "program",
     "config",
     "options",
@@ -53,7 +52,7 @@ WALLS = {
     "options": {"config", "errors"},
     "suggestions": {"config", "options"},
     "error_messages": {"config", "options", "errors", "suggestions"},
-    "entry": {"__init__", "program", "config", "options", "errors", "suggestions", "error_messages"},
+    "entry": {"program", "config", "options", "errors", "suggestions", "error_messages"},
     "hydra_commands": {"program", "config", "entry", "error_messages", "signals", "data", "training", "evaluation"},
     "hardware": {"config", "errors"},
     "checkpoints": {"config", "options", "errors", "files", "run_folder"},

@@ -50,7 +50,7 @@ def test_what_python_composes_is_what_the_command_line_would_train():
     ("option", "line"),
     [
         ("model.n_head=4", "model.n_head: no such option; did you mean model.n_heads?"),
-        ("model=bigg", "choose one of base, big, tiny; did you mean big?"),
+        ("model=bigg", "choose one of base, big, quarter, tiny; did you mean big?"),
         ("model=3", "give the name of a file"),
         ("+trainer.max_epochs=3", "training is counted in steps"),
         ("model.dropout=2", "must be at least 0 and below 1"),

@@ -159,9 +159,10 @@ def foreign_setting(argument: str, schema: type) -> str | None:
         return _hydra_setting(key, value)
     if argument.startswith("+") and key in groups(schema):
         return f"{argument}: leave out the +: {key}={value}"
-    if key in groups(schema) and value.startswith("["):
-        other = "; metrics.jsonl in the run's folder has all that csv would have" if key == "logger" else ""
-        return f"{key}: {value} are several; give the name of one file{other}"
+    if key == "logger" and value.startswith("["):
+        return (
+            f"logger={value}: give the name of one file; metrics.jsonl in the run's folder has all that csv would have"
+        )
     if schema is Config and value in VALUES.get(key, {}):
         return f"{key}={value}: {VALUES[key][value]}"
     name = key.lstrip("-").replace("-", "_")  # --max-epochs

@@ -56,7 +56,7 @@ MISTAKES = [
     ("train.py model=[big,base]", "model:", "name of one file"),
     ("train.py model=big,base", "model=big,base", "-m for a sweep"),
     ("train.py ablation=a_h3", "'ablation/a_h3':", "a_h1, a_h16, a_h32, a_h4"),
-    ("train.py model=bgi", "'model/bgi':", "base, big, tiny"),
+    ("train.py model=bgi", "'model/bgi':", "base, big, quarter, tiny"),
     ("train.py experiment=quikstart", "'experiment/quikstart':", "multi30k_en_fr, quickstart"),
     ("train.py logger=wandbb", "'logger/wandbb':", "csv, none, tensorboard, wandb"),
     # what is no key=value
