@@ -19,13 +19,6 @@ from aiayn.errors import ConfigError
 REPEATS = 5
 
 
-def visible_gpus() -> list[str]:
-    """Returns what CUDA_VISIBLE_DEVICES calls the GPUs that this process may use."""
-    count = torch.cuda.device_count()
-    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return (named or [str(number) for number in range(count)])[:count]
-
-
 def choose_device(accelerator: str) -> torch.device:
     """Returns the device for auto (a GPU where there is one), cpu or gpu. Raises ConfigError if it is not there."""
     one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
