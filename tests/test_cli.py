@@ -20,7 +20,7 @@ from aiayn import checkpoints, cli
 from aiayn.checkpoints import Checkpoint
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
-from aiayn.inference.translator import Translator
+from aiayn.inference.translator import Translator, perplexity
 from aiayn.model.transformer import Transformer
 
 LINES = ["the old house", "", "two\u2028cats see", "the man \x85 sees", "the cat\r", "é 猫"]
@@ -187,6 +187,33 @@ def test_from_python_three_lines_translate(run):
     assert [first, second] == output("translate", run, text=b"the old house\ntwo cats\n")
     with pytest.raises(DataError, match="the source is a single string: give a list of lines"):
         translator.translate("the old house")
+
+
+def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(run, translator, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["aiayn.cli.score"], "FILE_LINES", 4)
+    translations = translator.translate(LINES)
+    (tmp_path / "src").write_bytes(TEXT)
+    with gzip.open(tmp_path / "tgt.gz", "wb") as file:
+        file.write("".join(f"{line}\n" for line in translations).encode())
+    pairs = translator.score(LINES, translations)
+    arguments = ("score", run, tmp_path / "src", tmp_path / "tgt.gz")
+    result = invoke(*arguments)
+    printed = [float(line) for line in result.stdout.split("\n")[:-1]]
+    assert printed == pytest.approx([pair.log_prob for pair in pairs], abs=2e-5)
+    tokens = sum(len(pair.tokens) for pair in pairs)
+    word, value, rest = result.stderr.split(" ", 2)
+    assert (word, rest) == ("perplexity", f"(6 lines, {tokens} subwords with end marks)\n")
+    assert float(value) == pytest.approx(perplexity(pairs), rel=1e-4)
+    objects = [json.loads(line) for line in invoke(*arguments, "--format", "jsonl").stdout.split("\n")[:-1]]
+    assert [(one["index"], one["translation"]) for one in objects] == list(enumerate(translations))
+    assert [one["token_log_probs"] for one in objects] == [pytest.approx(pair.token_log_probs) for pair in pairs]
+    assert [one["tokens"] for one in objects] == [translator.tokenizer.tokens(pair.tokens) for pair in pairs]
+    assert objects[0]["tokens"][-1] == "</s>"
+    # Shorter by a line: exit code 3 with both counts.
+    (tmp_path / "tgt").write_text("a\nb\n", encoding="utf-8")
+    refused = invoke("score", run, tmp_path / "src", tmp_path / "tgt").exception
+    assert type(refused) is DataError
+    assert f"{tmp_path}/src has 6 lines and {tmp_path}/tgt has 2: line N" in str(refused)
 
 
 def test_search_options_and_checkpoint_reach_the_search(run):

@@ -498,6 +498,20 @@ SEARCH = [
         "inference/test_translator.py::test_every_line_comes_back_in_its_place_whatever_the_batches",
     ),
     Bug(
+        "given_translations_see_the_token_they_are_scored_for",
+        "inference/force_decode.py",
+        "model.decode(shift_right(tgt),",
+        "model.decode(tgt,",
+        "inference/test_score.py::test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score",
+    ),
+    Bug(
+        "given_translations_without_the_end_mark",
+        "inference/translator.py",
+        "log_probs = log_probs[: len(tokens)]",
+        "log_probs = log_probs[: len(tokens) - 1]",
+        "inference/test_score.py::test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score",
+    ),
+    Bug(
         "dropout_while_translating",
         "inference/translator.py",
         "self.model.eval()",

@@ -9,6 +9,7 @@ from aiayn.cli.attention import attention
 from aiayn.cli.dashboard import dashboard
 from aiayn.cli.export import export
 from aiayn.cli.report import report
+from aiayn.cli.score import score
 from aiayn.cli.table import table
 from aiayn.cli.translate import translate
 from aiayn.errors import ConfigError, UserError, exit_with_error
@@ -17,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (translate, export, attention, table, report, dashboard):
+for command in (translate, score, export, attention, table, report, dashboard):
     app.command()(command)
 
 

@@ -1,11 +1,8 @@
 """`aiayn translate`: text in, text out, one line for one line."""
 
 import json
-import os
-import stat
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,16 +18,14 @@ from aiayn.cli.arguments import (
     RunArgument,
     load_translator,
 )
+from aiayn.cli.output import FILE_LINES, show_progress, write_lines
 from aiayn.config import one_of
-from aiayn.errors import ConfigError, ResourceError
+from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from aiayn.evaluation.progress import TranslationProgress
     from aiayn.inference.translator import Translation, Translator
 
-# How much is translated at once: of a stream up to 2,000 lines or so, of a file 2,000 lines.
-STREAM_BYTES = 1 << 17
-FILE_LINES = 2000
+STREAM_BYTES = 1 << 17  # of a stream translated at once: up to 2,000 lines or so
 
 
 def translate(
@@ -80,31 +75,15 @@ def translate(
     else:
         chunks = (lines[start : start + FILE_LINES] for start in range(0, len(lines), FILE_LINES))
     done = 0
-    with _progress(len(lines)) as progress:
+    with show_progress(len(lines)) as progress:
         on_batch = progress and (lambda now, _: progress(done + now, len(lines)))
         for chunk in chunks:
             results = translator.n_best(chunk, n_best or 1, on_batch, done + 1)
             if style == "jsonl":
-                _write(_as_json(translator, chunk, results, done))
+                write_lines(_as_json(translator, chunk, results, done))
             else:
-                _write(_as_text(results, done, n_best is not None, scores))
+                write_lines(_as_text(results, done, n_best is not None, scores))
             done += len(chunk)
-
-
-@contextmanager
-def _progress(lines: int) -> "Iterator[TranslationProgress | None]":
-    """Shows progress on the terminal while a file of `lines` lines is translated into a file."""
-    # Not into a pipe: the program that reads it may write to the same terminal.
-    if not (lines and sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)):
-        yield None
-        return
-    from aiayn.evaluation.progress import TranslationProgress
-
-    progress = TranslationProgress()
-    try:
-        yield progress
-    finally:
-        progress.finish()
 
 
 def _as_text(results: "list[list[Translation]]", first_index: int, n_best: bool, scores: bool) -> Iterator[str]:
@@ -139,18 +118,6 @@ def _as_json(
             "alignment": alignment,
         }
         yield json.dumps(fields, ensure_ascii=False)
-
-
-def _write(lines: Iterable[str]) -> None:
-    """Writes and flushes lines as bytes, so that neither locale nor platform changes text or line ends."""
-    output = "".join(f"{line}\n" for line in lines).encode()
-    try:
-        sys.stdout.buffer.write(output)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        # Else Python flushes again when it exits, and prints a second error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error
 
 
 def _stream() -> Iterator[list[str]]:

@@ -1,5 +1,6 @@
 """Translates raw text to raw text: subwords, batches of similar lengths, beam search, results in the input's order."""
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from aiayn.checkpoints import Checkpoint, find_checkpoint, load, restore
-from aiayn.config import PRECISIONS, SearchConfig, SearchOverrides, one_of
+from aiayn.config import EOS_ID, PRECISIONS, SearchConfig, SearchOverrides, one_of
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.hardware import choose_device, has_bfloat16
-from aiayn.inference.beam_search import Hypothesis, beam_search
+from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
+from aiayn.inference.force_decode import force_decode
 from aiayn.inference.int8 import quantize_int8
 from aiayn.model.transformer import Transformer
 
@@ -33,6 +36,23 @@ class Translation:
     score: float
     log_prob: float
     tokens: list[int]
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """A given translation: its tokens with eos, log P of each of them, their sum, and the length-penalized score."""
+
+    tokens: list[int]
+    token_log_probs: list[float]
+    log_prob: float
+    score: float
+
+
+def perplexity(pairs: list[ScoredPair]) -> float:
+    """Returns the perplexity per target token, eos included, as `val/ppl` is. NaN without any token."""
+    tokens = sum(len(pair.tokens) for pair in pairs)
+    nll = -math.fsum(pair.log_prob for pair in pairs)
+    return math.exp(min(nll / tokens, 700)) if tokens else math.nan
 
 
 def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
@@ -116,12 +136,41 @@ class Translator:
             self._check_length(len(ids), number)
         results = [[Translation(text="", score=0.0, log_prob=0.0, tokens=[])] for _ in lines]
         done = src_ids.count([])
-        for batch in self._batches(src_ids):
+        for batch in self._batches(src_ids, self.search.beam_size):
             for number, hypotheses in zip(batch, self._search([src_ids[number] for number in batch]), strict=True):
                 results[number] = self._to_text(hypotheses[:n])
             done += len(batch)
             if on_batch:
                 on_batch(done, len(lines))
+        return results
+
+    def score(
+        self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
+    ) -> list[ScoredPair]:
+        """Returns how probable the model finds each target as the translation of its source, by forced decoding.
+
+        `log_prob` and `score` are those that a search gives if it finds the same subwords. A pair of two blank lines
+        has no tokens and log P = 0. Arguments and errors are those of `n_best`; raises DataError for lists of unequal
+        lengths.
+        """
+        if len(sources) != len(targets):
+            raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
+        src_ids, tgt_ids = self.source_ids(sources, first_line), self.source_ids(targets, first_line)
+        for number, ids in enumerate(zip(src_ids, tgt_ids, strict=True), first_line):
+            self._check_positions(max(map(len, ids)), number)
+        results = [ScoredPair([], [], 0.0, 0.0) for _ in sources]
+        done = sum(not (src or tgt) for src, tgt in zip(src_ids, tgt_ids, strict=True))
+        for batch in self._batches([max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], 1):
+            rows = self._force_decode([src_ids[number] for number in batch], [tgt_ids[number] for number in batch])
+            for number, log_probs in zip(batch, rows, strict=True):
+                tokens = [*tgt_ids[number], EOS_ID]
+                log_probs = log_probs[: len(tokens)]
+                total = math.fsum(log_probs)
+                score = total / length_penalty(len(tokens), self.search)
+                results[number] = ScoredPair(tokens, log_probs, total, score)
+            done += len(batch)
+            if on_batch:
+                on_batch(done, len(sources))
         return results
 
     def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
@@ -157,7 +206,16 @@ class Translator:
                 "split the line or lower search.max_extra_tokens"
             )
 
-    def _batches(self, src_ids: list[list[int]]) -> Iterator[list[int]]:
+    def _check_positions(self, length: int, line_number: int) -> None:
+        """Raises DataError if learned positions are too few for text of this length and eos."""
+        config = self.model.config
+        if config.positions == "learned" and length + 1 > config.max_positions:
+            raise DataError(
+                f"line {line_number} has {length} subwords: this model's {config.max_positions} learned positions "
+                f"allow at most {config.max_positions - 1}; split the line"
+            )
+
+    def _batches(self, src_ids: list[list[int]], beams: int) -> Iterator[list[int]]:
         """Yields the indices of lines with subwords in batches of `search.batch_tokens` padded positions x beams.
 
         The longest lines come first, so that running out of memory shows at once.
@@ -166,16 +224,26 @@ class Translator:
         start = 0
         while start < len(order):
             width = len(src_ids[order[start]]) + 1
-            size = max(1, self.search.batch_tokens // (width * self.search.beam_size))
+            size = max(1, self.search.batch_tokens // (width * beams))
             yield order[start : start + size]
             start += size
 
-    @torch.inference_mode()
     def _search(self, src_ids: list[list[int]]) -> list[list[Hypothesis]]:
         src = pad_sources(src_ids).to(self.device)
+        with self._decoding(src):
+            return beam_search(self.model, src, source_mask(src), self.search)
+
+    def _force_decode(self, src_ids: list[list[int]], tgt_ids: list[list[int]]) -> list[list[float]]:
+        src, tgt = pad_sources(src_ids).to(self.device), pad_sources(tgt_ids).to(self.device)
+        with self._decoding(src):
+            return force_decode(self.model, src, source_mask(src), tgt).tolist()
+
+    @contextmanager
+    def _decoding(self, src: Tensor) -> Iterator[None]:
+        """Turns dropout off, and a lack of memory for a batch src (B, S) into a ResourceError."""
         with self.without_dropout():
             try:
-                return beam_search(self.model, src, source_mask(src), self.search)
+                yield
             except torch.OutOfMemoryError as error:
                 raise ResourceError(
                     f"out of memory with {src.size(0)} sentences of {src.size(1)} subwords: lower search.batch_tokens "
