@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from aiayn import checkpoints, cli
 from aiayn.checkpoints import Checkpoint
+from aiayn.config import SamplingConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.inference.translator import Translator, perplexity
@@ -206,7 +207,9 @@ def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(r
     assert float(value) == pytest.approx(perplexity(pairs), rel=1e-4)
     objects = [json.loads(line) for line in invoke(*arguments, "--format", "jsonl").stdout.split("\n")[:-1]]
     assert [(one["index"], one["translation"]) for one in objects] == list(enumerate(translations))
-    assert [one["token_log_probs"] for one in objects] == [pytest.approx(pair.token_log_probs) for pair in pairs]
+    assert [one["token_log_probs"] for one in objects] == [
+        pytest.approx(pair.token_log_probs, abs=2e-5) for pair in pairs
+    ]
     assert [one["tokens"] for one in objects] == [translator.tokenizer.tokens(pair.tokens) for pair in pairs]
     assert objects[0]["tokens"][-1] == "</s>"
     # Shorter by a line: exit code 3 with both counts.
@@ -214,6 +217,18 @@ def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(r
     refused = invoke("score", run, tmp_path / "src", tmp_path / "tgt").exception
     assert type(refused) is DataError
     assert f"{tmp_path}/src has 6 lines and {tmp_path}/tgt has 2: line N" in str(refused)
+
+
+def test_samples_are_those_of_the_seed_whatever_the_chunks(run, translator, monkeypatch):
+    sampling = SamplingConfig(seed=5, temperature=0.9, top_k=40)
+    options = ("--sample", "--seed", 5, "--temperature", 0.9, "--top-k", 40)
+    expected = [drawn.text for drawn in translator.sample(LINES, sampling)]
+    assert output("translate", run, *options) == expected
+    monkeypatch.setattr(sys.modules["aiayn.cli.translate"], "STREAM_BYTES", 20)
+    assert output("translate", run, *options) == expected
+    objects = [json.loads(line) for line in output("translate", run, *options, "--format", "jsonl")]
+    assert [one["translation"] for one in objects] == expected
+    assert [len(one["alignment"]) for one in objects] == [len(one["tokens"]) for one in objects]
 
 
 def test_search_options_and_checkpoint_reach_the_search(run):
@@ -234,6 +249,9 @@ def test_search_options_and_checkpoint_reach_the_search(run):
         (["{run}", "--checkpoint", "nope"], b"", RefusedError, "nope: there is no such checkpoint"),
         (["{run}/nope"], b"", RefusedError, "nope: not a run"),
         (["{run}", "{run}/nope.txt"], b"", DataError, r"nope\.txt: cannot be read"),
+        (["{run}", "--top-k", "4"], b"", ConfigError, "--top-k is an option of --sample; add --sample or leave it out"),
+        (["{run}", "--sample", "--n-best", "2"], b"", ConfigError, "one translation per line, .* leave out --n-best"),
+        (["{run}", "--sample", "--top-p", "2"], b"", ConfigError, "--top-p 2.0: must be above 0 and at most 1"),
         (["{run}"], b"good\nbad \xff\n", DataError, "standard input: line 2 is not UTF-8"),
         (["{run}"], b"good\nbad \xff", DataError, "standard input: line 2 is not UTF-8"),
     ],

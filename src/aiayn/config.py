@@ -227,6 +227,22 @@ class SearchOverrides:
         return SearchConfig(**asdict(search) | {k: v for k, v in asdict(self).items() if v is not None})
 
 
+@dataclass(kw_only=True)
+class SamplingConfig:
+    """How `aiayn translate --sample` draws translations."""
+
+    seed: int
+    temperature: float = 1.0  # divides the logits: below 1 fewer, above 1 more surprises
+    top_k: int | None = None  # draw among the k most probable tokens only
+    top_p: float | None = None  # draw among the fewest tokens whose probabilities sum to p
+
+    def __post_init__(self) -> None:
+        require(0 < self.temperature < math.inf, f"--temperature {self.temperature}: must be above 0 and finite")
+        require(self.top_k is None or self.top_k >= 1, f"--top-k {self.top_k}: must be at least 1")
+        require(self.top_p is None or 0 < self.top_p <= 1, f"--top-p {self.top_p}: must be above 0 and at most 1")
+        require(self.top_k is None or self.top_p is None, "--top-k and --top-p: choose one of them")
+
+
 def _check_search(options: SearchConfig | SearchOverrides) -> None:
     for name in ("beam_size", "max_extra_tokens", "batch_tokens"):
         at_least(f"search.{name}", getattr(options, name), 1)

@@ -493,8 +493,8 @@ SEARCH = [
     Bug(
         "translations_in_the_order_of_the_batches",
         "inference/translator.py",
-        "for number, hypotheses in zip(batch, self._search",
-        "for number, hypotheses in zip(sorted(batch), self._search",
+        "for number, hypotheses in zip(batch, found, strict=True):",
+        "for number, hypotheses in zip(sorted(batch), found, strict=True):",
         "inference/test_translator.py::test_every_line_comes_back_in_its_place_whatever_the_batches",
     ),
     Bug(
@@ -510,6 +510,27 @@ SEARCH = [
         "log_probs = log_probs[: len(tokens)]",
         "log_probs = log_probs[: len(tokens) - 1]",
         "inference/test_score.py::test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score",
+    ),
+    Bug(
+        "samples_depend_on_the_place_in_the_batch",
+        "inference/translator.py",
+        "numbers = [first_line + number for number in batch]",
+        "numbers = list(range(len(batch)))",
+        "inference/test_sampling.py::test_a_lines_sample_depends_on_seed_and_line_number_and_not_on_its_batch",
+    ),
+    Bug(
+        "all_positions_of_a_sample_share_a_random_number",
+        "inference/sampling.py",
+        "uniform(sampling.seed, lines[row], position)",
+        "uniform(sampling.seed, lines[row], 0)",
+        "inference/test_sampling.py::test_frequencies_of_whole_outputs_are_the_models_probabilities",
+    ),
+    Bug(
+        "top_p_leaves_out_the_token_that_reaches_p",
+        "inference/sampling.py",
+        "before = ordered.cumsum(-1) - ordered",
+        "before = ordered.cumsum(-1)",
+        "inference/test_sampling.py::test_top_k_and_top_p_keep_the_most_probable_tokens_in_proportion",
     ),
     Bug(
         "dropout_while_translating",

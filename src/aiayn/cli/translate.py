@@ -19,7 +19,7 @@ from aiayn.cli.arguments import (
     load_translator,
 )
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
-from aiayn.config import one_of
+from aiayn.config import SamplingConfig, one_of
 from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,6 +40,15 @@ def translate(
     style: Annotated[
         str, typer.Option("--format", help="text, or jsonl: JSON objects with scores and alignments.")
     ] = "text",
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw a translation at random instead of searching.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Of --sample; by default 0.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of --sample: below 1 safer, above 1 wilder.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Of --sample: only among the k most probable tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Of --sample: only among the tokens that make up this probability.")
+    ] = None,
     beam_size: BeamSize = None,
     length_penalty: Alpha = None,
     checkpoint: CheckpointName = None,
@@ -56,10 +65,14 @@ def translate(
 
     With --format jsonl every translation is one JSON object: index, source, translation, score, log_prob,
     source_tokens, tokens, and alignment: for each token the index of the source token that was attended to most.
+
+    With --sample every line's translation is drawn from the model's distribution. What is drawn depends on the seed and
+    the line's number only, so the same command gives the same text.
     """
     from aiayn.data.text_files import read_lines
 
     one_of("--format", style, ("text", "jsonl"))
+    sampling = _sampling(sample, n_best, beam_size, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p)
     on_stream = file is None or str(file) == "-"
     lines = [] if on_stream else read_lines(file)
     translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision)
@@ -78,12 +91,30 @@ def translate(
     with show_progress(len(lines)) as progress:
         on_batch = progress and (lambda now, _: progress(done + now, len(lines)))
         for chunk in chunks:
-            results = translator.n_best(chunk, n_best or 1, on_batch, done + 1)
+            if sampling:
+                results = [[drawn] for drawn in translator.sample(chunk, sampling, on_batch, done + 1)]
+            else:
+                results = translator.n_best(chunk, n_best or 1, on_batch, done + 1)
             if style == "jsonl":
                 write_lines(_as_json(translator, chunk, results, done))
             else:
                 write_lines(_as_text(results, done, n_best is not None, scores))
             done += len(chunk)
+
+
+def _sampling(
+    sample: bool, n_best: int | None, beam_size: int | None, **options: float | None
+) -> SamplingConfig | None:
+    """Returns the options of --sample, None without it. Raises ConfigError for those that contradict each other."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if not sample:
+        for name in given:
+            raise ConfigError(f"--{name.replace('_', '-')} is an option of --sample; add --sample or leave it out")
+        return None
+    for name, value in (("--n-best", n_best), ("--beam-size", beam_size)):
+        if value is not None:
+            raise ConfigError(f"--sample draws one translation per line, without a beam; leave out {name}")
+    return SamplingConfig(**{"seed": 0} | given)
 
 
 def _as_text(results: "list[list[Translation]]", first_index: int, n_best: bool, scores: bool) -> Iterator[str]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aiayn.checkpoints import Checkpoint, find_checkpoint, load, restore
-from aiayn.config import EOS_ID, PRECISIONS, SearchConfig, SearchOverrides, one_of
+from aiayn.config import EOS_ID, PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides, one_of
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -20,6 +20,7 @@ from aiayn.hardware import choose_device, has_bfloat16
 from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
 from aiayn.inference.force_decode import force_decode
 from aiayn.inference.int8 import quantize_int8
+from aiayn.inference.sampling import sample
 from aiayn.model.transformer import Transformer
 
 Progress = Callable[[int, int], None]
@@ -131,13 +132,44 @@ class Translator:
                 f"{n} translations per line asked for, but search.beam_size={self.search.beam_size}: ask for 1 to "
                 f"{self.search.beam_size} or set search.beam_size={max(n, 1)}"
             )
+        return self._decode(lines, first_line, self.search.beam_size, n, self._search, on_batch)
+
+    def sample(
+        self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
+    ) -> list[Translation]:
+        """Returns a translation of every line, drawn from the model's distribution; that of a blank line is empty.
+
+        A line's sample depends on the model, `sampling` and the line's number (lines[0] has `first_line`), not on the
+        other lines. Raises what `translate` raises.
+        """
+
+        def draw(src: Tensor, batch: list[int]) -> list[list[Hypothesis]]:
+            numbers = [first_line + number for number in batch]
+            drawn = sample(self.model, src, source_mask(src), numbers, sampling, self.search)
+            return [[hypothesis] for hypothesis in drawn]
+
+        return [drawn for [drawn] in self._decode(lines, first_line, 1, 1, draw, on_batch)]
+
+    def _decode(
+        self,
+        lines: list[str],
+        first_line: int,
+        beams: int,
+        n: int,
+        decode: Callable[[Tensor, list[int]], list[list[Hypothesis]]],
+        on_batch: Progress | None,
+    ) -> list[list[Translation]]:
+        """Returns the first n that `decode` finds for each line; it gets sources (B, S) and the lines' indices."""
         src_ids = self.source_ids(lines, first_line)
         for number, ids in enumerate(src_ids, first_line):
             self._check_length(len(ids), number)
         results = [[Translation(text="", score=0.0, log_prob=0.0, tokens=[])] for _ in lines]
         done = src_ids.count([])
-        for batch in self._batches(src_ids, self.search.beam_size):
-            for number, hypotheses in zip(batch, self._search([src_ids[number] for number in batch]), strict=True):
+        for batch in self._batches(src_ids, beams):
+            src = pad_sources([src_ids[number] for number in batch]).to(self.device)
+            with self._decoding(src):
+                found = decode(src, batch)
+            for number, hypotheses in zip(batch, found, strict=True):
                 results[number] = self._to_text(hypotheses[:n])
             done += len(batch)
             if on_batch:
@@ -228,10 +260,8 @@ class Translator:
             yield order[start : start + size]
             start += size
 
-    def _search(self, src_ids: list[list[int]]) -> list[list[Hypothesis]]:
-        src = pad_sources(src_ids).to(self.device)
-        with self._decoding(src):
-            return beam_search(self.model, src, source_mask(src), self.search)
+    def _search(self, src: Tensor, batch: list[int]) -> list[list[Hypothesis]]:
+        return beam_search(self.model, src, source_mask(src), self.search)
 
     def _force_decode(self, src_ids: list[list[int]], tgt_ids: list[list[int]]) -> list[list[float]]:
         src, tgt = pad_sources(src_ids).to(self.device), pad_sources(tgt_ids).to(self.device)
