@@ -175,6 +175,8 @@ class TrainerConfig:
     compile: bool  # torch.compile encoder and decoder: takes minutes at the start, then faster steps
     val_every: int
     val_bleu_sentences: int  # validation sentences translated for val/bleu; 0: none
+    patience: int | None  # validations without a better `best_metric` before the run ends; null: until max_steps
+    best_metric: str  # val/loss | val/bleu: decides about best.ckpt and patience
     checkpoint_every: int
     average_last: int  # how many checkpoints are kept, and averaged at the end (section 6.1)
     log_every: int
@@ -185,8 +187,17 @@ class TrainerConfig:
         one_of("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu"))
         one_of("trainer.strategy", self.strategy, ("auto", "ddp"))
         one_of("trainer.precision", self.precision, ("auto", "32-true", "bf16-mixed"))
-        for name in ("max_steps", "devices", "num_nodes", "val_every", "checkpoint_every", "average_last", "log_every"):
+        for name in (
+            *("max_steps", "devices", "num_nodes", "val_every", "patience"),
+            *("checkpoint_every", "average_last", "log_every"),
+        ):
             at_least(f"trainer.{name}", getattr(self, name), 1)
+        one_of("trainer.best_metric", self.best_metric, ("val/loss", "val/bleu"))
+        require(
+            self.best_metric == "val/loss" or self.val_bleu_sentences != 0,
+            f"trainer.best_metric={self.best_metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "
+            "set trainer.best_metric=val/loss",
+        )
         for name in ("val_bleu_sentences", "max_skipped_steps"):
             at_least(f"trainer.{name}", getattr(self, name), 0)
         at_least("trainer.timeout", self.timeout, 1)
@@ -317,7 +328,7 @@ class EvaluateConfig:
 
     run: str
     split: str  # val | test
-    checkpoint: str | None  # averaged | last | a file; null: averaged where there is one, else last
+    checkpoint: str | None  # averaged | best | last | a file; null: averaged where there is one, else last
     test: str | None  # PREFIX of text files to translate and score instead of the split
     references: Any  # a file or a list of files: further references, beside that of the split or of `test`
     baseline: str | None  # another run's folder to compare with

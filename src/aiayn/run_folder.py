@@ -39,8 +39,9 @@ class RunFolder:
         self.path = path
         # For continuing and translating.
         self.config = path / "config.yaml"
-        self.checkpoints = path / "checkpoints"  # step_N.ckpt, step_N.optim and the next two; see `aiayn.checkpoints`
+        self.checkpoints = path / "checkpoints"  # step_N.ckpt, step_N.optim and the next three; see `aiayn.checkpoints`
         self.averaged = self.checkpoints / "averaged.ckpt"
+        self.best = self.checkpoints / "best.ckpt"
         self.last = self.checkpoints / "last.ckpt"
         self.lock = path / ".lock"
         # Measurements.

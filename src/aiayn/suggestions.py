@@ -21,7 +21,7 @@ OTHER_NAMES = {
     "learning_rate": "optim.lr_scale",
     "lr": "optim.lr_scale",
     "max_epochs": "trainer.max_steps",
-    "patience": "trainer.max_steps",
+    "patience": "trainer.patience",
 }
 
 

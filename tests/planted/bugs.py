@@ -555,4 +555,35 @@ SEARCH = [
     ),
 ]
 
-BUGS = [*MODEL, *STEPS, *TEXT, *FILES, *SEARCH]
+AFTER_TRAINING = [
+    Bug(
+        "the_worst_validation_is_the_best",
+        "training/early_stopping.py",
+        'sign = 1 if self.metric == "val/loss" else -1',
+        'sign = 1 if self.metric == "val/bleu" else -1',
+        "faults/test_early_stopping.py::test_best_and_patience_follow_from_the_recorded_values",
+    ),
+    Bug(
+        "an_equal_validation_is_better",
+        "training/early_stopping.py",
+        "self.values[step], step)",
+        "self.values[step], -step)",
+        "faults/test_early_stopping.py::test_best_and_patience_follow_from_the_recorded_values",
+    ),
+    Bug(
+        "a_resumed_run_forgets_its_validations",
+        "training/run.py",
+        "ValidationHistory(config.trainer, recorded)",
+        "ValidationHistory(config.trainer)",
+        "faults/test_early_stopping.py::test_a_killed_run_stops_at_the_same_step_with_the_same_best_checkpoint",
+    ),
+    Bug(
+        "the_best_checkpoint_is_the_newest",
+        "training/callbacks/checkpoint_saver.py",
+        "or self.run.validations.best_step != step",
+        "or self.run.validations.best_step is None",
+        "faults/test_early_stopping.py::test_a_run_stops_after_patience_validations_without_a_better_one_and_keeps_the_best",
+    ),
+]
+
+BUGS = [*AFTER_TRAINING, *MODEL, *STEPS, *TEXT, *FILES, *SEARCH]

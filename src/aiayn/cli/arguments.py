@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as outputs/quickstart.")]
 CheckpointName = Annotated[
-    str | None, typer.Option(help="averaged, last or a file; by default averaged if there is one, else last.")
+    str | None, typer.Option(help="averaged, best, last or a file; by default averaged if there is one, else last.")
 ]
 Accelerator = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept per sentence; 1 is greedy search.")]

@@ -54,7 +54,8 @@ class RunArtifacts(StepCallback):
             return
         with self.run.clock.paused():
             send_samples(trainer.loggers, self.run.folder.samples, step)
-            if self.sentence and (self.run.config.logger.kind == "wandb" or step == settings.max_steps):
+            at_end = step == settings.max_steps or self.run.validations.is_out_of_patience()
+            if self.sentence and (at_end or self.run.config.logger.kind == "wandb"):
                 self._draw_attention(trainer, module, step)
 
     def _draw_attention(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:

@@ -59,6 +59,7 @@ class Validate(StepCallback):
             scores = score(hypotheses, self.references, self.run.config.data.tgt_lang, kinds=["sacrebleu"])
             metrics["val/bleu"] = scores.metrics["sacrebleu"]
         log_metrics(trainer, metrics, step)
+        self.run.validations.add(step, metrics)
         if trainer.is_global_zero:
             self.run.display.show_validation(step, metrics)
             if hypotheses:
