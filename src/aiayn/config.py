@@ -331,6 +331,7 @@ class EvaluateConfig:
     checkpoint: str | None  # averaged | best | last | a file; null: averaged where there is one, else last
     test: str | None  # PREFIX of text files to translate and score instead of the split
     references: Any  # a file or a list of files: further references, beside that of the split or of `test`
+    ensemble: Any  # a run's folder or a list of them: they translate together with `run`
     baseline: str | None  # another run's folder to compare with
     accelerator: str  # auto | cpu | gpu
     debug: bool
@@ -341,6 +342,13 @@ class EvaluateConfig:
         one_of("split", self.split, ("val", "test"))
         if isinstance(self.references, str):
             self.references = [self.references]
+        if isinstance(self.ensemble, str):
+            self.ensemble = [self.ensemble]
+        require(
+            self.ensemble is None
+            or (isinstance(self.ensemble, list) and all(isinstance(run, str) and run for run in self.ensemble)),
+            f"ensemble={self.ensemble}: must be a run's folder or a list of them, ensemble=[outputs/B,outputs/C]",
+        )
         require(
             self.references is None
             or (isinstance(self.references, list) and all(isinstance(file, str) for file in self.references)),

@@ -425,7 +425,7 @@ FILES = [
     Bug(
         "last_checkpoint_stays_the_one_before_after_a_kill",
         "training/run.py",
-        "checkpoints.update_last(folder.checkpoints, checkpoints.saved_steps(folder.checkpoints)[-1])",
+        "checkpoints.update_last(folder.checkpoints, newest)",
         "pass",
         "faults/test_kills.py::test_a_run_killed_at_a_chosen_moment_continues_to_the_bit"
         "[after the last checkpoint, before last.ckpt is it]",
@@ -440,8 +440,8 @@ FILES = [
     Bug(
         "signal_does_not_save",
         "training/callbacks/checkpoint_saver.py",
-        "if stopping or due(",
-        "if due(",
+        "if stopping or early or due(",
+        "if early or due(",
         "training/test_run.py::test_ctrl_c_saves_and_exits_with_130",
     ),
 ]
@@ -556,6 +556,27 @@ SEARCH = [
 ]
 
 AFTER_TRAINING = [
+    Bug(
+        "an_ensembles_log_probabilities_are_normalised_again",
+        "inference/beam_search.py",
+        "if not are_log_probs:",
+        "if True:",
+        "inference/test_ensemble.py::test_the_log_prob_of_an_ensemble_is_the_mean_of_its_models_own",
+    ),
+    Bug(
+        "an_ensemble_adds_logits",
+        "inference/ensemble.py",
+        "model.step(tokens, part).float().log_softmax(-1)",
+        "model.step(tokens, part).float()",
+        "inference/test_ensemble.py::test_the_log_prob_of_an_ensemble_is_the_mean_of_its_models_own",
+    ),
+    Bug(
+        "the_first_of_several_caches_is_not_reordered",
+        "inference/ensemble.py",
+        "for cache in self.caches:\n            cache.reorder(parents)",
+        "for cache in self.caches[1:]:\n            cache.reorder(parents)",
+        "inference/test_ensemble.py::test_the_log_prob_of_an_ensemble_is_the_mean_of_its_models_own",
+    ),
     Bug(
         "the_worst_validation_is_the_best",
         "training/early_stopping.py",

@@ -18,6 +18,10 @@ Accelerator = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept per sentence; 1 is greedy search.")]
 Alpha = Annotated[float | None, typer.Option(help="alpha; 0: no correction, which favours short translations.")]
 Precision = Annotated[str, typer.Option(help="float32; bfloat16: faster, less exact; int8: even more so, CPUs only.")]
+With = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="RUN", help="A run that translates together with it; may be repeated."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -28,6 +32,7 @@ def load_translator(
     length_penalty: float | None,
     accelerator: str,
     precision: str = "float32",
+    ensemble: list[Path] | None = None,
 ) -> "Translator":
     """Loads the model of a run. Checks the options before torch is imported."""
     search = SearchOverrides(beam_size=beam_size, length_penalty=length_penalty)
@@ -35,4 +40,4 @@ def load_translator(
     one_of("--precision", precision, PRECISIONS)
     from aiayn.inference.translator import Translator
 
-    return Translator.from_run(run, checkpoint, search, accelerator, precision)
+    return Translator.from_run(run, checkpoint, search, accelerator, precision, ensemble or ())

@@ -15,6 +15,7 @@ from aiayn.cli.arguments import (
     Debug,
     Precision,
     RunArgument,
+    With,
     load_translator,
 )
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
@@ -31,6 +32,7 @@ def score(
     tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz.")],
     style: Annotated[str, typer.Option("--format", help="text, or jsonl: JSON objects with every token.")] = "text",
     length_penalty: Alpha = None,
+    ensemble: With = None,
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",
     precision: Precision = "float32",
@@ -53,7 +55,7 @@ def score(
             f"{src} has {len(sources)} lines and {tgt} has {len(targets)}: line N of one must translate line N of the "
             "other (only LF ends a line)"
         )
-    translator = load_translator(run, checkpoint, None, length_penalty, accelerator, precision)
+    translator = load_translator(run, checkpoint, None, length_penalty, accelerator, precision, ensemble)
     from aiayn.inference.translator import perplexity
 
     scored: list[ScoredPair] = []

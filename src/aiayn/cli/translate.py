@@ -16,6 +16,7 @@ from aiayn.cli.arguments import (
     Debug,
     Precision,
     RunArgument,
+    With,
     load_translator,
 )
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
@@ -51,6 +52,7 @@ def translate(
     ] = None,
     beam_size: BeamSize = None,
     length_penalty: Alpha = None,
+    ensemble: With = None,
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",
     precision: Precision = "float32",
@@ -66,6 +68,8 @@ def translate(
     With --format jsonl every translation is one JSON object: index, source, translation, score, log_prob,
     source_tokens, tokens, and alignment: for each token the index of the source token that was attended to most.
 
+    With --with RUN2 several runs with one vocabulary translate as one model: by the mean of their log-probabilities.
+
     With --sample every line's translation is drawn from the model's distribution. What is drawn depends on the seed and
     the line's number only, so the same command gives the same text.
     """
@@ -75,7 +79,7 @@ def translate(
     sampling = _sampling(sample, n_best, beam_size, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p)
     on_stream = file is None or str(file) == "-"
     lines = [] if on_stream else read_lines(file)
-    translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision)
+    translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision, ensemble)
     if n_best and n_best > translator.search.beam_size:
         raise ConfigError(
             f"--n-best {n_best}: the search keeps {translator.search.beam_size} translations; "

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aiayn.checkpoints import Checkpoint, find_checkpoint, load
+from aiayn.checkpoints import Checkpoint, load
 from aiayn.config import EvaluateConfig, SearchConfig
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError, ResourceError, UserError
@@ -14,7 +14,7 @@ from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set
 from aiayn.files import atomic_write_text, sha256
-from aiayn.inference.translator import Translator
+from aiayn.inference.translator import Translator, find_ensemble
 from aiayn.options import to_plain
 from aiayn.paper.published import SUBSET, paper_figures
 from aiayn.report.report import write_report
@@ -41,11 +41,11 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     suffice.
     """
     run = Path(config.run)
-    path = find_checkpoint(run, config.checkpoint)
-    checkpoint = load(path)
+    path, *other_paths = find_ensemble(run, config.ensemble or [], config.checkpoint)
+    checkpoint, *others = (load(found) for found in (path, *other_paths))
     test = read_test_set(config, checkpoint.config.data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
-    translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator)
+    translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
 
     progress = TranslationProgress()
     try:
@@ -54,6 +54,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         seconds = progress.finish()
     scores = score(hypotheses, test.references, checkpoint.config.data.tgt_lang)
     result = _result(path, checkpoint, test, translator.search, scores) | {
+        "ensemble": [
+            {"run": run, "checkpoint": found.name, "checkpoint_sha256": sha256(found), "step": other.step}
+            for run, found, other in zip(config.ensemble or [], other_paths, others, strict=True)
+        ],
         "seconds": round(seconds, 1),
         "device": translator.device.type,
         "hypotheses_sha256": lines_sha256(hypotheses),
@@ -62,7 +66,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         compared = paired_bootstrap(baseline.hypotheses, hypotheses, test.references, N_BOOTSTRAP)
         result["baseline"] = {"run": str(baseline.run), "n_samples": N_BOOTSTRAP, **compared}
 
-    written = RunFolder(run).evaluation(test.name)
+    # An ensemble's scores do not replace those of the run alone.
+    name = "-with-".join([test.name, *(Path(other).resolve().name for other in config.ensemble or [])])
+    written = RunFolder(run).evaluation(name)
     _write(written, result, test, hypotheses)
     page = ""
     with suppress(UserError):  # the scores stand, whether or not the page can be made
@@ -77,6 +83,8 @@ def table(result: Mapping[str, Any]) -> str:
     """Returns the printed table: model, text and search, then a line for every kind of score with its signature."""
     averaged = result["averaged"]
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
+    if result["ensemble"]:
+        weights += "; in an ensemble with " + ", ".join(other["run"] for other in result["ensemble"])
     search = result["search"]
     lines = f"{result['lines']} lines" + (f", {result['n_references']} references" * (result["n_references"] > 1))
     rows = [

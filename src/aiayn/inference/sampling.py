@@ -12,6 +12,7 @@ from torch import Tensor
 from aiayn.config import BOS_ID, EOS_ID, PAD_ID, SamplingConfig, SearchConfig
 from aiayn.errors import DivergedError
 from aiayn.inference.beam_search import Hypothesis, length_penalty
+from aiayn.inference.ensemble import Ensemble, to_log_probs
 from aiayn.model.transformer import Transformer
 
 
@@ -23,7 +24,12 @@ def uniform(seed: int, line: int, position: int) -> float:
 
 @torch.inference_mode()
 def sample(
-    model: Transformer, src: Tensor, src_mask: Tensor, lines: list[int], sampling: SamplingConfig, config: SearchConfig
+    model: Transformer | Ensemble,
+    src: Tensor,
+    src_mask: Tensor,
+    lines: list[int],
+    sampling: SamplingConfig,
+    config: SearchConfig,
 ) -> list[Hypothesis]:
     """Draws one translation for each sentence of src (N, S), whose rows end with eos, under src_mask (N, 1, 1, S).
 
@@ -45,7 +51,7 @@ def sample(
         at_limit = torch.tensor([position >= limits[row] for row in alive], device=src.device)
         draws = torch.tensor([uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64)
         drawn = draw_tokens(logits, draws.to(src.device), sampling).masked_fill_(at_limit, EOS_ID)
-        found = logits.log_softmax(-1).gather(1, drawn[:, None])[:, 0]
+        found = to_log_probs(model, logits).gather(1, drawn[:, None])[:, 0]
         if not found.isfinite().all():
             raise DivergedError(
                 f"the model's output is NaN or infinite at step {position + 1} of the sampling: its weights are "

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,10 @@ from aiayn.config import EOS_ID, PRECISIONS, SamplingConfig, SearchConfig, Searc
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.hardware import choose_device, has_bfloat16
 from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
+from aiayn.inference.ensemble import Ensemble, members
 from aiayn.inference.force_decode import force_decode
 from aiayn.inference.int8 import quantize_int8
 from aiayn.inference.sampling import sample
@@ -66,10 +67,34 @@ def convert_precision(model: Transformer, precision: str, device: torch.device) 
     return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
 
 
+def find_ensemble(run: Path | str, others: Sequence[Path | str], checkpoint: str | None) -> list[Path]:
+    """Returns the checkpoint files of a run and of those that translate with it, the run's own first.
+
+    Raises ConfigError if one file is named for several runs, and what `find_checkpoint` raises.
+    """
+    if others and checkpoint not in (None, "averaged", "best", "last"):
+        raise ConfigError(f"checkpoint={checkpoint}: of several runs choose averaged, best or last, not a file")
+    return [find_checkpoint(Path(folder), checkpoint) for folder in (run, *others)]
+
+
+def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
+    """Raises RefusedError unless both models translate between the same languages, in the same subwords."""
+    before, now = (f"{one.config.data.src_lang}-{one.config.data.tgt_lang}" for one in (first, other))
+    if before != now:
+        raise RefusedError(f"{other.config.name} translates {now}, {first.config.name} {before}: no ensemble of both")
+    if first.tokenizer != other.tokenizer:
+        raise RefusedError(
+            f"{other.config.name} has another vocabulary than {first.config.name}: an ensemble needs runs on one "
+            "prepared corpus, such as runs with other seeds"
+        )
+
+
 class Translator:
     """Translates lines with a model, its tokenizer and search options."""
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, search: SearchConfig, device: torch.device | str):
+    def __init__(
+        self, model: Transformer | Ensemble, tokenizer: Tokenizer, search: SearchConfig, device: torch.device | str
+    ):
         """Moves the model to the device and changes nothing else about it, so a model in training may be used."""
         self.model = model.to(device)
         self.tokenizer = tokenizer
@@ -84,16 +109,22 @@ class Translator:
         search: SearchOverrides | None = None,
         accelerator: str = "cpu",
         precision: str = "float32",
+        ensemble: Sequence[Path | str] = (),
     ) -> "Translator":
         """Loads a checkpoint of a run folder, by default the averaged one if it exists, else the last.
+
+        `ensemble` names further runs that translate together with it, by the mean of their log-probabilities; of each
+        the same `checkpoint` is taken. Search options are the first run's.
 
         With `precision` bfloat16 translation is about twice as fast on hardware that supports it, scores differ in the
         third digit, and a few translations differ. int8 (CPUs only) is a third faster still, and twice as many
         translations differ.
 
-        Raises RefusedError for a missing or damaged run, ConfigError for impossible options or a missing GPU.
+        Raises RefusedError for a missing or damaged run, or one of another vocabulary, ConfigError for impossible
+        options or a missing GPU.
         """
-        return cls.from_checkpoint(load(find_checkpoint(Path(run), checkpoint)), search, accelerator, precision)
+        first, *others = (load(path) for path in find_ensemble(run, ensemble, checkpoint))
+        return cls.from_checkpoint(first, search, accelerator, precision, others)
 
     @classmethod
     def from_checkpoint(
@@ -102,14 +133,20 @@ class Translator:
         search: SearchOverrides | None = None,
         accelerator: str = "cpu",
         precision: str = "float32",
+        others: Sequence[Checkpoint] = (),
     ) -> "Translator":
-        """Builds model and tokenizer from a checkpoint. Raises what `from_run` raises."""
+        """Builds model and tokenizer from a checkpoint, and an ensemble with others. Raises what `from_run` raises."""
         device = choose_device(accelerator)
         options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
-        model = Transformer(checkpoint.config.model, tokenizer.vocab_size)
-        restore(model, checkpoint)
-        return cls(convert_precision(model.eval(), precision, device), tokenizer, options, device)
+        for other in others:
+            _refuse_different(checkpoint, other)
+        models = []
+        for one in (checkpoint, *others):
+            model = Transformer(one.config.model, tokenizer.vocab_size)
+            restore(model, one)
+            models.append(convert_precision(model.eval(), precision, device))
+        return cls(Ensemble(models) if others else models[0], tokenizer, options, device)
 
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
         """Returns the best translation of every line; that of a blank line is empty.
@@ -217,6 +254,12 @@ class Translator:
                 raise DataError(f"line {number} is not valid text: {line!r:.80}; correct it")
         return self.tokenizer.encode([normalise(line)[0] for line in lines])
 
+    @property
+    def max_positions(self) -> int | None:
+        """The fewest learned positions of the models; None without any."""
+        configs = [model.config for model in members(self.model)]
+        return min((config.max_positions for config in configs if config.positions == "learned"), default=None)
+
     @contextmanager
     def without_dropout(self) -> Iterator[None]:
         """Puts the model into evaluation mode, and afterwards back into the mode it was in."""
@@ -229,22 +272,22 @@ class Translator:
 
     def _check_length(self, length: int, line_number: int) -> None:
         """Raises DataError if learned positions are too few for a source of this length and its translation."""
-        config, extra = self.model.config, self.search.max_extra_tokens
-        longest = max(config.max_positions - extra - 1, 0)
-        if config.positions == "learned" and length > longest:
+        extra, positions = self.search.max_extra_tokens, self.max_positions
+        longest = max(positions - extra - 1, 0) if positions else length
+        if length > longest:
             raise DataError(
                 f"line {line_number} has {length} subwords: with search.max_extra_tokens={extra} this model's "
-                f"{config.max_positions} learned positions allow at most {longest}; "
+                f"{positions} learned positions allow at most {longest}; "
                 "split the line or lower search.max_extra_tokens"
             )
 
     def _check_positions(self, length: int, line_number: int) -> None:
         """Raises DataError if learned positions are too few for text of this length and eos."""
-        config = self.model.config
-        if config.positions == "learned" and length + 1 > config.max_positions:
+        positions = self.max_positions
+        if positions and length + 1 > positions:
             raise DataError(
-                f"line {line_number} has {length} subwords: this model's {config.max_positions} learned positions "
-                f"allow at most {config.max_positions - 1}; split the line"
+                f"line {line_number} has {length} subwords: this model's {positions} learned positions allow at most "
+                f"{positions - 1}; split the line"
             )
 
     def _batches(self, src_ids: list[list[int]], beams: int) -> Iterator[list[int]]:
