@@ -53,7 +53,7 @@ WALLS = {
     "report": {"options", "errors", "files", "run_folder", "drawing"},
     "attention": {"config", "errors", "files", "drawing", "data", "model", "inference"},
     "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report"},
-    "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention"},
+    "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention", "drawing"},
     "hydra_plugins": GROUND - {"hardware", "checkpoints"} | {"error_messages", "data", "report"},
     "cli": GROUND - {"entry"}
     | {"data", "model", "inference", "evaluation", "paper", "report", "attention", "training"},

@@ -29,6 +29,8 @@ class Evaluation:
         self.folder = folder
         self.scores = folder / "evaluation.json"
         self.hypotheses = folder / "hypotheses.txt"
+        self.source = folder / "source.txt"
+        self.reference = folder / "reference.txt"  # the first of several
         self.samples = folder / "samples.jsonl"
 
 

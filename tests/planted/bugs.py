@@ -557,6 +557,20 @@ SEARCH = [
 
 AFTER_TRAINING = [
     Bug(
+        "a_model_card_with_the_scores_of_other_checkpoints",
+        "cli/export.py",
+        'if result.get("checkpoint_sha256") == digest and',
+        "if",
+        "inference/test_model_card.py::test_the_card_has_a_header_that_parses_and_the_scores_of_this_checkpoint",
+    ),
+    Bug(
+        "source_and_reference_exchanged_beside_the_hypotheses",
+        "evaluation/evaluate.py",
+        "(to.source, test.sources), (to.reference, test.references[0])",
+        "(to.reference, test.sources), (to.source, test.references[0])",
+        "evaluation/test_evaluate.py::test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_made_from_them",
+    ),
+    Bug(
         "an_ensembles_log_probabilities_are_normalised_again",
         "inference/beam_search.py",
         "if not are_log_probs:",

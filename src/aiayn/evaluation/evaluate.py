@@ -35,7 +35,8 @@ class Baseline:
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Translates raw source, scores the text, prints a table, and writes all of it into the run's folder.
 
-    `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, `evaluation.json`, whose content is returned, and `samples.jsonl`;
+    `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it, `evaluation.json`,
+    whose content is returned, and `samples.jsonl`;
     the run's page is written again. Raises RefusedError for a missing or damaged run, checkpoint or baseline, DataError
     for missing or misaligned text, ConfigError for a GPU that is not there, ResourceError where memory or disk do not
     suffice.
@@ -170,7 +171,7 @@ def _result(path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchCon
 
 
 def _write(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: list[str]) -> None:
-    """Writes hypotheses, scores and, to be read on the page, evenly spread samples.
+    """Writes hypotheses beside their source and reference, scores and, to be read on the page, evenly spread samples.
 
     Raises ResourceError where they cannot be written; no file is left incomplete.
     """
@@ -178,7 +179,8 @@ def _write(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: li
     samples = [{"source": source, "reference": reference, "hypothesis": line} for source, reference, line in lines]
     try:
         to.folder.mkdir(parents=True, exist_ok=True)
-        atomic_write_text(to.hypotheses, "".join(f"{line}\n" for line in hypotheses))
+        for path, text in ((to.source, test.sources), (to.reference, test.references[0]), (to.hypotheses, hypotheses)):
+            atomic_write_text(path, "".join(f"{line}\n" for line in text))
         write_json(to.scores, result)
         write_jsonl(to.samples, samples[:: -(-len(samples) // KEPT_SAMPLES)])
     except OSError as error:
