@@ -184,7 +184,15 @@ NO_OVERRIDES = dict.fromkeys(option_names(SearchOverrides))
 
 
 def evaluate(**options) -> EvaluateConfig:
-    tree = {"run": "outputs/a", "split": "test", "checkpoint": None, "test": None, "references": None, "baseline": None}
+    tree = {
+        "run": "outputs/a",
+        "split": "test",
+        "checkpoint": None,
+        "test": None,
+        "references": None,
+        "ensemble": None,
+        "baseline": None,
+    }
     tree |= {"accelerator": "auto", "debug": False, "search": NO_OVERRIDES}
     return from_plain(EvaluateConfig, changed(tree, **options))
 
