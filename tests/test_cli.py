@@ -18,9 +18,10 @@ from typer.testing import CliRunner, Result
 
 from aiayn import checkpoints, cli
 from aiayn.checkpoints import Checkpoint
+from aiayn.config import SamplingConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
-from aiayn.inference.translator import Translator
+from aiayn.inference.translator import Translator, perplexity
 from aiayn.model.transformer import Transformer
 
 LINES = ["the old house", "", "two\u2028cats see", "the man \x85 sees", "the cat\r", "é 猫"]
@@ -189,6 +190,47 @@ def test_from_python_three_lines_translate(run):
         translator.translate("the old house")
 
 
+def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(run, translator, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["aiayn.cli.score"], "FILE_LINES", 4)
+    translations = translator.translate(LINES)
+    (tmp_path / "src").write_bytes(TEXT)
+    with gzip.open(tmp_path / "tgt.gz", "wb") as file:
+        file.write("".join(f"{line}\n" for line in translations).encode())
+    pairs = translator.score(LINES, translations)
+    arguments = ("score", run, tmp_path / "src", tmp_path / "tgt.gz")
+    result = invoke(*arguments)
+    printed = [float(line) for line in result.stdout.split("\n")[:-1]]
+    assert printed == pytest.approx([pair.log_prob for pair in pairs], abs=2e-5)
+    tokens = sum(len(pair.tokens) for pair in pairs)
+    word, value, rest = result.stderr.split(" ", 2)
+    assert (word, rest) == ("perplexity", f"(6 lines, {tokens} subwords with end marks)\n")
+    assert float(value) == pytest.approx(perplexity(pairs), rel=1e-4)
+    objects = [json.loads(line) for line in invoke(*arguments, "--format", "jsonl").stdout.split("\n")[:-1]]
+    assert [(one["index"], one["translation"]) for one in objects] == list(enumerate(translations))
+    assert [one["token_log_probs"] for one in objects] == [
+        pytest.approx(pair.token_log_probs, abs=2e-5) for pair in pairs
+    ]
+    assert [one["tokens"] for one in objects] == [translator.tokenizer.tokens(pair.tokens) for pair in pairs]
+    assert objects[0]["tokens"][-1] == "</s>"
+    # Shorter by a line: exit code 3 with both counts.
+    (tmp_path / "tgt").write_text("a\nb\n", encoding="utf-8")
+    refused = invoke("score", run, tmp_path / "src", tmp_path / "tgt").exception
+    assert type(refused) is DataError
+    assert f"{tmp_path}/src has 6 lines and {tmp_path}/tgt has 2: line N" in str(refused)
+
+
+def test_samples_are_those_of_the_seed_whatever_the_chunks(run, translator, monkeypatch):
+    sampling = SamplingConfig(seed=5, temperature=0.9, top_k=40)
+    options = ("--sample", "--seed", 5, "--temperature", 0.9, "--top-k", 40)
+    expected = [drawn.text for drawn in translator.sample(LINES, sampling)]
+    assert output("translate", run, *options) == expected
+    monkeypatch.setattr(sys.modules["aiayn.cli.translate"], "STREAM_BYTES", 20)
+    assert output("translate", run, *options) == expected
+    objects = [json.loads(line) for line in output("translate", run, *options, "--format", "jsonl")]
+    assert [one["translation"] for one in objects] == expected
+    assert [len(one["alignment"]) for one in objects] == [len(one["tokens"]) for one in objects]
+
+
 def test_search_options_and_checkpoint_reach_the_search(run):
     from aiayn.config import SearchOverrides
 
@@ -207,6 +249,9 @@ def test_search_options_and_checkpoint_reach_the_search(run):
         (["{run}", "--checkpoint", "nope"], b"", RefusedError, "nope: there is no such checkpoint"),
         (["{run}/nope"], b"", RefusedError, "nope: not a run"),
         (["{run}", "{run}/nope.txt"], b"", DataError, r"nope\.txt: cannot be read"),
+        (["{run}", "--top-k", "4"], b"", ConfigError, "--top-k is an option of --sample; add --sample or leave it out"),
+        (["{run}", "--sample", "--n-best", "2"], b"", ConfigError, "one translation per line, .* leave out --n-best"),
+        (["{run}", "--sample", "--top-p", "2"], b"", ConfigError, "--top-p 2.0: must be above 0 and at most 1"),
         (["{run}"], b"good\nbad \xff\n", DataError, "standard input: line 2 is not UTF-8"),
         (["{run}"], b"good\nbad \xff", DataError, "standard input: line 2 is not UTF-8"),
     ],

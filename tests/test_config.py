@@ -51,7 +51,7 @@ COUNTS = [
     "data.max_length_ratio",
     "optim.warmup_steps",
     *(f"trainer.{name}" for name in ("max_steps", "devices", "num_nodes", "val_every", "checkpoint_every")),
-    *(f"trainer.{name}" for name in ("average_last", "log_every")),
+    *(f"trainer.{name}" for name in ("average_last", "log_every", "patience")),
     *(f"search.{name}" for name in ("beam_size", "max_extra_tokens", "batch_tokens")),
 ]
 BAD = [
@@ -114,6 +114,10 @@ def test_unknown_choices_are_refused_with_the_known_ones(plain, key, choices):
         (
             {"data.micro_batches": 4, "trainer.devices": 4, "trainer.num_nodes": 2},
             ["data.micro_batches=4", "8 devices", "multiple of 8"],
+        ),
+        (
+            {"trainer.best_metric": "val/bleu", "trainer.val_bleu_sentences": 0},
+            ["trainer.best_metric=val/bleu", "trainer.val_bleu_sentences=0", "trainer.best_metric=val/loss"],
         ),
         ({"name": "../elsewhere"}, ["name=../elsewhere", "letters"]),
     ],
@@ -180,7 +184,15 @@ NO_OVERRIDES = dict.fromkeys(option_names(SearchOverrides))
 
 
 def evaluate(**options) -> EvaluateConfig:
-    tree = {"run": "outputs/a", "split": "test", "checkpoint": None, "test": None, "references": None, "baseline": None}
+    tree = {
+        "run": "outputs/a",
+        "split": "test",
+        "checkpoint": None,
+        "test": None,
+        "references": None,
+        "ensemble": None,
+        "baseline": None,
+    }
     tree |= {"accelerator": "auto", "debug": False, "search": NO_OVERRIDES}
     return from_plain(EvaluateConfig, changed(tree, **options))
 

@@ -67,7 +67,7 @@ WALLS = {
     "report": {"program", "options", "errors", "files", "run_folder", "drawing", "treebank"},
     "attention": {"config", "errors", "files", "drawing", "data", "model", "inference"},
     "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report", "treebank"},
-    "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention"},
+    "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention", "drawing"},
     "hydra_plugins": GROUND - {"checkpoints"} | {"error_messages", "data", "report"},
     "cli": GROUND - {"entry"}
     | {"hydra_commands", "data", "model", "inference", "evaluation", "paper", "report", "attention", "training"}

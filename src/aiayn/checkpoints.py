@@ -2,7 +2,8 @@
 
 `step_N.ckpt` holds the weights, the configuration, the tokenizer, the corpus' fingerprint and the counters.
 `step_N.optim` beside it holds the optimizer state, which only training needs, and is kept for the newest two.
-`last.ckpt` is the newest step; `averaged.ckpt` is the mean of the last few (section 6.1).
+`last.ckpt` is the newest step, `best.ckpt` that of the best validation, `averaged.ckpt` the mean of the last few
+(section 6.1).
 
 Every file is sealed: a torch archive of tensors and plain values with the SHA-256 of its bytes in the zip comment.
 A file under its final name is therefore either whole and verified, or refused.
@@ -166,14 +167,23 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
 
 def update_last(folder: Path, step: int) -> None:
     """Makes `last.ckpt` the checkpoint of `step`, atomically. Raises ResourceError if the disk is full."""
-    temporary = folder / f".last.ckpt.{os.getpid()}.part"
+    _link(folder, step, "last.ckpt")
+
+
+def update_best(folder: Path, step: int) -> None:
+    """Makes `best.ckpt` the checkpoint of `step`, as `update_last` does."""
+    _link(folder, step, "best.ckpt")
+
+
+def _link(folder: Path, step: int, name: str) -> None:
+    temporary = folder / f".{name}.{os.getpid()}.part"
     temporary.unlink(missing_ok=True)
     try:
         os.link(step_path(folder, step), temporary)
     except OSError:  # a file system without hard links
-        _write(folder / "last.ckpt", step_path(folder, step).read_bytes())
+        _write(folder / name, step_path(folder, step).read_bytes())
         return
-    os.replace(temporary, folder / "last.ckpt")
+    os.replace(temporary, folder / name)
     temporary.unlink(missing_ok=True)  # a rename between two names of one file does nothing
     fsync_folder(folder)
 
@@ -228,7 +238,7 @@ def average(checkpoints: list[Checkpoint]) -> Checkpoint:
 
 
 def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
-    """Returns the file of `averaged`, `last` or a path; for None the average if there is one, else the last.
+    """Returns the file of `averaged`, `best`, `last` or a path; for None the average if there is one, else the last.
 
     Raises RefusedError if there is no such run or file.
     """
@@ -237,7 +247,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         raise RefusedError(f"{run}: not a run (it has no checkpoints/)")
     if checkpoint is None:
         checkpoint = "averaged" if folder.averaged.exists() else "last"
-    path = {"averaged": folder.averaged, "last": folder.last}.get(checkpoint, Path(checkpoint))
+    path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
     if not path.is_file():
         raise RefusedError(f"{path}: there is no such checkpoint")
     return path

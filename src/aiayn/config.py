@@ -184,6 +184,8 @@ class TrainerConfig:
     compile: bool  # torch.compile encoder and decoder: takes minutes at the start, then faster steps
     val_every: int
     val_bleu_sentences: int  # validation sentences translated for val/bleu or val/f1; 0: none
+    patience: int | None  # validations without a better `best_metric` before the run ends; null: until max_steps
+    best_metric: str  # val/loss | val/bleu: decides about best.ckpt and patience
     checkpoint_every: int
     average_last: int  # how many checkpoints are kept, and averaged at the end (section 6.1)
     log_every: int
@@ -194,8 +196,17 @@ class TrainerConfig:
         one_of("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu"))
         one_of("trainer.strategy", self.strategy, ("auto", "ddp"))
         one_of("trainer.precision", self.precision, ("auto", "32-true", "bf16-mixed"))
-        for name in ("max_steps", "devices", "num_nodes", "val_every", "checkpoint_every", "average_last", "log_every"):
+        for name in (
+            *("max_steps", "devices", "num_nodes", "val_every", "patience"),
+            *("checkpoint_every", "average_last", "log_every"),
+        ):
             at_least(f"trainer.{name}", getattr(self, name), 1)
+        one_of("trainer.best_metric", self.best_metric, ("val/loss", "val/bleu"))
+        require(
+            self.best_metric == "val/loss" or self.val_bleu_sentences != 0,
+            f"trainer.best_metric={self.best_metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "
+            "set trainer.best_metric=val/loss",
+        )
         for name in ("val_bleu_sentences", "max_skipped_steps"):
             at_least(f"trainer.{name}", getattr(self, name), 0)
         at_least("trainer.timeout", self.timeout, 1)
@@ -234,6 +245,22 @@ class SearchOverrides:
 
     def apply(self, search: SearchConfig) -> SearchConfig:
         return SearchConfig(**asdict(search) | {k: v for k, v in asdict(self).items() if v is not None})
+
+
+@dataclass(kw_only=True)
+class SamplingConfig:
+    """How `aiayn translate --sample` draws translations."""
+
+    seed: int
+    temperature: float = 1.0  # divides the logits: below 1 fewer, above 1 more surprises
+    top_k: int | None = None  # draw among the k most probable tokens only
+    top_p: float | None = None  # draw among the fewest tokens whose probabilities sum to p
+
+    def __post_init__(self) -> None:
+        require(0 < self.temperature < math.inf, f"--temperature {self.temperature}: must be above 0 and finite")
+        require(self.top_k is None or self.top_k >= 1, f"--top-k {self.top_k}: must be at least 1")
+        require(self.top_p is None or 0 < self.top_p <= 1, f"--top-p {self.top_p}: must be above 0 and at most 1")
+        require(self.top_k is None or self.top_p is None, "--top-k and --top-p: choose one of them")
 
 
 def _check_search(options: SearchConfig | SearchOverrides) -> None:
@@ -326,9 +353,10 @@ class EvaluateConfig:
 
     run: str
     split: str  # val | test
-    checkpoint: str | None  # averaged | last | a file; null: averaged where there is one, else last
+    checkpoint: str | None  # averaged | best | last | a file; null: averaged where there is one, else last
     test: str | None  # PREFIX of text files to translate and score instead of the split
     references: Any  # a file or a list of files: further references, beside that of the split or of `test`
+    ensemble: Any  # a run's folder or a list of them: they translate together with `run`
     baseline: str | None  # another run's folder to compare with
     accelerator: str  # auto | cpu | gpu
     debug: bool
@@ -346,6 +374,13 @@ class EvaluateConfig:
             )
         if isinstance(self.references, str):
             self.references = [self.references]
+        if isinstance(self.ensemble, str):
+            self.ensemble = [self.ensemble]
+        require(
+            self.ensemble is None
+            or (isinstance(self.ensemble, list) and all(isinstance(run, str) and run for run in self.ensemble)),
+            f"ensemble={self.ensemble}: must be a run's folder or a list of them, ensemble=[outputs/B,outputs/C]",
+        )
         require(
             self.references is None
             or (isinstance(self.references, list) and all(isinstance(file, str) for file in self.references)),

@@ -48,3 +48,10 @@ def readable(token: str, longest: int = 24) -> str:
     """Returns a token as one short line: control characters are escaped, and long tokens are cut."""
     text = token if token.isprintable() else repr(token)[1:-1]
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def read_picture(path: Path) -> Any:
+    """Returns the pixels of a PNG as an array, (height, width, 3), from 0 to 1."""
+    from matplotlib.image import imread
+
+    return imread(path)[..., :3]

@@ -30,6 +30,8 @@ class Evaluation:
         self.folder = folder
         self.scores = folder / "evaluation.json"
         self.hypotheses = folder / "hypotheses.txt"
+        self.source = folder / "source.txt"
+        self.reference = folder / "reference.txt"  # the first of several
         self.samples = folder / "samples.jsonl"
 
 
@@ -40,8 +42,9 @@ class RunFolder:
         self.path = path
         # For continuing and translating.
         self.config = path / "config.yaml"
-        self.checkpoints = path / "checkpoints"  # step_N.ckpt, step_N.optim and the next two; see `aiayn.checkpoints`
+        self.checkpoints = path / "checkpoints"  # step_N.ckpt, step_N.optim and the next three; see `aiayn.checkpoints`
         self.averaged = self.checkpoints / "averaged.ckpt"
+        self.best = self.checkpoints / "best.ckpt"
         self.last = self.checkpoints / "last.ckpt"
         self.lock = path / ".lock"
         # Measurements.

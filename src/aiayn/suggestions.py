@@ -44,6 +44,7 @@ OTHER_NAMES = {
     "train_file": "data.train",
     "validation_file": "data.val",
     "test_file": "data.test",
+    "patience": "trainer.patience",
 }
 
 _EPOCHS = "training is counted in steps, trainer.max_steps=N; the start of a run prints how many make an epoch"
@@ -63,7 +64,7 @@ _BATCHES = (
 _RATE = (
     "the learning rate is equation (3) of the paper: optim.lr_scale=N multiplies it, optim.warmup_steps=N sets its peak"
 )
-_EARLY_STOPPING = "there is no early stopping; training ends at trainer.max_steps=N, and a longer run may continue it"
+_EARLY_STOPPING = "set trainer.patience=N: validations without a better trainer.best_metric before the run ends"
 _CALLBACKS = "callbacks are code, not options; docs/lightning.md shows where to add one"
 _PLACE = "a run is the folder OUTPUTS/NAME: set outputs=DIR and name=NAME"
 _BOTH = "aiayn train trains, aiayn evaluate scores; -m does both for every row"
@@ -110,7 +111,6 @@ ANSWERS = {
     "overfit_batches": _TRIAL,
     "overwrite_output_dir": "a run is never overwritten: take another name=, or remove its folder",
     "paths": "set outputs=DIR for runs and data.folder=DIR for prepared text",
-    "patience": _EARLY_STOPPING,
     "per_device_eval_batch_size": _BATCHES,
     "per_device_train_batch_size": _BATCHES,
     "profiler": "not offered; perf/ in metrics.jsonl has the speed, docs/performance.md what it consists of",

@@ -91,7 +91,7 @@ def learned(config: Config, tokenizer: Tokenizer, steps: int, seed: int) -> dict
 
 def options(run: Path | str, **changes) -> EvaluateConfig:
     search = SearchOverrides(**NO_OVERRIDES | changes.pop("search", {}))
-    plain = {"split": "test", "checkpoint": None, "test": None, "references": None, "baseline": None}
+    plain = {"split": "test", "checkpoint": None, "test": None, "references": None, "ensemble": None, "baseline": None}
     plain |= {"accelerator": "cpu", "debug": False}
     return EvaluateConfig(**plain | {"run": str(run), "search": search} | changes)
 
@@ -116,7 +116,9 @@ def test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_m
     assert result["metrics"]["sacrebleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score)
     assert result["metrics"]["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [REFERENCES]).score)
     assert json.loads((folder / "evaluation.json").read_bytes()) == result
-    assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "hypotheses.txt", "samples.jsonl"]
+    texts = ["hypotheses.txt", "reference.txt", "source.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["evaluation.json", "samples.jsonl", *texts])
+    assert (lines_of(folder / "source.txt"), lines_of(folder / "reference.txt")) == (SOURCES, REFERENCES)
 
 
 def test_samples_to_read_are_spread_evenly_over_the_text_and_stand_on_the_runs_page(run, tmp_path):

@@ -454,7 +454,7 @@ FILES = [
     Bug(
         "last_checkpoint_stays_the_one_before_after_a_kill",
         "training/run.py",
-        "checkpoints.update_last(folder.checkpoints, checkpoints.saved_steps(folder.checkpoints)[-1])",
+        "checkpoints.update_last(folder.checkpoints, newest)",
         "pass",
         "faults/test_kills.py::test_a_run_killed_at_a_chosen_moment_continues_to_the_bit"
         "[after the last checkpoint, before last.ckpt is it]",
@@ -469,8 +469,8 @@ FILES = [
     Bug(
         "signal_does_not_save",
         "training/callbacks/checkpoint_saver.py",
-        "if stopping or due(",
-        "if due(",
+        "if stopping or early or due(",
+        "if early or due(",
         "training/test_run.py::test_ctrl_c_saves_and_exits_with_130",
     ),
 ]
@@ -522,9 +522,44 @@ SEARCH = [
     Bug(
         "translations_in_the_order_of_the_batches",
         "inference/translator.py",
-        "for number, hypotheses in zip(batch, self._search",
-        "for number, hypotheses in zip(sorted(batch), self._search",
+        "for number, hypotheses in zip(batch, found, strict=True):",
+        "for number, hypotheses in zip(sorted(batch), found, strict=True):",
         "inference/test_translator.py::test_every_line_comes_back_in_its_place_whatever_the_batches",
+    ),
+    Bug(
+        "given_translations_see_the_token_they_are_scored_for",
+        "inference/force_decode.py",
+        "model.decode(shift_right(tgt),",
+        "model.decode(tgt,",
+        "inference/test_score.py::test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score",
+    ),
+    Bug(
+        "given_translations_without_the_end_mark",
+        "inference/translator.py",
+        "log_probs = log_probs[: len(tokens)]",
+        "log_probs = log_probs[: len(tokens) - 1]",
+        "inference/test_score.py::test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score",
+    ),
+    Bug(
+        "samples_depend_on_the_place_in_the_batch",
+        "inference/translator.py",
+        "numbers = [first_line + number for number in batch]",
+        "numbers = list(range(len(batch)))",
+        "inference/test_sampling.py::test_a_lines_sample_depends_on_seed_and_line_number_and_not_on_its_batch",
+    ),
+    Bug(
+        "all_positions_of_a_sample_share_a_random_number",
+        "inference/sampling.py",
+        "uniform(sampling.seed, lines[row], position)",
+        "uniform(sampling.seed, lines[row], 0)",
+        "inference/test_sampling.py::test_frequencies_of_whole_outputs_are_the_models_probabilities",
+    ),
+    Bug(
+        "top_p_leaves_out_the_token_that_reaches_p",
+        "inference/sampling.py",
+        "before = ordered.cumsum(-1) - ordered",
+        "before = ordered.cumsum(-1)",
+        "inference/test_sampling.py::test_top_k_and_top_p_keep_the_most_probable_tokens_in_proportion",
     ),
     Bug(
         "dropout_while_translating",
@@ -601,4 +636,70 @@ TREES = [
     ),
 ]
 
-BUGS = [*MODEL, *STEPS, *TEXT, *FILES, *SEARCH, *TREES]
+AFTER_TRAINING = [
+    Bug(
+        "a_model_card_with_the_scores_of_other_checkpoints",
+        "cli/export.py",
+        'if result.get("checkpoint_sha256") == digest and',
+        "if",
+        "inference/test_model_card.py::test_the_card_has_a_header_that_parses_and_the_scores_of_this_checkpoint",
+    ),
+    Bug(
+        "source_and_reference_exchanged_beside_the_hypotheses",
+        "evaluation/evaluate.py",
+        "(to.source, test.sources), (to.reference, test.references[0])",
+        "(to.reference, test.sources), (to.source, test.references[0])",
+        "evaluation/test_evaluate.py::test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_made_from_them",
+    ),
+    Bug(
+        "an_ensembles_log_probabilities_are_normalised_again",
+        "inference/beam_search.py",
+        "if not are_log_probs:",
+        "if True:",
+        "inference/test_ensemble.py::test_the_log_prob_of_an_ensemble_is_the_mean_of_its_models_own",
+    ),
+    Bug(
+        "an_ensemble_adds_logits",
+        "inference/ensemble.py",
+        "model.step(tokens, part).float().log_softmax(-1)",
+        "model.step(tokens, part).float()",
+        "inference/test_ensemble.py::test_the_log_prob_of_an_ensemble_is_the_mean_of_its_models_own",
+    ),
+    Bug(
+        "the_first_of_several_caches_is_not_reordered",
+        "inference/ensemble.py",
+        "for cache in self.caches:\n            cache.reorder(parents)",
+        "for cache in self.caches[1:]:\n            cache.reorder(parents)",
+        "inference/test_ensemble.py::test_the_log_prob_of_an_ensemble_is_the_mean_of_its_models_own",
+    ),
+    Bug(
+        "the_worst_validation_is_the_best",
+        "training/early_stopping.py",
+        'sign = 1 if self.metric == "val/loss" else -1',
+        'sign = 1 if self.metric == "val/bleu" else -1',
+        "faults/test_early_stopping.py::test_best_and_patience_follow_from_the_recorded_values",
+    ),
+    Bug(
+        "an_equal_validation_is_better",
+        "training/early_stopping.py",
+        "self.values[step], step)",
+        "self.values[step], -step)",
+        "faults/test_early_stopping.py::test_best_and_patience_follow_from_the_recorded_values",
+    ),
+    Bug(
+        "a_resumed_run_forgets_its_validations",
+        "training/run.py",
+        "ValidationHistory(config.trainer, recorded)",
+        "ValidationHistory(config.trainer)",
+        "faults/test_early_stopping.py::test_a_killed_run_stops_at_the_same_step_with_the_same_best_checkpoint",
+    ),
+    Bug(
+        "the_best_checkpoint_is_the_newest",
+        "training/callbacks/checkpoint_saver.py",
+        "or self.run.validations.best_step != step",
+        "or self.run.validations.best_step is None",
+        "faults/test_early_stopping.py::test_a_run_stops_after_patience_validations_without_a_better_one_and_keeps_the_best",
+    ),
+]
+
+BUGS = [*AFTER_TRAINING, *MODEL, *STEPS, *TEXT, *FILES, *SEARCH, *TREES]

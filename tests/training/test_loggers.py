@@ -75,6 +75,11 @@ def test_tensorboard_holds_every_series_samples_and_options_and_no_step_twice(ki
     options = events.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
     assert "| model.n_heads | 3 |" in options
 
+    assert [event.step for event in events.Images("attention")] == [6, 12]
+    [corpus] = events.Images("corpus")
+    assert corpus.step == 0
+    assert corpus.width > 300 < corpus.height
+
 
 def test_a_missing_tensorboard_is_one_line_before_anything_of_the_run_is_written(config, tmp_path, monkeypatch):
     monkeypatch.setattr("pytorch_lightning.loggers.tensorboard._TENSORBOARD_AVAILABLE", False)

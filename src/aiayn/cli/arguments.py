@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as outputs/quickstart.")]
 CheckpointName = Annotated[
-    str | None, typer.Option(help="averaged, last or a file; by default averaged if there is one, else last.")
+    str | None, typer.Option(help="averaged, best, last or a file; by default averaged if there is one, else last.")
 ]
 Accelerator = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept per sentence; 1 is greedy search.")]
@@ -20,6 +20,10 @@ Alpha = Annotated[float | None, typer.Option(help="alpha; 0: no correction, whic
 Precision = Annotated[
     str,
     typer.Option(help="float32; faster, less exact: bfloat16, int8 (CPUs only); auto: the fastest here."),
+]
+With = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="RUN", help="A run that translates together with it; may be repeated."),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -31,6 +35,7 @@ def load_translator(
     length_penalty: float | None,
     accelerator: str,
     precision: str = "float32",
+    ensemble: list[Path] | None = None,
 ) -> "Translator":
     """Loads the model of a run. Checks the options before torch is imported."""
     search = SearchOverrides(beam_size=beam_size, length_penalty=length_penalty)
@@ -38,4 +43,4 @@ def load_translator(
     one_of("--precision", precision, PRECISIONS)
     from aiayn.inference.translator import Translator
 
-    return Translator.from_run(run, checkpoint, search, accelerator, precision)
+    return Translator.from_run(run, checkpoint, search, accelerator, precision, ensemble or ())

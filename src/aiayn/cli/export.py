@@ -1,5 +1,6 @@
 """`aiayn export`: converts a model for other engines."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +13,36 @@ def export(
     run: RunArgument,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the model.")],
     target: Annotated[str, typer.Option("--format", help="ctranslate2, or marian for Hugging Face's transformers.")],
+    licence: Annotated[
+        str, typer.Option("--licence", "--license", help="For the model card, as hubs spell it: mit, cc-by-4.0, ...")
+    ] = "unknown",
     checkpoint: CheckpointName = None,
     debug: Debug = False,
 ) -> None:
     """Writes the model and its tokenizer in the format of another engine.
 
     Options that the other engine does not support are refused by name.
+
+    With --format marian there is also a model card, README.md: data, licence, how to load it, and the scores that
+    evaluate.py wrote for this checkpoint. The command that uploads the folder is printed, not run.
     """
     from aiayn.checkpoints import find_checkpoint, load
+    from aiayn.files import sha256
     from aiayn.inference.export import export as write
+    from aiayn.inference.model_card import model_card
+    from aiayn.run_folder import RunFolder
 
-    write(load(find_checkpoint(run, checkpoint)), target, folder)
+    path = find_checkpoint(run, checkpoint)
+    found, name, card = load(path), run.resolve().name, None
+    if target == "marian":
+        digest = sha256(path)
+        scored = {
+            test: result
+            for test, result in RunFolder(run).read_evaluations().items()
+            if result.get("checkpoint_sha256") == digest and not result.get("ensemble")
+        }
+        card = model_card(found, name, scored, licence)
+    write(found, target, folder, card)
     print(folder)
+    if card:
+        print(f"upload   hf upload YOUR_NAME/{shlex.quote(name)} {shlex.quote(str(folder))}")

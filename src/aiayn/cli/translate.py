@@ -1,12 +1,9 @@
 """`aiayn translate`: text in, text out, one line for one line."""
 
 import json
-import os
 import shlex
-import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,19 +17,18 @@ from aiayn.cli.arguments import (
     Debug,
     Precision,
     RunArgument,
+    With,
     load_translator,
 )
-from aiayn.config import one_of
-from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.cli.output import FILE_LINES, show_progress, write_lines
+from aiayn.config import SamplingConfig, one_of
+from aiayn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from aiayn.evaluation.progress import TranslationProgress
     from aiayn.inference.translator import Translation, Translator
     from aiayn.treebank.tree import Tree
 
-# How much is translated at once: of a stream up to 2,000 lines or so, of a file 2,000 lines.
-STREAM_BYTES = 1 << 17
-FILE_LINES = 2000
+STREAM_BYTES = 1 << 17  # of a stream translated at once: up to 2,000 lines or so
 
 
 def translate(
@@ -50,8 +46,18 @@ def translate(
             "--format", help="text; jsonl: JSON with scores and alignments; of a parser tree (indented) or brackets."
         ),
     ] = "text",
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw a translation at random instead of searching.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Of --sample; by default 0.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of --sample: below 1 safer, above 1 wilder.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Of --sample: only among the k most probable tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Of --sample: only among the tokens that make up this probability.")
+    ] = None,
     beam_size: BeamSize = None,
     length_penalty: Alpha = None,
+    ensemble: With = None,
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",
     precision: Precision = "float32",
@@ -69,11 +75,17 @@ def translate(
 
     A parser (data=treebank) reads words with spaces between them, as in its treebank: `It is n't here .`. It writes
     linear trees without words; with --format tree indented trees, with --format brackets a Penn tree per line.
+
+    With --with RUN2 several runs with one vocabulary translate as one model: by the mean of their log-probabilities.
+
+    With --sample every line's translation is drawn from the model's distribution. What is drawn depends on the seed and
+    the line's number only, so the same command gives the same text.
     """
     from aiayn.data.text_files import read_lines
     from aiayn.treebank.tree import escape_brackets, indented, penn_brackets
 
     one_of("--format", style, ("text", "jsonl", "tree", "brackets"))
+    sampling = _sampling(sample, n_best, beam_size, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p)
     on_stream = file is None or str(file) == "-"
     if file is not None and not on_stream and not file.exists():
         raise DataError(
@@ -81,7 +93,7 @@ def translate(
             f"echo {shlex.quote(str(file))} | aiayn translate {run}"
         )
     lines = [] if on_stream else read_lines(file)
-    translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision)
+    translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision, ensemble)
     if style in ("tree", "brackets") and translator.task != "parsing":
         raise ConfigError(f"--format {style}: {run} is no parser; use text or jsonl")
     if n_best and n_best > translator.search.beam_size:
@@ -96,35 +108,37 @@ def translate(
     else:
         chunks = (lines[start : start + FILE_LINES] for start in range(0, len(lines), FILE_LINES))
     done = 0
-    with _progress(len(lines)) as progress:
+    with show_progress(len(lines)) as progress:
         on_batch = progress and (lambda now, _: progress(done + now, len(lines)))
         for chunk in chunks:
             if style in ("tree", "brackets"):
                 chunk = [escape_brackets(line) for line in chunk]
-            results = translator.n_best(chunk, n_best or 1, on_batch, done + 1)
-            if style == "jsonl":
-                _write(_as_json(translator, chunk, results, done))
-            elif style in ("tree", "brackets"):
-                _write(_as_trees(chunk, results, indented if style == "tree" else penn_brackets))
+            if sampling:
+                results = [[drawn] for drawn in translator.sample(chunk, sampling, on_batch, done + 1)]
             else:
-                _write(_as_text(results, done, n_best is not None, scores))
+                results = translator.n_best(chunk, n_best or 1, on_batch, done + 1)
+            if style == "jsonl":
+                write_lines(_as_json(translator, chunk, results, done))
+            elif style in ("tree", "brackets"):
+                write_lines(_as_trees(chunk, results, indented if style == "tree" else penn_brackets))
+            else:
+                write_lines(_as_text(results, done, n_best is not None, scores))
             done += len(chunk)
 
 
-@contextmanager
-def _progress(lines: int) -> "Iterator[TranslationProgress | None]":
-    """Shows progress on the terminal while a file of `lines` lines is translated into a file."""
-    # Not into a pipe: the program that reads it may write to the same terminal.
-    if not (lines and sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)):
-        yield None
-        return
-    from aiayn.evaluation.progress import TranslationProgress
-
-    progress = TranslationProgress()
-    try:
-        yield progress
-    finally:
-        progress.finish()
+def _sampling(
+    sample: bool, n_best: int | None, beam_size: int | None, **options: float | None
+) -> SamplingConfig | None:
+    """Returns the options of --sample, None without it. Raises ConfigError for those that contradict each other."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if not sample:
+        for name in given:
+            raise ConfigError(f"--{name.replace('_', '-')} is an option of --sample; add --sample or leave it out")
+        return None
+    for name, value in (("--n-best", n_best), ("--beam-size", beam_size)):
+        if value is not None:
+            raise ConfigError(f"--sample draws one translation per line, without a beam; leave out {name}")
+    return SamplingConfig(**{"seed": 0} | given)
 
 
 def _as_text(results: "list[list[Translation]]", first_index: int, n_best: bool, scores: bool) -> Iterator[str]:
@@ -168,18 +182,6 @@ def _as_json(
             "alignment": alignment,
         }
         yield json.dumps(fields, ensure_ascii=False)
-
-
-def _write(lines: Iterable[str]) -> None:
-    """Writes and flushes lines as bytes, so that neither locale nor platform changes text or line ends."""
-    output = "".join(f"{line}\n" for line in lines).encode()
-    try:
-        sys.stdout.buffer.write(output)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        # Else Python flushes again when it exits, and prints a second error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error
 
 
 def _stream() -> Iterator[list[str]]:

@@ -59,7 +59,7 @@ def collate(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch
 
 def shift_right(tgt_out: Tensor) -> Tensor:
     """Puts bos in front and drops the last column. Inputs at padded positions of tgt_out do not matter."""
-    start = torch.full((len(tgt_out), 1), BOS_ID, dtype=tgt_out.dtype)
+    start = torch.full_like(tgt_out[:, :1], BOS_ID)
     return torch.cat([start, tgt_out[:, :-1]], dim=1)
 
 

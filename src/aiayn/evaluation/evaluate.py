@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn import program
-from aiayn.checkpoints import Checkpoint, find_checkpoint, load
+from aiayn.checkpoints import Checkpoint, load
 from aiayn.config import EvaluateConfig, SearchConfig
 from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError, UserError
@@ -16,7 +16,7 @@ from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set
 from aiayn.files import atomic_write_text, sha256
-from aiayn.inference.translator import Translator
+from aiayn.inference.translator import Translator, find_ensemble
 from aiayn.options import to_plain
 from aiayn.paper.published import SECTION_23, SUBSET, TABLE_4, paper_figures
 from aiayn.report.report import write_report
@@ -37,14 +37,15 @@ class Baseline:
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Translates raw source, scores the text, prints a table, and writes all of it into the run's folder.
 
-    `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, `evaluation.json`, whose content is returned, and `samples.jsonl`;
+    `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it, `evaluation.json`,
+    whose content is returned, and `samples.jsonl`;
     the run's page is written again. Raises RefusedError for a missing or damaged run, checkpoint or baseline, DataError
     for missing or misaligned text, ConfigError for a GPU that is not there or for what a parser cannot be compared
     with, ResourceError where memory or disk do not suffice.
     """
     run = Path(config.run)
-    path = find_checkpoint(run, config.checkpoint)
-    checkpoint = load(path)
+    path, *other_paths = find_ensemble(run, config.ensemble or [], config.checkpoint)
+    checkpoint, *others = (load(found) for found in (path, *other_paths))
     is_parser = checkpoint.config.data.task == "parsing"
     for option in ("references", "baseline") if is_parser else ():
         if getattr(config, option):
@@ -53,7 +54,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
     if is_parser:
         gold_trees(test.sources, test.references[0])  # references that are no trees are refused before the search
-    translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator)
+    translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
 
     progress = TranslationProgress()
     try:
@@ -69,6 +70,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         scores = score(hypotheses, test.references, checkpoint.config.data.tgt_lang)
     result = _result(path, checkpoint, test, translator.search, scores) | {
         "brackets": asdict(brackets) if brackets else None,
+        "ensemble": [
+            {"run": run, "checkpoint": found.name, "checkpoint_sha256": sha256(found), "step": other.step}
+            for run, found, other in zip(config.ensemble or [], other_paths, others, strict=True)
+        ],
         "seconds": round(seconds, 1),
         "device": translator.device.type,
         "hypotheses_sha256": lines_sha256(hypotheses),
@@ -77,7 +82,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         compared = paired_bootstrap(baseline.hypotheses, hypotheses, test.references, N_BOOTSTRAP)
         result["baseline"] = {"run": str(baseline.run), "n_samples": N_BOOTSTRAP, **compared}
 
-    written = RunFolder(run).evaluation(test.name)
+    # An ensemble's scores do not replace those of the run alone.
+    name = "-with-".join([test.name, *(Path(other).resolve().name for other in config.ensemble or [])])
+    written = RunFolder(run).evaluation(name)
     _write(written, result, test, hypotheses)
     page = ""
     with suppress(UserError):  # the scores stand, whether or not the page can be made
@@ -92,6 +99,8 @@ def table(result: Mapping[str, Any]) -> str:
     """Returns the printed table: model, text and search, then a line for every kind of score with its signature."""
     averaged = result["averaged"]
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
+    if result["ensemble"]:
+        weights += "; in an ensemble with " + ", ".join(other["run"] for other in result["ensemble"])
     search = result["search"]
     lines = f"{result['lines']} lines" + (f", {result['n_references']} references" * (result["n_references"] > 1))
     rows = [
@@ -190,7 +199,7 @@ def _result(path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchCon
 
 
 def _write(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: list[str]) -> None:
-    """Writes hypotheses, scores and, to be read on the page, evenly spread samples.
+    """Writes hypotheses beside their source and reference, scores and, to be read on the page, evenly spread samples.
 
     Raises ResourceError where they cannot be written; no file is left incomplete.
     """
@@ -198,7 +207,8 @@ def _write(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: li
     samples = [{"source": source, "reference": reference, "hypothesis": line} for source, reference, line in lines]
     try:
         to.folder.mkdir(parents=True, exist_ok=True)
-        atomic_write_text(to.hypotheses, "".join(f"{line}\n" for line in hypotheses))
+        for path, text in ((to.source, test.sources), (to.reference, test.references[0]), (to.hypotheses, hypotheses)):
+            atomic_write_text(path, "".join(f"{line}\n" for line in text))
         write_json(to.scores, result)
         write_jsonl(to.samples, samples[:: -(-len(samples) // KEPT_SAMPLES)])
     except OSError as error:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from aiayn.config import BOS_ID
 from aiayn.data.batch import pad_sources, source_mask
+from aiayn.inference.ensemble import members
 from aiayn.inference.translator import Translator
 
 BATCH_SIZE = 64  # pairs
@@ -21,7 +22,7 @@ def alignments(translator: Translator, src_ids: list[list[int]], outputs: list[l
     over heads, at the step that produced the subword. In trained models this layer comes nearest to a word alignment.
     The source's eos is left out, and neither list may contain it. An empty source or output has no alignment.
     """
-    model = translator.model
+    model = members(translator.model)[0]  # of several models the first
     layer = model.decoder[max(len(model.decoder) - 2, 0)].cross_attention
     found: list[list[int]] = [[] for _ in outputs]
     pairs = [number for number, ids in enumerate(outputs) if ids and src_ids[number]]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aiayn.config import BOS_ID, EOS_ID, PAD_ID, SearchConfig
 from aiayn.errors import DivergedError
+from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
 
 # Checking whether sentences are done waits for a GPU. Checking late changes no result: a done sentence stays done.
@@ -53,7 +54,9 @@ def length_penalty(length: Tensor | int, config: SearchConfig) -> Tensor | float
 
 
 @torch.inference_mode()
-def beam_search(model: Transformer, src: Tensor, src_mask: Tensor, config: SearchConfig) -> list[list[Hypothesis]]:
+def beam_search(
+    model: Transformer | Ensemble, src: Tensor, src_mask: Tensor, config: SearchConfig
+) -> list[list[Hypothesis]]:
     """Translates src (N, S), whose rows end with eos, under src_mask (N, 1, 1, S).
 
     Returns the finished hypotheses of every sentence, best first: `beam_size` of them, fewer if fewer exist, of at most
@@ -73,7 +76,7 @@ def beam_search(model: Transformer, src: Tensor, src_mask: Tensor, config: Searc
 
     for length in range(1, longest + 1):  # |Y| of what ends in this step
         logits = model.step(last_tokens, cache)  # (N, K, V)
-        beams, parents, finite = _extend(beams, logits, length, config)
+        beams, parents, finite = _extend(beams, logits, length, config, isinstance(model, Ensemble))
         finite_steps += finite & (finite_steps == length - 1)
         if length % steps_per_check == 0 or length == longest:
             if finite_steps < length:
@@ -105,8 +108,10 @@ def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
     return Beams(sentence, limit, torch.zeros_like(limit, dtype=torch.bool), log_probs, tokens, empty, empty, tokens)
 
 
-def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> tuple[Beams, Tensor, Tensor]:
-    """Extends every alive hypothesis by one token to |Y| = length; logits (N, K, V).
+def _extend(
+    beams: Beams, logits: Tensor, length: int, config: SearchConfig, are_log_probs: bool
+) -> tuple[Beams, Tensor, Tensor]:
+    """Extends every alive hypothesis by one token to |Y| = length; logits, or already log-probabilities, (N, K, V).
 
     Returns the new beams, the parents (N, K) of the alive hypotheses, and whether the logits were finite.
     """
@@ -116,7 +121,7 @@ def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> 
     n_best = 2 * k if k > 1 else 1
 
     # The best of all K * V continuations are among the best of each beam.
-    best, best_tokens, eos = _best_tokens(logits, n_best)
+    best, best_tokens, eos = _best_tokens(logits, n_best, are_log_probs)
     finite = ~eos.isnan().any()
     only_eos = torch.full_like(best, -torch.inf)
     only_eos[..., 0] = eos
@@ -148,13 +153,14 @@ def _extend(beams: Beams, logits: Tensor, length: int, config: SearchConfig) -> 
     return extended, parents.gather(1, alive), finite
 
 
-def _best_tokens(logits: Tensor, n_best: int) -> tuple[Tensor, Tensor, Tensor]:
+def _best_tokens(logits: Tensor, n_best: int, are_log_probs: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the most probable next tokens of each beam, log-probabilities and ids (N, K, n_best), and log P(eos)."""
 
     def best(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # Normalised first: excluding tokens must not change the probability of the others.
         log_probs = rows.float()
-        torch.log_softmax(log_probs, -1, out=log_probs)
+        if not are_log_probs:
+            torch.log_softmax(log_probs, -1, out=log_probs)
         eos = log_probs[:, EOS_ID].clone()
         log_probs[:, PAD_ID] = log_probs[:, BOS_ID] = -torch.inf
         return *_topk(log_probs, min(n_best, log_probs.size(-1))), eos

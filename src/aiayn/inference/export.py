@@ -39,8 +39,10 @@ MARIAN_NAMES = {  # applied in this order
 }
 
 
-def export(checkpoint: Checkpoint, target: str, folder: Path) -> None:
+def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None = None) -> None:
     """Writes model and tokenizer in float32 to a new folder, in the format `target`: ctranslate2 or marian.
+
+    `card` is the text of a README.md beside them.
 
     Raises ConfigError for an unknown format or a missing library, RefusedError for a model that the format cannot
     express or a folder that is not empty, ResourceError if the folder cannot be written.
@@ -56,6 +58,8 @@ def export(checkpoint: Checkpoint, target: str, folder: Path) -> None:
     try:
         unfinished.mkdir(parents=True)
         (_write_ctranslate2 if target == "ctranslate2" else _write_marian)(checkpoint, unfinished)
+        if card:
+            atomic_write_text(unfinished / "README.md", card)
         os.replace(unfinished, folder)
     except OSError as error:
         raise ResourceError(f"{folder}: cannot be written ({error.strerror or error}); make room and repeat") from error

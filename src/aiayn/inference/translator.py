@@ -1,24 +1,29 @@
 """Translates raw text to raw text: subwords, batches of similar lengths, beam search, results in the input's order."""
 
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from aiayn.checkpoints import Checkpoint, find_checkpoint, load, restore
-from aiayn.config import PRECISIONS, SearchConfig, SearchOverrides, one_of
+from aiayn.config import EOS_ID, PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides, one_of
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.hardware import choose_device, has_bfloat16
-from aiayn.inference.beam_search import Hypothesis, beam_search
+from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
+from aiayn.inference.ensemble import Ensemble, members
+from aiayn.inference.force_decode import force_decode
 from aiayn.inference.int8 import quantize_int8
 from aiayn.inference.packed import pack
 from aiayn.inference.precision import fastest_precision
+from aiayn.inference.sampling import sample
 from aiayn.model.transformer import Transformer
 
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
@@ -39,6 +44,23 @@ class Translation:
     tokens: list[int]
 
 
+@dataclass(frozen=True)
+class ScoredPair:
+    """A given translation: its tokens with eos, log P of each of them, their sum, and the length-penalized score."""
+
+    tokens: list[int]
+    token_log_probs: list[float]
+    log_prob: float
+    score: float
+
+
+def perplexity(pairs: list[ScoredPair]) -> float:
+    """Returns the perplexity per target token, eos included, as `val/ppl` is. NaN without any token."""
+    tokens = sum(len(pair.tokens) for pair in pairs)
+    nll = -math.fsum(pair.log_prob for pair in pairs)
+    return math.exp(min(nll / tokens, 700)) if tokens else math.nan
+
+
 def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
     """Converts the model in place to float32, bfloat16, int8 or the fastest of them (auto), packed for a CPU.
 
@@ -55,12 +77,34 @@ def convert_precision(model: Transformer, precision: str, device: torch.device) 
     return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
 
 
+def find_ensemble(run: Path | str, others: Sequence[Path | str], checkpoint: str | None) -> list[Path]:
+    """Returns the checkpoint files of a run and of those that translate with it, the run's own first.
+
+    Raises ConfigError if one file is named for several runs, and what `find_checkpoint` raises.
+    """
+    if others and checkpoint not in (None, "averaged", "best", "last"):
+        raise ConfigError(f"checkpoint={checkpoint}: of several runs choose averaged, best or last, not a file")
+    return [find_checkpoint(Path(folder), checkpoint) for folder in (run, *others)]
+
+
+def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
+    """Raises RefusedError unless both models translate between the same languages, in the same subwords."""
+    before, now = (f"{one.config.data.src_lang}-{one.config.data.tgt_lang}" for one in (first, other))
+    if before != now:
+        raise RefusedError(f"{other.config.name} translates {now}, {first.config.name} {before}: no ensemble of both")
+    if first.tokenizer != other.tokenizer:
+        raise RefusedError(
+            f"{other.config.name} has another vocabulary than {first.config.name}: an ensemble needs runs on one "
+            "prepared corpus, such as runs with other seeds"
+        )
+
+
 class Translator:
     """Translates lines with a model, its tokenizer and search options."""
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | Ensemble,
         tokenizer: Tokenizer,
         search: SearchConfig,
         device: torch.device | str,
@@ -82,16 +126,22 @@ class Translator:
         search: SearchOverrides | None = None,
         accelerator: str = "cpu",
         precision: str = "float32",
+        ensemble: Sequence[Path | str] = (),
     ) -> "Translator":
         """Loads a checkpoint of a run folder, by default the averaged one if it exists, else the last.
+
+        `ensemble` names further runs that translate together with it, by the mean of their log-probabilities; of each
+        the same `checkpoint` is taken. Search options are the first run's.
 
         With `precision` bfloat16 translation is about twice as fast on hardware that supports it, scores differ in the
         third digit, and a few translations differ. int8 (CPUs only) is a third faster still, and twice as many
         translations differ. auto measures which of them is the fastest here.
 
-        Raises RefusedError for a missing or damaged run, ConfigError for impossible options or a missing GPU.
+        Raises RefusedError for a missing or damaged run, or one of another vocabulary, ConfigError for impossible
+        options or a missing GPU.
         """
-        return cls.from_checkpoint(load(find_checkpoint(Path(run), checkpoint)), search, accelerator, precision)
+        first, *others = (load(path) for path in find_ensemble(run, ensemble, checkpoint))
+        return cls.from_checkpoint(first, search, accelerator, precision, others)
 
     @classmethod
     def from_checkpoint(
@@ -100,16 +150,20 @@ class Translator:
         search: SearchOverrides | None = None,
         accelerator: str = "cpu",
         precision: str = "float32",
+        others: Sequence[Checkpoint] = (),
     ) -> "Translator":
-        """Builds model and tokenizer from a checkpoint. Raises what `from_run` raises."""
+        """Builds model and tokenizer from a checkpoint, and an ensemble with others. Raises what `from_run` raises."""
         device = choose_device(accelerator)
         options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
-        model = Transformer(checkpoint.config.model, tokenizer.vocab_size)
-        restore(model, checkpoint)
-        return cls(
-            convert_precision(model.eval(), precision, device), tokenizer, options, device, checkpoint.config.data.task
-        )
+        for other in others:
+            _refuse_different(checkpoint, other)
+        models = []
+        for one in (checkpoint, *others):
+            model = Transformer(one.config.model, tokenizer.vocab_size)
+            restore(model, one)
+            models.append(convert_precision(model.eval(), precision, device))
+        return cls(Ensemble(models) if others else models[0], tokenizer, options, device, checkpoint.config.data.task)
 
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
         """Returns the best translation of every line; that of a blank line is empty.
@@ -132,17 +186,77 @@ class Translator:
                 f"{n} translations per line asked for, but search.beam_size={self.search.beam_size}: ask for 1 to "
                 f"{self.search.beam_size} or set search.beam_size={max(n, 1)}"
             )
+        return self._decode(lines, first_line, self.search.beam_size, n, self._search, on_batch)
+
+    def sample(
+        self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
+    ) -> list[Translation]:
+        """Returns a translation of every line, drawn from the model's distribution; that of a blank line is empty.
+
+        A line's sample depends on the model, `sampling` and the line's number (lines[0] has `first_line`), not on the
+        other lines. Raises what `translate` raises.
+        """
+
+        def draw(src: Tensor, batch: list[int]) -> list[list[Hypothesis]]:
+            numbers = [first_line + number for number in batch]
+            drawn = sample(self.model, src, source_mask(src), numbers, sampling, self.search)
+            return [[hypothesis] for hypothesis in drawn]
+
+        return [drawn for [drawn] in self._decode(lines, first_line, 1, 1, draw, on_batch)]
+
+    def _decode(
+        self,
+        lines: list[str],
+        first_line: int,
+        beams: int,
+        n: int,
+        decode: Callable[[Tensor, list[int]], list[list[Hypothesis]]],
+        on_batch: Progress | None,
+    ) -> list[list[Translation]]:
+        """Returns the first n that `decode` finds for each line; it gets sources (B, S) and the lines' indices."""
         src_ids = self.source_ids(lines, first_line)
         for number, ids in enumerate(src_ids, first_line):
             self._check_length(len(ids), number)
         results = [[Translation(text="", score=0.0, log_prob=0.0, tokens=[])] for _ in lines]
         done = src_ids.count([])
-        for batch in self._batches(src_ids):
-            for number, hypotheses in zip(batch, self._search([src_ids[number] for number in batch]), strict=True):
+        for batch in self._batches(src_ids, beams):
+            src = pad_sources([src_ids[number] for number in batch]).to(self.device)
+            with self._decoding(src):
+                found = decode(src, batch)
+            for number, hypotheses in zip(batch, found, strict=True):
                 results[number] = self._to_text(hypotheses[:n])
             done += len(batch)
             if on_batch:
                 on_batch(done, len(lines))
+        return results
+
+    def score(
+        self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
+    ) -> list[ScoredPair]:
+        """Returns how probable the model finds each target as the translation of its source, by forced decoding.
+
+        `log_prob` and `score` are those that a search gives if it finds the same subwords. A pair of two blank lines
+        has no tokens and log P = 0. Arguments and errors are those of `n_best`; raises DataError for lists of unequal
+        lengths.
+        """
+        if len(sources) != len(targets):
+            raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
+        src_ids, tgt_ids = self.source_ids(sources, first_line), self.source_ids(targets, first_line)
+        for number, ids in enumerate(zip(src_ids, tgt_ids, strict=True), first_line):
+            self._check_positions(max(map(len, ids)), number)
+        results = [ScoredPair([], [], 0.0, 0.0) for _ in sources]
+        done = sum(not (src or tgt) for src, tgt in zip(src_ids, tgt_ids, strict=True))
+        for batch in self._batches([max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], 1):
+            rows = self._force_decode([src_ids[number] for number in batch], [tgt_ids[number] for number in batch])
+            for number, log_probs in zip(batch, rows, strict=True):
+                tokens = [*tgt_ids[number], EOS_ID]
+                log_probs = log_probs[: len(tokens)]
+                total = math.fsum(log_probs)
+                score = total / length_penalty(len(tokens), self.search)
+                results[number] = ScoredPair(tokens, log_probs, total, score)
+            done += len(batch)
+            if on_batch:
+                on_batch(done, len(sources))
         return results
 
     def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
@@ -157,6 +271,12 @@ class Translator:
                 raise DataError(f"line {number} is not valid text: {line!r:.80}; correct it")
         return self.tokenizer.encode([normalise(line)[0] for line in lines])
 
+    @property
+    def max_positions(self) -> int | None:
+        """The fewest learned positions of the models; None without any."""
+        configs = [model.config for model in members(self.model)]
+        return min((config.max_positions for config in configs if config.positions == "learned"), default=None)
+
     @contextmanager
     def without_dropout(self) -> Iterator[None]:
         """Puts the model into evaluation mode, and afterwards back into the mode it was in."""
@@ -169,16 +289,25 @@ class Translator:
 
     def _check_length(self, length: int, line_number: int) -> None:
         """Raises DataError if learned positions are too few for a source of this length and its translation."""
-        config, extra = self.model.config, self.search.max_extra_tokens
-        longest = max(config.max_positions - extra - 1, 0)
-        if config.positions == "learned" and length > longest:
+        extra, positions = self.search.max_extra_tokens, self.max_positions
+        longest = max(positions - extra - 1, 0) if positions else length
+        if length > longest:
             raise DataError(
                 f"line {line_number} has {length} subwords: with search.max_extra_tokens={extra} this model's "
-                f"{config.max_positions} learned positions allow at most {longest}; "
+                f"{positions} learned positions allow at most {longest}; "
                 "split the line or lower search.max_extra_tokens"
             )
 
-    def _batches(self, src_ids: list[list[int]]) -> Iterator[list[int]]:
+    def _check_positions(self, length: int, line_number: int) -> None:
+        """Raises DataError if learned positions are too few for text of this length and eos."""
+        positions = self.max_positions
+        if positions and length + 1 > positions:
+            raise DataError(
+                f"line {line_number} has {length} subwords: this model's {positions} learned positions allow at most "
+                f"{positions - 1}; split the line"
+            )
+
+    def _batches(self, src_ids: list[list[int]], beams: int) -> Iterator[list[int]]:
         """Yields the indices of lines with subwords in batches of `search.batch_tokens` padded positions x beams.
 
         The longest lines come first, so that running out of memory shows at once.
@@ -187,16 +316,24 @@ class Translator:
         start = 0
         while start < len(order):
             width = len(src_ids[order[start]]) + 1
-            size = max(1, self.batch_tokens // (width * self.search.beam_size))
+            size = max(1, self.batch_tokens // (width * beams))
             yield order[start : start + size]
             start += size
 
-    @torch.inference_mode()
-    def _search(self, src_ids: list[list[int]]) -> list[list[Hypothesis]]:
-        src = pad_sources(src_ids).to(self.device)
+    def _search(self, src: Tensor, batch: list[int]) -> list[list[Hypothesis]]:
+        return beam_search(self.model, src, source_mask(src), self.search)
+
+    def _force_decode(self, src_ids: list[list[int]], tgt_ids: list[list[int]]) -> list[list[float]]:
+        src, tgt = pad_sources(src_ids).to(self.device), pad_sources(tgt_ids).to(self.device)
+        with self._decoding(src):
+            return force_decode(self.model, src, source_mask(src), tgt).tolist()
+
+    @contextmanager
+    def _decoding(self, src: Tensor) -> Iterator[None]:
+        """Turns dropout off, and a lack of memory for a batch src (B, S) into a ResourceError."""
         with self.without_dropout():
             try:
-                return beam_search(self.model, src, source_mask(src), self.search)
+                yield
             except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's has no type of its own
                 if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                     raise

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.plugins import CheckpointIO
+from torch import Tensor
 
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
@@ -26,27 +27,17 @@ class RunCheckpointIO(CheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Writes step_N.optim and step_N.ckpt, makes the latter last.ckpt, and prunes older ones. On rank 0 only."""
-        path, config, prepared = Path(path), self.run.config, self.run.prepared
+        path = Path(path)
         step = checkpoint["global_step"]
         self.run.check_folder()
         checkpoints.set_aside_average(path.parent)
         # The checkpoint comes after the optimizer's state: where it exists, both do.
         states = {"lightning": checkpoint["pytorch-lightning_version"]} | {key: checkpoint[key] for key in STATES}
         checkpoints.write_sealed(checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, **states})
-        checkpoints.save(
-            path,
-            Checkpoint(
-                step=step,
-                config=config,
-                weights={name.removeprefix("model."): value.cpu() for name, value in checkpoint["state_dict"].items()},
-                tokenizer=prepared.tokenizer.to_json(),
-                corpus=prepared.fingerprint,
-                micro_batches=self.run.plan.micro_batches,
-                averaged=[],
-            ),
-        )
+        weights = {name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()}
+        checkpoints.save(path, checkpoint_of(self.run, step, weights))
         checkpoints.update_last(path.parent, step)
-        checkpoints.prune(path.parent, steps_to_average(path.parent, config.trainer))
+        checkpoints.prune(path.parent, steps_to_average(path.parent, self.run.config.trainer))
 
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
         checkpoint, states = self.found.checkpoint, self.found.optimizer
@@ -72,6 +63,19 @@ class RunCheckpointIO(CheckpointIO):
         raise NotImplementedError("checkpoints.prune removes checkpoints")
 
 
+def checkpoint_of(run: RunContext, step: int, weights: Mapping[str, Tensor]) -> Checkpoint:
+    """Returns the checkpoint of a step of this run."""
+    return Checkpoint(
+        step=step,
+        config=run.config,
+        weights={name: value.cpu() for name, value in weights.items()},
+        tokenizer=run.prepared.tokenizer.to_json(),
+        corpus=run.prepared.fingerprint,
+        micro_batches=run.plan.micro_batches,
+        averaged=[],
+    )
+
+
 def _with_batches(loops: Mapping[str, Any], batches: int) -> dict[str, Any]:
     """Lightning's counters, as if every rank of the present number of ranks had taken `batches` micro-batches."""
     counts = dict.fromkeys(("ready", "started", "processed", "completed"), batches)
@@ -81,9 +85,11 @@ def _with_batches(loops: Mapping[str, Any], batches: int) -> dict[str, Any]:
     return {**loops, "fit_loop": fit_loop}
 
 
-def steps_to_average(folder: Path, settings: TrainerConfig) -> list[int]:
-    """Steps of the last regular checkpoints; those saved because of a signal would change the average."""
-    regular = [
-        step for step in checkpoints.saved_steps(folder) if due(step, settings.checkpoint_every, settings.max_steps)
-    ]
+def steps_to_average(folder: Path, settings: TrainerConfig, end: int | None = None) -> list[int]:
+    """Steps of the last regular checkpoints; those saved because of a signal would change the average.
+
+    `end` is the last step of a run that stopped early, by default `max_steps`.
+    """
+    end = settings.max_steps if end is None else end
+    regular = [step for step in checkpoints.saved_steps(folder) if due(step, settings.checkpoint_every, end)]
     return regular[-settings.average_last :]

@@ -12,6 +12,7 @@ from aiayn.inference.translator import Translator
 from aiayn.run_folder import RunFolder
 from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.stop_request import StopRequest
+from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.module import TranslationModule
 
 
@@ -41,6 +42,7 @@ class RunContext:
     plan: BatchPlan  # of the training steps
     validation_text: tuple[list[str], list[str]]  # raw sources and references; empty without val/bleu
     start_step: int  # the optimizer steps that earlier starts have done
+    validations: ValidationHistory  # up to now
     stop: StopRequest
     clock: TrainingClock
     display: Display

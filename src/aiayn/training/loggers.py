@@ -14,6 +14,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoints
 from aiayn.config import Config
+from aiayn.drawing import read_picture
 from aiayn.errors import ConfigError
 from aiayn.files import atomic_write_text
 from aiayn.options import flatten, to_plain
@@ -78,9 +79,11 @@ def send_facts(loggers: list[Logger], facts: Mapping[str, Any]) -> None:
 
 
 def send_picture(loggers: list[Logger], key: str, path: Path, step: int) -> None:
-    """Sends a PNG to W&B."""
+    """Sends a PNG to W&B or TensorBoard."""
     if wandb_logger := _find(loggers, "WandbLogger"):
         wandb_logger.log_image(key, [str(path)], step)
+    if tensorboard := _find(loggers, "TensorBoardLogger"):
+        tensorboard.experiment.add_image(key, read_picture(path), step, dataformats="HWC")
 
 
 def send_samples(loggers: list[Logger], path: Path, step: int) -> None:

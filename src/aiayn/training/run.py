@@ -35,6 +35,7 @@ from aiayn.training.context import RunContext, TrainingClock
 from aiayn.training.distributed.failures import explain_disk_errors, explain_failures
 from aiayn.training.distributed.local_ranks import local_ranks
 from aiayn.training.distributed.stop_request import StopRequest
+from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.init_from import resolve_init_from
 from aiayn.training.loggers import close, make_loggers, upload
 from aiayn.training.module import TranslationModule
@@ -74,8 +75,12 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
     _check_positions(config, prepared)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, prepared, config)
-        if found and found.checkpoint.step >= config.trainer.max_steps and folder.averaged.exists():
-            log.info("already finished at step %d: %s", found.checkpoint.step, folder.path)
+        start_step = found.checkpoint.step if found else 0
+        recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]
+        validations = ValidationHistory(config.trainer, recorded)
+        stopped_early = validations.is_out_of_patience()
+        if found and (start_step >= config.trainer.max_steps or stopped_early) and folder.averaged.exists():
+            log.info("already finished at step %d: %s", start_step, folder.path)
             return
         run = RunContext(
             config=config,
@@ -84,13 +89,15 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
             plan=_training_plan(config, prepared.train, found),
             # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before writing.
             validation_text=read_split(config.data, "val") if config.trainer.val_bleu_sentences else ([], []),
-            start_step=found.checkpoint.step if found else 0,
+            start_step=start_step,
+            validations=validations,
             stop=stop,
             clock=TrainingClock(),
             display=Display(config.trainer.max_steps),
             check_folder=check_folder,
         )
-        _fit(run, hardware, found, source)
+        if not stopped_early:
+            _fit(run, hardware, found, source)
         stop.enter_phase("stopped after the last step")
         _finish(run)
 
@@ -133,11 +140,16 @@ def _finish(run: RunContext) -> None:
     """Averages the last checkpoints and draws what was measured."""
     if rank_zero_only.rank != 0:
         return
-    folder = run.folder
+    folder, validations = run.folder, run.validations
     run.check_folder()
-    steps = steps_to_average(folder.checkpoints, run.config.trainer)
+    newest = checkpoints.saved_steps(folder.checkpoints)[-1]
+    if validations.is_out_of_patience():
+        log.info("stopped early at step %d: trainer.patience=%d", newest, validations.patience)
+        steps = steps_to_average(folder.checkpoints, run.config.trainer, newest)
+    else:
+        steps = steps_to_average(folder.checkpoints, run.config.trainer)
     # A kill may have come between the last save and these two.
-    checkpoints.update_last(folder.checkpoints, checkpoints.saved_steps(folder.checkpoints)[-1])
+    checkpoints.update_last(folder.checkpoints, newest)
     checkpoints.prune(folder.checkpoints, steps)
     averaged = checkpoints.average(
         [checkpoints.load(checkpoints.step_path(folder.checkpoints, step)) for step in steps]
@@ -148,6 +160,8 @@ def _finish(run: RunContext) -> None:
     checkpoints.save(folder.averaged, averaged)  # last: once it exists the run is finished
     upload(run.config, folder)
     log.info("averaged the checkpoints of steps %s", ", ".join(map(str, steps)))
+    if folder.best.exists() and validations.best_step is not None:
+        log.info("best     %s at step %d: checkpoint=best", validations.metric, validations.best_step)
     log.info(summary(folder.path))
 
 

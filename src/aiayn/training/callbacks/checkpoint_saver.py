@@ -1,21 +1,47 @@
 """When a run saves, and when it stops."""
 
+import logging
+
 import pytorch_lightning as pl
 
 from aiayn import checkpoints
 from aiayn.data.batch import Batch
 from aiayn.training.callbacks.steps import StepCallback, due
+from aiayn.training.checkpoint_io import checkpoint_of
 from aiayn.training.module import TranslationModule
+
+log = logging.getLogger(__name__)
 
 
 class CheckpointSaver(StepCallback):
-    """Checkpoints every `checkpoint_every` steps, at the end, and when asked to stop; the last of the callbacks."""
+    """Checkpoints every `checkpoint_every` steps, at the best validation, at the end, and when asked to stop.
+
+    The last of the callbacks: what the validation of the same step found is known.
+    """
+
+    def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+        """Makes up for what the stop of the run kept from being done after the validation of its last step."""
+        self._save_best(trainer, module, self.run.start_step)
+        if self.run.validations.is_out_of_patience():
+            trainer.should_stop = True
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
-        settings = self.run.config.trainer
-        stopping = self.run.stop.signal_of_any_rank()
-        if stopping or due(step, settings.checkpoint_every, settings.max_steps):
+        settings, validations = self.run.config.trainer, self.run.validations
+        stopping, early = self.run.stop.signal_of_any_rank(), validations.is_out_of_patience()
+        if stopping or early or due(step, settings.checkpoint_every, settings.max_steps):
             with self.run.clock.paused():
                 trainer.save_checkpoint(checkpoints.step_path(self.run.folder.checkpoints, step))
-        if stopping:
+        self._save_best(trainer, module, step)
+        if stopping or early:
             trainer.should_stop = True
+
+    def _save_best(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
+        """Makes this step's weights best.ckpt if its validation is the best so far."""
+        if not trainer.is_global_zero or self.run.validations.best_step != step:
+            return
+        with self.run.clock.paused():
+            folder = self.run.folder
+            if checkpoints.step_path(folder.checkpoints, step).exists():
+                checkpoints.update_best(folder.checkpoints, step)  # costs no disk space
+            else:
+                checkpoints.save(folder.best, checkpoint_of(self.run, step, module.model.state_dict()))

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 class RunArtifacts(StepCallback):
     """Writes corpus.json and corpus.png at the first start and machine.json at every one; draws attention.png.
 
-    The attention is that of one validation sentence: at the end, and with W&B at every validation, where a slider leads
-    through the pictures of one name. Comes after Validate, whose samples it sends to the loggers.
+    The attention is that of one validation sentence: at the end, and with W&B and TensorBoard at every validation,
+    where a slider leads through the pictures of one name. Comes after Validate, whose samples it sends to the loggers.
     """
 
     def __init__(self, run: RunContext):
@@ -54,7 +54,8 @@ class RunArtifacts(StepCallback):
             return
         with self.run.clock.paused():
             send_samples(trainer.loggers, self.run.folder.samples, step)
-            if self.sentence and (self.run.config.logger.kind == "wandb" or step == settings.max_steps):
+            at_end = step == settings.max_steps or self.run.validations.is_out_of_patience()
+            if self.sentence and (at_end or self.run.config.logger.kind in ("wandb", "tensorboard")):
                 self._draw_attention(trainer, module, step)
 
     def _draw_attention(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:

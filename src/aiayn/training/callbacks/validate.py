@@ -67,6 +67,7 @@ class Validate(StepCallback):
                 metrics["val/bleu"] = scores.metrics["sacrebleu"]
         self.run.check_folder()
         log_metrics(trainer, metrics, step)
+        self.run.validations.add(step, metrics)
         if trainer.is_global_zero:
             self.run.display.show_validation(step, metrics)
             if hypotheses:

@@ -1,0 +1,43 @@
+"""Standard output of the commands that write a line for every line of text, and their progress on the terminal."""
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aiayn.errors import ResourceError
+
+if TYPE_CHECKING:
+    from aiayn.evaluation.progress import TranslationProgress
+
+FILE_LINES = 2000  # of a file handled at once
+
+
+@contextmanager
+def show_progress(lines: int) -> "Iterator[TranslationProgress | None]":
+    """Shows progress on the terminal while a file of `lines` lines is turned into another file."""
+    # Not into a pipe: the program that reads it may write to the same terminal.
+    if not (lines and sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)):
+        yield None
+        return
+    from aiayn.evaluation.progress import TranslationProgress
+
+    progress = TranslationProgress()
+    try:
+        yield progress
+    finally:
+        progress.finish()
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Writes and flushes lines as bytes, so that neither locale nor platform changes text or line ends."""
+    output = "".join(f"{line}\n" for line in lines).encode()
+    try:
+        sys.stdout.buffer.write(output)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        # Else Python flushes again when it exits, and prints a second error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error

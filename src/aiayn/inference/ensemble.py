@@ -1,0 +1,63 @@
+"""Several models as one: the mean of their log-probabilities, token by token."""
+
+import torch
+from torch import Tensor, nn
+
+from aiayn.model.cache import DecoderCache
+from aiayn.model.transformer import Transformer
+
+
+class Ensemble(nn.Module):
+    """Has what a search needs of a `Transformer`, but `step` returns log-probabilities instead of logits.
+
+    Their mean over M models is that of a geometric mean of probabilities, so it sums to less than 1: the log P of an
+    output is the mean of the models' own.
+    """
+
+    def __init__(self, models: list[Transformer]):
+        super().__init__()
+        self.models = nn.ModuleList(models)
+        self.training = models[0].training
+
+    @property
+    def vocab_size(self) -> int:
+        return self.models[0].vocab_size
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> list[Tensor]:
+        """src (B, S). Returns the memory (B, S, D) of every model."""
+        return [model.encode(src, src_mask) for model in self.models]
+
+    def init_cache(self, memories: list[Tensor], src_mask: Tensor, beam_size: int) -> "EnsembleCache":
+        """Returns an empty cache for `step`, as `Transformer.init_cache` does."""
+        pairs = zip(self.models, memories, strict=True)
+        return EnsembleCache([model.init_cache(memory, src_mask, beam_size) for model, memory in pairs])
+
+    def step(self, tokens: Tensor, cache: "EnsembleCache") -> Tensor:
+        """Decodes one more position; tokens (N, K). Returns log-probabilities (N, K, V), float32."""
+        pairs = zip(self.models, cache.caches, strict=True)
+        return sum(model.step(tokens, part).float().log_softmax(-1) for model, part in pairs).div_(len(self.models))
+
+
+class EnsembleCache:
+    """The models' caches, reordered and selected together."""
+
+    def __init__(self, caches: list[DecoderCache]):
+        self.caches = caches
+
+    def reorder(self, parents: Tensor) -> None:
+        for cache in self.caches:
+            cache.reorder(parents)
+
+    def select(self, sentences: Tensor) -> None:
+        for cache in self.caches:
+            cache.select(sentences)
+
+
+def members(model: nn.Module) -> list[Transformer]:
+    """Returns the models of an ensemble; of a Transformer itself alone."""
+    return list(model.models) if isinstance(model, Ensemble) else [model]
+
+
+def to_log_probs(model: nn.Module, output: Tensor) -> Tensor:
+    """Returns the log-probabilities of what `model.step` returned, (..., V)."""
+    return output if isinstance(model, Ensemble) else torch.log_softmax(output, -1)

@@ -1,0 +1,97 @@
+"""Sampling: translations drawn from the model's distribution, for back-translation and to see how sure a model is.
+
+Every token is drawn by inverting the cumulative distribution at a random number that depends only on the seed, the
+line's number and the position, so a line's sample depends neither on its batch nor on what was drawn before.
+"""
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from aiayn.config import BOS_ID, EOS_ID, PAD_ID, SamplingConfig, SearchConfig
+from aiayn.errors import DivergedError
+from aiayn.inference.beam_search import Hypothesis, length_penalty
+from aiayn.inference.ensemble import Ensemble, to_log_probs
+from aiayn.model.transformer import Transformer
+
+
+def uniform(seed: int, line: int, position: int) -> float:
+    """Returns a number above 0 and below 1: 32 well-mixed bits."""
+    digest = hashlib.blake2b(f"{seed}/{line}/{position}".encode(), digest_size=4).digest()
+    return (int.from_bytes(digest, "big") + 0.5) / 2**32
+
+
+@torch.inference_mode()
+def sample(
+    model: Transformer | Ensemble,
+    src: Tensor,
+    src_mask: Tensor,
+    lines: list[int],
+    sampling: SamplingConfig,
+    config: SearchConfig,
+) -> list[Hypothesis]:
+    """Draws one translation for each sentence of src (N, S), whose rows end with eos, under src_mask (N, 1, 1, S).
+
+    `lines` are the sentences' numbers, which together with `sampling.seed` decide what is drawn. Returns at most |X| +
+    `max_extra_tokens` tokens each, with log P under the model itself: temperature, top-k and top-p change what is
+    drawn, not how it is scored. The model must be in evaluation mode.
+
+    Raises DivergedError if the model's output is NaN or infinite.
+    """
+    limits = [length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()]
+    cache = model.init_cache(model.encode(src, src_mask), src_mask, 1)
+    tokens: list[list[int]] = [[] for _ in lines]
+    log_probs = [0.0] * len(lines)
+    alive = list(range(len(lines)))  # the sentences in the cache, ended or not
+    last_tokens = torch.full_like(src[:, :1], BOS_ID)
+    position = 0
+    while alive:
+        logits = model.step(last_tokens, cache)[:, 0].double()  # (N, V)
+        at_limit = torch.tensor([position >= limits[row] for row in alive], device=src.device)
+        draws = torch.tensor([uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64)
+        drawn = draw_tokens(logits, draws.to(src.device), sampling).masked_fill_(at_limit, EOS_ID)
+        found = to_log_probs(model, logits).gather(1, drawn[:, None])[:, 0]
+        if not found.isfinite().all():
+            raise DivergedError(
+                f"the model's output is NaN or infinite at step {position + 1} of the sampling: its weights are "
+                "damaged or its training diverged; use an earlier checkpoint"
+            )
+        for row, token, log_prob in zip(alive, drawn.tolist(), found.tolist(), strict=True):
+            if not tokens[row] or tokens[row][-1] != EOS_ID:
+                tokens[row].append(token)
+                log_probs[row] += log_prob
+        position += 1
+        going_on = [place for place, row in enumerate(alive) if tokens[row][-1] != EOS_ID]
+        last_tokens = drawn[:, None]
+        # Copying the caches takes time, so sentences leave when at least a quarter of them has ended.
+        if 4 * len(going_on) <= 3 * len(alive):
+            remaining = torch.tensor(going_on, dtype=torch.long, device=src.device)
+            cache.select(remaining)
+            last_tokens, alive = last_tokens[remaining], [alive[place] for place in going_on]
+    return [
+        Hypothesis(ids[:-1], log_prob / length_penalty(len(ids), config), log_prob)
+        for ids, log_prob in zip(tokens, log_probs, strict=True)
+    ]
+
+
+def draw_tokens(logits: Tensor, draws: Tensor, sampling: SamplingConfig) -> Tensor:
+    """Returns a token (N,) for each row of logits (N, V), float64, and number from 0 to 1 in draws (N,).
+
+    Temperature comes first, then the k most probable tokens are kept, or the fewest whose probabilities sum to p.
+    """
+    scaled = logits / sampling.temperature
+    scaled[:, PAD_ID] = scaled[:, BOS_ID] = -torch.inf
+    probs = scaled.softmax(-1)
+    if sampling.top_k is not None and sampling.top_k < probs.size(1):
+        least = probs.topk(sampling.top_k).values[:, -1:]
+        probs = probs.masked_fill(probs < least, 0)
+    if sampling.top_p is not None:
+        ordered = probs.sort(descending=True).values
+        before = ordered.cumsum(-1) - ordered  # the probability of all that are more probable
+        least = ordered.masked_fill(before >= sampling.top_p, 2.0).amin(-1, keepdim=True)
+        probs = probs.masked_fill(probs < least, 0)
+    # In the order of the vocabulary: the order of probabilities would depend on rounding errors.
+    cumulative = probs.cumsum(-1)
+    places = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)[:, 0]
+    return places.clamp_(max=logits.size(1) - 1)  # NaN finds no place

@@ -1,0 +1,166 @@
+"""Early stopping and the best checkpoint: both follow from the recorded validations, whatever happened in between."""
+
+import shutil
+import signal
+
+import pytest
+import torch
+from faults.harness import acts_at, configured, dies_at, differences, measured, start_ranks, train, within
+
+from aiayn import checkpoints
+from aiayn.errors import RefusedError
+from aiayn.inference.translator import Translator
+from aiayn.run_folder import RunFolder
+from aiayn.training.callbacks.validate import Validate
+from aiayn.training.early_stopping import ValidationHistory
+from aiayn.training.module import TranslationModule
+
+# Validated after every second step: best after step 4, then nothing better.
+LOSSES = {2: 5.0, 4: 3.0, 6: 4.0, 8: 3.0, 10: 1.0, 12: 0.5}
+OPTIONS = ("trainer.val_every=2", "trainer.patience=2", "trainer.val_bleu_sentences=0", "trainer.checkpoint_every=3")
+
+
+def scripted() -> None:
+    """A prelude: validations find LOSSES, which depend on the step alone."""
+    validate, losses, at = Validate._validate, Validate._losses, [0]
+
+    def validated(self, trainer, module, step):
+        at[0] = step
+        validate(self, trainer, module, step)
+
+    Validate._validate = validated
+    Validate._losses = lambda *arguments: losses(*arguments) | {"val/loss": LOSSES[at[0]]}
+
+
+def both(*preludes):
+    return lambda: [prelude() for prelude in preludes]
+
+
+@pytest.fixture(scope="module")
+def stopping(text):
+    return configured(text, *OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def stopped(stopping, tmp_path_factory):
+    """A run that stopped early, undisturbed."""
+    outputs = tmp_path_factory.mktemp("stopped")
+    end = train(stopping, outputs, scripted)
+    assert end.code == 0, end.said
+    assert "stopped early at step 8: trainer.patience=2" in end.said
+    return outputs / "run"
+
+
+def steps_of(run) -> dict[str, int]:
+    return {name: checkpoints.load(run / "checkpoints" / f"{name}.ckpt").step for name in ("best", "last", "averaged")}
+
+
+def test_a_run_stops_after_patience_validations_without_a_better_one_and_keeps_the_best(stopped):
+    assert steps_of(stopped) == {"best": 4, "last": 8, "averaged": 8}
+    assert [record["step"] for record in measured(stopped) if "val/loss" in record] == [2, 4, 6, 8]
+    assert checkpoints.load(stopped / "checkpoints/averaged.ckpt").averaged == [3, 6, 8]
+    assert not (stopped / "checkpoints/step_4.ckpt").exists()
+
+
+def test_the_best_checkpoint_holds_the_weights_of_its_step_and_is_kept_when_others_are_removed(text, stopped, tmp_path):
+    short = configured(text, "trainer.val_every=2", "trainer.val_bleu_sentences=0", "trainer.max_steps=4")
+    assert train(short, tmp_path, scripted).code == 0
+    mine, theirs = (checkpoints.load(run / "checkpoints/best.ckpt").weights for run in (stopped, tmp_path / "run"))
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert checkpoints.find_checkpoint(stopped, "best") == stopped / "checkpoints/best.ckpt"
+
+
+MOMENTS = {
+    "in a step": dies_at(TranslationModule, "training_step", 11),
+    "in the validation of the best step": dies_at(TranslationModule, "validation_sums", 3),
+    "after the best validation, before its checkpoint": dies_at(checkpoints, "save", 3),
+    "in the last validation": dies_at(TranslationModule, "validation_sums", 8),
+    "after the last validation, before its checkpoint": dies_at(checkpoints, "write_sealed", 7),
+    "after the last checkpoint": dies_at(checkpoints, "average", 1),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_run_stops_at_the_same_step_with_the_same_best_checkpoint(stopping, stopped, tmp_path, moment):
+    assert train(stopping, tmp_path, both(scripted, MOMENTS[moment])).code == -signal.SIGKILL
+    end = train(stopping, tmp_path, scripted)
+    assert end.code == 0, end.said
+    assert differences(tmp_path / "run", stopped) == []
+    assert steps_of(tmp_path / "run") == steps_of(stopped)
+    again = train(stopping, tmp_path, scripted)
+    assert (again.code, "already finished at step 8" in again.said) == (0, True)
+
+
+def test_a_signal_in_the_last_validation_stops_the_run_there_all_the_same(stopping, stopped, tmp_path):
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    prelude = both(scripted, acts_at(TranslationModule, "validation_sums", interrupt, 7))
+    assert train(stopping, tmp_path, prelude).code == 143
+    assert checkpoints.load(tmp_path / "run/checkpoints/last.ckpt").step == 8
+    assert len([record for record in measured(tmp_path / "run") if "val/loss" in record]) == 3
+    end = train(stopping, tmp_path, scripted)
+    assert end.code == 0, end.said
+    assert differences(tmp_path / "run", stopped) == []
+
+
+def test_two_processes_stop_where_one_does_killed_or_not(text, stopped, tmp_path):
+    pair = configured(text, *OPTIONS, "trainer.devices=2", "trainer.timeout=120")
+
+    def codes(outputs, prelude):
+        with within():
+            return [child.wait().code for child in start_ranks(pair, outputs, {0: prelude, 1: prelude})]
+
+    assert codes(tmp_path / "whole", scripted) == [0, 0]
+    whole = tmp_path / "whole" / "run"
+    assert steps_of(whole) == steps_of(stopped)
+    dies = both(scripted, dies_at(TranslationModule, "training_step", 6))
+    assert codes(tmp_path / "killed", dies) == [-signal.SIGKILL] * 2
+    assert codes(tmp_path / "killed", scripted) == [0, 0]
+    assert differences(tmp_path / "killed" / "run", whole) == []
+    assert steps_of(tmp_path / "killed" / "run") == steps_of(whole)
+
+
+def test_with_more_patience_a_stopped_run_goes_on_as_if_it_had_not_stopped(text, stopped, tmp_path):
+    shutil.copytree(stopped, tmp_path / "run")
+    patient = configured(text, *OPTIONS, "trainer.patience=3")
+    assert train(patient, tmp_path, scripted).code == 0
+    assert train(patient, tmp_path / "whole", scripted).code == 0
+    assert steps_of(tmp_path / "run") == {"best": 12, "last": 12, "averaged": 12}
+    assert measured(tmp_path / "run") == measured(tmp_path / "whole" / "run")
+
+
+def test_best_and_patience_follow_from_the_recorded_values(stopping):
+    settings = stopping.trainer
+
+    def history(values, **changes):
+        return ValidationHistory(
+            type(settings)(**vars(settings) | changes), [{"step": step, "val/loss": v} for step, v in values.items()]
+        )
+
+    assert history({}).best_step is None
+    assert not history({}).is_out_of_patience()
+    assert history({2: 3.0, 4: 3.0}).best_step == 2  # the first of equals
+    assert not history({2: 3.0, 4: 3.0}).is_out_of_patience()
+    assert history({2: 3.0, 4: 3.0, 6: 3.5}).is_out_of_patience()
+    assert not history({2: 3.0, 4: 3.5, 6: 2.0, 8: 2.5}).is_out_of_patience()
+    assert not history({2: 3.0, 4: 3.5, 6: 3.1}, patience=None).is_out_of_patience()
+    assert history({2: 3.0, 4: float("nan"), 6: 3.1}).is_out_of_patience() is False
+    bleu = ValidationHistory(type(settings)(**vars(settings) | {"best_metric": "val/bleu", "val_bleu_sentences": 1}))
+    for step, value in {2: 10.0, 4: 12.0, 6: 11.0}.items():
+        bleu.add(step, {"val/loss": 1.0, "val/bleu": value})
+    assert bleu.best_step == 4
+
+
+def test_without_patience_a_run_trains_to_the_end_and_has_a_best_checkpoint_too(unbroken):
+    values = {r["step"]: r["val/loss"] for r in measured(unbroken) if "val/loss" in r}
+    assert set(values) == {6, 12}
+    assert steps_of(unbroken) == {"best": min(values, key=values.get), "last": 12, "averaged": 12}
+    assert Translator.from_run(unbroken, "best").translate(["one two"])
+
+
+def test_a_run_without_a_best_checkpoint_says_so(stopped, tmp_path):
+    shutil.copytree(stopped, tmp_path / "run")
+    RunFolder(tmp_path / "run").best.unlink()
+    with pytest.raises(RefusedError, match=r"best\.ckpt: there is no such checkpoint"):
+        Translator.from_run(tmp_path / "run", "best")

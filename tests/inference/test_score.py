@@ -1,0 +1,117 @@
+"""The probability of given translations: that of the search, whatever the batches, and the validation's perplexity."""
+
+import math
+from copy import deepcopy
+
+import pytest
+import torch
+from applications import composed, small_model
+
+from aiayn import checkpoints
+from aiayn.config import BOS_ID, EOS_ID, PAD_ID, SearchConfig
+from aiayn.data.sources import read_split
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import DataError, DivergedError
+from aiayn.inference.translator import ScoredPair, Translator, perplexity
+from aiayn.model.transformer import Transformer
+from aiayn.run_folder import read_jsonl
+
+SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60)
+LINES = ["the old house", "a", "the cat sees the old house of the man", "two cats", "", "the man the man", "é !"]
+
+
+def translator(batch_tokens: int = 60, **model) -> Translator:
+    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes sieht"]], 280)
+    torch.manual_seed(4)
+    transformer = Transformer(small_model(**model), tokenizer.vocab_size)
+    with torch.no_grad():
+        transformer.embedding.weight.mul_(3)
+    options = vars(SEARCH) | {"batch_tokens": batch_tokens}
+    return Translator(transformer, tokenizer, SearchConfig(**options), "cpu")
+
+
+def log_probs_by_hand(ready: Translator, source: str, target: str) -> list[float]:
+    """One pair, one position at a time: every step decodes the whole prefix again, in float64."""
+    src, tgt = ready.source_ids([source, target])
+    model = ready.model.eval()
+    src_row = torch.tensor([[*src, EOS_ID]])
+    mask = (src_row != PAD_ID)[:, None, None]
+    found = []
+    for t, token in enumerate([*tgt, EOS_ID]):
+        with torch.no_grad():
+            logits = model(src_row, torch.tensor([[BOS_ID, *tgt[:t]]]), mask)[0, -1]
+        found.append(float(logits.double().log_softmax(-1)[token]))
+    return found
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 40, 5000])
+def test_each_token_has_its_log_probability_given_source_and_prefix_whatever_the_batch(batch_tokens):
+    ready = translator(batch_tokens)
+    targets = ["das alte Haus", "the the the the", "a", "", "sieht", "das", "Mannes sieht é"]
+    for source, target, pair in zip(LINES, targets, ready.score(LINES, targets), strict=True):
+        expected = log_probs_by_hand(ready, source, target)
+        assert pair.tokens == [*ready.source_ids([target])[0], EOS_ID]
+        assert pair.token_log_probs == pytest.approx(expected, abs=2e-5)
+        assert pair.log_prob == pytest.approx(sum(expected), abs=1e-4)
+        assert pair.score == pytest.approx(pair.log_prob / ((5 + len(pair.tokens)) / 6) ** 0.6)
+
+
+def test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score(monkeypatch):
+    ready = translator()
+    lines = [line for line in LINES if line]
+    found = [(line, best) for line, every in zip(lines, ready.n_best(lines, 3), strict=True) for best in every]
+    # An untrained model's output is bytes that no text has, so names stand for its subwords.
+    names = {f"output {number}": best.tokens for number, (_, best) in enumerate(found)}
+    encode = ready.tokenizer.encode
+    monkeypatch.setattr(
+        ready.tokenizer, "encode", lambda lines: [names[n] if n in names else encode([n])[0] for n in lines]
+    )
+    pairs = ready.score([line for line, _ in found], list(names))
+    assert len(pairs) == 18
+    assert [pair.log_prob for pair in pairs] == pytest.approx([best.log_prob for _, best in found], abs=1e-4)
+    assert [pair.score for pair in pairs] == pytest.approx([best.score for _, best in found], abs=1e-4)
+
+
+def test_a_pair_of_blank_lines_has_no_tokens_and_probability_one():
+    assert translator().score(["", " "], [" ", ""]) == [ScoredPair([], [], 0.0, 0.0)] * 2
+    assert math.isnan(perplexity([]))
+
+
+def test_scoring_ignores_dropout_and_leaves_the_mode_of_the_model():
+    ready = translator()
+    ready.model.train()
+    assert ready.score(LINES, LINES) == ready.score(LINES, LINES)
+    assert ready.model.training
+
+
+def test_lists_of_unequal_length_and_lines_beyond_learned_positions_are_refused():
+    with pytest.raises(DataError, match="2 sources and 1 targets"):
+        translator().score(["a", "a"], ["a"])
+    ready = translator(positions="learned", max_positions=9)
+    assert len(ready.score(["a"], ["the" + " the" * 7])[0].tokens) == 9
+    with pytest.raises(DataError, match=r"^line 12 has 9 subwords: .* allow at most 8; split the line$"):
+        ready.score(["a", "a"], ["a", "the" + " the" * 8], first_line=11)
+
+
+def test_a_broken_model_is_named():
+    ready = translator()
+    torch.nn.init.constant_(ready.model.embedding.weight, math.nan)
+    with pytest.raises(DivergedError, match="NaN or infinite"):
+        ready.score(["a"], ["a"])
+
+
+def test_the_perplexity_of_the_validation_text_is_val_ppl(tmp_path):
+    from applications import TEXT, TWELVE_STEPS, write_pairs
+
+    from aiayn.training.run import train
+
+    write_pairs(tmp_path / "train", 120, seed=1)
+    write_pairs(tmp_path / "dev", 30, seed=2)
+    text = [option.replace("=train", f"={tmp_path}/train").replace("=dev", f"={tmp_path}/dev") for option in TEXT]
+    options = (*text, *TWELVE_STEPS, "trainer.val_bleu_sentences=0", f"data.folder={tmp_path}/data", "name=run")
+    config = deepcopy(composed(*options))
+    folder = train(config, tmp_path)
+    reported = [record["val/ppl"] for record in read_jsonl(folder / "metrics.jsonl") if "val/ppl" in record]
+    pairs = Translator.from_run(folder, "last").score(*read_split(config.data, "val"))
+    assert checkpoints.load(folder / "checkpoints/last.ckpt").step == 12
+    assert perplexity(pairs) == pytest.approx(reported[-1], rel=1e-5)
