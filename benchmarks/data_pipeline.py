@@ -157,6 +157,7 @@ def randomness(plan: BatchPlan, pairs: int) -> dict[str, float]:
 
 def data_config(folder: str, train: str, val: str, tokenizer_pairs: int | None, vocab_size: int) -> DataConfig:
     return DataConfig(
+        task="translation",
         source="files",
         hub_path=None,
         hub_name=None,

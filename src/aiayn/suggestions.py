@@ -44,7 +44,6 @@ OTHER_NAMES = {
     "train_file": "data.train",
     "validation_file": "data.val",
     "test_file": "data.test",
-    "patience": "trainer.patience",
 }
 
 _EPOCHS = "training is counted in steps, trainer.max_steps=N; the start of a run prints how many make an epoch"
@@ -110,6 +109,7 @@ ANSWERS = {
     "output_dir": _PLACE,
     "overfit_batches": _TRIAL,
     "overwrite_output_dir": "a run is never overwritten: take another name=, or remove its folder",
+    "patience": _EARLY_STOPPING,
     "paths": "set outputs=DIR for runs and data.folder=DIR for prepared text",
     "per_device_eval_batch_size": _BATCHES,
     "per_device_train_batch_size": _BATCHES,
@@ -158,7 +158,9 @@ def foreign_setting(argument: str, schema: type) -> str | None:
     if key.startswith(("hydra.", "hydra/")):
         return _hydra_setting(key, value)
     if argument.startswith("+") and key in groups(schema):
-        return f"{argument}: leave out the +: {key}={value}"
+        # A value that is no file name may be anything, so it is not repeated.
+        name = value if value.replace("_", "").isalnum() else "NAME"
+        return f"+{key}: leave out the +: {key}={name}"
     if key == "logger" and value.startswith("["):
         return (
             f"logger={value}: give the name of one file; metrics.jsonl in the run's folder has all that csv would have"

@@ -190,6 +190,7 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
     inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through sources.identity
+    inputs.add("task")  # only where it is not translation
     elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches", "num_workers"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
@@ -208,10 +209,10 @@ def test_the_bpe_is_learned_on_evenly_spread_pairs(config, monkeypatch):
     seen = []
     train = build_corpus.Tokenizer.train
 
-    def spy(batches, vocab_size):
+    def spy(batches, vocab_size, pretokenized):
         kept = list(batches)
         seen.extend(line for batch in kept for line in batch)
-        return train(kept, vocab_size)
+        return train(kept, vocab_size, pretokenized)
 
     monkeypatch.setattr(build_corpus.Tokenizer, "train", spy)
     assert len(prepare(replace(config, tokenizer_pairs=50)).train) == 211

@@ -227,9 +227,7 @@ def test_a_baseline_is_compared_line_by_line_with_a_p_value(tmp_path, capsys):
 
 def test_a_baseline_not_scored_on_this_text_is_refused_with_the_command_to_type(tmp_path):
     run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
-    with pytest.raises(
-        RefusedError, match=rf"there are no scored .*; type: python evaluate\.py run={other} split=test"
-    ):
+    with pytest.raises(RefusedError, match=rf"there are no scored .*; type: aiayn evaluate run={other} split=test"):
         evaluate(options(run, baseline=str(other)))
     evaluate(options(other))
     for changed in (SOURCES[:4], [*SOURCES[:4], "two cats"]):

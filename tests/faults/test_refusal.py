@@ -41,9 +41,11 @@ OTHERWISE = {
     "trainer.log_every": "5",
     "trainer.max_skipped_steps": "3",
     "trainer.timeout": "99",
+    "trainer.patience": "9",
+    "trainer.best_metric": "val/bleu",
 }
 OF_DEVICES = {"trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"}
-OF_PLACE_AND_LENGTH = {"name", "data.folder", "trainer.max_steps"}  # continued elsewhere, and to other ends
+OF_PLACE_AND_LENGTH = {"name", "outputs", "data.folder", "trainer.max_steps"}  # continued elsewhere, and to other ends
 
 
 def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(text, config, unbroken, tmp_path):

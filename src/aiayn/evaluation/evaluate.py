@@ -99,8 +99,8 @@ def table(result: Mapping[str, Any]) -> str:
     """Returns the printed table: model, text and search, then a line for every kind of score with its signature."""
     averaged = result["averaged"]
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
-    if result["ensemble"]:
-        weights += "; in an ensemble with " + ", ".join(other["run"] for other in result["ensemble"])
+    if others := result.get("ensemble"):
+        weights += "; in an ensemble with " + ", ".join(other["run"] for other in others)
     search = result["search"]
     lines = f"{result['lines']} lines" + (f", {result['n_references']} references" * (result["n_references"] > 1))
     rows = [
