@@ -151,7 +151,9 @@ def test_jsonl_has_an_object_for_each_translation_with_scores_and_an_alignment_o
 
 
 def test_another_format_is_refused(run):
-    assert str(invoke("translate", run, "--format", "xml").exception) == "--format=xml: choose one of text, jsonl"
+    assert str(invoke("translate", run, "--format", "xml").exception) == (
+        "--format=xml: choose one of text, jsonl, tree, brackets"
+    )
 
 
 def complete(words: str, monkeypatch, capsys) -> list[str]:

@@ -332,7 +332,7 @@ def test_parallel_jobs_have_gpus_of_their_own(folder, monkeypatch, visible, devi
     together, given = threading.Barrier(parallel), []
 
     def run_process(command, name, log, environment):
-        if "train.py" in str(command[0]):
+        if list(command[: len(sweep.train)]) == sweep.train:
             given.append(environment.get("CUDA_VISIBLE_DEVICES"))
             if len(given) <= parallel:
                 together.wait(30)

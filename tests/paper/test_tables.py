@@ -333,5 +333,5 @@ def test_scores_of_other_text_are_not_taken_for_the_runs_dev_score(tmp_path, con
     store(tmp_path / "edited", configs["c_n2"], val=evaluation(40, 30.0, split="val", text_sha256="c"))
     found = by_row(collect([tmp_path])["table_3"])
     assert [found[row]["bleu"] for row in ("base", "a_h4", "b_dk16", "c_n2")] == [20.0, None, None, 30.0]
-    assert "has the scores of other text (test=x/val): python evaluate.py" in found["a_h4"]["notes"][-1]
+    assert "has the scores of other text (test=x/val): aiayn evaluate" in found["a_h4"]["notes"][-1]
     assert found["base"]["notes"][-1].startswith(f"val is other text than that of {tmp_path}/edited")
