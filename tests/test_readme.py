@@ -113,14 +113,14 @@ def test_what_make_quickstart_runs_works_and_makes_pictures(folder, data):
     ]
     outcomes = []
     for step in steps:
-        few = ["test=my/test"] if step[1] == "evaluate.py" else []  # scoring nonsense takes its time
+        few = ["test=my/other"] if step[1] == "evaluate.py" else []  # scoring nonsense takes its time
         outcomes.append(run_application(*in_miniature(step, data), *few))
         assert outcomes[-1].code == 0, f"{shlex.join(step)}\n{outcomes[-1].err}"
 
     assert outcomes[2].out.count("\n") == 5
     pictures = {path.relative_to(folder / "outputs/quickstart").as_posix() for path in folder.rglob("*.png")}
     assert {"learning_curve.png", "attention/layer_1.png"} <= pictures
-    assert (folder / "outputs/quickstart/evaluation/test/hypotheses.txt").read_bytes().count(b"\n") == 4
+    assert (folder / "outputs/quickstart/evaluation/other/hypotheses.txt").read_bytes().count(b"\n") == 4
 
 
 def test_the_example_sentences_are_new_to_the_corpus_but_made_of_its_words():
