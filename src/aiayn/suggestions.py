@@ -109,7 +109,6 @@ ANSWERS = {
     "output_dir": _PLACE,
     "overfit_batches": _TRIAL,
     "overwrite_output_dir": "a run is never overwritten: take another name=, or remove its folder",
-    "patience": _EARLY_STOPPING,
     "paths": "set outputs=DIR for runs and data.folder=DIR for prepared text",
     "per_device_eval_batch_size": _BATCHES,
     "per_device_train_batch_size": _BATCHES,

@@ -40,7 +40,7 @@ FOREIGN = [
     ("trainer.accumulate_grad_batches=2", "did you mean data.micro_batches?"),
     ("ckpt_path=outputs/x/checkpoints/last.ckpt", "init_from=RUN"),
     ("callbacks=early_stopping", "docs/lightning.md"),
-    ("callbacks.early_stopping.patience=3", "trainer.patience"),
+    ("callbacks.early_stopping.patience=3", "callbacks are code"),
     ("patience=3", "trainer.patience"),
     ("strategy=fsdp", "trainer.strategy=auto or ddp"),
     ("trainer.strategy=fsdp", "auto, ddp"),
