@@ -1,19 +1,20 @@
 """The small files of trained and scored runs, for `results/`: what was measured, and with what. No weights, no text.
 
 A run, or every run of a sweep, becomes RESULTS/RUN with config.yaml, machine.json, evaluation.json of every scored set,
-the last records of metrics.jsonl, and origin.json: command, commit, seed, versions.
+the last records of metrics.jsonl, and origin.json: command, commit, seed, versions, and what --measured adds.
 Runs that are not scored are passed over. `aiayn table RESULTS` reads such folders as it reads those of runs.
 
     python benchmarks/collect_results.py outputs/sweeps/NAME results/NAME --command "python train.py -m ..."
 """
 
 import argparse
-import subprocess
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
+from measure import commit
 
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write_text
@@ -22,26 +23,24 @@ from aiayn.run_folder import RunFolder, read_json, read_jsonl, runs_within, writ
 PACKAGES = ("torch", "pytorch-lightning", "tokenizers", "sacrebleu")
 
 
-def collect(folder: Path, results: Path, command: str, commit: str) -> list[Path]:
+def collect(
+    folder: Path, results: Path, command: str, commit: str, measured: Mapping[str, str] | None = None
+) -> list[Path]:
     """Writes RESULTS/RUN for a run, or for all of a sweep's, that are scored, and returns these folders.
 
     Raises RefusedError for a run whose configuration names a path of this machine.
     """
     runs = [run.path for run in runs_within(folder)]
-    return [_collect(run, results / run.name, command, commit) for run in runs if list(_evaluations(run))]
+    origin = {"command": command, "commit": commit, **(measured or {})}
+    return [_collect(run, results / run.name, origin) for run in runs if list(_evaluations(run))]
 
 
-def _collect(run: Path, target: Path, command: str, commit: str) -> Path:
+def _collect(run: Path, target: Path, origin: Mapping[str, str]) -> Path:
     config = RunFolder(run).read_config()
     absolute = [f"data.{key}={value}" for key, value in config["data"].items() if _is_absolute(value)]
     if absolute:
         raise RefusedError(f"{run}: {', '.join(absolute)}: names a path of this machine; link the text and train again")
-    origin = {
-        "command": command,
-        "commit": commit,
-        "seed": config["seed"],
-        "versions": {package: version(package) for package in PACKAGES},
-    }
+    versions = {package: version(package) for package in PACKAGES}
     for path in _evaluations(run):
         place = target / path.relative_to(run)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +48,7 @@ def _collect(run: Path, target: Path, command: str, commit: str) -> Path:
     atomic_write_text(target / "config.yaml", yaml.safe_dump(config, sort_keys=False))
     write_json(target / "machine.json", read_json(run / "machine.json"))
     write_jsonl(target / "metrics.jsonl", _last(read_jsonl(run / "metrics.jsonl")))
-    write_json(target / "origin.json", origin)
+    write_json(target / "origin.json", {**origin, "seed": config["seed"], "versions": versions})
     return target
 
 
@@ -73,9 +72,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="a run, or a sweep")
     parser.add_argument("results", type=Path)
     parser.add_argument("--command", required=True, help="what made the runs")
+    parser.add_argument("--measured", nargs="*", default=[], metavar="NAME=VALUE", help="e.g. processor_seconds=319")
     options = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    for folder in collect(options.folder, options.results, options.command, commit):
+    measured = dict(figure.split("=") for figure in options.measured)
+    for folder in collect(options.folder, options.results, options.command, commit(), measured):
         print(folder)
 
 

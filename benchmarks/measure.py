@@ -8,7 +8,10 @@ import math
 import multiprocessing
 import os
 import resource
+import shlex
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -137,7 +140,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
-    """Prints the machine and a Markdown table of the rows, which have the same keys; writes both to OUT/NAME.json."""
+    """Prints the machine and a Markdown table of the rows, which have the same keys.
+
+    Writes both with command and commit to OUT/NAME.json: `--out benchmarks/results` is what the pages quote.
+    """
     machine = describe_machine(torch.device("cuda" if torch.cuda.is_available() else "cpu"), "32-true", 1)
     machine |= {"load": round(os.getloadavg()[0], 1)}
     for library in LIBRARIES:
@@ -150,8 +156,15 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> No
     print("\n".join([lines[0], "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|", *lines[1:]]))
     if out:
         out.mkdir(parents=True, exist_ok=True)
-        record = {"benchmark": name, "machine": machine, "rows": list(map(dict, rows))}
+        origin = {"command": shlex.join(["python", *sys.argv]), "commit": commit()}
+        record = {"benchmark": name, **origin, "machine": machine, "rows": list(map(dict, rows))}
         atomic_write_text(out / f"{name}.json", json.dumps(record, indent=1) + "\n")
+
+
+def commit() -> str:
+    """Returns the commit of this clone, "unknown" outside of one."""
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True)
+    return git.stdout.strip() or "unknown"
 
 
 def draw(
