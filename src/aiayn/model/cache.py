@@ -22,6 +22,11 @@ def stored_keys(k: Tensor) -> Tensor:
     return k.contiguous() if k.device.type == "cuda" else k.mT.contiguous().mT
 
 
+def _append_zeros(x: Tensor, more: int) -> Tensor:
+    """x (N, H, S, d). Returns (N, H, S + more, d). F.pad would write everything twice."""
+    return torch.cat([x, x.new_zeros(*x.shape[:2], more, x.size(3))], 2)
+
+
 class LayerCache:
     """Keys and values of one decoder layer for N sentences with K beams each.
 
@@ -45,10 +50,8 @@ class LayerCache:
         start, self.used = self.used, self.used + k.size(2)
         if self.used > self.self_k.size(2):
             more = growth(k.device) * k.size(2)
-            self.self_k, self.self_v = (
-                stored_keys(F.pad(self.self_k, (0, 0, 0, more))),
-                F.pad(self.self_v, (0, 0, 0, more)),
-            )
+            self.self_k = stored_keys(_append_zeros(self.self_k, more))
+            self.self_v = _append_zeros(self.self_v, more)
         self.self_k[:, :, start : self.used], self.self_v[:, :, start : self.used] = k, v
         return self.self_k, self.self_v
 
