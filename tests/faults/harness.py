@@ -11,8 +11,10 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ from aiayn.data.prepare import prepare
 from aiayn.errors import InterruptedRunError, UserError
 from aiayn.run_folder import read_jsonl
 from aiayn.training import run
+from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks import throughput_monitor
 
 SPLITS = ("train", "val", "test")
@@ -167,20 +170,34 @@ def dies_at(owner: Any, name: str, call: int = 1, after: bool = False) -> Callab
 
 
 def acts_at(owner: Any, name: str, act: Callable[[], Any], call: int = 1, after: bool = False) -> Callable[[], None]:
-    """A prelude: `act` is called before (or after) the given call of `owner.name`."""
+    """A prelude: `act` is called before (or after) the given call of `owner.name`.
+
+    In training that is after all checkpoints up to then are written, so that what is there does not depend on speed.
+    """
 
     def prelude() -> None:
-        plain, calls = getattr(owner, name), [0]
+        plain, calls, submit, written = getattr(owner, name), [0], BackgroundWriter.submit, []
+
+        def submitted(self: BackgroundWriter, write: Callable[..., None], *arguments: Any) -> None:
+            submit(self, write, *arguments)
+            written[:] = [self._last]
+
+        def act_when_written() -> None:
+            if threading.current_thread() is threading.main_thread():
+                wait(written)
+            act()
 
         def counted(*arguments: Any, **options: Any) -> Any:
             calls[0] += 1
             mine = calls[0] == call
             if mine and not after:
-                act()
+                act_when_written()
             result = plain(*arguments, **options)
             if mine and after:
-                act()
+                act_when_written()
             return result
+
+        BackgroundWriter.submit = submitted
 
         setattr(owner, name, counted)
 

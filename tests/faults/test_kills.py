@@ -8,6 +8,9 @@ import shutil
 import signal
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
+from threading import Event
 
 import pytest
 from faults.harness import (
@@ -84,6 +87,49 @@ def test_a_kill_at_any_point_of_a_save_leaves_no_broken_file_under_a_final_name(
         assert train(config, tmp_path, dies_at(os, function, call, after)).code == -signal.SIGKILL
         for path in (tmp_path / "run" / "checkpoints").glob("[!.]*"):
             checkpoints.read_sealed(path)
+    continued(config, tmp_path)
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]:
+    """A prelude: a call of `write_sealed` waits for a call of `training_step`, or is cut short by a kill there."""
+
+    def prelude() -> None:
+        write, step, calls, reached = checkpoints.write_sealed, TranslationModule.training_step, Counter(), Event()
+
+        def waiting_write(*arguments):
+            calls["write"] += 1
+            if calls["write"] == call:
+                reached.wait()
+            write(*arguments)
+
+        def counted_step(*arguments):
+            calls["step"] += 1
+            if calls["step"] == until:
+                if kill:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                reached.set()
+            return step(*arguments)
+
+        checkpoints.write_sealed, TranslationModule.training_step = waiting_write, counted_step
+
+    return prelude
+
+
+@pytest.mark.parametrize("call", [5, 6])  # the optimizer's state of step 9, and its weights
+def test_a_checkpoint_written_steps_later_holds_its_own_step_to_the_bit(config, unbroken, tmp_path, call):
+    end = train(config, tmp_path, writes_wait(call, until=23))  # in step 12
+    assert end.code == 0, end.said
+    assert differences(tmp_path / "run", unbroken) == []
+    for name in ("step_9.optim", "step_9.ckpt"):
+        mine, theirs = (run / "checkpoints" / name for run in (tmp_path / "run", unbroken))
+        assert mine.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize("call", [3, 4])
+def test_a_kill_while_training_is_ahead_of_the_write_continues_to_the_bit(config, unbroken, tmp_path, call):
+    assert train(config, tmp_path, writes_wait(call, until=17, kill=True)).code == -signal.SIGKILL
+    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3]
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
 

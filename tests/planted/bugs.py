@@ -469,8 +469,8 @@ FILES = [
     Bug(
         "signal_does_not_save",
         "training/callbacks/checkpoint_saver.py",
-        "if stopping or early or due(",
-        "if early or due(",
+        "bool(stopping or early or due(",
+        "bool(early or due(",
         "training/test_run.py::test_ctrl_c_saves_and_exits_with_130",
     ),
 ]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
 
@@ -19,23 +20,30 @@ STATES = ("optimizer_states", "lr_schedulers", "loops", "since_last_log", "skipp
 
 
 class RunCheckpointIO(CheckpointIO):
-    """Writes a checkpoint and the optimizer's state beside it; loads what `load_resume_state` found, once."""
+    """Writes checkpoints in the background, the optimizer's state beside them; loads what `load_resume_state` found."""
 
     def __init__(self, run: RunContext, found: ResumeState | None):
         self.run = run
         self.found = found
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Writes step_N.optim and step_N.ckpt, makes the latter last.ckpt, and prunes older ones. On rank 0 only."""
-        path = Path(path)
-        step = checkpoint["global_step"]
+        """Copies the checkpoint, of which there is one copy at a time, and has it written. On rank 0 only."""
+        self.run.writer.wait()
         self.run.check_folder()
+        states = copied({key: checkpoint[key] for key in STATES})
+        states |= {"format": checkpoints.FORMAT, "lightning": checkpoint["pytorch-lightning_version"]}
+        weights = {name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()}
+        self.run.writer.submit(self._write, Path(path), states, checkpoint["global_step"], copied(weights))
+
+    def _write(self, path: Path, states: dict[str, Any], step: int, weights: dict[str, Tensor]) -> None:
+        """Writes step_N.optim and step_N.ckpt, makes the latter last.ckpt, and prunes older ones."""
         checkpoints.set_aside_average(path.parent)
         # The checkpoint comes after the optimizer's state: where it exists, both do.
-        states = {"lightning": checkpoint["pytorch-lightning_version"]} | {key: checkpoint[key] for key in STATES}
-        checkpoints.write_sealed(checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, **states})
-        weights = {name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()}
+        checkpoints.write_sealed(checkpoints.optimizer_path(path), states)
+        states.clear()  # frees two thirds of the copy
+        self.run.check_folder()
         checkpoints.save(path, checkpoint_of(self.run, step, weights))
+        self.run.check_folder()
         checkpoints.update_last(path.parent, step)
         checkpoints.prune(path.parent, steps_to_average(path.parent, self.run.config.trainer))
 
@@ -63,12 +71,17 @@ class RunCheckpointIO(CheckpointIO):
         raise NotImplementedError("checkpoints.prune removes checkpoints")
 
 
-def checkpoint_of(run: RunContext, step: int, weights: Mapping[str, Tensor]) -> Checkpoint:
+def copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values with all their tensors copied to memory of the CPU, which training does not change."""
+    return apply_to_collection(dict(values), Tensor, lambda tensor: tensor.detach().to("cpu", copy=True))
+
+
+def checkpoint_of(run: RunContext, step: int, weights: dict[str, Tensor]) -> Checkpoint:
     """Returns the checkpoint of a step of this run."""
     return Checkpoint(
         step=step,
         config=run.config,
-        weights={name: value.cpu() for name, value in weights.items()},
+        weights=weights,
         tokenizer=run.prepared.tokenizer.to_json(),
         corpus=run.prepared.fingerprint,
         micro_batches=run.plan.micro_batches,

@@ -10,6 +10,7 @@ from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.inference.translator import Translator
 from aiayn.run_folder import RunFolder
+from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.stop_request import StopRequest
 from aiayn.training.early_stopping import ValidationHistory
@@ -44,6 +45,7 @@ class RunContext:
     start_step: int  # the optimizer steps that earlier starts have done
     validations: ValidationHistory  # up to now
     stop: StopRequest
+    writer: BackgroundWriter  # of checkpoints
     clock: TrainingClock
     display: Display
     check_folder: Callable[[], None]  # raises RefusedError if the folder is no longer the one that is locked

@@ -23,6 +23,7 @@ from aiayn.model.transformer import Transformer
 from aiayn.report.plots import draw_learning_curve
 from aiayn.report.report import summary, write_report
 from aiayn.run_folder import RunFolder, read_jsonl
+from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.callbacks.display import Display
 from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
@@ -92,6 +93,7 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
             start_step=start_step,
             validations=validations,
             stop=stop,
+            writer=BackgroundWriter(),
             clock=TrainingClock(),
             display=Display(config.trainer.max_steps),
             check_folder=check_folder,
@@ -128,7 +130,7 @@ def _fit(run: RunContext, hardware: dict[str, str], found: ResumeState | None, s
     resume_from = str(checkpoints.step_path(run.folder.checkpoints, run.start_step)) if found else None
     run.stop.begin_training()
     try:
-        with local_ranks(trainer), explain_failures(run, module, saver):
+        with run.writer, local_ranks(trainer), explain_failures(run, module, saver):
             trainer.fit(module, data, ckpt_path=resume_from)
     finally:
         run.stop.end_training(f"stopped after step {saver.done}")

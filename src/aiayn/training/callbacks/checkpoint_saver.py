@@ -3,11 +3,12 @@
 import logging
 
 import pytorch_lightning as pl
+from torch import Tensor
 
 from aiayn import checkpoints
 from aiayn.data.batch import Batch
 from aiayn.training.callbacks.steps import StepCallback, due
-from aiayn.training.checkpoint_io import checkpoint_of
+from aiayn.training.checkpoint_io import checkpoint_of, copied
 from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)
@@ -21,27 +22,38 @@ class CheckpointSaver(StepCallback):
 
     def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         """Makes up for what the stop of the run kept from being done after the validation of its last step."""
-        self._save_best(trainer, module, self.run.start_step)
+        self._save_best(trainer, module, self.run.start_step, saved=self.run.start_step > 0)
+        self.run.writer.wait()  # the loader's workers are forked next, and a fork copies no thread
         if self.run.validations.is_out_of_patience():
             trainer.should_stop = True
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
+        self.run.writer.raise_error()
         settings, validations = self.run.config.trainer, self.run.validations
         stopping, early = self.run.stop.signal_of_any_rank(), validations.is_out_of_patience()
-        if stopping or early or due(step, settings.checkpoint_every, settings.max_steps):
+        saving = bool(stopping or early or due(step, settings.checkpoint_every, settings.max_steps))
+        if saving:
             with self.run.clock.paused():
                 trainer.save_checkpoint(checkpoints.step_path(self.run.folder.checkpoints, step))
-        self._save_best(trainer, module, step)
+        self._save_best(trainer, module, step, saving)
         if stopping or early:
             trainer.should_stop = True
 
-    def _save_best(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
-        """Makes this step's weights best.ckpt if its validation is the best so far."""
+    def _save_best(self, trainer: pl.Trainer, module: TranslationModule, step: int, saved: bool) -> None:
+        """Makes this step's weights best.ckpt if its validation is the best so far; `saved` if it has a checkpoint."""
         if not trainer.is_global_zero or self.run.validations.best_step != step:
             return
+        if saved:
+            self.run.writer.submit(self._link_best, step)
+            return
         with self.run.clock.paused():
-            folder = self.run.folder
-            if checkpoints.step_path(folder.checkpoints, step).exists():
-                checkpoints.update_best(folder.checkpoints, step)  # costs no disk space
-            else:
-                checkpoints.save(folder.best, checkpoint_of(self.run, step, module.model.state_dict()))
+            self.run.writer.wait()  # one copy at a time
+            self.run.writer.submit(self._write_best, step, copied(module.model.state_dict()))
+
+    def _link_best(self, step: int) -> None:
+        self.run.check_folder()
+        checkpoints.update_best(self.run.folder.checkpoints, step)  # costs no disk space
+
+    def _write_best(self, step: int, weights: dict[str, Tensor]) -> None:
+        self.run.check_folder()
+        checkpoints.save(self.run.folder.best, checkpoint_of(self.run, step, weights))
