@@ -56,13 +56,14 @@ def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Te
     """Returns the summed loss of a batch as `aiayn.training.module` computes it."""
 
     def plain(batch: Batch) -> Tensor:
-        return model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
+        states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
+        return output_cross_entropy(states, model.embedding.weight, batch.tgt_out, 0.1)
 
-    states = torch.compile(plain, dynamic=True) if compiled else plain
+    loss_sum = torch.compile(plain, dynamic=True) if compiled else plain
 
     def loss(batch: Batch) -> Tensor:
         torch.manual_seed(dropout_seed(0, batch.number))
-        return output_cross_entropy(states(batch), model.embedding.weight, batch.tgt_out, 0.1)
+        return loss_sum(batch)
 
     return loss
 

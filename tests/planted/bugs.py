@@ -215,15 +215,15 @@ STEPS = [
     Bug(
         "perplexity_of_the_smoothed_loss",
         "training/module.py",
-        "self._loss(states, batch, 0.0)",
-        "self._loss(states, batch, self.optim.label_smoothing)",
+        "[self.optim.label_smoothing, 0.0]",
+        "[self.optim.label_smoothing, self.optim.label_smoothing]",
         "training/test_module.py::test_validation_sums_the_smoothed_loss_and_the_likelihood_over_real_tokens",
     ),
     Bug(
         "output_layer_learns_nothing",
         "training/module.py",
-        "self.model.embedding.weight, batch.tgt_out",
-        "self.model.embedding.weight.detach(), batch.tgt_out",
+        "output_cross_entropy(states, weight, batch",
+        "output_cross_entropy(states, weight.detach(), batch",
         "training/test_module.py::test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device",
     ),
     Bug(

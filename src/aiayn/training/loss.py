@@ -34,8 +34,10 @@ def output_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, lab
 
     On a CPU the logits of all positions are the largest tensor of a step, and moving them through memory is slower than
     computing them, so loss and gradients are computed for a few rows of logits at a time, which stay in the cache.
+    With `trainer.compile` they are stored once, in the precision of the product; all else is computed from them in the
+    kernels that read them.
     """
-    if states.device.type != "cpu":
+    if states.device.type != "cpu" or torch.compiler.is_compiling():
         return cross_entropy(F.linear(states, embedding), targets, label_smoothing)
     real = targets != PAD_ID
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else states.dtype

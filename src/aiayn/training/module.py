@@ -32,9 +32,11 @@ class TranslationModule(pl.LightningModule):
         self.seed = seed
         self.at = "before its first batch"  # for a message about a lack of memory
         self.gradient_norm = torch.zeros(())  # of the last step, on the device
-        self.states = self._states
+        self.loss_sums = self._loss_sums
         if compile:
-            self.states = torch.compile(self._states, dynamic=True)  # one graph for batches of every shape
+            # One graph for batches of every shape, and from the embedding to the loss: so the float32 copy of the
+            # logits, their softmax and its gradient are never stored.
+            self.loss_sums = torch.compile(self._loss_sums, dynamic=True)
             torch._dynamo.config.optimize_ddp = False  # cutting the graph for DDP fails on dynamic shapes
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
@@ -44,7 +46,7 @@ class TranslationModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns `loss`, which Lightning minimises, and `loss_sum`, summed over this batch's target tokens, to log."""
-        loss_sum = self._loss(self.states(batch), batch, self.optim.label_smoothing)
+        [loss_sum] = self.loss_sums(batch, [self.optim.label_smoothing])
         # A step's loss is the mean over the tokens of all its micro-batches. Lightning divides by the number of batches
         # that one device accumulates, and DDP by the number of devices.
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
@@ -77,15 +79,15 @@ class TranslationModule(pl.LightningModule):
 
         Called by `Validate`, not by Lightning.
         """
-        states = self.states(batch)
-        return self._loss(states, batch, self.optim.label_smoothing), self._loss(states, batch, 0.0)
+        smoothed, nll = self.loss_sums(batch, [self.optim.label_smoothing, 0.0])
+        return smoothed, nll
 
-    def _states(self, batch: Batch) -> Tensor:
+    def _loss_sums(self, batch: Batch, label_smoothings: list[float]) -> list[Tensor]:
+        """The loss summed over this batch's target tokens, for each value of label smoothing."""
         memory = self.model.encode(batch.src, batch.src_mask)
-        return self.model.decode(batch.tgt_in, memory, batch.src_mask)
-
-    def _loss(self, states: Tensor, batch: Batch, label_smoothing: float) -> Tensor:
-        return output_cross_entropy(states, self.model.embedding.weight, batch.tgt_out, label_smoothing)
+        states = self.model.decode(batch.tgt_in, memory, batch.src_mask)
+        weight = self.model.embedding.weight
+        return [output_cross_entropy(states, weight, batch.tgt_out, smoothing) for smoothing in label_smoothings]
 
     def configure_optimizers(self) -> dict:
         optim = self.optim
