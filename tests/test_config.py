@@ -137,6 +137,7 @@ def test_values_at_odds_with_each_other_are_refused_with_every_key_involved(plai
         {"model.d_k": None, "model.d_v": 1},
         {"model.dropout": 0.0, "optim.label_smoothing": 0.0},
         {"data.tokens_per_step": 256, "data.max_tokens_per_device": 256},
+        {"data.max_tokens_per_device": None},
         {"data.micro_batches": 8, "trainer.devices": 4, "trainer.num_nodes": 2},
         {"data.train": ["a", "b/c"], "data.test": None, "data.vocab_size": 261, "data.max_length_ratio": 1.0},
         {"data.source": "hub", "data.hub_path": "a/b"},

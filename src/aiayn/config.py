@@ -114,7 +114,7 @@ class DataConfig:
     max_length_ratio: float  # longest side / shortest side, in subwords; a difference of 5 is always allowed
     tokenizer_pairs: int | None  # learn the BPE on at most this many pairs, evenly spread; null: on all
     tokens_per_step: int  # upper limit of source tokens, and of target tokens, in one optimizer step
-    max_tokens_per_device: int  # upper limit of padded tokens per side in one micro-batch
+    max_tokens_per_device: int | None  # limit of padded tokens per side in one micro-batch; null: by its memory
     micro_batches: int | None  # per step; null: the fewest that max_tokens_per_device allows
     num_workers: int  # loader processes; 0: the training process makes its own batches
 
@@ -144,9 +144,10 @@ class DataConfig:
         at_least("data.max_length_ratio", self.max_length_ratio, 1)
         at_least("data.num_workers", self.num_workers, 0)
         for name in ("tokens_per_step", "max_tokens_per_device"):
+            value = getattr(self, name)
             require(
-                getattr(self, name) > self.max_length,
-                f"data.{name}={getattr(self, name)}: the longest sentence (data.max_length={self.max_length} and its "
+                value is None or value > self.max_length,
+                f"data.{name}={value}: the longest sentence (data.max_length={self.max_length} and its "
                 f"end token) does not fit; raise data.{name} or lower data.max_length",
             )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from aiayn.config import TrainerConfig, one_of
+from aiayn.config import Config, TrainerConfig, one_of
 from aiayn.errors import ConfigError
 
 REPEATS = 5
@@ -58,6 +58,18 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def tokens_per_device(config: Config) -> int:
+    """Returns `data.max_tokens_per_device`; its default is 16,384, or 32,768 on one GPU of 80 GB.
+
+    There the paper's 25,000 tokens are one micro-batch. Several devices share them anyway, and must all decide alike.
+    """
+    if config.data.max_tokens_per_device is not None:
+        return config.data.max_tokens_per_device
+    one_gpu = config.trainer.world_size == 1 and choose_device(config.trainer.accelerator).type == "cuda"
+    large = one_gpu and torch.cuda.get_device_properties(0).total_memory > 70e9
+    return max(32_768 if large else 16_384, config.data.max_length + 1)
 
 
 def describe_machine(device: torch.device, precision: str, devices: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from aiayn.data.prepare import prepare
 from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, DivergedError, InterruptedRunError
-from aiayn.hardware import choose_hardware
+from aiayn.hardware import choose_hardware, tokens_per_device
 from aiayn.model.transformer import Transformer
 from aiayn.report.plots import draw_learning_curve
 from aiayn.report.report import summary, write_report
@@ -202,14 +202,14 @@ def _training_plan(config: Config, split: PreparedSplit, found: ResumeState | No
         seed=config.seed,
         micro_batches=found.checkpoint.micro_batches if found else data.micro_batches,
         devices=config.trainer.world_size,
-        max_tokens_per_device=data.max_tokens_per_device,
+        max_tokens_per_device=tokens_per_device(config),
     )
 
 
 def _validation_plan(config: Config, split: PreparedSplit) -> BatchPlan:
     """Validation in the largest batches that a device takes; a longer sentence is a batch of its own."""
     src, tgt = split.src_lengths + 1, split.tgt_lengths + 1
-    limit = max(config.data.max_tokens_per_device, int(src.max()), int(tgt.max()))
+    limit = max(tokens_per_device(config), int(src.max()), int(tgt.max()))
     return BatchPlan(src, tgt, tokens_per_step=limit, seed=0, max_tokens_per_device=limit)
 
 

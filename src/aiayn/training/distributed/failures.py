@@ -11,6 +11,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoints
 from aiayn.errors import ResourceError
+from aiayn.hardware import tokens_per_device
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import GRACE, exit_after, lost_contact
@@ -52,7 +53,7 @@ def _explain(error: Exception, run: RunContext, module: TranslationModule, step:
     if config.trainer.world_size > 1 and lost_contact(error) and (explained := _lost_rank(error, run, step)):
         return explained
     if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
-        remedy = f"lower data.max_tokens_per_device (now {config.data.max_tokens_per_device})"
+        remedy = f"lower data.max_tokens_per_device (now {tokens_per_device(config)})"
         if checkpoints.saved_steps(run.folder.checkpoints):
             remedy = f"use more devices, or {remedy} and choose another name=: a run keeps its micro-batches"
         return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
