@@ -4,11 +4,14 @@
                              [--vocab 37000] [--toy]
 
     ceilings   versions, copy rate, matrix products cold and warm
-    correct    loss and gradients against the CPU, with windows and heads of unusual size
-    sdpa       attention by backend and length
+    correct    loss, gradients and beams against the CPU, with windows and heads of unusual size
+    run        whole trainings: with a step of NaN, stopped and continued, and the quickstart, evaluated and translated
+    sdpa       attention by backend and length, masked and not, and packed without padding (varlen)
     step       training steps, plain and compiled, each on --shapes new shapes first
+    kernels    where the time of a step goes
+    peers      training steps of other implementations, as far as their libraries are installed
     loss       the output layer and its loss
-    save       writing a checkpoint
+    save       a checkpoint with the optimizer's state: the copy, for which training stops, and the writing
     decode     beam search in float32 and bfloat16, by batch size
 
 Every stage writes OUT/gpu_STAGE.json after each row, so that nothing measured is lost, and prints its table at the end.
@@ -20,70 +23,33 @@ import signal
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from engines import our_engine
-from measure import parse_options, report, synchronize
+from gpu_checks import correct, run
+from gpu_setup import Row, batches, model_config, once, seconds
+from measure import parse_options, report
+from peers import PEERS
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from train_step import flops, our_loss, read_config, training
-from translate import sources
+from torch.profiler import ProfilerActivity, profile
+from train_step import flops, implementation, our_loss, read_config, training
 
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
-from aiayn.config import PAD_ID, ModelConfig
-from aiayn.data.batch import Batch, pad_sources, shift_right
+from aiayn.config import PAD_ID
 from aiayn.files import atomic_write_text
-from aiayn.hardware import gpu_seconds, matmul_rate
+from aiayn.hardware import matmul_rate
 from aiayn.inference.translator import convert_precision
 from aiayn.model.attention import additive_mask
 from aiayn.model.transformer import Transformer
+from aiayn.training.checkpoint_io import copied
 from aiayn.training.loss import output_cross_entropy
-
-Row = dict[str, Any]
-
-
-def seconds(work: Callable[[], Any], options: Any) -> float:
-    """Returns the median seconds of `work`, by the device's own clock on a GPU."""
-    if options.device != "cpu":
-        return gpu_seconds(work, options.rounds, 0.0 if options.toy else 0.3)
-    return statistics.median(once(work) for _ in range(options.rounds))
-
-
-def once(work: Callable[[], Any]) -> float:
-    """Returns the seconds of `work`, that of the host included."""
-    synchronize()
-    start = time.perf_counter()
-    work()
-    synchronize()
-    return time.perf_counter() - start
-
-
-def model_config(name: str, options: Any) -> ModelConfig:
-    config = read_config("data=files", "data.train=x", "data.val=x", f"model={name}").model
-    return replace(config, n_layers=2, d_model=16, d_ff=32, n_heads=2) if options.toy else config
-
-
-def batches(options: Any, count: int) -> list[Batch]:
-    """Returns batches of --tokens padded tokens a side, each in another shape."""
-    made = []
-    pool = [ids for batch in sources(None, max(64, 40 * count), 1) for ids in batch]
-    pool.sort(key=len)
-    for number in range(count):
-        length = len(pool[len(pool) * (2 * number + 1) // (2 * count)]) + 1
-        rows = max(1, options.tokens // (length + 1 + number % 3))
-        src = torch.randint(4, options.vocab, (rows, length - 1)).tolist()
-        tgt = torch.randint(4, options.vocab, (rows, length + number % 3)).tolist()
-        tgt_out = pad_sources(tgt)
-        sizes = rows * length, rows * (length + 1 + number % 3)
-        made.append(Batch(number, pad_sources(src), shift_right(tgt_out), tgt_out, *sizes, sizes[1]))
-    return made
 
 
 def ceilings(options: Any) -> Iterator[Row]:
@@ -100,42 +66,6 @@ def ceilings(options: Any) -> Iterator[Row]:
         yield {"what": "versions", "value": f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"}
 
 
-def correct(options: Any) -> Iterator[Row]:
-    """The differences of loss and gradient from those of the CPU in float32, relative to their size."""
-    tiny = model_config("base", options) if options.toy else replace(model_config("base", options), n_layers=2)
-    variants = {"plain": {}, "window 8": {"attention_window": 8}, "d_k 16": {"d_k": 16}, "d_k 512": {"d_k": 512}}
-    short = type(options)(**vars(options) | {"tokens": min(options.tokens, 600)})
-    [batch] = batches(short, 1)
-    for name, change in variants.items():
-        config = replace(tiny, dropout=0.0, **change)
-        torch.manual_seed(0)
-        expected = Transformer(config, options.vocab)
-        truth = _gradients(expected, batch, "cpu", False)
-        for bf16 in (False, True):
-            found = _gradients(Transformer(config, options.vocab), batch, options.device, bf16, expected.state_dict())
-            errors = [float((a - b).norm() / b.norm()) for a, b in zip(found, truth, strict=True)]
-            limit = 0.05 if bf16 else 1e-3
-            yield {
-                "what": f"{name}, {'bfloat16' if bf16 else 'float32'}",
-                "loss off by": errors[0],
-                "gradient off by": errors[1],
-                "good": max(errors) < limit,
-            }
-
-
-def _gradients(
-    model: Transformer, batch: Batch, device: str, bf16: bool, weights: dict[str, Tensor] | None = None
-) -> list[Tensor]:
-    if weights:
-        model.load_state_dict(weights)
-    model.to(device).train()
-    with torch.autocast(device, torch.bfloat16, enabled=bf16):
-        loss = our_loss(model)(batch.to(torch.device(device))) / batch.n_tokens
-    loss.backward()
-    gradient = torch.cat([weight.grad.flatten() for weight in model.parameters()])
-    return [loss.detach().float().cpu(), gradient.float().cpu()]
-
-
 def sdpa(options: Any) -> Iterator[Row]:
     heads, d = (2, 8) if options.toy else (8, 64)
     backends = {"math": SDPBackend.MATH, "efficient": SDPBackend.EFFICIENT_ATTENTION}
@@ -148,19 +78,36 @@ def sdpa(options: Any) -> Iterator[Row]:
         )
         mask = torch.rand(count, 1, 1, length, device=options.device) < 0.9
         mask[..., 0] = True
-        for name, backend in backends.items():
-
-            def work() -> None:
-                with sdpa_kernel(backend):  # noqa: B023 (called at once)
-                    out = F.scaled_dot_product_attention(q, k, v, attn_mask=additive_mask(mask, q.dtype))  # noqa: B023
-                out.sum().backward()
-
+        kinds = {f"{name}, masked": partial(_attend, q, k, v, backend, mask) for name, backend in backends.items()}
+        for causal in (False, True):
+            kinds[f"flash{', causal' * causal}"] = partial(_attend, q, k, v, SDPBackend.FLASH_ATTENTION, None, causal)
+            if options.device != "cpu":
+                kinds[f"varlen{', causal' * causal}"] = partial(_attend_packed, q, k, v, causal)
+        for name, work in kinds.items():
             try:
                 first, warm = once(work), seconds(work, options)
-            except RuntimeError as error:
-                yield {"length": length, "backend": name, "first ms": str(error)[:60], "warm ms": None}
+            except (RuntimeError, ImportError) as error:
+                yield {"length": length, "attention": name, "first ms": str(error)[:60], "warm ms": None}
                 continue
-            yield {"length": length, "backend": name, "first ms": first * 1e3, "warm ms": warm * 1e3}
+            yield {"length": length, "attention": name, "first ms": first * 1e3, "warm ms": warm * 1e3}
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend, mask: Tensor | None, is_causal: bool = False) -> None:
+    bias = None if mask is None else additive_mask(mask, q.dtype)
+    with sdpa_kernel(backend):
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal)
+    out.sum().backward()
+
+
+def _attend_packed(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
+    """The same sentences end to end, as they would be without padding."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    count, length = q.size(0), q.size(2)
+    ends = torch.arange(count + 1, dtype=torch.int32, device=q.device) * length
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+    window = (-1, 0) if causal else (-1, -1)
+    varlen_attn(q, k, v, ends, ends, length, length, window_size=window).sum().backward()
 
 
 def step(options: Any) -> Iterator[Row]:
@@ -203,20 +150,56 @@ def loss(options: Any) -> Iterator[Row]:
         yield {"loss": name, "first ms": first * 1e3, "warm ms": seconds(work, options) * 1e3}
 
 
+def kernels(options: Any) -> Iterator[Row]:
+    """The 15 operations of most time in a step, in ms of the device."""
+    activity = ProfilerActivity.CPU if options.device == "cpu" else ProfilerActivity.CUDA
+    for name in options.models:
+        for compiled in (False,) if options.toy else (False, True):
+            model = Transformer(model_config(name, options), options.vocab)
+            steps = training(model, our_loss(model, compiled), batches(options, 1), options.device, True)
+            for _ in range(3):
+                steps()
+            with profile(activities=[activity]) as measured:
+                once(steps)
+            spent = {each: each.self_device_time_total or each.self_cpu_time_total for each in measured.key_averages()}
+            for each in sorted(spent, key=spent.get, reverse=True)[:15]:
+                row = {"kernel": each.key[:80], "calls": each.count, "ms": spent[each] / 1e3}
+                yield {"step of": f"{name}{', compiled' * compiled}", **row, "share": spent[each] / sum(spent.values())}
+
+
+def peers(options: Any) -> Iterator[Row]:
+    made = batches(options, options.shapes)
+    for name in PEERS:
+        try:
+            steps = implementation(name, model_config("base", options), options.vocab, made, options.device, True)
+        except ImportError as error:
+            print(f"without {name}: {error}")
+            continue
+        first, again = once(steps), once(steps)
+        rate = sum(batch.n_tokens for batch in made) / again
+        yield {"base step of": name, "ms, first time": first / len(made) * 1e3, "target tokens/s": rate}
+
+
 def save(options: Any) -> Iterator[Row]:
     for name in options.models:
         config = read_config("data=files", "data.train=x", "data.val=x", f"model={name}")
         model = Transformer(model_config(name, options), options.vocab).to(options.device)
+        adam = torch.optim.Adam(model.parameters(), fused=True)
+        for weight in model.parameters():
+            weight.grad = torch.zeros_like(weight)
+        adam.step()
+        copies: Row = {}
+        copy = once(lambda: copies.update(copied({"adam": adam.state_dict(), "weights": model.state_dict()})))  # noqa: B023
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "step_1.ckpt"
+            paths = [Path(folder) / f"step_1.{kind}" for kind in ("optim", "ckpt")]
 
             def write() -> None:
-                weights = {key: value.cpu() for key, value in model.state_dict().items()}  # noqa: B023
-                checkpoints.save(path, Checkpoint(1, config, weights, "{}", "", 1, []))  # noqa: B023
+                checkpoints.write_sealed(paths[0], {"adam": copies["adam"]})  # noqa: B023
+                checkpoints.save(paths[1], Checkpoint(1, config, copies["weights"], "{}", "", 1, []))  # noqa: B023
 
             written = once(write)
-            size = path.stat().st_size
-            yield {"model": name, "GB": size / 1e9, "writing s": written, "GB/s": size / 1e9 / written}
+            size = sum(path.stat().st_size for path in paths) / 1e9
+        yield {"model": name, "GB": size, "copy s": copy, "writing s": written, "GB/s": size / written}
 
 
 def decode(options: Any) -> Iterator[Row]:
@@ -243,7 +226,7 @@ def write_rows(options: Any, rows: list[Row]) -> None:
     atomic_write_text(options.out / f"gpu_{options.stage}.json", json.dumps({"rows": rows}, indent=1) + "\n")
 
 
-STAGES = {each.__name__: each for each in (ceilings, correct, sdpa, step, loss, save, decode)}
+STAGES = {each.__name__: each for each in (ceilings, correct, run, sdpa, step, kernels, peers, loss, save, decode)}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -267,7 +250,8 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("stopped", flush=True)
     if rows:
-        report(f"gpu_{options.stage}", rows, options.out)
+        columns = dict.fromkeys(key for row in rows for key in row)
+        report(f"gpu_{options.stage}", [{key: row.get(key, "") for key in columns} for row in rows], options.out)
 
 
 if __name__ == "__main__":

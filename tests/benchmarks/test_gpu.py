@@ -6,16 +6,16 @@ import gpu
 import pytest
 import torch
 
-ROWS = {"ceilings": 3, "correct": 8, "sdpa": 4, "step": 1, "loss": 1, "save": 1, "decode": 4}
+ROWS = {"ceilings": 3, "correct": 9, "run": 3, "sdpa": 8, "step": 1, "kernels": 15, "loss": 1, "save": 1, "decode": 4}
 
 
 @pytest.mark.parametrize("stage", gpu.STAGES)
 def test_every_stage_prints_a_table_and_writes_json(tmp_path, capsys, stage):
     gpu.main([stage, "--device", "cpu", "--models", "base", "--toy", "--out", str(tmp_path)])
     rows = json.loads((tmp_path / f"gpu_{stage}.json").read_text())["rows"]
-    assert len(rows) == ROWS[stage]
+    assert len(rows) == ROWS.get(stage, len(rows)) > 0  # peers: as many as are installed
     assert f"gpu_{stage}:" in capsys.readouterr().out
-    if stage == "correct":
+    if stage in ("correct", "run"):
         assert all(row["good"] for row in rows), rows
 
 

@@ -16,18 +16,19 @@ def spoils(*numbers, value=math.nan, gradient=False):
     """A prelude: the losses (or the gradients alone) of these micro-batches become `value`."""
 
     def prelude() -> None:
-        plain = TranslationModule._loss
+        plain = TranslationModule._loss_sums
 
-        def spoiled(self, states, batch: Batch, *options):
-            loss = plain(self, states, batch, *options)
+        def spoiled(self, batch: Batch, label_smoothings):
+            losses = plain(self, batch, label_smoothings)
             if batch.number not in numbers or not torch.is_grad_enabled():
-                return loss
+                return losses
+            [loss] = losses
             if gradient:
                 loss.register_hook(lambda grad: grad * value)
-                return loss
-            return loss + value
+                return losses
+            return [loss + value]
 
-        TranslationModule._loss = spoiled
+        TranslationModule._loss_sums = spoiled
 
     return prelude
 

@@ -1,0 +1,55 @@
+"""What the stages of gpu.py share: rows, timing, the model and its batches."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from measure import synchronize
+from train_step import read_config
+from translate import sources
+
+from aiayn.config import ModelConfig
+from aiayn.data.batch import Batch, pad_sources, shift_right
+from aiayn.hardware import gpu_seconds
+
+Row = dict[str, Any]
+
+
+def seconds(work: Callable[[], Any], options: Any) -> float:
+    """Returns the median seconds of `work`, by the device's own clock on a GPU."""
+    if options.device != "cpu":
+        return gpu_seconds(work, options.rounds, 0.0 if options.toy else 0.3)
+    return statistics.median(once(work) for _ in range(options.rounds))
+
+
+def once(work: Callable[[], Any]) -> float:
+    """Returns the seconds of `work`, that of the host included."""
+    synchronize()
+    start = time.perf_counter()
+    work()
+    synchronize()
+    return time.perf_counter() - start
+
+
+def model_config(name: str, options: Any) -> ModelConfig:
+    config = read_config("data=files", "data.train=x", "data.val=x", f"model={name}").model
+    return replace(config, n_layers=2, d_model=16, d_ff=32, n_heads=2) if options.toy else config
+
+
+def batches(options: Any, count: int) -> list[Batch]:
+    """Returns batches of --tokens padded tokens a side, each in another shape."""
+    made = []
+    pool = [ids for batch in sources(None, max(64, 40 * count), 1) for ids in batch]
+    pool.sort(key=len)
+    for number in range(count):
+        length = len(pool[len(pool) * (2 * number + 1) // (2 * count)]) + 1
+        rows = max(1, options.tokens // (length + 1 + number % 3))
+        src = torch.randint(4, options.vocab, (rows, length - 1)).tolist()
+        tgt = torch.randint(4, options.vocab, (rows, length + number % 3)).tolist()
+        tgt_out = pad_sources(tgt)
+        sizes = rows * length, rows * (length + 1 + number % 3)
+        made.append(Batch(number, pad_sources(src), shift_right(tgt_out), tgt_out, *sizes, sizes[1]))
+    return made
