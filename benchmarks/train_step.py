@@ -155,6 +155,7 @@ def main(arguments: list[str] | None = None) -> None:
             "low": tokens / taken["high"],
             "high": tokens / taken["low"],
             "ours is": taken["median"] / seconds["aiayn"]["median"],
+            "tokens per processor s": tokens / spread(workers[name].cpu[1:])["median"],
             "share of matrix rate": needed / taken["median"] / rate,
         }
         for name, taken in seconds.items()

@@ -90,6 +90,7 @@ HOMES = {
             for name in ("module", "callbacks", "loggers", "checkpoint_io", "resume", "trainer", "run", "distributed")
         ),
     },
+    "lightning_utilities": {"training/checkpoint_io"},
     "numpy": {"data"},
     "tokenizers": {"data/tokenizer"},
     "datasets": {"data/hub"},

@@ -10,7 +10,7 @@ from faults.harness import acts_at, configured, differences, measured, train
 from aiayn import checkpoints
 from aiayn.data import build_corpus
 from aiayn.inference.translator import Translator
-from aiayn.training import run
+from aiayn.training import checkpoint_io, run
 from aiayn.training.module import TranslationModule
 
 TERM = signal.SIGTERM
@@ -26,7 +26,8 @@ PHASES = {
     "in the search of a validation": ((Translator, "translate", 1, False), 6),
     "in the last validation": ((TranslationModule, "validation_sums", 3, False), 12),
     "in the last search": ((Translator, "translate", 2, False), 12),
-    "while saving": ((checkpoints, "write_sealed", 3, False), 7),
+    "while a checkpoint is copied": ((checkpoint_io, "copied", 3, False), 7),
+    "while the last one is written": ((checkpoints, "write_sealed", 7, False), 12),
     "in averaging": ((checkpoints, "average", 1, False), 12),
 }
 

@@ -29,7 +29,6 @@ class RunCheckpointIO(CheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Copies the checkpoint, of which there is one copy at a time, and has it written. On rank 0 only."""
         self.run.writer.wait()
-        self.run.check_folder()
         states = copied({key: checkpoint[key] for key in STATES})
         states |= {"format": checkpoints.FORMAT, "lightning": checkpoint["pytorch-lightning_version"]}
         weights = {name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()}
@@ -37,6 +36,7 @@ class RunCheckpointIO(CheckpointIO):
 
     def _write(self, path: Path, states: dict[str, Any], step: int, weights: dict[str, Tensor]) -> None:
         """Writes step_N.optim and step_N.ckpt, makes the latter last.ckpt, and prunes older ones."""
+        self.run.check_folder()  # again before each file: writing one can take seconds
         checkpoints.set_aside_average(path.parent)
         # The checkpoint comes after the optimizer's state: where it exists, both do.
         checkpoints.write_sealed(checkpoints.optimizer_path(path), states)
