@@ -1,5 +1,6 @@
 """Files that are whole or refused, that never run code, and means of weights."""
 
+import fcntl
 import hashlib
 import itertools
 import logging
@@ -23,6 +24,7 @@ from applications import composed
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
 from aiayn.errors import RefusedError, ResourceError
+from aiayn.files import atomic_write
 from aiayn.model.transformer import Transformer
 from aiayn.options import to_plain
 
@@ -320,6 +322,20 @@ def test_a_folder_that_cannot_be_written_to_is_a_resource_error(original, tmp_pa
     (tmp_path / "file").touch()
     with pytest.raises(ResourceError, match=r"a\.ckpt: cannot be written"):
         checkpoints.save(tmp_path / "file" / "a.ckpt", original)
+
+
+def test_what_a_killed_writer_left_is_swept_by_the_next_one_but_not_what_is_being_written(tmp_path):
+    for name in (".a[1].json.4711.part", ".other.json.4711.part", ".a[1].json.42.part"):
+        (tmp_path / name).write_bytes(b"half")
+    with open(tmp_path / ".a[1].json.42.part", "rb") as busy:
+        fcntl.flock(busy, fcntl.LOCK_EX)
+        atomic_write(tmp_path / "a[1].json", b"whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".a[1].json.42.part",
+        ".other.json.4711.part",
+        "a[1].json",
+    ]
+    assert (tmp_path / "a[1].json").read_bytes() == b"whole"
 
 
 # Many files.

@@ -1,6 +1,7 @@
 """Errors that a user can cause: one line that names the remedy, and an exit code."""
 
 import errno
+import io
 import os
 import select
 import stat
@@ -78,8 +79,11 @@ class FailedJobsError(UserError):
 def writable_output() -> Iterator[None]:
     """Raises ResourceError where standard output cannot be written: a full disk, or a pipe that its reader closed.
 
-    Flushes at the end, because Python would do so only after the program's last error message.
+    Flushes at the end, because Python would do so only after the program's last error message. What the output's
+    encoding lacks, such as the bytes of a file name that is not UTF-8, is written as an escape.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             yield

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoints
 from aiayn.errors import ResourceError
+from aiayn.hardware import is_out_of_memory
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import GRACE, exit_after, lost_contact
@@ -51,7 +51,7 @@ def _explain(error: Exception, run: RunContext, module: TranslationModule, step:
     config = run.config
     if config.trainer.world_size > 1 and lost_contact(error) and (explained := _lost_rank(error, run, step)):
         return explained
-    if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+    if is_out_of_memory(error):
         remedy = f"lower data.max_tokens_per_device (now {config.data.max_tokens_per_device})"
         if checkpoints.saved_steps(run.folder.checkpoints):
             remedy = f"use more devices, or {remedy} and choose another name=: a run keeps its micro-batches"
