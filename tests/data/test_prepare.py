@@ -170,7 +170,7 @@ def test_raw_text_is_hashed_once_and_remembered_by_the_data_folder(config, monke
     now = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
     first = prepare(config)
-    monkeypatch.setattr(text_files, "_open", None)
+    monkeypatch.setattr(text_files, "opened", None)
     assert prepare(config).fingerprint == first.fingerprint
     (Path(config.folder) / ".scans.json").write_text("[broken")
     monkeypatch.undo()
