@@ -37,7 +37,8 @@ MODEL_OPTIONS = {name for name in option_names(Config) if name.startswith("model
 def run(main: Callable[[], None], schema: type) -> None:
     """Runs a Hydra application. Errors in its command line end it with one line and exit code 2."""
     if "--version" in sys.argv[1:]:
-        print(f"aiayn {__version__}")
+        with one_line_errors(schema):
+            print(f"aiayn {__version__}")
         return
     register(schema)
     # For --help Hydra copies its whole store ninety times, a third of the time that --help takes. It never changes the

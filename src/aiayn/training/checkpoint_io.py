@@ -41,6 +41,7 @@ class RunCheckpointIO(CheckpointIO):
 
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
         checkpoint, states = self.found.checkpoint, self.found.optimizer
+        _check_moments(states["optimizer_states"], checkpoint.weights)
         loaded = {
             "state_dict": {f"model.{name}": value for name, value in checkpoint.weights.items()},
             "global_step": checkpoint.step,
@@ -74,6 +75,16 @@ def checkpoint_of(run: RunContext, step: int, weights: Mapping[str, Tensor]) -> 
         micro_batches=run.plan.micro_batches,
         averaged=[],
     )
+
+
+def _check_moments(states: Any, weights: Mapping[str, Tensor]) -> None:
+    """Raises ValueError unless Adam's moments have the shapes of the weights, which come in the same order."""
+    [adam] = states
+    for state, weight in zip(adam["state"].values(), weights.values(), strict=True):
+        for name in ("exp_avg", "exp_avg_sq"):
+            moment = state[name]
+            if moment.shape != weight.shape or not moment.is_floating_point() or not moment.is_contiguous():
+                raise ValueError(f"{name} of another shape than its weight")
 
 
 def _with_batches(loops: Mapping[str, Any], batches: int) -> dict[str, Any]:
