@@ -82,8 +82,11 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
     if not isinstance(payload, dict):
         raise RefusedError(f"{path}: not a checkpoint of this program")
-    if payload.get("format") != FORMAT:
-        raise RefusedError(f"{path}: written in format {payload.get('format')}, this program reads format {FORMAT}")
+    written = payload.get("format")
+    if type(written) is not int or written != FORMAT:
+        raise RefusedError(
+            f"{path}: written in format {' '.join(f'{written}'.split()):.80}, this program reads format {FORMAT}"
+        )
     return payload
 
 

@@ -10,12 +10,15 @@ from torch import Tensor
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
 from aiayn.config import TrainerConfig
+from aiayn.run_folder import is_count
 from aiayn.training.callbacks.steps import due
 from aiayn.training.context import RunContext
 from aiayn.training.resume import ResumeState
 
 # What of Lightning's state goes into step_N.optim; the last two are our own callbacks'.
 STATES = ("optimizer_states", "lr_schedulers", "loops", "since_last_log", "skipped_steps")
+
+NOTHING_LOGGED = {"loss_sum": 0.0, "tokens": 0}
 
 
 class RunCheckpointIO(CheckpointIO):
@@ -41,7 +44,7 @@ class RunCheckpointIO(CheckpointIO):
 
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
         checkpoint, states = self.found.checkpoint, self.found.optimizer
-        _check_moments(states["optimizer_states"], checkpoint.weights)
+        _check_states(states, checkpoint.weights)
         loaded = {
             "state_dict": {f"model.{name}": value for name, value in checkpoint.weights.items()},
             "global_step": checkpoint.step,
@@ -49,7 +52,7 @@ class RunCheckpointIO(CheckpointIO):
             "pytorch-lightning_version": states["lightning"],
             "callbacks": {},
             # Of runs that began before these existed.
-            "since_last_log": {"loss_sum": 0.0, "tokens": 0},
+            "since_last_log": NOTHING_LOGGED,
             "skipped_steps": 0,
         }
         loaded |= {key: states[key] for key in STATES if key in states}
@@ -77,13 +80,21 @@ def checkpoint_of(run: RunContext, step: int, weights: Mapping[str, Tensor]) -> 
     )
 
 
-def _check_moments(states: Any, weights: Mapping[str, Tensor]) -> None:
-    """Raises ValueError unless Adam's moments have the shapes of the weights, which come in the same order."""
-    [adam] = states
+def _check_states(states: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    """Raises ValueError, or what reading another structure raises, unless these are an optimizer's states and counters.
+
+    Adam's moments must have the shapes of the weights, which come in the same order. The rest is checked by Lightning.
+    """
+    [adam], [schedule] = states["optimizer_states"], states["lr_schedulers"]
+    [group], last = adam["param_groups"], states.get("since_last_log", NOTHING_LOGGED)
+    numbers = [group["lr"], group["eps"], group["weight_decay"], *group["betas"], last["loss_sum"]]
+    counts = [schedule["last_epoch"], schedule["_step_count"], last["tokens"], states.get("skipped_steps", 0)]
+    if not all(isinstance(number, int | float) for number in numbers) or not all(map(is_count, counts)):
+        raise ValueError("a number of another kind")
     for state, weight in zip(adam["state"].values(), weights.values(), strict=True):
-        for name in ("exp_avg", "exp_avg_sq"):
-            moment = state[name]
-            if moment.shape != weight.shape or not moment.is_floating_point() or not moment.is_contiguous():
+        for name, shape in (("step", ()), ("exp_avg", weight.shape), ("exp_avg_sq", weight.shape)):
+            tensor = state[name]
+            if tensor.shape != shape or not tensor.is_floating_point() or not tensor.is_contiguous():
                 raise ValueError(f"{name} of another shape than its weight")
 
 
