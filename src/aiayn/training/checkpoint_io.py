@@ -10,6 +10,7 @@ from torch import Tensor
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
 from aiayn.config import TrainerConfig
+from aiayn.options import flatten
 from aiayn.run_folder import is_count
 from aiayn.training.callbacks.steps import due
 from aiayn.training.context import RunContext
@@ -83,12 +84,14 @@ def checkpoint_of(run: RunContext, step: int, weights: Mapping[str, Tensor]) -> 
 def _check_states(states: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
     """Raises ValueError, or what reading another structure raises, unless these are an optimizer's states and counters.
 
-    Adam's moments must have the shapes of the weights, which come in the same order. The rest is checked by Lightning.
+    Adam's moments must have the shapes of the weights, which come in the same order. Lightning checks
+    which counters there are.
     """
     [adam], [schedule] = states["optimizer_states"], states["lr_schedulers"]
     [group], last = adam["param_groups"], states.get("since_last_log", NOTHING_LOGGED)
     numbers = [group["lr"], group["eps"], group["weight_decay"], *group["betas"], last["loss_sum"]]
     counts = [schedule["last_epoch"], schedule["_step_count"], last["tokens"], states.get("skipped_steps", 0)]
+    counts += [count for count in flatten(states["loops"]).values() if not isinstance(count, bool)]
     if not all(isinstance(number, int | float) for number in numbers) or not all(map(is_count, counts)):
         raise ValueError("a number of another kind")
     for state, weight in zip(adam["state"].values(), weights.values(), strict=True):
