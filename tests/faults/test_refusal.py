@@ -150,7 +150,7 @@ def test_a_run_stored_under_old_names_and_without_new_options_continues_to_the_b
         lambda states: states.update(lightning=7),
         lambda states: states["optimizer_states"][0]["state"].pop(0),
         lambda states: states["optimizer_states"][0]["state"][0].update(exp_avg=torch.ones(3)),
-        lambda states: states["optimizer_states"][0]["param_groups"][0].update(params=[7]),
+        lambda states: states["optimizer_states"][0]["param_groups"][0].update(betas=7),
         lambda states: states["loops"]["fit_loop"].update({"epoch_loop.batch_progress": None}),
     ],
 )

@@ -10,16 +10,12 @@ from torch import Tensor
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
 from aiayn.config import TrainerConfig
-from aiayn.options import flatten
-from aiayn.run_folder import is_count
 from aiayn.training.callbacks.steps import due
 from aiayn.training.context import RunContext
-from aiayn.training.resume import ResumeState
+from aiayn.training.resume import NOTHING_LOGGED, ResumeState
 
 # What of Lightning's state goes into step_N.optim; the last two are our own callbacks'.
 STATES = ("optimizer_states", "lr_schedulers", "loops", "since_last_log", "skipped_steps")
-
-NOTHING_LOGGED = {"loss_sum": 0.0, "tokens": 0}
 
 
 class RunCheckpointIO(CheckpointIO):
@@ -45,7 +41,6 @@ class RunCheckpointIO(CheckpointIO):
 
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
         checkpoint, states = self.found.checkpoint, self.found.optimizer
-        _check_states(states, checkpoint.weights)
         loaded = {
             "state_dict": {f"model.{name}": value for name, value in checkpoint.weights.items()},
             "global_step": checkpoint.step,
@@ -79,26 +74,6 @@ def checkpoint_of(run: RunContext, step: int, weights: Mapping[str, Tensor]) -> 
         micro_batches=run.plan.micro_batches,
         averaged=[],
     )
-
-
-def _check_states(states: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Raises ValueError, or what reading another structure raises, unless these are an optimizer's states and counters.
-
-    Adam's moments must have the shapes of the weights, which come in the same order. Lightning checks
-    which counters there are.
-    """
-    [adam], [schedule] = states["optimizer_states"], states["lr_schedulers"]
-    [group], last = adam["param_groups"], states.get("since_last_log", NOTHING_LOGGED)
-    numbers = [group["lr"], group["eps"], group["weight_decay"], *group["betas"], last["loss_sum"]]
-    counts = [schedule["last_epoch"], schedule["_step_count"], last["tokens"], states.get("skipped_steps", 0)]
-    counts += [count for count in flatten(states["loops"]).values() if not isinstance(count, bool)]
-    if not all(isinstance(number, int | float) for number in numbers) or not all(map(is_count, counts)):
-        raise ValueError("a number of another kind")
-    for state, weight in zip(adam["state"].values(), weights.values(), strict=True):
-        for name, shape in (("step", ()), ("exp_avg", weight.shape), ("exp_avg_sq", weight.shape)):
-            tensor = state[name]
-            if tensor.shape != shape or not tensor.is_floating_point() or not tensor.is_contiguous():
-                raise ValueError(f"{name} of another shape than its weight")
 
 
 def _with_batches(loops: Mapping[str, Any], batches: int) -> dict[str, Any]:

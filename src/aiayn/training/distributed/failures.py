@@ -9,16 +9,15 @@ from pathlib import Path
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoints
-from aiayn.errors import RefusedError, ResourceError
+from aiayn.errors import ResourceError
 from aiayn.hardware import is_out_of_memory
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import GRACE, exit_after, lost_contact
 from aiayn.training.distributed.stop_request import RUN_AGAIN
 from aiayn.training.module import BEFORE_FIRST_BATCH, TranslationModule
+from aiayn.training.resume import FOREIGN, foreign_states
 
-# What reading values of other types and shapes raises.
-FOREIGN = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError)
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -62,12 +61,7 @@ def _explain(error: Exception, run: RunContext, module: TranslationModule, step:
             remedy = f"use more devices, or {remedy} and choose another name=: a run keeps its micro-batches"
         return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
     if run.start_step and module.at == BEFORE_FIRST_BATCH and isinstance(error, FOREIGN):
-        path = checkpoints.optimizer_path(checkpoints.step_path(run.folder.checkpoints, run.start_step))
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        return RefusedError(
-            f"{path}: not an optimizer state that this run can continue from ({reason:.200}); remove it, and the run "
-            "continues from the checkpoint before it"
-        )
+        return foreign_states(run.folder, run.start_step, error)
     # A worker that is killed while it hands over a batch shows as a broken connection.
     broken = isinstance(error, ConnectionError | EOFError) and config.data.num_workers
     if broken or str(error).startswith("DataLoader worker"):
