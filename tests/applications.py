@@ -36,7 +36,11 @@ class Outcome(NamedTuple):
 
 def run_application(script: str, *arguments: str) -> Outcome:
     """`python SCRIPT ARGUMENTS` or, for `aiayn`, the console command, in the working directory."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    # As Python opens them: what cannot be encoded is an error on the one, and an escape on the other.
+    out, err = (
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors, write_through=True)
+        for errors in ("strict", "backslashreplace")
+    )
     pipe_handler = signal.getsignal(signal.SIGPIPE)
     state = Singleton.get_state()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -52,14 +52,14 @@ def test_hydras_store_copies_what_is_taken_out_of_it_so_that_it_need_not_be_copi
     assert copies, "Hydra no longer copies its repository: ConfigStore.__deepcopy__ in entry.py can go"
 
 
-def test_hydras_parser_reports_through_argument_parser_error_and_takes_overrides_after_a_flag(monkeypatch):
+def test_hydras_parser_reports_through_argument_parser_error_and_may_take_overrides_anywhere(monkeypatch):
     reported = []
     monkeypatch.setattr(argparse.ArgumentParser, "error", lambda self, message: reported.append(message))
     get_args_parser().parse_args(["--cfg", "everything"])
     assert "everything" in reported[0]
 
-    parsed = get_args_parser().parse_args(["-m", "a=1", "b=2"])
-    assert (parsed.multirun, parsed.overrides) == (True, ["a=1", "b=2"])
+    parsed = get_args_parser().parse_intermixed_args(["a=1", "-m", "b=2", "--config-dir", "x", "c=3"])
+    assert (parsed.multirun, parsed.config_dir, parsed.overrides) == (True, "x", ["a=1", "b=2", "c=3"])
 
 
 def composition_error(*overrides: str) -> BaseException:

@@ -1,5 +1,6 @@
 """Files that are whole or refused, that never run code, and means of weights."""
 
+import fcntl
 import hashlib
 import itertools
 import logging
@@ -23,6 +24,7 @@ from applications import composed
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
 from aiayn.errors import RefusedError, ResourceError
+from aiayn.files import atomic_write
 from aiayn.model.transformer import Transformer
 from aiayn.options import to_plain
 
@@ -144,6 +146,53 @@ def test_a_checkpoint_with_other_options_than_this_program_has_is_refused_by_nam
     checkpoints.write_sealed(tmp_path / "a.ckpt", payload)
     with pytest.raises(RefusedError, match=r"a\.ckpt: .*norm"):
         checkpoints.load(tmp_path / "a.ckpt")
+
+
+def forged(original: Checkpoint, where: str, value: object) -> dict:
+    """The fields of a checkpoint, one of them replaced, or one inside of it: `where` has a slash for each level."""
+    payload = {"format": checkpoints.FORMAT, **vars(original), "config": to_plain(original.config)}
+    payload["weights"] = dict(original.weights)
+    *folders, last = where.split("/")
+    place = payload
+    for folder in folders:
+        place = place[folder]
+    place[last] = value
+    return payload
+
+
+TYPES = [None, True, -1, 1.5, 2**70, "7", b"7", [], [None], {}, {1: 2}, torch.ones(2)]
+FORGED = [
+    *[("step", value) for value in TYPES],
+    *[("micro_batches", value) for value in [*TYPES, 0]],
+    *[("averaged", value) for value in TYPES if value != []],
+    *[("tokenizer", value) for value in TYPES if value != "7"],
+    *[("corpus", value) for value in TYPES if value != "7"],
+    *[("config", value) for value in TYPES],
+    *[("config/model", value) for value in TYPES],
+    *[("config/model/n_layers", value) for value in [*TYPES, 0, 10**9]],
+    *[("config/model/d_model", value) for value in [*TYPES, 0, 2**40]],
+    *[("config/model/d_k", value) for value in [*TYPES[1:], 2**40]],
+    *[("config/model/dropout", value) for value in [value for value in TYPES if value is not None]],
+    *[("config/model/positions", value) for value in TYPES],
+    *[("config/search/beam_size", value) for value in [*TYPES, 10**6]],
+    *[("config/data/src_lang", value) for value in TYPES if value != "7"],
+    *[("config/data/test", value) for value in ["a\0b", 7, {}, [7], torch.ones(2)]],
+    *[("config/debug", value) for value in TYPES if value is not True],
+    *[("weights", value) for value in TYPES],
+    *[("weights/embedding.weight", value) for value in [*TYPES, torch.ones(3, 4, dtype=torch.int64)]],
+    ("weights/embedding.weight", torch.ones(17, 12).to_sparse()),
+    ("weights/embedding.weight", torch.zeros(1).expand(10**9, 10**6)),
+]
+
+
+@pytest.mark.parametrize("where", dict(FORGED))
+def test_a_field_of_another_kind_is_refused_though_the_checksum_is_right(where, original, tmp_path):
+    path = tmp_path / "a.ckpt"
+    for value in (value for place, value in FORGED if place == where):
+        checkpoints.write_sealed(path, forged(original, where, value))
+        with pytest.raises(RefusedError, match=r"a\.ckpt: ") as refusal:
+            checkpoints.load(path)
+        assert "\n" not in str(refusal.value)
 
 
 # Files made to run code.
@@ -273,6 +322,20 @@ def test_a_folder_that_cannot_be_written_to_is_a_resource_error(original, tmp_pa
     (tmp_path / "file").touch()
     with pytest.raises(ResourceError, match=r"a\.ckpt: cannot be written"):
         checkpoints.save(tmp_path / "file" / "a.ckpt", original)
+
+
+def test_what_a_killed_writer_left_is_swept_by_the_next_one_but_not_what_is_being_written(tmp_path):
+    for name in (".a[1].json.4711.part", ".other.json.4711.part", ".a[1].json.42.part"):
+        (tmp_path / name).write_bytes(b"half")
+    with open(tmp_path / ".a[1].json.42.part", "rb") as busy:
+        fcntl.flock(busy, fcntl.LOCK_EX)
+        atomic_write(tmp_path / "a[1].json", b"whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".a[1].json.42.part",
+        ".other.json.4711.part",
+        "a[1].json",
+    ]
+    assert (tmp_path / "a[1].json").read_bytes() == b"whole"
 
 
 # Many files.

@@ -150,6 +150,28 @@ def test_jsonl_has_an_object_for_each_translation_with_scores_and_an_alignment_o
     assert any(place > 0 for one in found for place in one["alignment"])
 
 
+def test_one_column_is_translated_and_the_others_are_kept_to_the_byte(run, translator):
+    rows = [["7", line, ' "x', "\x85\u2028"] for line in LINES if line] + [["", "", "", ""]]
+    text = "\n".join(map("\t".join, rows)) + "\n\nz\tthe cat\n"
+    texts = translator.translate([row[1] for row in rows] + ["the cat"])
+    expected = ["\t".join([row[0], new, *row[2:]]) for row, new in zip(rows, texts, strict=False)]
+    assert output("translate", run, "--tsv", 2, text=text.encode()) == [*expected, "", f"z\t{texts[-1]}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "error", "message"),
+    [
+        (["--tsv", "2"], b"a\tb\nc\n", DataError, r"^line 2 has 1 columns: --tsv 2 needs 2; correct it$"),
+        (["--tsv", "2", "--scores"], b"a\tb", ConfigError, "leave out --n-best, --scores and --format"),
+        (["--tsv", "2", "--n-best", "2"], b"a\tb", ConfigError, "leave out --n-best, --scores and --format"),
+        (["--tsv", "2", "--format", "jsonl"], b"a\tb", ConfigError, "leave out --n-best, --scores and --format"),
+    ],
+)
+def test_a_row_without_the_column_is_named_and_other_forms_of_output_are_refused(run, arguments, text, error, message):
+    with pytest.raises(error, match=message):
+        raise invoke("translate", run, *arguments, text=text).exception
+
+
 def test_another_format_is_refused(run):
     assert str(invoke("translate", run, "--format", "xml").exception) == (
         "--format=xml: choose one of text, jsonl, tree, brackets"

@@ -139,6 +139,40 @@ def test_cfg_job_shows_the_papers_big(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_options_may_stand_on_both_sides_of_a_flag(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own/ablation").mkdir(parents=True)
+    (tmp_path / "own/ablation/mine.yaml").write_text("# @package _global_\nmodel: {d_ff: 48}\n")
+
+    shown = run_application("train.py", "seed=3", "--config-dir", "own", "ablation=mine", "--cfg", "job", "name=x")
+
+    assert (shown.code, shown.err) == (0, "")
+    for line in ("seed: 3", "name: x", "  d_ff: 48"):
+        assert line in shown.out.split("\n")
+
+
+SPELLINGS = [
+    "data.test=${oc.env:A_KEY}",
+    "data.train=[x,'${oc.env:A_KEY}']",
+    "data.test=${oc.env:A_KEY,nothing}",
+    "trainer.max_steps=${oc.env:A_KEY}",
+    "data.test=${oc.env:NOT_SET}",
+]
+
+
+@pytest.mark.parametrize("option", SPELLINGS)
+def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("A_KEY", "sk_very_secret")
+
+    outcome = run_application("train.py", *FILES, option)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "takes its value from the environment" in the_one_line(outcome.err)
+    assert "sk_very_secret" not in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_help_shows_commands_groups_and_options():
     train, evaluate = run_application("train.py", "--help"), run_application("evaluate.py", "--help")
 

@@ -65,7 +65,7 @@ WALLS = {
     "drawing": {"errors", "files"},
     "paper": {"program", "config", "options", "errors", "run_folder", "drawing", "model"},
     "report": {"program", "options", "errors", "files", "run_folder", "drawing", "treebank"},
-    "attention": {"config", "errors", "files", "drawing", "data", "model", "inference"},
+    "attention": {"config", "errors", "files", "hardware", "drawing", "data", "model", "inference"},
     "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report", "treebank"},
     "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention", "drawing"},
     "hydra_plugins": GROUND - {"checkpoints"} | {"error_messages", "data", "report"},

@@ -77,12 +77,14 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """An empty place with the text that the pages' commands name."""
+    monkeypatch.chdir(tmp_path)
     for number, prefix in enumerate(PREFIXES + MULTI30K):
         write_pairs(tmp_path / prefix, 120 if "train" in prefix or "more" in prefix else 4, seed=number)
+    columns = (Path(f"my/train.{lang}").read_text(encoding="utf-8").split("\n")[:-1] for lang in ("en", "de"))
+    Path("my/train.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in zip(*columns, strict=True)))
     for number, prefix in enumerate(PREFIXES):
         write_split(tmp_path / prefix, generated_trees(120 if "train" in prefix else 4, seed=number))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -24,11 +24,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aiayn.config import Config
+from aiayn.config import Config, ModelConfig
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import atomic_write, fsync_folder
 from aiayn.options import from_plain, to_plain
-from aiayn.run_folder import RunFolder
+from aiayn.run_folder import RunFolder, is_count
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +82,11 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
     if not isinstance(payload, dict):
         raise RefusedError(f"{path}: not a checkpoint of this program")
-    if payload.get("format") != FORMAT:
-        raise RefusedError(f"{path}: written in format {payload.get('format')}, this program reads format {FORMAT}")
+    written = payload.get("format")
+    if type(written) is not int or written != FORMAT:
+        raise RefusedError(
+            f"{path}: written in format {' '.join(f'{written}'.split()):.80}, this program reads format {FORMAT}"
+        )
     return payload
 
 
@@ -109,17 +112,53 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     write_sealed(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
 
 
+def _are_weights(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and all(isinstance(name, str) and isinstance(weight, Tensor) for name, weight in value.items())
+        # A tensor that is not contiguous may have more elements than its file has bytes.
+        and all(w.layout == torch.strided and w.is_floating_point() and w.is_contiguous() for w in value.values())
+        and value.get("embedding.weight", torch.empty(0)).dim() == 2
+    )
+
+
+# What each field must be, besides `config`, whose types and ranges are those of `aiayn.config`. A checksum only says
+# that the bytes are those that were written, not by whom.
+FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "step": (is_count, "a number of steps"),
+    "weights": (_are_weights, "names with dense tensors, embedding.weight among them"),
+    "tokenizer": (lambda value: isinstance(value, str), "JSON text"),
+    "corpus": (lambda value: isinstance(value, str), "a fingerprint"),
+    "micro_batches": (lambda value: is_count(value) and value > 0, "a number above 0"),
+    "averaged": (lambda value: isinstance(value, list) and all(map(is_count, value)), "a list of steps"),
+}
+
+
 def load(path: Path) -> Checkpoint:
-    """Reads a checkpoint file. Raises RefusedError if it is missing or damaged."""
+    """Reads a checkpoint file. Raises RefusedError if it is missing or damaged, or if a field is of another kind."""
     payload = read_sealed(path)
     names = Checkpoint.__dataclass_fields__
     if not set(names) <= set(payload):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(sorted(set(names) - set(payload)))})")
+    for name, (is_valid, expected) in FIELDS.items():
+        if not is_valid(payload[name]):
+            raise RefusedError(f"{path}: not a model of this program ({name} is not {expected})")
     try:
         payload["config"] = from_plain(Config, payload["config"])
     except ConfigError as error:
-        raise RefusedError(f"{path}: {error}; it was written by another version of this program") from error
+        reason = " ".join(str(error).split())
+        raise RefusedError(f"{path}: {reason}; it was written by another version of this program") from error
+    if not _may_fit(payload["config"].model, payload["weights"]):
+        raise RefusedError(f"{path}: not a model of this program (its weights are too few for config.model)")
     return Checkpoint(**{name: payload[name] for name in names})
+
+
+def _may_fit(model: ModelConfig, weights: Mapping[str, Tensor]) -> bool:
+    """False for sizes so large that building the model, before `restore` can compare it, would fill the memory."""
+    widest = max(model.d_ff, model.n_heads * model.key_size, model.n_heads * model.value_size)
+    positions = model.max_positions if model.positions == "learned" else 0
+    needed = (model.n_layers * widest + positions) * model.d_model
+    return needed <= sum(weight.numel() for weight in weights.values())
 
 
 def restore(model: nn.Module, checkpoint: Checkpoint) -> None:

@@ -14,6 +14,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.resolvers import oc
 
 from aiayn import __version__
 from aiayn.config import Config, EvaluateConfig
@@ -36,7 +37,8 @@ MODEL_OPTIONS = {name for name in option_names(Config) if name.startswith("model
 def run(main: Callable[[], None], schema: type) -> None:
     """Runs a Hydra application. Errors in its command line end it with one line and exit code 2."""
     if "--version" in sys.argv[1:]:
-        print(f"aiayn {__version__}")
+        with one_line_errors(schema):
+            print(f"aiayn {__version__}")
         return
     register(schema)
     # For --help Hydra copies its whole store ninety times, a third of the time that --help takes. It never changes the
@@ -45,10 +47,10 @@ def run(main: Callable[[], None], schema: type) -> None:
     # Else Hydra prints its own errors over several lines and exits with 1.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     argparse.ArgumentParser.error = refuse_flags
+    # Else Hydra's parser takes options before or after a flag, not on both sides.
+    argparse.ArgumentParser.parse_args = argparse.ArgumentParser.parse_intermixed_args
     with one_line_errors(schema):
         refuse_unsupported(sys.argv[1:], schema)
-        # Hydra's parser takes overrides before or after a flag, not on both sides.
-        sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun"))
         try:
             main()
         except ValueError as error:
@@ -71,10 +73,34 @@ def check_config(composed: DictConfig, schema: type) -> Any:
     for key in flatten(OmegaConf.to_container(composed, resolve=False)):
         if key not in known:  # `+key=value` passes Hydra's own check of names
             raise ConfigError(no_such_option(key, schema))
+    resolved = _resolved(composed)
     missing = OmegaConf.missing_keys(composed)
     if missing:
         raise ConfigError(f"{min(missing)} is missing: set {min(missing)}=VALUE")
-    return from_plain(schema, OmegaConf.to_container(composed, resolve=True))
+    return from_plain(schema, resolved)
+
+
+def _resolved(composed: DictConfig) -> dict[str, Any]:
+    """Returns the options with their interpolations resolved. Raises ConfigError if one of them asks the environment.
+
+    Options are stored in config.yaml and in every checkpoint, where no secret may be.
+    """
+    asked: list[str] = []
+
+    def ask(name: str, *default: str) -> str | None:
+        asked.append(name)
+        return oc.env(name, *default)
+
+    OmegaConf.register_new_resolver("oc.env", ask, replace=True)
+    try:
+        return OmegaConf.to_container(composed, resolve=True)
+    finally:
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+        if asked:
+            raise ConfigError(
+                f"${{oc.env:{asked[0]}}}: an option takes its value from the environment, and options are stored in "
+                f"config.yaml and in every checkpoint; if it is no secret let the shell insert it, KEY=${asked[0]}"
+            )
 
 
 def resolve_config(composed: DictConfig, choices: Mapping[str, str], conf: Path) -> Config:

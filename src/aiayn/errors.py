@@ -1,6 +1,8 @@
 """Errors that a user can cause: one line that names the remedy, and an exit code."""
 
 import errno
+import io
+import logging
 import os
 import select
 import stat
@@ -78,21 +80,38 @@ class FailedJobsError(UserError):
 def writable_output() -> Iterator[None]:
     """Raises ResourceError where standard output cannot be written: a full disk, or a pipe that its reader closed.
 
-    Flushes at the end, because Python would do so only after the program's last error message.
+    Flushes at the end, because Python would do so only after the program's last error message. What the output's
+    encoding lacks, such as the bytes of a file name that is not UTF-8, is written as an escape.
     """
+    _open_closed_streams()
+    logging_raises, logging.raiseExceptions = logging.raiseExceptions, False  # it prints tracebacks
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             yield
         except SystemExit:  # as after --help
-            _flush()
+            sys.stdout.flush()
             raise
-        _flush()
+        sys.stdout.flush()
     except OSError as error:
         if not _is_of_output(error):
             raise
         # Else Python flushes again when it exits, and prints a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error
+    finally:
+        logging.raiseExceptions = logging_raises
+
+
+def _open_closed_streams() -> None:
+    """Opens /dev/null for standard streams that are closed, as in `2>&-`.
+
+    Else the next file that is opened takes their descriptor, and a library's warning is written into it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the end
 
 
 def _is_of_output(error: OSError) -> bool:
@@ -108,8 +127,3 @@ def _is_of_output(error: OSError) -> bool:
         return any(event & select.POLLERR for _, event in poll.poll(0))
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
     return full and error.filename is None and not stat.S_ISFIFO(mode)
-
-
-def _flush() -> None:
-    if sys.stdout is not None:  # closed: >&-
-        sys.stdout.flush()

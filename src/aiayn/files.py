@@ -1,5 +1,7 @@
 """Files that are never seen half-written, even after a kill or a power cut."""
 
+import fcntl
+import glob
 import hashlib
 import os
 from contextlib import suppress
@@ -14,6 +16,9 @@ def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(temporary, "wb") as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_leftovers(path)
             file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
@@ -25,9 +30,17 @@ def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
         raise
 
 
+def _remove_leftovers(path: Path) -> None:
+    """Removes what killed writers of `path` left behind: temporary files that no process has locked."""
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with suppress(OSError), open(leftover, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            leftover.unlink()
+
+
 def atomic_write_text(path: Path, text: str) -> None:
-    """`atomic_write` for text, in UTF-8."""
-    atomic_write(path, text.encode())
+    """`atomic_write` for text, in UTF-8; a file name's bytes that are none become escapes."""
+    atomic_write(path, text.encode(errors="backslashreplace"))
 
 
 def fsync_folder(folder: Path) -> None:

@@ -5,7 +5,8 @@ import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from aiayn.config import Config, TrainerConfig, one_of
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, ResourceError
 
 REPEATS = 5
 
@@ -70,6 +71,24 @@ def tokens_per_device(config: Config) -> int:
     one_gpu = config.trainer.world_size == 1 and choose_device(config.trainer.accelerator).type == "cuda"
     large = one_gpu and torch.cuda.get_device_properties(0).total_memory > 70e9
     return max(32_768 if large else 16_384, config.data.max_length + 1)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory, of a GPU or of the machine, did not suffice. torch has no type for the latter."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
+
+
+@contextmanager
+def explain_memory(doing: str) -> Iterator[None]:
+    """Turns a lack of memory into a ResourceError: out of memory DOING."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise ResourceError(f"out of memory {doing}") from error
+        raise
 
 
 def describe_machine(device: torch.device, precision: str, devices: int) -> dict[str, Any]:

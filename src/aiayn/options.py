@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, get_args
 
 from aiayn.config import NAME_CHARACTERS, Config, require
 
@@ -92,7 +92,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Turns {"model": {"d_k": 64}} into {"model.d_k": 64}."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
 
 
@@ -107,6 +107,7 @@ def from_plain(schema: type, tree: Mapping[str, Any]) -> Any:
     Values are only data: nothing in `tree` can name code.
     Raises ConfigError for unknown, missing or impossible options.
     """
+    require(isinstance(tree, Mapping), f"stored {schema.__name__} is not a table of options")
     values, known = stored_options(schema, tree), option_names(schema)
     unknown, missing = sorted(set(values) - set(known)), sorted(set(known) - set(values))
     require(not unknown, f"stored {schema.__name__} has unknown options: {', '.join(unknown)}")
@@ -120,10 +121,24 @@ def _build(schema: type, values: Mapping[str, Any], prefix: str) -> Any:
         **{
             option.name: _build(sections[option.name], values, f"{prefix}{option.name}.")
             if option.name in sections
-            else values[prefix + option.name]
+            else _checked(prefix + option.name, values[prefix + option.name], option.type)
             for option in fields(schema)
         }
     )
+
+
+def _checked(key: str, value: Any, kind: Any) -> Any:
+    """Returns the value of an option. Raises ConfigError if it is not of the option's type, such as `int | None`."""
+    kinds = get_args(kind) or (kind,)
+    kinds += (int,) if float in kinds else ()
+    name = kind.__name__ if isinstance(kind, type) else kind
+    require(kind is Any or type(value) in kinds, f"{key}={value!s:.80}: must be of type {name}")
+    texts = value if isinstance(value, list) else [value]
+    require(
+        not any("\0" in text for text in texts if isinstance(text, str)),
+        f"{key}={value!r:.80}: contains a NUL character",
+    )
+    return value
 
 
 def stored_options(schema: type, tree: Mapping[str, Any]) -> dict[str, Any]:

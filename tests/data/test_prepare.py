@@ -1,5 +1,6 @@
 import errno
 import hashlib
+import io
 import itertools
 import json
 import logging
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -168,7 +170,7 @@ def test_raw_text_is_hashed_once_and_remembered_by_the_data_folder(config, monke
     now = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
     first = prepare(config)
-    monkeypatch.setattr(text_files, "_open", None)
+    monkeypatch.setattr(text_files, "opened", None)
     assert prepare(config).fingerprint == first.fingerprint
     (Path(config.folder) / ".scans.json").write_text("[broken")
     monkeypatch.undo()
@@ -238,6 +240,73 @@ def test_a_damaged_corpus_is_built_again_to_the_same_bytes_and_a_warning_says_so
     assert "is damaged" in caplog.text
     assert ("manifest.json" if harm == "manifest" else "train.tgt.bin") in caplog.text
     assert visible(config.folder) == [first.folder.name]
+
+
+def changed_by_hand(folder: Path, name: str, content: bytes) -> None:
+    """Replaces a file of a prepared corpus, and its size and checksum in the manifest."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def array(values: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
+def by_hand(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yields files with what someone might have written into them."""
+    for split, side in itertools.product(("train", "val"), ("src", "tgt")):
+        name = f"{split}.{side}.bin"
+        ids = np.fromfile(folder / name, "<u2")
+        yield from ((name, np.full_like(ids, value).tobytes()) for value in (0, 300, 2**16 - 1))
+        yield from ((name, content) for content in (b"", ids[:-1].tobytes(), b"x", ids.astype("<u4").tobytes() * 2))
+        yield name, np.where(np.arange(len(ids)) == 5, 0, ids).tobytes()
+        name = f"{split}.{side}.offsets.npy"
+        offsets = np.load(folder / name)
+        yield from ((name, content) for content in (b"", b"x", (folder / name).read_bytes()[:-9]))
+        for wrong in (
+            *(offsets[::-1], offsets[:-1], offsets[1:], offsets + 1, offsets * 2, offsets[:1], offsets[:0], -offsets),
+            *(
+                offsets.astype(float) + 0.5,
+                offsets.reshape(1, -1),
+                np.array(7),
+                np.array(["a"]),
+                np.zeros_like(offsets),
+            ),
+            *(np.where(np.arange(len(offsets)) == 3, value, offsets) for value in (-1, 0, offsets[-1], 2**62)),
+        ):
+            yield name, array(wrong)
+    for content in ("", "{}", "[]", "7", '{"train": {}, "val": {}}', "[" * 10**5):
+        yield from (("report.json", content.encode()), ("tokenizer.json", content.encode()))
+    report = json.loads((folder / "report.json").read_text())
+    for value in (None, "x", -1, 10**6, {"a": 1}, {"a": None}, []):
+        yield "report.json", json.dumps(report | {"train": report["train"] | {"kept": value}}).encode()
+        yield "report.json", json.dumps(report | {"val": report["val"] | {"dropped": value}}).encode()
+    yield "report.json", b"\xff"
+    yield "tokenizer.json", b"\xff"
+
+
+def test_a_corpus_changed_by_hand_together_with_its_checksums_is_noticed(config):
+    folder = prepare(config).folder
+    whole = {path: path.read_bytes() for path in folder.iterdir()}
+    assert corpus_store.find_flaw(folder) is None
+    changes = list(by_hand(folder))
+    for name, content in changes:
+        changed_by_hand(folder, name, content)
+        assert corpus_store.find_flaw(folder), (name, content[:99])
+        for path, before in whole.items():
+            path.write_bytes(before)
+    assert len(changes) > 100
+
+
+def test_a_corpus_changed_by_hand_is_built_again(config):
+    first = prepare(config)
+    whole = contents(first.folder)
+    changed_by_hand(first.folder, "val.src.bin", bytes((first.folder / "val.src.bin").stat().st_size))
+    assert contents(prepare(config).folder) == whole
 
 
 def start(config: DataConfig, before: str = "") -> subprocess.Popen:

@@ -116,7 +116,7 @@ def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
     first = scans.scan(path)
     assert first["lines"] == 2
     scans.save(tmp_path)
-    monkeypatch.setattr(text_files, "_open", None)
+    monkeypatch.setattr(text_files, "opened", None)
     assert scans.scan(path) == FileScans.load(tmp_path).scan(path) == first
     monkeypatch.undo()
     path.write_bytes(b"c\nd")

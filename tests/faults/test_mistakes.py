@@ -268,7 +268,10 @@ def test_a_gpu_that_is_not_there_is_exit_code_2_for_scores_and_translations_too(
 
 @pytest.mark.parametrize(
     "command",
-    ["evaluate.py --help", "train.py --cfg job", "aiayn --help", "aiayn table --parameters", "aiayn translate --help"],
+    [
+        *("evaluate.py --help", "train.py --cfg job", "train.py --version", "train.py --info config"),
+        *("aiayn --help", "aiayn table --parameters", "aiayn translate --help"),
+    ],
 )
 @pytest.mark.parametrize("output", ["full", "closed pipe"])
 def test_a_full_disk_or_closed_pipe_behind_standard_output_is_one_line(command, output):
@@ -299,3 +302,26 @@ def test_a_closed_standard_input_or_output_is_one_line(closed):
     ended = subprocess.run(["sh", "-c", program], stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "standard input or output is closed" in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["train.py --cfg job", "evaluate.py run=x", "aiayn table --parameters"])
+def test_closed_standard_streams_end_no_command_in_a_traceback_and_no_file_takes_their_place(command, tmp_path):
+    """What a library writes to descriptor 2 must not land in the file that was opened next."""
+    program, *arguments = command.split()
+    code = (
+        "import os, sys, traceback\n"
+        f"sys.argv = {[program, *arguments]!r}\n"
+        "try:\n"
+        + (
+            "    from aiayn.cli import main; main()\n"
+            if program == "aiayn"
+            else f"    import runpy; runpy.run_path({str(ROOT / program)!r}, run_name='__main__')\n"
+        )
+        + "except SystemExit: pass\n"
+        "except BaseException: traceback.print_exc(file=open('traceback', 'w'))\n"
+        "open('first', 'wb').close(); file = open('next', 'wb'); os.write(2, b'a warning')\n"
+    )
+    (tmp_path / "program.py").write_text(code)
+    subprocess.run(["sh", "-c", f"{shlex.quote(sys.executable)} program.py <&- >&- 2>&-"], cwd=tmp_path, check=False)
+    assert not (tmp_path / "traceback").exists(), (tmp_path / "traceback").read_text()
+    assert (tmp_path / "next").read_bytes() == b""

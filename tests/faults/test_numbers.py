@@ -178,3 +178,17 @@ def test_an_out_of_memory_step_is_named_with_its_shape_and_its_cure(config, tmp_
     last = end.said.rstrip("\n").split("\n")[-1]
     assert last.startswith(f"error: out of memory at step {(call + 1) // 2}, in a batch of (")
     assert remedy in last
+
+
+def test_an_out_of_memory_validation_is_not_blamed_on_a_training_batch(config, tmp_path):
+    def prelude() -> None:
+        def fails(self, batch):
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+        TranslationModule.validation_sums = fails
+
+    end = train(config, tmp_path, prelude)
+    assert end.code == 6, end.said
+    last = end.said.rstrip("\n").split("\n")[-1]
+    assert last.startswith("error: out of memory in validation, with ")
+    assert "split the longest lines of data.val=" in last

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from faults.harness import bytes_of, configured, dies_at, measured, same_weights, train
 
@@ -140,3 +141,22 @@ def test_a_run_stored_under_old_names_and_without_new_options_continues_to_the_b
     assert end.code == 0, end.said
     assert same_weights(begun, unbroken)
     assert measured(begun) == measured(unbroken)
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda states: states.pop("loops"),
+        lambda states: states.update(lightning=7),
+        lambda states: states["optimizer_states"][0]["state"].pop(0),
+        lambda states: states["optimizer_states"][0]["state"][0].update(exp_avg=torch.ones(3)),
+        lambda states: states["optimizer_states"][0]["param_groups"][0].update(betas=7),
+        lambda states: states["loops"]["fit_loop"].update({"epoch_loop.batch_progress": None}),
+    ],
+)
+def test_an_optimizer_state_by_another_hand_is_refused_by_its_name(config, begun, forge):
+    path = begun / "checkpoints" / "step_6.optim"
+    states = checkpoints.read_sealed(path)
+    forge(states)
+    checkpoints.write_sealed(path, states)
+    assert_refused(config, begun, "step_6.optim: not an optimizer state that this run can continue from", "remove it")

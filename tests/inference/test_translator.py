@@ -233,13 +233,38 @@ def test_one_text_instead_of_a_list_of_lines_is_refused(tokenizer):
         RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried ..."),
     ],
 )
-def test_a_lack_of_memory_names_the_option_that_lowers_the_need(tokenizer, monkeypatch, error):
+def test_a_line_for_which_memory_does_not_suffice_is_named_with_the_remedy(tokenizer, monkeypatch, error):
     def fail(*_):
         raise error
 
     monkeypatch.setattr(module, "beam_search", fail)
-    with pytest.raises(ResourceError, match=r"1 sentences of 4 subwords: lower search\.batch_tokens \(now 60\)"):
+    with pytest.raises(ResourceError, match=r"with line 1 \(4 subwords\) alone: split it, or lower search\.beam_size"):
         translator(tokenizer).translate(["the the the"])
+
+
+def test_batches_are_halved_until_memory_suffices_and_the_text_stays_the_same(tokenizer, monkeypatch, caplog):
+    lines = ["the cat", "cat", "the the the", "", "cat the cat"] * 3
+    expected = translator(tokenizer).translate(lines)
+    search, sizes = module.beam_search, []
+
+    def fails_above_two(model, src, *others):
+        sizes.append(len(src))
+        if len(src) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return search(model, src, *others)
+
+    monkeypatch.setattr(module, "beam_search", fails_above_two)
+    short = translator(tokenizer)
+    short.batch_tokens = 200
+    assert short.translate(lines) == expected
+    assert sizes[0] > 4
+    assert sum(size > 2 for size in sizes) <= 4, "what did not fit is not tried again"
+    assert f"search.batch_tokens={short.batch_tokens}" in caplog.text
+
+
+def test_a_line_longer_than_any_sentence_is_refused_by_its_number(tokenizer):
+    with pytest.raises(DataError, match=r"^line 8 has 32,769 characters; split it"):
+        translator(tokenizer).n_best(["cat", "c" * 32_769], 1, first_line=7)
 
 
 def test_auto_takes_a_gpu_where_there_is_one_and_only_gpu_insists(monkeypatch):

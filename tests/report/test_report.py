@@ -214,6 +214,10 @@ def test_half_of_a_character_in_a_name_or_a_text_ends_no_page(tmp_path):
     (run / "samples.jsonl").write_text(r'{"step": 1, "source": "\ud800", "reference": "b", "hypothesis": "c"}')
     write_report(run)
     assert 'href="a%FF/report.html"' in write_report(folder).read_text()
+    for command in (["report", str(run)], ["table", str(folder), "--out", str(folder)], ["table", str(run), "--json"]):
+        outcome = run_application("aiayn", *command)
+        assert outcome.code == 0, outcome.err
+        assert r"a\udcff" in outcome.out
 
 
 def test_pictures_replace_a_symbolic_link_instead_of_following_it(run, tmp_path):

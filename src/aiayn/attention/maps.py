@@ -8,6 +8,7 @@ from torch import Tensor
 from aiayn.config import BOS_ID, EOS_ID
 from aiayn.data.batch import source_mask
 from aiayn.errors import DataError
+from aiayn.hardware import explain_memory
 from aiayn.inference.alignment import record_attention
 from aiayn.inference.translator import Translation, Translator
 
@@ -44,6 +45,7 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     tgt_in = torch.tensor([[BOS_ID, *best.tokens]], device=translator.device)
     src_mask = source_mask(src)
     with (
+        explain_memory(f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a shorter text"),
         translator.without_dropout(),
         record_attention([layer.self_attention for layer in model.encoder]) as encoder_self,
         record_attention([layer.self_attention for layer in model.decoder]) as decoder_self,

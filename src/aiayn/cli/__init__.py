@@ -52,7 +52,7 @@ def main() -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     debug = "--debug" in sys.argv  # an option of every command
     try:
-        if command == ["translate"] and (sys.stdout is None or sys.stdin is None):
+        if command in (["translate"], ["score"]) and (sys.stdout is None or sys.stdin is None):
             raise ConfigError("standard input or output is closed; use /dev/null to leave it out")
         with writable_output():
             code = app(prog_name="aiayn", standalone_mode=False)

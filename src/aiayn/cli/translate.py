@@ -46,6 +46,10 @@ def translate(
             "--format", help="text; jsonl: JSON with scores and alignments; of a parser tree (indented) or brackets."
         ),
     ] = "text",
+    tsv: Annotated[
+        int | None,
+        typer.Option("--tsv", metavar="N", min=1, help="Translate column N of tab-separated lines, keep the others."),
+    ] = None,
     sample: Annotated[
         bool, typer.Option("--sample", help="Draw a translation at random instead of searching.")
     ] = False,
@@ -76,6 +80,9 @@ def translate(
     A parser (data=treebank) reads words with spaces between them, as in its treebank: `It is n't here .`. It writes
     linear trees without words; with --format tree indented trees, with --format brackets a Penn tree per line.
 
+    With --tsv 2 every line is a row of columns with tabs between them, and the translation takes the place of the
+    second one.
+
     With --with RUN2 several runs with one vocabulary translate as one model: by the mean of their log-probabilities.
 
     With --sample every line's translation is drawn from the model's distribution. What is drawn depends on the seed and
@@ -85,6 +92,8 @@ def translate(
     from aiayn.treebank.tree import escape_brackets, indented, penn_brackets
 
     one_of("--format", style, ("text", "jsonl", "tree", "brackets"))
+    if tsv and (n_best or scores or style != "text"):
+        raise ConfigError("--tsv writes one translation into each row; leave out --n-best, --scores and --format")
     sampling = _sampling(sample, n_best, beam_size, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p)
     on_stream = file is None or str(file) == "-"
     if file is not None and not on_stream and not file.exists():
@@ -111,6 +120,9 @@ def translate(
     with show_progress(len(lines)) as progress:
         on_batch = progress and (lambda now, _: progress(done + now, len(lines)))
         for chunk in chunks:
+            rows = _rows(chunk, tsv, done) if tsv else []
+            if tsv:
+                chunk = [row[tsv - 1] if row else "" for row in rows]
             if style in ("tree", "brackets"):
                 chunk = [escape_brackets(line) for line in chunk]
             if sampling:
@@ -121,6 +133,8 @@ def translate(
                 write_lines(_as_json(translator, chunk, results, done))
             elif style in ("tree", "brackets"):
                 write_lines(_as_trees(chunk, results, indented if style == "tree" else penn_brackets))
+            elif tsv:
+                write_lines(_as_rows(rows, results, tsv))
             else:
                 write_lines(_as_text(results, done, n_best is not None, scores))
             done += len(chunk)
@@ -149,6 +163,24 @@ def _as_text(results: "list[list[Translation]]", first_index: int, n_best: bool,
                 yield f"{index} ||| {translation.text} ||| {translation.score:.4f}"
             else:
                 yield f"{translation.text}\t{translation.score:.4f}" if scores else translation.text
+
+
+def _rows(lines: list[str], column: int, done: int) -> list[list[str]]:
+    """Returns the columns of lines after the first `done` lines, none of a blank one.
+
+    Raises DataError for any other line without the column.
+    """
+    rows = [line.split("\t") if line else [] for line in lines]
+    for number, row in enumerate(rows, done + 1):
+        if 0 < len(row) < column:
+            raise DataError(f"line {number} has {len(row)} columns: --tsv {column} needs {column}; correct it")
+    return rows
+
+
+def _as_rows(rows: list[list[str]], results: "list[list[Translation]]", column: int) -> Iterator[str]:
+    """Yields each row with its translation in the place of the column."""
+    for row, [best] in zip(rows, results, strict=True):
+        yield "\t".join([*row[: column - 1], best.text.replace("\t", " "), *row[column:]]) if row else ""
 
 
 def _as_trees(lines: list[str], results: "list[list[Translation]]", style: "Callable[[Tree], str]") -> Iterator[str]:

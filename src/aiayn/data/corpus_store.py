@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.config import DataConfig
+from aiayn.config import PAD_ID, DataConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import sha256
 
@@ -111,6 +111,32 @@ def find_flaw(folder: Path) -> str | None:
                 return f"{name} has other content"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "manifest.json is unreadable"
+    try:
+        return _find_wrong_content(folder, manifest)
+    except OSError:
+        raise
+    except Exception as error:  # what numpy and the tokenizer raise on content of other kinds
+        return f"its content is unreadable: {error!s:.200}"
+
+
+def _find_wrong_content(folder: Path, manifest: dict[str, Any]) -> str | None:
+    """Returns what is wrong in files that were changed together with their sizes and checksums; None if nothing is."""
+    settings = manifest["settings"]
+    if manifest["fingerprint"] != fingerprint(settings) or not folder.name.endswith(f"-{manifest['fingerprint'][:16]}"):
+        return "manifest.json is that of another corpus"
+    corpus = PreparedCorpus.open(folder)
+    for split in (corpus.train, corpus.val):
+        report = corpus.report[split.name]
+        if not len(split) == report["kept"] == report["read"] - sum(report["dropped"].values()):
+            return f"report.json does not count the pairs of {split.name}"
+        for side, ids, offsets in (("src", split.src, split.src_offsets), ("tgt", split.tgt, split.tgt_offsets)):
+            lengths = np.diff(offsets)
+            longest = settings["max_length"] if split.name == "train" else len(ids)
+            whole = offsets[0] == 0 and offsets[-1] == len(ids) and len(lengths) == len(split)
+            if not whole or lengths.min() < 1 or lengths.max() > longest:
+                return f"{split.name}.{side}.offsets.npy does not cut the ids into sentences"
+            if ids.min() <= PAD_ID or ids.max() >= corpus.tokenizer.vocab_size:
+                return f"{split.name}.{side}.bin has ids that no subword has"
     return None

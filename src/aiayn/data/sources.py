@@ -6,7 +6,9 @@ from typing import Any
 
 from aiayn.config import DataConfig
 from aiayn.data.hub import hub_pairs, local_folder
-from aiayn.data.text_files import FileScans, aligned_files, decode, file_pairs, read_parallel
+from aiayn.data.pair_files import pair_file_kind
+from aiayn.data.parallel_files import aligned_files, file_pairs, read_parallel
+from aiayn.data.text_files import FileScans, decode
 from aiayn.errors import DataError
 
 
@@ -16,7 +18,7 @@ def raw_pairs(config: DataConfig, split: str, scans: FileScans) -> Iterator[tupl
     Raises DataError for missing, misaligned, empty or unreadable text; for files before the first pair.
     """
     if config.source == "files":
-        return file_pairs(_files(config, split, scans))
+        return file_pairs(_files(config, split, scans), config.src_lang, config.tgt_lang)
     if config.source == "hub":
         return hub_pairs(config, _choice(config, split))
     return _phrasebook_pairs(config, split)
@@ -40,7 +42,9 @@ def read_split(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
 def count_pairs(config: DataConfig, split: str, scans: FileScans) -> int:
     """Returns the number of raw pairs of a split."""
     if config.source == "files":
-        return sum(scans.scan(src)["lines"] for src, _ in _files(config, split, scans))
+        files = _files(config, split, scans)
+        if all(len(paths) == 2 for paths in files):
+            return sum(scans.scan(src)["lines"] for src, _ in files)
     return sum(1 for _ in raw_pairs(config, split, scans))
 
 
@@ -50,7 +54,9 @@ def identity(config: DataConfig, split: str, scans: FileScans) -> Any:
     A data set on the hub is identified by name and revision, so that opening a prepared corpus needs no network.
     """
     if config.source == "files":
-        return [[scans.scan(path)["sha256"] for path in files] for files in _files(config, split, scans)]
+        files = _files(config, split, scans)
+        kinds = ([pair_file_kind(paths[0].name)] if len(paths) == 1 else [] for paths in files)
+        return [kind + [scans.scan(path)["sha256"] for path in paths] for kind, paths in zip(kinds, files, strict=True)]
     if config.source == "phrasebook":
         import phrasebook
 
@@ -64,7 +70,7 @@ def identity(config: DataConfig, split: str, scans: FileScans) -> Any:
 
 
 def _choice(config: DataConfig, split: str) -> list[str]:
-    """The option data.SPLIT as a list: prefixes of files, or names of hub splits."""
+    """The option data.SPLIT as a list: prefixes of files, files of pairs, or names of hub splits."""
     value = getattr(config, split)
     if value is None:
         raise DataError(
@@ -73,7 +79,7 @@ def _choice(config: DataConfig, split: str) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _files(config: DataConfig, split: str, scans: FileScans) -> list[tuple[Path, Path]]:
+def _files(config: DataConfig, split: str, scans: FileScans) -> list[tuple[Path, ...]]:
     return aligned_files(_choice(config, split), config.src_lang, config.tgt_lang, f"data.{split}", scans)
 
 

@@ -1,4 +1,4 @@
-"""Parallel text files, plain or gzipped.
+"""Text files, plain or gzipped.
 
 Text stays bytes until a pair is cleaned, and only LF ends a line: any of the ten other line separators that programs
 know would shift one language against the other.
@@ -60,7 +60,7 @@ class FileScans:
         if known and known["stamp"] == stamp:
             return known
         digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
-        with _open(path) as stream:
+        with opened(path) as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
                 newlines += (ends := block.count(b"\n"))
@@ -74,63 +74,12 @@ class FileScans:
         return found
 
 
-def aligned_files(
-    prefixes: list[str], src_lang: str, tgt_lang: str, key: str, scans: FileScans
-) -> list[tuple[Path, Path]]:
-    """Returns the source and target file of every prefix: `PREFIX.LANG`, or else `PREFIX.LANG.gz`.
-
-    Raises DataError, naming option `key`, for missing files, unequal line counts, and if there is no line at all.
-    """
-    files = [(_find(prefix, src_lang, tgt_lang, key), _find(prefix, tgt_lang, src_lang, key)) for prefix in prefixes]
-    lines = 0
-    for prefix, (src, tgt) in zip(prefixes, files, strict=True):
-        n_src, n_tgt = scans.scan(src)["lines"], scans.scan(tgt)["lines"]
-        if n_src != n_tgt:
-            raise DataError(
-                f"{key}={prefix}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one must translate line N "
-                "of the other (only LF ends a line)"
-            )
-        lines += n_src
-    if not lines:
-        names = ", ".join(f"{src} and {tgt}" for src, tgt in files)
-        raise DataError(f"{key}: there is no text in {names}")
-    return files
-
-
-def _find(prefix: str, lang: str, other: str, key: str) -> Path:
-    plain = Path(f"{prefix}.{lang}").expanduser()
-    gzipped = Path(f"{plain}.gz")
-    for path in (plain, gzipped):
-        if path.exists():
-            return path
-    for ending in (f".{lang}", f".{lang}.gz", f".{other}", f".{other}.gz"):
-        if prefix.endswith(ending):
-            raise DataError(
-                f"{key}={prefix}: leave out {ending}: {key}={prefix.removesuffix(ending)} names both languages"
-            )
-    raise DataError(f"{key}={prefix}: there is neither {plain} nor {gzipped}; {key} is the file name without .{lang}")
-
-
-def file_pairs(files: list[tuple[Path, Path]]) -> Iterator[tuple[bytes, bytes]]:
-    """Streams the pairs of aligned files as bytes, source first."""
-    for src, tgt in files:
-        yield from zip(_lines(src), _lines(tgt), strict=True)
-
-
-def read_parallel(prefixes: list[str], src_lang: str, tgt_lang: str, key: str) -> tuple[list[str], list[str]]:
-    """Reads all sources and all targets of aligned files. Raises DataError as `aligned_files` and `read_lines` do."""
-    files = aligned_files(prefixes, src_lang, tgt_lang, key, FileScans())
-    return [line for src, _ in files for line in read_lines(src)], [
-        line for _, tgt in files for line in read_lines(tgt)
-    ]
-
-
 def read_lines(path: str | Path) -> list[str]:
     """Reads the lines of a text file, plain or .gz.
 
     Raises DataError with file and line where one is not UTF-8 or longer than MAX_LINE_BYTES.
     """
-    return [decode(line, path, number) for number, line in enumerate(_lines(Path(path)), 1)]
+    return [decode(line, path, number) for number, line in enumerate(lines(Path(path)), 1)]
 
 
 def decode(line: bytes, where: str | Path, number: int) -> str:
@@ -146,7 +95,8 @@ def decode(line: bytes, where: str | Path, number: int) -> str:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file's unpacked content. Raises DataError if it cannot be read, now or later."""
     try:
         with open(path, "rb") as raw:
             # A second buffer makes reading lines four times as fast as GzipFile alone.
@@ -155,24 +105,32 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path}: cannot be read ({error}); replace the file") from error
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yields lines without their LF or CR LF, and without a byte order mark. A last line needs no LF."""
-    with _open(path) as stream:
-        first = stream.readline(READ_BYTES)
+def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
+    """Yields lines without their LF or CR LF, and without a byte order mark. A last line needs no LF.
+
+    Of a line longer than `longest` bytes no more than that is yielded.
+    """
+    with opened(path) as stream:
+        first = stream.readline(longest)
         if first.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise DataError(f"{path}: this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
         if first:
-            yield _ended(first, stream, path).removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").removesuffix(b"\r")
-        while line := stream.readline(READ_BYTES):
-            yield _ended(line, stream, path).removesuffix(b"\n").removesuffix(b"\r")
+            yield (
+                _ended(first, stream, path, longest)
+                .removeprefix(b"\xef\xbb\xbf")
+                .removesuffix(b"\n")
+                .removesuffix(b"\r")
+            )
+        while line := stream.readline(longest):
+            yield _ended(line, stream, path, longest).removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _ended(line: bytes, stream: BinaryIO, path: Path) -> bytes:
-    """Reads on to the end of a line longer than READ_BYTES, of which no more than that is returned."""
+def _ended(line: bytes, stream: BinaryIO, path: Path, longest: int) -> bytes:
+    """Reads on to the end of a line longer than `longest`, of which no more than that is returned."""
     rest = line
     skipped = 0
-    while len(rest) == READ_BYTES and not rest.endswith(b"\n"):
-        rest = stream.readline(READ_BYTES)
+    while len(rest) == longest and not rest.endswith(b"\n"):
+        rest = stream.readline(longest)
         skipped += len(rest)
         _refuse_endless(skipped, path)
     return line

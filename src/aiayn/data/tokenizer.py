@@ -42,13 +42,7 @@ class Tokenizer:
 
         Raises DataError with the largest possible size if the text has too few distinct words.
         """
-        core = tokenizers.Tokenizer(models.BPE())
-        core.normalizer = normalizers.Prepend(" ")
-        core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not pretokenized)
-        if pretokenized:
-            words = pre_tokenizers.Split(tokenizers.Regex(" ?[^ ]+"), "isolated")
-            core.pre_tokenizer = pre_tokenizers.Sequence([words, core.pre_tokenizer])
-        core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+        core = _untrained(pretokenized)
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
             special_tokens=list(SPECIAL_IDS),
@@ -66,14 +60,23 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
-        """Reads the JSON of `to_json`. Raises DataError for anything else."""
+        """Reads the JSON of `to_json`. Raises DataError for anything else.
+
+        The library never sees the JSON, because its own reader can be made to panic, to hang, and to change text in
+        silence (dropout, truncation, other ids). The tokenizer is built anew from the merges, and must equal the JSON.
+        """
         try:
-            core = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises bare Exception
-            raise DataError(f"not a tokenizer: {' '.join(str(error).split())}") from error
-        special = {token.content: number for number, token in core.get_added_tokens_decoder().items()}
-        if special != SPECIAL_IDS:
-            raise DataError(f"not a tokenizer of this program: its special tokens are {special}, not {SPECIAL_IDS}")
+            found = json.loads(text)
+            model = found["model"]
+            merges = [(left, right) for left, right in model["merges"]]
+            core = _untrained(pretokenized=found["pre_tokenizer"]["type"] == "Sequence")
+            core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
+            core.add_special_tokens(list(SPECIAL_IDS))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise DataError(f"not a tokenizer of this program ({type(error).__name__}: {error!s:.80})") from error
+        built = json.loads(core.to_str())
+        if different := sorted(key for key in built.keys() | found.keys() if built.get(key) != found.get(key)):
+            raise DataError(f"not a tokenizer of this program: its {', '.join(different)} differ")
         return cls(core)
 
     def to_json(self) -> str:
@@ -107,3 +110,28 @@ class Tokenizer:
         return [
             special[i] if i in special else readable.decode([self._core.id_to_token(i)]).replace(" ", "▁") for i in ids
         ]
+
+
+def _untrained(pretokenized: bool) -> tokenizers.Tokenizer:
+    """Returns all of the tokenizer that is not learned."""
+    core = tokenizers.Tokenizer(models.BPE())
+    core.normalizer = normalizers.Prepend(" ")
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not pretokenized)
+    if pretokenized:
+        words = pre_tokenizers.Split(tokenizers.Regex(" ?[^ ]+"), "isolated")
+        core.pre_tokenizer = pre_tokenizers.Sequence([words, core.pre_tokenizer])
+    core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    return core
+
+
+def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[str, int]:
+    """Returns the ids as the trainer gives them: special tokens, the 256 bytes, then what each merge makes.
+
+    Raises ValueError for merges that make what is not `stored`: they could make text without end.
+    """
+    ids = SPECIAL_IDS | {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()), 4)}
+    for left, right in merges:
+        if left not in ids or right not in ids or left + right not in stored:
+            raise ValueError("a merge of unknown subwords")
+        ids.setdefault(left + right, len(ids))
+    return ids

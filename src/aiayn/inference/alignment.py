@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from aiayn.config import BOS_ID
 from aiayn.data.batch import pad_sources, source_mask
+from aiayn.hardware import explain_memory
 from aiayn.inference.ensemble import members
 from aiayn.inference.translator import Translator
 
@@ -35,7 +36,10 @@ def alignments(translator: Translator, src_ids: list[list[int]], outputs: list[l
             # The decoder is causal, so any token can serve as padding.
             rows = [[BOS_ID, *outputs[number][:-1]] for number in batch]
             tgt_in = torch.tensor([ids + [BOS_ID] * (longest - len(ids)) for ids in rows], device=translator.device)
-            model.decode(tgt_in, model.encode(src, source_mask(src)), source_mask(src))
+            with explain_memory(
+                f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split them"
+            ):
+                model.decode(tgt_in, model.encode(src, source_mask(src)), source_mask(src))
             for number, weights in zip(batch, recorded.pop().mean(1), strict=True):
                 real = weights[: len(outputs[number]), : len(src_ids[number])]
                 found[number] = real.argmax(-1).tolist()

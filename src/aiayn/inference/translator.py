@@ -1,11 +1,13 @@
 """Translates raw text to raw text: subwords, batches of similar lengths, beam search, results in the input's order."""
 
+import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,10 +15,10 @@ from torch import Tensor
 from aiayn.checkpoints import Checkpoint, find_checkpoint, load, restore
 from aiayn.config import EOS_ID, PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides, one_of
 from aiayn.data.batch import pad_sources, source_mask
-from aiayn.data.cleaning import normalise
+from aiayn.data.cleaning import MAX_LINE_BYTES, normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
-from aiayn.hardware import choose_device, has_bfloat16
+from aiayn.hardware import choose_device, has_bfloat16, is_out_of_memory
 from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
 from aiayn.inference.ensemble import Ensemble, members
 from aiayn.inference.force_decode import force_decode
@@ -29,6 +31,8 @@ from aiayn.model.transformer import Transformer
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
 
 Progress = Callable[[int, int], None]
+
+log = logging.getLogger(__name__)
 
 # Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -219,10 +223,11 @@ class Translator:
             self._check_length(len(ids), number)
         results = [[Translation(text="", score=0.0, log_prob=0.0, tokens=[])] for _ in lines]
         done = src_ids.count([])
-        for batch in self._batches(src_ids, beams):
-            src = pad_sources([src_ids[number] for number in batch]).to(self.device)
-            with self._decoding(src):
-                found = decode(src, batch)
+
+        def decode_lines(batch: list[int]) -> list[list[Hypothesis]]:
+            return decode(pad_sources([src_ids[number] for number in batch]).to(self.device), batch)
+
+        for batch, found in self._decoded(src_ids, beams, decode_lines, first_line):
             for number, hypotheses in zip(batch, found, strict=True):
                 results[number] = self._to_text(hypotheses[:n])
             done += len(batch)
@@ -246,8 +251,13 @@ class Translator:
             self._check_positions(max(map(len, ids)), number)
         results = [ScoredPair([], [], 0.0, 0.0) for _ in sources]
         done = sum(not (src or tgt) for src, tgt in zip(src_ids, tgt_ids, strict=True))
-        for batch in self._batches([max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], 1):
-            rows = self._force_decode([src_ids[number] for number in batch], [tgt_ids[number] for number in batch])
+
+        def decode_pairs(batch: list[int]) -> list[list[float]]:
+            src, tgt = (pad_sources([ids[n] for n in batch]).to(self.device) for ids in (src_ids, tgt_ids))
+            return force_decode(self.model, src, source_mask(src), tgt).tolist()
+
+        longer = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)]
+        for batch, rows in self._decoded(longer, 1, decode_pairs, first_line):
             for number, log_probs in zip(batch, rows, strict=True):
                 tokens = [*tgt_ids[number], EOS_ID]
                 log_probs = log_probs[: len(tokens)]
@@ -269,6 +279,8 @@ class Translator:
         for number, line in enumerate(lines, first_line):
             if not isinstance(line, str) or SURROGATE.search(line):
                 raise DataError(f"line {number} is not valid text: {line!r:.80}; correct it")
+            if len(line) > MAX_LINE_BYTES:
+                raise DataError(f"line {number} has {len(line):,} characters; split it into sentences")
         return self.tokenizer.encode([normalise(line)[0] for line in lines])
 
     @property
@@ -307,40 +319,41 @@ class Translator:
                 f"{positions - 1}; split the line"
             )
 
-    def _batches(self, src_ids: list[list[int]], beams: int) -> Iterator[list[int]]:
-        """Yields the indices of lines with subwords in batches of `search.batch_tokens` padded positions x beams.
+    def _decoded(
+        self, ids: list[list[int]], beams: int, decode: Callable[[list[int]], list[Any]], first_line: int
+    ) -> Iterator[tuple[list[int], list[Any]]]:
+        """Yields the indices of lines with subwords, in batches, and what `decode` returns for each line of a batch.
 
-        The longest lines come first, so that running out of memory shows at once.
+        Batches have `search.batch_tokens` padded positions x beams, and half as many whenever memory runs out. The
+        longest lines come first, so that this shows at once.
         """
-        order = sorted((n for n, ids in enumerate(src_ids) if ids), key=lambda n: len(src_ids[n]), reverse=True)
+        order = sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
         start = 0
         while start < len(order):
-            width = len(src_ids[order[start]]) + 1
-            size = max(1, self.batch_tokens // (width * beams))
-            yield order[start : start + size]
-            start += size
+            width = len(ids[order[start]]) + 1
+            batch = order[start : start + max(1, self.batch_tokens // (width * beams))]
+            try:
+                with self.without_dropout():
+                    found = decode(batch)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if len(batch) == 1:
+                    raise ResourceError(
+                        f"out of memory with line {first_line + batch[0]} ({width} subwords) alone: split it, or lower "
+                        f"search.beam_size (now {beams})"
+                    ) from error
+                self.batch_tokens = len(batch) // 2 * width * beams
+                log.warning(
+                    "out of memory with %d lines of %d subwords: continuing with search.batch_tokens=%d",
+                    *(len(batch), width, self.batch_tokens),
+                )
+                continue
+            yield batch, found
+            start += len(batch)
 
     def _search(self, src: Tensor, batch: list[int]) -> list[list[Hypothesis]]:
         return beam_search(self.model, src, source_mask(src), self.search)
-
-    def _force_decode(self, src_ids: list[list[int]], tgt_ids: list[list[int]]) -> list[list[float]]:
-        src, tgt = pad_sources(src_ids).to(self.device), pad_sources(tgt_ids).to(self.device)
-        with self._decoding(src):
-            return force_decode(self.model, src, source_mask(src), tgt).tolist()
-
-    @contextmanager
-    def _decoding(self, src: Tensor) -> Iterator[None]:
-        """Turns dropout off, and a lack of memory for a batch src (B, S) into a ResourceError."""
-        with self.without_dropout():
-            try:
-                yield
-            except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's has no type of its own
-                if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
-                    raise
-                raise ResourceError(
-                    f"out of memory with {src.size(0)} sentences of {src.size(1)} subwords: lower search.batch_tokens "
-                    f"(now {self.batch_tokens}) or search.beam_size (now {self.search.beam_size})"
-                ) from error
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:
         texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])

@@ -13,7 +13,7 @@ from aiayn.checkpoints import Checkpoint
 from aiayn.config import TrainerConfig
 from aiayn.training.callbacks.steps import due
 from aiayn.training.context import RunContext
-from aiayn.training.resume import ResumeState
+from aiayn.training.resume import NOTHING_LOGGED, ResumeState
 
 # What of Lightning's state goes into step_N.optim; the last two are our own callbacks'.
 STATES = ("optimizer_states", "lr_schedulers", "loops", "since_last_log", "skipped_steps")
@@ -56,7 +56,7 @@ class RunCheckpointIO(CheckpointIO):
             "pytorch-lightning_version": states["lightning"],
             "callbacks": {},
             # Of runs that began before these existed.
-            "since_last_log": {"loss_sum": 0.0, "tokens": 0},
+            "since_last_log": NOTHING_LOGGED,
             "skipped_steps": 0,
         }
         loaded |= {key: states[key] for key in STATES if key in states}

@@ -16,6 +16,9 @@ from aiayn.training.schedule import learning_rate
 RECOMPILE_LIMIT = 64
 
 
+BEFORE_FIRST_BATCH = "before its first batch"
+
+
 class TranslationModule(pl.LightningModule):
     """The model, its loss and its optimizer, without files, search or scores."""
 
@@ -30,7 +33,7 @@ class TranslationModule(pl.LightningModule):
         self.model = model
         self.optim = optim
         self.seed = seed
-        self.at = "before its first batch"  # for a message about a lack of memory
+        self.at = BEFORE_FIRST_BATCH  # for a message about a lack of memory
         self.gradient_norm = torch.zeros(())  # of the last step, on the device
         self.loss_sums = self._loss_sums
         if compile:

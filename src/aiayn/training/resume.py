@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from pytorch_lightning.utilities import rank_zero_only
+from torch import Tensor
 
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
@@ -15,8 +16,12 @@ from aiayn.config import Config
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, ResourceError
-from aiayn.options import changed_options, stored_options, to_plain
-from aiayn.run_folder import RunFolder
+from aiayn.options import changed_options, flatten, stored_options, to_plain
+from aiayn.run_folder import RunFolder, is_count
+
+NOTHING_LOGGED = {"loss_sum": 0.0, "tokens": 0}
+# What reading values of other types and shapes raises.
+FOREIGN = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,10 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
             raise RefusedError(
                 f"{folder.path} was started {what} {before[:16]}, now {now[:16]}); give a new run another name="
             )
+    try:
+        _check_states(found.optimizer, checkpoint.weights)
+    except FOREIGN as error:
+        raise foreign_states(folder, checkpoint.step, error) from error
     micro_batches, world_size = checkpoint.micro_batches, config.trainer.world_size
     if micro_batches % world_size:
         counts = ", ".join(str(count) for count in range(1, micro_batches + 1) if micro_batches % count == 0)
@@ -78,6 +87,38 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
             f"cannot share them evenly; use {counts}"
         )
     return found
+
+
+def _check_states(states: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    """Raises ValueError, or what reading another structure raises, unless these are an optimizer's states and counters.
+
+    Adam's moments must have the shapes of the weights, which come in the same order. Lightning itself
+    checks which counters there are.
+    """
+    [adam], [schedule] = states["optimizer_states"], states["lr_schedulers"]
+    [group], last = adam["param_groups"], states.get("since_last_log", NOTHING_LOGGED)
+    numbers = [group["lr"], group["eps"], group["weight_decay"], *group["betas"], last["loss_sum"]]
+    counts = [schedule["last_epoch"], schedule["_step_count"], last["tokens"], states.get("skipped_steps", 0)]
+    counts += [count for count in flatten(states["loops"]).values() if not isinstance(count, bool)]
+    if not all(isinstance(n, int | float) for n in numbers) or not all(map(is_count, counts)):
+        raise ValueError("a number of another kind")
+    if not isinstance(states["lightning"], str):
+        raise ValueError("no version of Lightning")
+    for state, weight in zip(adam["state"].values(), weights.values(), strict=True):
+        for name, shape in (("step", ()), ("exp_avg", weight.shape), ("exp_avg_sq", weight.shape)):
+            tensor = state[name]
+            if tensor.shape != shape or not tensor.is_floating_point() or not tensor.is_contiguous():
+                raise ValueError(f"{name} of another shape than its weight")
+
+
+def foreign_states(folder: RunFolder, step: int, error: Exception) -> RefusedError:
+    """Returns what to raise for an optimizer state with types or shapes that are not those of this run."""
+    path = checkpoints.optimizer_path(checkpoints.step_path(folder.checkpoints, step))
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return RefusedError(
+        f"{path}: not an optimizer state that this run can continue from ({reason:.200}); remove it, and the run "
+        "continues from the checkpoint before it"
+    )
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from aiayn.data.batch import Batch
 from aiayn.evaluation.bracket_f1 import gold_trees, score_linear_forms
 from aiayn.evaluation.scoring import score
+from aiayn.hardware import explain_memory
 from aiayn.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
 from aiayn.training.context import RunContext
@@ -81,13 +82,22 @@ class Validate(StepCallback):
             with self.run.stop.interruptible_validation():
                 for batch in trainer.datamodule.validation_batches():
                     self.run.stop.interrupt_if_requested()
-                    with trainer.precision_plugin.forward_context():
+                    with explain_memory(self._where(batch)), trainer.precision_plugin.forward_context():
                         sums = module.validation_sums(batch.to(module.device))
                     totals += torch.tensor([*map(float, sums), batch.n_tokens], dtype=torch.float64)
         finally:
             module.train()
         loss, nll, n_tokens = trainer.strategy.reduce(totals.to(module.device), reduce_op="sum").tolist()
         return {"val/loss": loss / n_tokens, "val/ppl": math.exp(min(nll / n_tokens, 700))}
+
+    def _where(self, batch: Batch) -> str:
+        """Says which validation batch did not fit, and what to do about it."""
+        pairs, source = batch.src.shape
+        return (
+            f"in validation, with {pairs} pairs of up to {source} source and {batch.tgt_out.size(1)} target subwords: "
+            f"split the longest lines of data.val={self.run.config.data.val} on both sides, or lower "
+            f"data.max_tokens_per_device (now {self.run.config.data.max_tokens_per_device})"
+        )
 
     def _translate(self, trainer: pl.Trainer, module: TranslationModule) -> list[str]:
         """Every rank translates its share of the sentences; all get all translations."""

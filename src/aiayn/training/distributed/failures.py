@@ -6,24 +6,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import checkpoints
 from aiayn.errors import ResourceError
-from aiayn.hardware import tokens_per_device
+from aiayn.hardware import is_out_of_memory, tokens_per_device
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import GRACE, exit_after, lost_contact
 from aiayn.training.distributed.stop_request import RUN_AGAIN
-from aiayn.training.module import TranslationModule
+from aiayn.training.module import BEFORE_FIRST_BATCH, TranslationModule
+from aiayn.training.resume import FOREIGN, foreign_states
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def explain_failures(run: RunContext, module: TranslationModule, saver: CheckpointSaver) -> Iterator[None]:
-    """Turns the loss of a rank or a worker, and a lack of memory, into a ResourceError that says what to do."""
+    """Turns the loss of a rank or a worker, and a lack of memory, into a ResourceError that says what to do.
+
+    An optimizer state by another hand, with types or shapes that are not those of this run, is a RefusedError.
+    """
     try:
         yield
     except Exception as error:
@@ -52,11 +55,13 @@ def _explain(error: Exception, run: RunContext, module: TranslationModule, step:
     config = run.config
     if config.trainer.world_size > 1 and lost_contact(error) and (explained := _lost_rank(error, run, step)):
         return explained
-    if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+    if is_out_of_memory(error):
         remedy = f"lower data.max_tokens_per_device (now {tokens_per_device(config)})"
         if checkpoints.saved_steps(run.folder.checkpoints):
             remedy = f"use more devices, or {remedy} and choose another name=: a run keeps its micro-batches"
         return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
+    if run.start_step and module.at == BEFORE_FIRST_BATCH and isinstance(error, FOREIGN):
+        return foreign_states(run.folder, run.start_step, error)
     # A worker that is killed while it hands over a batch shows as a broken connection.
     broken = isinstance(error, ConnectionError | EOFError) and config.data.num_workers
     if broken or str(error).startswith("DataLoader worker"):

@@ -1,0 +1,74 @@
+"""Parallel text: pairs of files with one sentence a line, or files of pairs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from aiayn.data.pair_files import pair_file_kind, read_pair_file
+from aiayn.data.text_files import FileScans, decode, lines
+from aiayn.errors import DataError
+
+
+def aligned_files(names: list[str], src_lang: str, tgt_lang: str, key: str, scans: FileScans) -> list[tuple[Path, ...]]:
+    """Returns for every name the file of pairs that it is, or the source and target file that it is the prefix of.
+
+    These are `PREFIX.LANG`, or else `PREFIX.LANG.gz`. Raises DataError, naming option `key`, for missing files, unequal
+    line counts, and if there is no line at all.
+    """
+    files: list[tuple[Path, ...]] = []
+    n_lines = 0
+    for prefix in names:
+        if pair_file_kind(prefix):
+            files.append((Path(prefix).expanduser(),))
+            n_lines += scans.scan(files[-1][0])["lines"]
+            continue
+        src, tgt = _find(prefix, src_lang, tgt_lang, key), _find(prefix, tgt_lang, src_lang, key)
+        files.append((src, tgt))
+        n_src, n_tgt = scans.scan(src)["lines"], scans.scan(tgt)["lines"]
+        if n_src != n_tgt:
+            raise DataError(
+                f"{key}={prefix}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one must translate line N "
+                "of the other (only LF ends a line)"
+            )
+        n_lines += n_src
+    if not n_lines:
+        raise DataError(f"{key}: there is no text in {', '.join(' and '.join(map(str, paths)) for paths in files)}")
+    return files
+
+
+def _find(prefix: str, lang: str, other: str, key: str) -> Path:
+    plain = Path(f"{prefix}.{lang}").expanduser()
+    gzipped = Path(f"{plain}.gz")
+    for path in (plain, gzipped):
+        if path.exists():
+            return path
+    for ending in (f".{lang}", f".{lang}.gz", f".{other}", f".{other}.gz"):
+        if prefix.endswith(ending):
+            raise DataError(
+                f"{key}={prefix}: leave out {ending}: {key}={prefix.removesuffix(ending)} names both languages"
+            )
+    raise DataError(f"{key}={prefix}: there is neither {plain} nor {gzipped}; {key} is the file name without .{lang}")
+
+
+def file_pairs(files: list[tuple[Path, ...]], src_lang: str, tgt_lang: str) -> Iterator[tuple[bytes, bytes]]:
+    """Streams the pairs of the files that `aligned_files` found, as bytes, source first."""
+    for paths in files:
+        for _, src, tgt in _numbered(paths, src_lang, tgt_lang):
+            yield src, tgt
+
+
+def read_parallel(names: list[str], src_lang: str, tgt_lang: str, key: str) -> tuple[list[str], list[str]]:
+    """Reads all sources and all targets of aligned files. Raises DataError as `aligned_files` and `decode` do."""
+    sources, targets = [], []
+    for paths in aligned_files(names, src_lang, tgt_lang, key, FileScans()):
+        for number, src, tgt in _numbered(paths, src_lang, tgt_lang):
+            sources.append(decode(src, paths[0], number))
+            targets.append(decode(tgt, paths[-1], number))
+    return sources, targets
+
+
+def _numbered(paths: tuple[Path, ...], src_lang: str, tgt_lang: str) -> Iterator[tuple[int, bytes, bytes]]:
+    if len(paths) == 1:
+        yield from read_pair_file(paths[0], src_lang, tgt_lang)
+    else:
+        src, tgt = paths
+        yield from ((number, *pair) for number, pair in enumerate(zip(lines(src), lines(tgt), strict=True), 1))
