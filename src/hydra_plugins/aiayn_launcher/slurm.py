@@ -69,20 +69,22 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
     for number, job in rows:
         place = folder / ".slurm" / job.name
         submitted = queue & {path.name.partition("_")[0] for path in place.glob("*_submitted.pkl")}
-        number_of_job = ", ".join(sorted(submitted)) or _submit(job, place, Row(job, train, evaluate, options.requeue))
-        _say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {number_of_job}, log {folder / job.name}.log")
+        waiting = ", ".join(sorted(submitted))
+        started = waiting or _submit(Row(job, train, evaluate, options.requeue), place, options)
+        state = "already in the queue" if waiting else "submitted"
+        _say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {folder / job.name}.log")
     _say(f"next     squeue --me, aiayn table {folder}, and this command again for what was cancelled or failed")
 
 
-def _submit(job: SweepJob, place: Path, row: Row, options: Any) -> str:
+def _submit(row: Row, place: Path, options: Any) -> str:
     """Returns the number of the submitted job. place is the folder of submitit's own files."""
     import submitit
 
-    trainer = job.config.trainer
+    trainer = row.job.config.trainer
     gpus = options.gpus if options.gpus is not None else 0 if trainer.accelerator == "cpu" else trainer.devices
     executor = submitit.AutoExecutor(place, cluster="slurm")
     executor.update_parameters(
-        name=job.config.name,
+        name=row.job.config.name,
         slurm_partition=options.partition,
         timeout_min=options.time,
         nodes=trainer.num_nodes,
@@ -102,7 +104,7 @@ def _submit(job: SweepJob, place: Path, row: Row, options: Any) -> str:
         return executor.submit(row).job_id
     except submitit.core.utils.FailedJobError as error:
         reason = str(error).strip().split("\n")[-1]
-        raise ConfigError(f"hydra/launcher=slurm: {job.name} is not accepted: {reason}") from error
+        raise ConfigError(f"hydra/launcher=slurm: {row.job.name} is not accepted: {reason}") from error
 
 
 def _requeue() -> None:
