@@ -366,9 +366,9 @@ def test_both_directions_of_multi30k_share_one_recipe():
         "name": "multi30k_en_fr",
         "data.source": "files",
         "data.hub_path": None,
-        "data.train": "multi30k/train",
-        "data.val": "multi30k/valid",
-        "data.test": "multi30k/test_2016_flickr",
+        "data.train": "multi30k/data/task1/raw/train",
+        "data.val": "multi30k/data/task1/raw/val",
+        "data.test": "multi30k/data/task1/raw/test_2016_flickr",
         "data.tgt_lang": "fr",
     }
 
