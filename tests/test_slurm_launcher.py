@@ -71,6 +71,7 @@ def test_every_row_becomes_a_job_with_the_options_given_and_one_task_for_each_de
             "TERM@120",
             "",
         )
+        assert " --wait=0 --kill-on-bad-exit=0 " in (cluster / f"script.{number}").read_text()
         assert f"devices-{devices}: SLURM job {number} submitted" in outcome.err
     assert not (cluster / "outputs/sweeps/s/devices-1").exists()
 

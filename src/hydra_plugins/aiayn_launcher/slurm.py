@@ -93,6 +93,8 @@ def _submit(row: Row, place: Path, options: Any) -> str:
         cpus_per_task=options.cpus,
         mem_gb=options.memory,
         stderr_to_stdout=True,
+        # The first task goes on when the others have ended: it scores the row, or puts the job back into the queue.
+        slurm_srun_args=["--wait=0", "--kill-on-bad-exit=0"],
         # SIGTERM makes training save and end; submitit's own USR2 would kill it.
         slurm_additional_parameters={
             "signal": "TERM@120",
