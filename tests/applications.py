@@ -19,9 +19,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
+from hydra.types import RunMode
 
 from aiayn.config import Config, ModelConfig
 from aiayn.entry import check_config, register
+from hydra_plugins.aiayn_launcher.jobs import SweepJob, make_jobs
 
 ROOT = Path(__file__).parent.parent
 # Published texts and scores that some tests compare with; see CONTRIBUTING.md.
@@ -130,6 +132,16 @@ def composed(*overrides: str) -> Config:
     register(Config)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return check_config(compose("train", overrides=list(overrides)), Config)
+
+
+def composed_jobs(*batch: list[str]) -> list[SweepJob]:
+    """The jobs of a sweep as its launchers make them, each from a list of arguments."""
+    register(Config)
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        return make_jobs(
+            lambda overrides: loader.load_configuration("train", overrides, run_mode=RunMode.RUN), batch, ROOT / "conf"
+        )
 
 
 def small_model(**changes: Any) -> ModelConfig:

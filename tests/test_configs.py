@@ -366,11 +366,20 @@ def test_both_directions_of_multi30k_share_one_recipe():
         "name": "multi30k_en_fr",
         "data.source": "files",
         "data.hub_path": None,
-        "data.train": "multi30k/train",
-        "data.val": "multi30k/valid",
-        "data.test": "multi30k/test_2016_flickr",
+        "data.train": "multi30k/data/task1/raw/train",
+        "data.val": "multi30k/data/task1/raw/val",
+        "data.test": "multi30k/data/task1/raw/test_2016_flickr",
         "data.tgt_lang": "fr",
     }
+
+
+def test_the_captions_are_the_french_multi30k_with_a_small_model_and_without_any_account():
+    config = composed("experiment=captions")
+
+    assert (config.name, config.logger.kind) == ("captions", "none")
+    assert changes(composed("experiment=multi30k_en_fr"), config).keys() >= {"model.n_layers", "data.vocab_size"}
+    assert config.data.train == composed("experiment=multi30k_en_fr").data.train
+    assert config.trainer.max_steps * config.data.tokens_per_step < 5 * 450_000  # five epochs: minutes
 
 
 def test_every_experiment_is_global_and_begins_with_what_to_expect_of_it():

@@ -106,12 +106,14 @@ HOMES = {
     "rich": {"training/callbacks", "evaluation/progress"},
     "yaml": {"run_folder"},
     "typer": {"cli"},
+    "submitit": {"hydra_plugins"},
     "ctranslate2": {"inference/export"},
     "transformers": {"inference/export"},
 }
 # Slow or optional: never imported before they are needed.
 LAZY = {
     *("datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"),
+    "submitit",
     "phrasebook",
 }
 # These run before it is known that an option is right, and must stay fast.

@@ -17,6 +17,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "data/README
 # Prefixes of text that the pages' commands name.
 PREFIXES = ["my/train", "my/more", "my/dev", "my/test", "my/other"]
 MULTI30K = ["multi30k/train", "multi30k/valid", "multi30k/test_2016_flickr"]
+CAPTIONS = [f"multi30k/data/task1/raw/{split}" for split in ("train", "val", "test_2016_flickr")]
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -60,9 +61,8 @@ def in_miniature(words: list[str], data: Path) -> list[str] | None:
         return [script, *(option for option in first if option != "-m" and "hydra" not in option), "--cfg", "job"]
     if "--cfg" in options:
         return [script, *options]
-    if any(
-        option in ("data=files", "data.source=files", "data=treebank", "experiment=quickstart") for option in options
-    ):
+    here = ("data=files", "data.source=files", "data=treebank", "experiment=quickstart", "experiment=captions")
+    if any(option in here for option in options):
         learnt = not any(option.startswith("init_from=") for option in options)
         return [script, *options, *TINY, f"data.folder={data}", *(["data.tokenizer_pairs=400"] if learnt else [])]
     return [script, *options, "--cfg", "job"]
@@ -82,6 +82,9 @@ def folder(tmp_path, monkeypatch) -> Path:
         write_pairs(tmp_path / prefix, 120 if "train" in prefix or "more" in prefix else 4, seed=number)
     columns = (Path(f"my/train.{lang}").read_text(encoding="utf-8").split("\n")[:-1] for lang in ("en", "de"))
     Path("my/train.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in zip(*columns, strict=True)))
+    for number, prefix in enumerate(CAPTIONS):
+        write_pairs(tmp_path / prefix, 120 if "train" in prefix else 4, seed=number)
+        (tmp_path / f"{prefix}.de").rename(tmp_path / f"{prefix}.fr")
     for number, prefix in enumerate(PREFIXES):
         write_split(tmp_path / prefix, generated_trees(120 if "train" in prefix else 4, seed=number))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")

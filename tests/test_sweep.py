@@ -1,7 +1,6 @@
 """`train.py -m`: what is refused before anything starts, what folders are called, and a sweep in real processes."""
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -14,14 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from applications import ROOT, TEXT, TINY, composed, in_new_interpreter, run_application, write_pairs
+from applications import ROOT, TEXT, TINY, composed, composed_jobs, in_new_interpreter, run_application, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiayn.config import NAME_CHARACTERS, Config, valid_name
+from aiayn.config import NAME_CHARACTERS, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
 from hydra_plugins.aiayn_launcher.grid import _values
-from hydra_plugins.aiayn_launcher.jobs import SweepJob, is_finished, job_names, make_jobs
+from hydra_plugins.aiayn_launcher.jobs import SweepJob, is_finished, job_names
 from hydra_plugins.aiayn_launcher.launcher import _flags
 from hydra_plugins.aiayn_launcher.processes import Processes
 
@@ -145,22 +144,6 @@ def test_folder_names_need_no_quotes_whatever_the_values_are(values):
     for name in names:
         assert set(name) <= NAME_CHARACTERS
         valid_name("name", f"sweeps/x/{name}")
-
-
-def composed_jobs(*batch: list[str]) -> list[SweepJob]:
-    """The jobs as the launcher makes them."""
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.types import RunMode
-
-    from aiayn.entry import register
-
-    register(Config)
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
-        return make_jobs(
-            lambda overrides: loader.load_configuration("train", overrides, run_mode=RunMode.RUN), batch, ROOT / "conf"
-        )
 
 
 def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
@@ -501,26 +484,3 @@ def test_hydras_own_flags_are_passed_on_to_the_jobs():
     given = ["-m", "--config-dir", "mine", "seed=1,2", "--config-name=other", "-cd", "x"]
 
     assert _flags(given) == ["--config-dir", "mine", "--config-name=other", "-cd", "x"]
-
-
-def test_the_documented_array_job_trains_and_scores_every_row_where_a_sweep_would(tmp_path):
-    scripts = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", (ROOT / "docs/slurm.md").read_text(), re.DOTALL)
-    [script] = [text for text in scripts if "--array" in text]
-    for program, does in (("python", 'printf "%s " "$@"; echo'), ("srun", '"$@"')):
-        (tmp_path / program).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / program).chmod(0o755)
-    (tmp_path / "conf").symlink_to(ROOT / "conf")
-    array = re.search(r"--array=0-(\d+)", script)
-    seen = set()
-    for task in range(int(array[1]) + 1):
-        environment = os.environ | {"SLURM_ARRAY_TASK_ID": str(task), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-        ended = subprocess.run(
-            ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
-        train, evaluate = ended.stdout.split(" \n")[:2]
-        config = composed(*train.split()[1:])
-        assert evaluate.split()[1:] == [f"run=outputs/{config.name}", "split=val", "checkpoint=last"]
-        assert (config.sweep, config.logger.group) == ("table3", "table3")
-        seen.add(config.name)
-
-    assert seen == {f"sweeps/table3/{path.stem}" for path in (ROOT / "conf/ablation").glob("*.yaml")}

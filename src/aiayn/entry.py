@@ -129,11 +129,14 @@ def _check_row(composed: DictConfig, row: str, conf: Path) -> None:
 
 
 def choices_of_single_run() -> Mapping[str, str]:
-    """Returns Hydra's group choices. Raises ConfigError if this process runs several jobs."""
+    """Returns Hydra's group choices. Raises ConfigError if this process runs several jobs, or should submit them."""
+    choices = HydraConfig.get().runtime.choices
+    launcher = choices["hydra/launcher"]
     if HydraConfig.get().mode == RunMode.MULTIRUN:
-        launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
         raise ConfigError(f"hydra/launcher={launcher}: each job of a sweep needs a process of its own; leave it out")
-    return HydraConfig.get().runtime.choices
+    if launcher == "slurm":
+        raise ConfigError("hydra/launcher=slurm: submits the rows of a sweep: add -m")
+    return choices
 
 
 def chosen_options(overrides: Sequence[str], conf: Path) -> set[str]:

@@ -176,7 +176,7 @@ def _hydra_setting(key: str, value: str) -> str | None:
     if key == "hydra/launcher" and value not in LAUNCHERS:
         return (
             f"hydra/launcher={value}: each job of a sweep needs a process of its own, in a fixed folder where it can "
-            "continue, and is scored after it; only hydra/launcher=processes, the default, does that"
+            "continue, and is scored after it; hydra/launcher=processes, the default, and hydra/launcher=slurm do that"
         )
     if key == "hydra/sweeper" and value not in SWEEPERS:
         return (

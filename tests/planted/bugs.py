@@ -737,4 +737,28 @@ AFTER_TRAINING = [
     ),
 ]
 
-BUGS = [*AFTER_TRAINING, *MODEL, *STEPS, *TEXT, *FILES, *SEARCH, *TREES]
+SWEEPS = [
+    Bug(
+        "a_cancelled_slurm_job_goes_back_into_the_queue",
+        "../hydra_plugins/aiayn_launcher/slurm.py",
+        '.strip() == "RUNNING"',
+        ".strip()",
+        "test_slurm_launcher.py::test_a_stopped_row_goes_back_into_the_queue_unless_it_was_cancelled",
+    ),
+    Bug(
+        "every_task_of_a_slurm_job_scores_its_row",
+        "../hydra_plugins/aiayn_launcher/slurm.py",
+        "if submitit.JobEnvironment().global_rank:",
+        "if submitit.JobEnvironment().global_rank < 0:",
+        "test_slurm_launcher.py::test_the_other_tasks_of_a_job_become_the_other_ranks",
+    ),
+    Bug(
+        "a_row_in_the_queue_is_submitted_again",
+        "../hydra_plugins/aiayn_launcher/slurm.py",
+        '.partition("_")[0] for path',
+        " for path",
+        "test_slurm_launcher.py::test_the_same_command_leaves_jobs_in_the_queue_alone_and_submits_what_is_missing",
+    ),
+]
+
+BUGS = [*AFTER_TRAINING, *SWEEPS, *MODEL, *STEPS, *TEXT, *FILES, *SEARCH, *TREES]

@@ -1,1 +1,1 @@
-"""`train.py -m`: a grid of options, one process per job, in fixed folders."""
+"""`train.py -m`: a grid of options, one process or SLURM job per row, in fixed folders."""

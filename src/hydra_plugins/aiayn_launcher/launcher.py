@@ -1,4 +1,4 @@
-"""Hydra's launcher of `train.py`: checks all jobs, then runs each in a process of its own.
+"""Hydra's launchers of `train.py`: they check all jobs, then run each in a process, or a SLURM job, of its own.
 
 Jobs in one process would share leftover state of distributed training, loggers and allocators: with several devices
 the second job would silently train on a part of its data.
@@ -7,7 +7,8 @@ the second job would silently train on a part of its data.
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn
@@ -18,30 +19,58 @@ from omegaconf import DictConfig
 from aiayn import program
 from aiayn.config import at_least
 from aiayn.errors import ConfigError
-from hydra_plugins.aiayn_launcher.jobs import check_texts, make_jobs
+from hydra_plugins.aiayn_launcher.jobs import SweepJob, check_texts, make_jobs
 from hydra_plugins.aiayn_launcher.processes import Processes
+from hydra_plugins.aiayn_launcher.slurm import check_slurm, submit
 
 
 @dataclass
-class LauncherConfig:
+class ProcessesConfig:
     _target_: str = "hydra_plugins.aiayn_launcher.launcher.ProcessLauncher"
     jobs: int = 1  # that run at the same time
 
 
-ConfigStore.instance().store(group="hydra/launcher", name="processes", node=LauncherConfig, provider="aiayn")
+@dataclass
+class SlurmConfig:
+    _target_: str = "hydra_plugins.aiayn_launcher.launcher.SlurmLauncher"
+    partition: str | None = None  # null: the cluster's default
+    time: int = 1440  # minutes
+    gpus: int | None = None  # a node; null: trainer.devices, or none with trainer.accelerator=cpu
+    cpus: int = 4  # a device
+    memory: float | None = None  # GB a node; null: the cluster's default
+    requeue: bool = True  # put a job back into the queue that was stopped by its time limit or for another job
+    sbatch: dict[str, Any] = field(default_factory=dict)  # any other option of sbatch: {account: mine}
+
+
+for name, config in (("processes", ProcessesConfig), ("slurm", SlurmConfig)):
+    ConfigStore.instance().store(group="hydra/launcher", name=name, node=config, provider="aiayn")
 
 # Hydra's own flags that are passed on to the jobs.
 FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 
 
-class ProcessLauncher(Launcher):
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-        self.context: HydraContext | None = None
-        self.config: DictConfig | None = None
+class SweepLauncher(Launcher):
+    """What both launchers share."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.config = hydra_context, config
+
+    def jobs_and_commands(self, batch: Sequence[Sequence[str]]) -> tuple[list[SweepJob], list[str], list[str]]:
+        """Returns the jobs, and the beginnings of the commands that train and score one.
+
+        Raises ConfigError or DataError with a line for each mistake.
+        """
+        if "LOCAL_RANK" in os.environ:
+            raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
+        loader, config = self.context.config_loader, self.config
+        jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), batch, program.conf_folder())
+        check_texts(jobs)
+        return jobs, [*program.process("train"), *_flags(sys.argv[1:])], program.process("evaluate")
+
+
+class ProcessLauncher(SweepLauncher):
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Trains and scores every job that is not finished, and returns an empty list: results are in the folders.
@@ -49,15 +78,22 @@ class ProcessLauncher(Launcher):
         Raises ConfigError or DataError before the first job starts, FailedJobsError after the last one, and
         InterruptedRunError after a signal.
         """
-        assert self.context is not None
         at_least("hydra.launcher.jobs", self.jobs, 1)
-        if "LOCAL_RANK" in os.environ:
-            raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
-        loader, config, conf = self.context.config_loader, self.config, program.conf_folder()
-        jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), job_overrides, conf)
-        check_texts(jobs)
-        train, evaluate = program.process("train"), program.process("evaluate")
-        Processes(jobs, [*train, *_flags(sys.argv[1:])], evaluate, self.jobs).run()
+        Processes(*self.jobs_and_commands(job_overrides), self.jobs).run()
+        return []
+
+
+class SlurmLauncher(SweepLauncher):
+    def __init__(self, **options: Any) -> None:
+        self.options = SlurmConfig(**options)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Submits every job that is neither finished nor in SLURM's queue, and returns an empty list.
+
+        Raises ConfigError or DataError before the first one is submitted, and ConfigError if SLURM refuses one.
+        """
+        check_slurm(self.options)
+        submit(*self.jobs_and_commands(job_overrides), self.options)
         return []
 
 

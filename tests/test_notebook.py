@@ -1,0 +1,34 @@
+"""examples/tour.ipynb: it runs from top to bottom, and shows the package rather than a copy of it."""
+
+import ast
+
+import nbformat
+from applications import ROOT, TEXT, TINY, write_pairs
+from nbclient import NotebookClient
+
+NOTEBOOK = nbformat.read(ROOT / "examples/tour.ipynb", as_version=4)
+CODE = [cell for cell in NOTEBOOK.cells if cell.cell_type == "code"]
+
+
+def test_the_tour_runs_and_ends_with_a_translation_and_its_attention(tmp_path):
+    write_pairs(tmp_path / "train", 90, seed=1)
+    write_pairs(tmp_path / "dev", 5, seed=2)
+    tour = nbformat.from_dict(NOTEBOOK)
+    [chosen] = [cell for cell in tour.cells if "options = [" in cell.source]
+    chosen.source += f"\noptions = {[*TEXT, *TINY, 'name=tour']}"
+
+    NotebookClient(tour, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+    *_, train, translation, attention = (cell for cell in tour.cells if cell.cell_type == "code")
+    assert (tmp_path / "outputs/tour/checkpoints/averaged.ckpt").exists()
+    assert "step 2/2" in "".join(output.get("text", "") for output in train.outputs)
+    assert translation.outputs[0].text.startswith("The young teacher")
+    assert "image/png" in attention.outputs[0].data
+
+
+def test_the_tour_is_stored_without_outputs_and_defines_nothing_that_the_package_has():
+    for cell in CODE:
+        assert (cell.outputs, cell.execution_count) == ([], None)
+        assert not [
+            node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        ]
