@@ -6,7 +6,7 @@ import signal
 import pytest
 from applications import in_new_interpreter, run_application
 
-FILES = ["data=files", "data.train=nowhere/train", "data.val=nowhere/dev", "logger=none"]
+FILES = ["data=files", "data.train=nowhere/train", "data.val=nowhere/dev", "model=base", "logger=none"]
 
 
 def the_one_line(err: str) -> str:

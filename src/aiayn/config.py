@@ -187,7 +187,7 @@ class TrainerConfig:
     val_every: int | None
     val_bleu_sentences: int  # validation sentences translated for val/bleu or val/f1; 0: none
     patience: int | None  # validations without a better `best_metric` before the run ends; null: until max_steps
-    best_metric: str  # val/loss | val/bleu: decides about best.ckpt and patience
+    best_metric: str  # val/loss | val/bleu | val/f1 (parsing): decides about best.ckpt and patience
     checkpoint_every: int | None
     average_last: int  # how many checkpoints are kept, and averaged at the end (section 6.1)
     log_every: int
@@ -203,7 +203,7 @@ class TrainerConfig:
             *("checkpoint_every", "average_last", "log_every"),
         ):
             at_least(f"trainer.{name}", getattr(self, name), 1)
-        one_of("trainer.best_metric", self.best_metric, ("val/loss", "val/bleu"))
+        one_of("trainer.best_metric", self.best_metric, ("val/loss", "val/bleu", "val/f1"))
         require(
             self.best_metric == "val/loss" or self.val_bleu_sentences != 0,
             f"trainer.best_metric={self.best_metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "
@@ -324,6 +324,11 @@ class Config:
         )
         require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
+        score = "val/f1" if self.data.task == "parsing" else "val/bleu"
+        require(
+            self.trainer.best_metric in ("val/loss", score),
+            f"trainer.best_metric={self.trainer.best_metric}: data.task={self.data.task} has val/loss and {score}",
+        )
         count, world = self.data.micro_batches, self.trainer.world_size
         require(
             count is None or count % world == 0,

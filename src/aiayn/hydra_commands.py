@@ -29,7 +29,8 @@ def evaluate(script: str | None = None) -> None:
 def _train(composed: DictConfig) -> None:
     with one_line_errors(Config):
         conf = program.conf_folder()
-        config = entry.resolve_config(composed, entry.choices_of_single_run(), conf)
+        choices, overrides = entry.choices_of_single_run(), HydraConfig.get().overrides.task
+        config = entry.resolve_config(composed, choices, overrides, conf)
         if config.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
             from aiayn.data.prepare import check_text
 
@@ -37,7 +38,7 @@ def _train(composed: DictConfig) -> None:
         with entry.loading():
             from aiayn.training.run import train  # imports torch: only once configuration and text are checked
 
-        train(config, chosen=entry.chosen_options(HydraConfig.get().overrides.task, conf))
+        train(config, chosen=entry.chosen_options(overrides, conf))
 
 
 def _evaluate(composed: DictConfig) -> None:

@@ -42,7 +42,7 @@ def make_jobs(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequen
             composed = compose(list(overrides))
             choices.append(composed.hydra.runtime.choices)
             options = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
-            configs.append(entry.resolve_config(options, choices[-1], conf))
+            configs.append(entry.resolve_config(options, choices[-1], overrides, conf))
         except COMPOSITION_ERRORS as error:
             text = str(error) if isinstance(error, UserError) else one_line(error, Config)
             mistakes.setdefault(text, []).append(name)
