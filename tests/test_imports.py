@@ -64,7 +64,7 @@ WALLS = {
     "inference": GROUND - {"entry"} | {"data", "model"},
     "drawing": {"errors", "files"},
     "paper": {"program", "config", "options", "errors", "run_folder", "drawing", "model"},
-    "report": {"program", "options", "errors", "files", "run_folder", "drawing", "treebank"},
+    "report": {"config", "program", "options", "errors", "files", "run_folder", "drawing", "model", "treebank"},
     "attention": {"config", "errors", "files", "drawing", "data", "model", "inference"},
     "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report", "treebank"},
     "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention", "drawing"},

@@ -51,7 +51,11 @@ def folder(tmp_path, monkeypatch) -> Path:
         (["model.n_heads=1,3,5"], 2, ["n_heads-3: model.d_model=16 is not", "n_heads-5: model.d_model=16 is not"]),
         (["seed=1,2", "model.dropout=1.5"], 2, ["model.dropout=1.5: must be"]),
         (["ablation=a_h1,d_ls00"], 2, ["a_h1: ablation=a_h1 sets model.n_heads=1, which the experiment or the"]),
-        (["ablation=a_h1,d_ls00", "model.n_heads=1"], 2, ["a_h1: ablation=a_h1 changes nothing: model.n_heads=1 holds"]),
+        (
+            ["ablation=a_h1,d_ls00", "model.n_heads=1"],
+            2,
+            ["a_h1: ablation=a_h1 changes nothing: model.n_heads=1 holds"],
+        ),
         (["model.d_modle=3,4"], 2, ["model.d_modle: no such option; did you mean model.d_model?"]),
         (["optim.lr_scale=interval(1,2)"], 2, ["optim.lr_scale=interval(1,2): has no list of values"]),
         (

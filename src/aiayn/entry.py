@@ -78,9 +78,7 @@ def check_config(composed: DictConfig, schema: type) -> Any:
     return from_plain(schema, OmegaConf.to_container(composed, resolve=True))
 
 
-def resolve_config(
-    composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str], conf: Path
-) -> Config:
+def resolve_config(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str], conf: Path) -> Config:
     """Returns the checked options of one training run, with its name. Raises ConfigError.
 
     choices are the files that were chosen from Hydra's groups, overrides the arguments that chose them, conf is their

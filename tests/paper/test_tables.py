@@ -280,7 +280,9 @@ def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path,
     quarter = {"d_model": 128, "d_ff": 512}
     for name, change in {"base": {}, "b_dk4": {"d_k": 4}, "c_dmodel64": {"d_model": 64}}.items():
         model = replace(configs["base"].model, **quarter | change)
-        run = store(tmp_path / name, replace(configs["base"], model=model), ppl=12.0 + len(name), val=evaluation(40, 9.0))
+        run = store(
+            tmp_path / name, replace(configs["base"], model=model), ppl=12.0 + len(name), val=evaluation(40, 9.0)
+        )
         (run / "checkpoints/step_40.ckpt").unlink()  # a folder of collected results has no checkpoints
         (run / "checkpoints").rmdir()
 

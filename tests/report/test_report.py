@@ -8,11 +8,12 @@ from html import escape, unescape
 
 import pytest
 import yaml
-from applications import run_application
+from applications import composed, run_application
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aiayn.errors import RefusedError
+from aiayn.options import to_plain
 from aiayn.report.page import marked_difference
 from aiayn.report.plots import _drawable, draw_corpus, draw_learning_curve, panel_svg, run_panels
 from aiayn.report.report import summary, sweep_summary, write_report
@@ -115,6 +116,54 @@ def test_what_is_no_run_is_refused_in_one_line(run):
         write_report(run)
     outcome = run_application("aiayn", "report", str(run / "evaluation"))
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (4, "", 1)
+
+
+def write_sweep(folder, *rows):
+    """Runs of one sweep, each from its options, its perplexity and its BLEU."""
+    for *options, ppl, bleu in rows:
+        run = folder / "_".join(option.rpartition(".")[2].replace("=", "-") for option in options)
+        run.mkdir(parents=True)
+        config = composed("data=files", "data.train=x", "data.val=x", "data.vocab_size=300", *options)
+        (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
+        (run / "metrics.jsonl").write_text(json.dumps({"step": 10, "val/ppl": ppl}) + "\n")
+        (run / "evaluation/val").mkdir(parents=True)
+        scores = {"metrics": {"sacrebleu": bleu}, "step": 10, "lines": 3}
+        (run / "evaluation/val/evaluation.json").write_text(json.dumps(scores))
+    return folder
+
+
+def test_a_sweep_over_heads_and_d_k_begins_with_a_grid_and_names_all_sizes_that_differ(tmp_path):
+    rows = [(f"model.n_heads={h}", f"model.d_k={k}", 9.0, float(h + k)) for h in (8, 16) for k in (32, 8)]
+    sweep = write_sweep(tmp_path / "grid", *rows[:3])
+
+    shown = cells(write_report(sweep).read_text())
+
+    assert shown[:9] == ["heads", "d_k 8", "d_k 32", "8", "16.00", "40.00", "16", "–", "48.00"]
+    sizes = ["model.n_heads", "model.d_k", "model.d_v", "parameters (M)"]
+    assert shown[9:19] == ["run", "step", "val/ppl", "val/bleu (greedy)", "BLEU val", "BLEU test", *sizes]
+    # By hand: base has 44.26 M with 300 words, and each of its 18 attentions 1024 for a column of W_Q and of W_K.
+    assert [shown[19 + 10 * n :][:1] + shown[19 + 10 * n :][6:10] for n in range(3)] == [
+        ["n_heads-8_d_k-8", "8", "8", "64", "36.00"],
+        ["n_heads-8_d_k-32", "8", "32", "64", "39.54"],
+        ["n_heads-16_d_k-32", "16", "32", "32", "44.26"],
+    ]
+
+
+def test_a_sweep_over_heads_alone_has_no_grid(tmp_path):
+    sweep = write_sweep(tmp_path / "heads", *((f"model.n_heads={h}", 9.0, 20.0) for h in (4, 8)))
+
+    assert cells(write_report(sweep).read_text())[0] == "run"
+
+
+def test_a_sweep_over_seeds_ends_with_mean_and_standard_deviation(tmp_path):
+    sweep = write_sweep(tmp_path / "seeds", ("seed=1", 5.0, 20.0), ("seed=2", 6.0, 21.0), ("seed=3", 7.0, 25.0))
+
+    assert sweep_summary(sweep).split("\n")[-1] == (
+        "mean     3 seeds, with standard deviation  val/ppl 6.00 ± 1.00  val sacrebleu 22.00 ± 2.65"
+    )
+    shown = cells(write_report(sweep).read_text())
+    start = shown.index("seed-1, seed-2, seed-3")
+    assert shown[start + 1 : start + 5] == ["6.00 ± 1.00", "–", "22.00 ± 2.65", "–"]
 
 
 def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):

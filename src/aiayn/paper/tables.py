@@ -78,7 +78,9 @@ def _row_of(run: MeasuredRun) -> Row | None:
     config = run.config
     if (config.data.src_lang, config.data.tgt_lang) != ("en", "de"):
         return None
-    return next((row for row in TABLE_3 + QUARTER_TABLE_3 if row.is_of(config.model, config.optim.label_smoothing)), None)
+    return next(
+        (row for row in TABLE_3 + QUARTER_TABLE_3 if row.is_of(config.model, config.optim.label_smoothing)), None
+    )
 
 
 def _table_3_record(row: Row | None, run: MeasuredRun | None) -> Record:
