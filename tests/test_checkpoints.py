@@ -25,6 +25,7 @@ from aiayn.checkpoints import Checkpoint
 from aiayn.errors import RefusedError, ResourceError
 from aiayn.model.transformer import Transformer
 from aiayn.options import to_plain
+from aiayn.run_folder import find_checkpoint, folder_of
 
 
 @pytest.fixture(scope="session")
@@ -400,19 +401,42 @@ def test_another_model_or_another_tokenizer_is_not_averaged_in(original, tiny_co
 
 # Which file is meant.
 
+SEALED = b"weights" + b"sha256:" + b"0" * 64
+
+
+def test_a_checkpoint_file_is_a_run_by_itself_and_another_file_is_refused_unread(tmp_path):
+    (tmp_path / "model.ckpt").write_bytes(SEALED)
+    (tmp_path / "text.en").write_text("a sentence\n")
+
+    assert find_checkpoint(tmp_path / "model.ckpt", None) == tmp_path / "model.ckpt"
+    with pytest.raises(RefusedError, match=r"text\.en: damaged or not a checkpoint of this program"):
+        find_checkpoint(tmp_path / "text.en", None)
+    with pytest.raises(RefusedError, match=r"model\.ckpt: is one checkpoint; leave out checkpoint=last"):
+        find_checkpoint(tmp_path / "model.ckpt", "last")
+
+
+def test_what_is_measured_of_a_checkpoint_file_goes_to_its_run_or_beside_it(tmp_path):
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    for place in ("run/checkpoints", "."):
+        (tmp_path / place / "x.ckpt").touch()
+
+    assert folder_of(tmp_path / "run/checkpoints/x.ckpt") == tmp_path / "run"
+    assert folder_of(tmp_path / "x.ckpt") == tmp_path
+    assert folder_of(tmp_path / "run") == tmp_path / "run"
+
 
 def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
-    with pytest.raises(RefusedError, match="not a run"):
-        checkpoints.find_checkpoint(tmp_path / "run", None)
+    with pytest.raises(RefusedError, match="neither a run"):
+        find_checkpoint(tmp_path / "run", None)
     folder.mkdir(parents=True)
     with pytest.raises(RefusedError, match=r"last\.ckpt: there is no such checkpoint"):
-        checkpoints.find_checkpoint(tmp_path / "run", None)
-    (folder / "last.ckpt").touch()
-    assert checkpoints.find_checkpoint(tmp_path / "run", None) == folder / "last.ckpt"
+        find_checkpoint(tmp_path / "run", None)
+    (folder / "last.ckpt").write_bytes(SEALED)
+    assert find_checkpoint(tmp_path / "run", None) == folder / "last.ckpt"
     with pytest.raises(RefusedError, match=r"averaged\.ckpt: there is no such checkpoint"):
-        checkpoints.find_checkpoint(tmp_path / "run", "averaged")
-    (folder / "averaged.ckpt").touch()
-    assert checkpoints.find_checkpoint(tmp_path / "run", None) == folder / "averaged.ckpt"
-    assert checkpoints.find_checkpoint(tmp_path / "run", "last") == folder / "last.ckpt"
-    assert checkpoints.find_checkpoint(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"
+        find_checkpoint(tmp_path / "run", "averaged")
+    (folder / "averaged.ckpt").write_bytes(SEALED)
+    assert find_checkpoint(tmp_path / "run", None) == folder / "averaged.ckpt"
+    assert find_checkpoint(tmp_path / "run", "last") == folder / "last.ckpt"
+    assert find_checkpoint(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"

@@ -282,7 +282,11 @@ def test_attention_writes_a_page_the_papers_figures_and_one_picture_for_every_la
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (["translate", "{run}/nope"], 4, "error: {run}/nope: not a run (it has no checkpoints/)\n"),
+        (
+            ["translate", "{run}/nope"],
+            4,
+            "error: {run}/nope: neither a run (it has no checkpoints/) nor a checkpoint file\n",
+        ),
         (["translate", "{run}", "{run}/checkpoints"], 3, None),
         (["translate"], 2, "error: Missing argument 'RUN'. (see --help)\n"),
         (["translate", "{run}", "--beam", "3"], 2, None),

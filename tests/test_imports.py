@@ -51,9 +51,10 @@ WALLS = {
     "config": {"errors"},
     "options": {"config", "errors"},
     "suggestions": {"config", "options"},
-    "error_messages": {"config", "options", "errors", "suggestions"},
+    "error_messages": {"program", "config", "options", "errors", "suggestions"},
     "entry": {"program", "config", "options", "errors", "suggestions", "error_messages"},
-    "hydra_commands": {"program", "config", "entry", "error_messages", "signals", "data", "training", "evaluation"},
+    "hydra_commands": {"program", "config", "entry", "error_messages", "run_folder", "signals"}
+    | {"data", "training", "evaluation"},
     "hardware": {"config", "errors"},
     "checkpoints": {"config", "options", "errors", "files", "run_folder"},
     "run_folder": {"config", "options", "errors", "files"},

@@ -28,14 +28,12 @@ from aiayn.config import Config
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import atomic_write, fsync_folder
 from aiayn.options import from_plain, to_plain
-from aiayn.run_folder import RunFolder
+from aiayn.run_folder import MARK, SEAL_SIZE
 
 log = logging.getLogger(__name__)
 
 FORMAT = 1
 END_RECORD = b"PK\x05\x06"  # begins the last 22 bytes of a zip archive without comment
-MARK = b"sha256:"
-SEAL_SIZE = len(MARK) + 64
 
 
 def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
@@ -119,6 +117,9 @@ def load(path: Path) -> Checkpoint:
         payload["config"] = from_plain(Config, payload["config"])
     except ConfigError as error:
         raise RefusedError(f"{path}: {error}; it was written by another version of this program") from error
+    payload["weights"] = {
+        name: weight.float() for name, weight in payload["weights"].items()
+    }  # `aiayn pack` halves them
     return Checkpoint(**{name: payload[name] for name in names})
 
 
@@ -235,19 +236,3 @@ def average(checkpoints: list[Checkpoint]) -> Checkpoint:
             total += checkpoint.weights[name]
         weights[name] = (total / len(checkpoints)).to(tensor.dtype)
     return replace(newest, weights=weights, averaged=[checkpoint.step for checkpoint in checkpoints])
-
-
-def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
-    """Returns the file of `averaged`, `best`, `last` or a path; for None the average if there is one, else the last.
-
-    Raises RefusedError if there is no such run or file.
-    """
-    folder = RunFolder(run)
-    if not folder.checkpoints.is_dir():
-        raise RefusedError(f"{run}: not a run (it has no checkpoints/)")
-    if checkpoint is None:
-        checkpoint = "averaged" if folder.averaged.exists() else "last"
-    path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
-    if not path.is_file():
-        raise RefusedError(f"{path}: there is no such checkpoint")
-    return path

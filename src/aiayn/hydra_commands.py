@@ -1,5 +1,6 @@
 """The Hydra applications `train` and `evaluate`, started by train.py and evaluate.py or by `aiayn`."""
 
+from pathlib import Path
 from typing import NoReturn
 
 import hydra
@@ -9,6 +10,7 @@ from omegaconf import DictConfig
 from aiayn import entry, program
 from aiayn.config import Config, EvaluateConfig
 from aiayn.error_messages import one_line_errors
+from aiayn.run_folder import find_checkpoint
 from aiayn.signals import exit_signal, handle_signals
 
 
@@ -44,6 +46,7 @@ def _train(composed: DictConfig) -> None:
 def _evaluate(composed: DictConfig) -> None:
     with one_line_errors(EvaluateConfig):
         config = entry.check_config(composed, EvaluateConfig)
+        find_checkpoint(Path(config.run), config.checkpoint)
         with entry.loading():
             from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
 

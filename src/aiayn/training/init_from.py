@@ -13,7 +13,7 @@ from aiayn.checkpoints import Checkpoint
 from aiayn.config import Config
 from aiayn.errors import RefusedError
 from aiayn.options import as_option, automatic_options, flatten, to_plain
-from aiayn.run_folder import RunFolder
+from aiayn.run_folder import RunFolder, find_checkpoint
 
 FREE = ("model.dropout",)  # the only option of the model that may differ: no weight depends on it
 
@@ -73,7 +73,7 @@ def _load(init_from: str) -> Checkpoint:
             "file of its checkpoints/"
         )
     try:
-        return checkpoints.load(checkpoints.find_checkpoint(path, None) if path.is_dir() else path)
+        return checkpoints.load(find_checkpoint(path, None))
     except RefusedError as error:
         raise RefusedError(f"init_from={init_from}: {error}") from error
 
