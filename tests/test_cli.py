@@ -150,6 +150,21 @@ def test_jsonl_has_an_object_for_each_translation_with_scores_and_an_alignment_o
     assert any(place > 0 for one in found for place in one["alignment"])
 
 
+def test_a_packed_checkpoint_is_half_as_large_translates_alone_and_is_never_written_over(run, tmp_path):
+    packed, exact = tmp_path / "model.ckpt", tmp_path / "exact.ckpt"
+
+    [line] = output("pack", run, packed)
+    output("pack", run, exact, "--precision", "float32", "--checkpoint", "last")
+
+    assert line == f"{packed}  {packed.stat().st_size / 1e6:.1f} MB"
+    weights, halved = (checkpoints.load(path).weights for path in (run / "checkpoints/averaged.ckpt", packed))
+    assert all(torch.equal(halved[name], weights[name].bfloat16().float()) for name in weights)
+    assert packed.stat().st_size < exact.stat().st_size
+    assert output("translate", exact) == output("translate", run, "--checkpoint", "last")
+    assert len(output("translate", packed)) == len(LINES)
+    assert "is there already" in str(invoke("pack", run, packed).exception)
+
+
 def test_another_format_is_refused(run):
     assert str(invoke("translate", run, "--format", "xml").exception) == (
         "--format=xml: choose one of text, jsonl, tree, brackets"
@@ -249,7 +264,7 @@ def test_search_options_and_checkpoint_reach_the_search(run):
         (["{run}", "--beam-size", "0"], b"", ConfigError, "beam_size=0: must be at least 1"),
         (["{run}", "--accelerator", "tpu"], b"", ConfigError, "accelerator=tpu: choose one of auto, cpu, gpu"),
         (["{run}", "--checkpoint", "nope"], b"", RefusedError, "nope: there is no such checkpoint"),
-        (["{run}/nope"], b"", RefusedError, "nope: not a run"),
+        (["{run}/nope"], b"", RefusedError, "nope: neither a run"),
         (["{run}", "{run}/nope.txt"], b"", DataError, r"nope\.txt: cannot be read"),
         (["{run}", "--top-k", "4"], b"", ConfigError, "--top-k is an option of --sample; add --sample or leave it out"),
         (["{run}", "--sample", "--n-best", "2"], b"", ConfigError, "one translation per line, .* leave out --n-best"),
@@ -285,7 +300,7 @@ def test_attention_writes_a_page_the_papers_figures_and_one_picture_for_every_la
         (
             ["translate", "{run}/nope"],
             4,
-            "error: {run}/nope: neither a run (it has no checkpoints/) nor a checkpoint file\n",
+            "error: {run}/nope: neither a run (no checkpoints/) nor a checkpoint\n",
         ),
         (["translate", "{run}", "{run}/checkpoints"], 3, None),
         (["translate"], 2, "error: Missing argument 'RUN'. (see --help)\n"),

@@ -115,7 +115,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     else:
         folder = RunFolder(run)
         if not folder.checkpoints.is_dir():
-            raise RefusedError(f"{run}: neither a run (it has no checkpoints/) nor a checkpoint file")
+            raise RefusedError(f"{run}: neither a run (no checkpoints/) nor a checkpoint")
         if checkpoint is None:
             checkpoint = "averaged" if folder.averaged.exists() else "last"
         path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
@@ -129,7 +129,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
 
 
 def folder_of(run: Path) -> Path:
-    """Returns the folder for what is measured of a run: its own, or for a checkpoint file that of its run, if in one."""
+    """Returns where measurements of RUN go: its folder; for a checkpoint file that of its run, or else its own."""
     if not run.is_file():
         return run
     return run.parent.parent if run.parent.name == "checkpoints" else run.parent
