@@ -124,7 +124,7 @@ def write_sweep(folder, *rows):
         run = folder / "_".join(option.rpartition(".")[2].replace("=", "-") for option in options)
         run.mkdir(parents=True)
         config = composed("data=files", "data.train=x", "data.val=x", "data.vocab_size=300", *options)
-        (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
+        (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
         (run / "metrics.jsonl").write_text(json.dumps({"step": 10, "val/ppl": ppl}) + "\n")
         (run / "evaluation/val").mkdir(parents=True)
         scores = {"metrics": {"sacrebleu": bleu}, "step": 10, "lines": 3}
