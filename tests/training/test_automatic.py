@@ -83,7 +83,7 @@ def small(tmp_path, write_pairs):
         write_pairs(tmp_path / split, count, seed)
     steps = ("optim=auto", "trainer=auto", "model.dropout=null", "trainer.val_bleu_sentences=0", "name=run")
     options = [option for option in SMALL if option not in ("optim=adam", "trainer=default")]
-    return composed(*text_in(tmp_path, "xx"), *options, "model=auto", *steps, "data.tokens_per_step=4000")
+    return composed(*text_in(tmp_path, "xx"), *options, "model=auto", *steps, "data.tokens_per_step=20000")
 
 
 def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_path):
