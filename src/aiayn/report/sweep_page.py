@@ -1,18 +1,14 @@
 """report.html of a sweep: its runs side by side."""
 
 import re
-from contextlib import suppress
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from aiayn.config import Config
-from aiayn.errors import ConfigError
-from aiayn.model.flops import n_parameters
-from aiayn.options import flatten, from_plain
 from aiayn.report.page import link, render_page
 from aiayn.report.plots import Panel, panel_svg
 from aiayn.report.seeds import mean_and_spread, seed_groups
+from aiayn.report.sizes import sized
 from aiayn.run_folder import Record, RunFolder, best_and_last, is_count, is_number, read_json, read_samples, series
 
 NOT_COMPARED = ("name", "sweep", "logger.group")
@@ -32,7 +28,7 @@ def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
     """
     names = {run: run.path.relative_to(folder).as_posix() for run in runs}
     runs = sorted(runs, key=lambda run: _by_number(names[run]))
-    configs = {run: _sized(run.read_config()) for run in runs}
+    configs = {run: sized(run.read_config()) for run in runs}
     metrics = {run: run.read_metrics() for run in runs}
     first = configs[runs[0]]
     differing = [
@@ -84,17 +80,6 @@ def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
         machines=[[names[run], *(_option(machines[run].get(key)) for key in facts)] for run in runs],
         shared={key: _option(value) for key, value in first.items() if key not in (*NOT_COMPARED, *differing)},
     )
-
-
-def _sized(tree: Record) -> Record:
-    """Returns the options of a run by dotted name, d_k and d_v as they follow from others, and its parameters."""
-    options = flatten(tree)
-    with suppress(ConfigError, ValueError, TypeError, AttributeError):  # written by another version of this program
-        config = from_plain(Config, tree)
-        model = config.model
-        options |= {"model.d_k": model.key_size, "model.d_v": model.value_size}
-        options["parameters (M)"] = f"{n_parameters(model, config.data.vocab_size) / 1e6:.2f}"
-    return options
 
 
 def _heads_and_sizes(options: dict[str, Record], measured: dict[str, list[float | None]]) -> dict[str, Any] | None:
