@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+from datetime import date
 from html import escape, unescape
 
 import pytest
@@ -97,6 +98,24 @@ def test_a_page_of_a_run_holds_scores_curves_samples_corpus_machine_and_configur
     for text in (NASTY, REFERENCE, "310", "10 empty", "Abacus <3>", "tok:13a", "2,900"):
         assert text in shown
     assert escape(yaml.safe_dump({"n_heads": 4}).strip()) in page
+
+
+def test_a_page_begins_with_the_model_the_day_and_the_time_that_training_took(tmp_path):
+    run = write_sweep(tmp_path, ("seed=3", 5.0, 20.0)) / "seed-3"
+    # Two epochs of 5 steps of 30 tokens: 4 steps at 10 tokens a second, then 6 at 20.
+    train = {"kept": 30, "tgt_tokens": 120}
+    (run / "corpus.json").write_text(json.dumps({"splits": {"train": train}, "steps_per_epoch": 5}))
+    records = [{"step": step, "perf/tokens_per_sec": speed} for step, speed in ((4, 10.0), (10, 20.0))]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    os.utime(run / "metrics.jsonl", (1_700_000_000, 1_700_000_000))
+
+    page = write_report(run).read_text()
+
+    lines = re.findall('<p class="dim">(.*?)</p>', page)
+    assert lines[1] == (
+        "n_layers 6, d_model 512, d_ff 2048, n_heads 8, d_k 64, d_v 64, dropout 0.1, parameters (M) 44.26"
+    )
+    assert lines[2] == f"{date.fromtimestamp(1_700_000_000)}, 0:00:21 of training"
 
 
 def test_of_a_run_that_has_hardly_begun_there_is_a_page_too(tmp_path):
