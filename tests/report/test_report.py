@@ -178,11 +178,11 @@ def test_a_sweep_over_seeds_ends_with_mean_and_standard_deviation(tmp_path):
     sweep = write_sweep(tmp_path / "seeds", ("seed=1", 5.0, 20.0), ("seed=2", 6.0, 21.0), ("seed=3", 7.0, 25.0))
 
     assert sweep_summary(sweep).split("\n")[-1] == (
-        "mean     3 seeds, with standard deviation  val/ppl 6.00 ± 1.00  val sacrebleu 22.00 ± 2.65"
+        "mean     3 seeds, with standard deviation  val/ppl 6.00\u00a0±\u00a01.00  val sacrebleu 22.00\u00a0±\u00a02.65"
     )
     shown = cells(write_report(sweep).read_text())
-    start = shown.index("seed-1, seed-2, seed-3")
-    assert shown[start + 1 : start + 5] == ["6.00 ± 1.00", "–", "22.00 ± 2.65", "–"]
+    start = shown.index("1, 2, 3")
+    assert shown[start + 1 : start + 5] == ["6.00\u00a0±\u00a01.00", "–", "22.00\u00a0±\u00a02.65", "–"]
 
 
 def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):

@@ -46,11 +46,11 @@ def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
         measured[names[run]] = [*(found and found[2] for found in (ppl, bleu)), *scores]
         rows.append([name, step, *measured[names[run]]] + [_option(configs[run].get(key)) for key in differing])
     options = {names[run]: {key: configs[run].get(key) for key in differing} for run in runs}
+    fixed = [key for key in differing if key != "seed"]
     seeds = [
-        [
-            ", ".join(group),
-            *(mean_and_spread(column) for column in zip(*(measured[name] for name in group), strict=True)),
-        ]
+        [", ".join(str(options[name]["seed"]) for name in group)]
+        + [_option(options[group[0]][key]) for key in fixed]
+        + [mean_and_spread(column) for column in zip(*(measured[name] for name in group), strict=True)]
         for group in seed_groups(options)
     ]
     panels = [
@@ -71,7 +71,7 @@ def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
         heads=_heads_and_sizes(options, measured),
         columns=["run", "step", *MEASURED, *differing],
         rows=rows,
-        seed_columns=["runs that differ in their seed alone", *MEASURED],
+        seed_columns=["seeds", *fixed, *MEASURED],
         seeds=seeds,
         names=[names[run] for run in runs],
         panels=[(panel.title, panel_svg(panel, last_step)) for panel in panels if any(panel.curves.values())],
