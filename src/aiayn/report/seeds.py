@@ -6,7 +6,7 @@ from typing import Any
 
 
 def seed_groups(options: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Returns the names of runs with the same options but for seed and name, in order; only groups of two seeds or more.
+    """Returns the names of runs with the same options but for their seeds, in order; groups of two seeds or more.
 
     `options` are the options that differ among the runs, by the name of the run.
     """
