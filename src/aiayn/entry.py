@@ -159,28 +159,35 @@ def _model_options(path: Path, conf: Path) -> set[str]:
 
 def compose_training(options: Sequence[str]) -> Config:
     """Returns the checked options of `train OPTIONS`, for Python. Raises ConfigError."""
-    composed = _compose("train", options, Config)
-    choices = composed.hydra.runtime.choices
-    return resolve_config(_without_hydra(composed), choices, options, conf_folder())
+    with _initialized(options, Config):
+        composed = _compose("train", options, Config)
+        return resolve_config(_without_hydra(composed), composed.hydra.runtime.choices, options, conf_folder())
 
 
 def compose_evaluation(options: Sequence[str]) -> EvaluateConfig:
     """Returns the checked options of `evaluate OPTIONS`, for Python. Raises ConfigError."""
-    return check_config(_without_hydra(_compose("evaluate", options, EvaluateConfig)), EvaluateConfig)
+    with _initialized(options, EvaluateConfig):
+        return check_config(_without_hydra(_compose("evaluate", options, EvaluateConfig)), EvaluateConfig)
 
 
-def _compose(name: str, options: Sequence[str], schema: type) -> DictConfig:
+@contextmanager
+def _initialized(options: Sequence[str], schema: type) -> Iterator[None]:
+    """Lets Hydra compose outside its applications."""
     refuse_unsupported(options, schema)
     register(schema)
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        try:
-            return compose(name, overrides=list(options), return_hydra_config=True)
-        except COMPOSITION_ERRORS as error:
-            raise ConfigError(one_line(error, schema)) from error
-        except ValueError as error:
-            if cause := file_group_error(error, options, schema):
-                raise cause from error
-            raise
+        yield
+
+
+def _compose(name: str, options: Sequence[str], schema: type) -> DictConfig:
+    try:
+        return compose(name, overrides=list(options), return_hydra_config=True)
+    except COMPOSITION_ERRORS as error:
+        raise ConfigError(one_line(error, schema)) from error
+    except ValueError as error:
+        if cause := file_group_error(error, options, schema):
+            raise cause from error
+        raise
 
 
 def _without_hydra(composed: DictConfig) -> DictConfig:
