@@ -109,6 +109,7 @@ def test_a_loss_that_stays_at_the_frequencies_of_words_is_named_once_after_the_w
     small, tmp_path, caplog, monkeypatch, level, named
 ):
     monkeypatch.setattr(throughput_monitor, "unigram_loss", lambda *_: level)
+    monkeypatch.setattr(throughput_monitor.ThroughputMonitor, "EARLIEST", 5)
     caplog.set_level(logging.INFO, "aiayn")
     trainer = replace(small.trainer, max_steps=12, log_every=2)
 

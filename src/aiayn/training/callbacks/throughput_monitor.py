@@ -31,11 +31,12 @@ class ThroughputMonitor(StepCallback):
 
     Ends the run with DivergedError where the mean loss is above 2 log V + 10: log V is that of a uniform guess, about
     where every training begins. Spikes of a healthy training stay near it, because it takes large weights, and no bad
-    update alone, to be so much more wrong. Warns, at twice the warm-up, where the loss is still that of the frequencies
-    of the tokens alone: the learning rate has then destroyed what was learned, and nothing more will be.
+    update alone, to be so much more wrong. Warns once, some time after the warm-up, where the loss is still that of the
+    frequencies of the tokens alone: a learning rate that was too high leaves it there for good.
     """
 
     STUCK = 0.05  # nats below the loss of the frequencies alone; a training that works is a nat or more below
+    EARLIEST = 500  # steps, or at the end of the run; before, a healthy training may still be there
 
     def __init__(self, run: RunContext):
         super().__init__(run)
@@ -110,8 +111,8 @@ class ThroughputMonitor(StepCallback):
             )
         if trainer.is_global_zero:
             self._show(step, metrics, elapsed)
-            # The first time that is due at twice the warm-up or later.
-            if step - settings.log_every < 2 * self.run.config.optim.warmup_steps <= step:
+            warmed_up = min(max(2 * self.run.config.optim.warmup_steps, self.EARLIEST), settings.max_steps)
+            if step - settings.log_every < warmed_up <= step:
                 self._warn_if_stuck(module, step, loss)
         self.loss_sum, self.tokens, self.untimed, self.last_time = 0.0, 0, 0, now
         self._reset_work()
@@ -138,11 +139,10 @@ class ThroughputMonitor(StepCallback):
         level = unigram_loss(self.run.prepared.train, self.vocab_size, optim.label_smoothing)
         if loss > level - self.STUCK:
             log.warning(
-                "step %d: the training loss, %.2f, is still that of the frequencies of words alone, %.2f: the learning "
-                "rate was too high (peak %.2g at step %d); choose another name= and a longer optim.warmup_steps or a "
-                "lower optim.lr_scale (its peak for d_model=%d is usually %.2g)",
-                *(step, loss, level, module.rate(optim.warmup_steps), optim.warmup_steps),
-                *(d_model, usual_peak(d_model)),
+                "step %d: the training loss, %.2f, is still that of the frequencies of words alone, %.2f: with another "
+                "name= choose optim.warmup_steps or optim.lr_scale for another peak of the learning rate; it is %.2g "
+                "here, and usually %.2g for d_model=%d",
+                *(step, loss, level, module.rate(optim.warmup_steps), usual_peak(d_model), d_model),
             )
 
     def _reset_work(self) -> None:
