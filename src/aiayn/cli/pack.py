@@ -1,6 +1,5 @@
 """`aiayn pack`: a model in one small file."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,11 +26,8 @@ def pack(
     if file.exists():
         raise ConfigError(f"{file}: is there already; choose another file")
     path = find_checkpoint(run, checkpoint)
-    import torch
-
-    from aiayn.checkpoints import load, save
+    from aiayn.checkpoints import in_bfloat16, load, save
 
     found = load(path)
-    weights = {name: weight.to(getattr(torch, precision)) for name, weight in found.weights.items()}
-    save(file, replace(found, weights=weights))
+    save(file, in_bfloat16(found) if precision == "bfloat16" else found)
     print(f"{file}  {file.stat().st_size / 1e6:.1f} MB")
