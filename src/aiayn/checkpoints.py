@@ -117,7 +117,7 @@ def load(path: Path) -> Checkpoint:
         payload["config"] = from_plain(Config, payload["config"])
     except ConfigError as error:
         raise RefusedError(f"{path}: {error}; it was written by another version of this program") from error
-    payload["weights"] = {name: weight.float() for name, weight in payload["weights"].items()}  # perhaps `in_bfloat16`
+    payload["weights"] = {name: weight.float() for name, weight in payload["weights"].items()}  # also of a packed file
     return Checkpoint(**{name: payload[name] for name in names})
 
 
