@@ -73,6 +73,8 @@ def damage(path: Path) -> None:
 
 # One file.
 
+OPEN = ("data=files", "data.train=x", "data.val=x", "data.vocab_size=null", "trainer.max_steps=null")
+
 
 def test_what_is_saved_is_what_is_loaded_and_saving_that_gives_the_same_bytes(original, tmp_path):
     checkpoints.save(tmp_path / "a.ckpt", original)
@@ -82,6 +84,13 @@ def test_what_is_saved_is_what_is_loaded_and_saving_that_gives_the_same_bytes(or
     checkpoints.save(tmp_path / "b.ckpt", loaded)
     assert (tmp_path / "a.ckpt").read_bytes() == (tmp_path / "b.ckpt").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ckpt", "b.ckpt"]
+
+
+def test_options_that_were_never_settled_are_refused(original, tmp_path):
+    checkpoints.save(tmp_path / "a.ckpt", replace(original, config=composed(*OPEN)))
+
+    with pytest.raises(RefusedError, match=r"lacks options: data\.vocab_size, trainer\.max_steps; it was written by"):
+        checkpoints.load(tmp_path / "a.ckpt")
 
 
 def test_the_model_is_whole_again_with_one_matrix_for_three_uses(original, tmp_path):

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from aiayn.config import Config
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import atomic_write, fsync_folder
-from aiayn.options import from_plain, to_plain
+from aiayn.options import stored_config, to_plain
 from aiayn.run_folder import MARK, SEAL_SIZE
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def load(path: Path) -> Checkpoint:
     if not set(names) <= set(payload):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(sorted(set(names) - set(payload)))})")
     try:
-        payload["config"] = from_plain(Config, payload["config"])
+        payload["config"] = stored_config(payload["config"])
     except ConfigError as error:
         raise RefusedError(f"{path}: {error}; it was written by another version of this program") from error
     payload["weights"] = {name: weight.float() for name, weight in payload["weights"].items()}  # also of a packed file

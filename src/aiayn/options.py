@@ -150,6 +150,14 @@ def automatic_options(config: Config) -> set[str]:
     return {key for key in AUTOMATIC if now[key] is None}
 
 
+def stored_config(tree: Mapping[str, Any]) -> Config:
+    """Rebuilds a run's configuration from what it stored. Raises ConfigError as `from_plain`, and for open options."""
+    config = from_plain(Config, tree)
+    unsettled = automatic_options(config)
+    require(not unsettled, f"stored Config lacks options: {', '.join(sorted(unsettled))}")
+    return config
+
+
 def settle(config: Config, values: Mapping[str, Any]) -> Config:
     """Returns the configuration with its automatic options that are null set to these values."""
     settled = {key: values.get(key) for key in automatic_options(config)}
