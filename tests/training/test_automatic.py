@@ -9,6 +9,7 @@ from applications import SMALL, composed, text_in
 
 from aiayn.options import AUTOMATIC, automatic_options
 from aiayn.run_folder import RunFolder
+from aiayn.training import automatic
 from aiayn.training.automatic import misfits, settle_sizes, settle_steps
 from aiayn.training.callbacks import throughput_monitor
 from aiayn.training.resume import settle_as_stored
@@ -77,9 +78,10 @@ def test_options_that_do_not_fit_are_named_with_what_is_usual():
 
 
 @pytest.fixture
-def small(tmp_path, write_pairs):
-    """A configuration whose steps and dropout are left to the program, on text of 200 pairs."""
-    for seed, (split, count) in enumerate({"train": 200, "val": 5, "test": 5}.items()):
+def small(tmp_path, write_pairs, monkeypatch):
+    """A configuration whose steps and dropout are left to the program, on text of 60 pairs, a step an epoch."""
+    monkeypatch.setattr(automatic, "FITS", (replace(automatic.FITS[0], epochs=3),))
+    for seed, (split, count) in enumerate({"train": 60, "val": 5, "test": 5}.items()):
         write_pairs(tmp_path / split, count, seed)
     steps = ("optim=auto", "trainer=auto", "model.dropout=null", "trainer.val_bleu_sentences=0", "name=run")
     options = [option for option in SMALL if option not in ("optim=adam", "trainer=default")]
@@ -89,8 +91,8 @@ def small(tmp_path, write_pairs):
 def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_path):
     folder = RunFolder(train(small, tmp_path))
     stored = yaml.safe_load(folder.config.read_text())
-    assert (stored["model"]["dropout"], stored["trainer"]["max_steps"]) == (0.3, 100)
-    assert folder.saved_steps()[-1] == 100
+    assert (stored["model"]["dropout"], stored["trainer"]["max_steps"]) == (0.3, 3)
+    assert folder.saved_steps()[-1] == 3
 
     # As a run has them that began under other rules, or before there were any.
     stored["model"]["dropout"], stored["trainer"]["max_steps"] = 0.2, 70
@@ -100,7 +102,7 @@ def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_pat
 
     folder.config.unlink()  # its checkpoints hold them, too
     settled = settle_as_stored(folder, small)
-    assert (settled.model.dropout, settled.trainer.max_steps) == (0.3, 100)
+    assert (settled.model.dropout, settled.trainer.max_steps) == (0.3, 3)
     assert automatic_options(settled) == set()
 
 
