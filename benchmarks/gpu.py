@@ -182,7 +182,7 @@ def peers(options: Any) -> Iterator[Row]:
 
 def save(options: Any) -> Iterator[Row]:
     for name in options.models:
-        config = read_config("data=files", "data.train=x", "data.val=x", f"model={name}")
+        config = read_config("data=phrasebook", f"model={name}")
         model = Transformer(model_config(name, options), options.vocab).to(options.device)
         adam = torch.optim.Adam(model.parameters(), fused=True)
         for weight in model.parameters():

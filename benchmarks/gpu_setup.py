@@ -35,7 +35,7 @@ def once(work: Callable[[], Any]) -> float:
 
 
 def model_config(name: str, options: Any) -> ModelConfig:
-    config = read_config("data=files", "data.train=x", "data.val=x", f"model={name}").model
+    config = read_config("data=phrasebook", f"model={name}").model
     return replace(config, n_layers=2, d_model=16, d_ff=32, n_heads=2) if options.toy else config
 
 

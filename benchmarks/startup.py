@@ -46,6 +46,7 @@ COMMANDS = {
     "evaluate.py, impossible value": [EVALUATE, "run=x", "split=dev"],
 }
 TEXT = ["data=files", "data.train=train", "data.val=dev", "data.test=test", "data.src_lang=en", "data.tgt_lang=de"]
+TEXT += ["model=base", "optim=adam", "trainer=default", "data.tokens_per_step=8192"]
 ONE_STEP = ["name=run", "logger=none", "trainer.max_steps=1", "trainer.log_every=1", "trainer.val_every=1"]
 RUN = [*TEXT, "data.vocab_size=290", *ONE_STEP]
 

@@ -130,6 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.prefix:
         text = ["data=files", *(f"data.{split}={options.prefix}" for split in ("train", "val", "test"))]
         text += [f"data.src_lang={options.src}", f"data.tgt_lang={options.tgt}", "data.vocab_size=10000"]
+        text += ["optim=adam", "trainer=default"]
     whole_config = read_config(*text, f"model={options.model}", f"data.tokens_per_step={options.tokens}")
     batches, vocab_size = first_batches(whole_config, options.batches)
     config = whole_config.model

@@ -46,7 +46,7 @@ ENGINES = {
 
 def base_checkpoint() -> Checkpoint:
     """Returns the paper's base model with random weights and a vocabulary of made-up subwords."""
-    config = read_config("data=files", "data.train=x", "data.val=x")
+    config = read_config("data=phrasebook", "model=base")
     torch.manual_seed(0)
     weights = Transformer(config.model, VOCAB).state_dict()
     vocabulary = SPECIAL_IDS | {f"w{number}": number for number in range(len(SPECIAL_IDS), VOCAB)}

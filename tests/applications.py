@@ -92,10 +92,20 @@ SMALL = (
     "data.vocab_size=280",
     "data.tokens_per_step=520",
     "data.max_tokens_per_device=400",
+    "optim=adam",
+    "trainer=default",
     "trainer.accelerator=cpu",
     "search.max_extra_tokens=3",
     "logger=none",
 )
+# What `data=files` would settle by the text.
+FIXED = {
+    "model": "base",
+    "optim": "adam",
+    "trainer": "default",
+    "data.vocab_size": "8000",
+    "data.tokens_per_step": "8192",
+}
 # ... for two steps,
 TINY = (
     *SMALL,
@@ -128,7 +138,13 @@ def text_in(folder: Path, tgt_lang: str = "de") -> list[str]:
 
 
 def composed(*overrides: str) -> Config:
-    """The configuration that `python train.py` runs with, given these arguments."""
+    """The configuration that `python train.py` runs with, given these arguments.
+
+    With `data=files` what the arguments leave to the program is that of base.
+    """
+    if "data=files" in overrides:
+        given = {override.partition("=")[0] for override in overrides}
+        overrides = (*(f"{key}={value}" for key, value in FIXED.items() if key not in given), *overrides)
     register(Config)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return check_config(compose("train", overrides=list(overrides)), Config)

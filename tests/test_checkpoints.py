@@ -27,6 +27,7 @@ from aiayn.errors import RefusedError, ResourceError
 from aiayn.files import atomic_write
 from aiayn.model.transformer import Transformer
 from aiayn.options import to_plain
+from aiayn.run_folder import find_checkpoint, folder_of
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +75,8 @@ def damage(path: Path) -> None:
 
 # One file.
 
+OPEN = ("data=files", "data.train=x", "data.val=x", "data.vocab_size=null", "trainer.max_steps=null")
+
 
 def test_what_is_saved_is_what_is_loaded_and_saving_that_gives_the_same_bytes(original, tmp_path):
     checkpoints.save(tmp_path / "a.ckpt", original)
@@ -83,6 +86,13 @@ def test_what_is_saved_is_what_is_loaded_and_saving_that_gives_the_same_bytes(or
     checkpoints.save(tmp_path / "b.ckpt", loaded)
     assert (tmp_path / "a.ckpt").read_bytes() == (tmp_path / "b.ckpt").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ckpt", "b.ckpt"]
+
+
+def test_options_that_were_never_settled_are_refused(original, tmp_path):
+    checkpoints.save(tmp_path / "a.ckpt", replace(original, config=composed(*OPEN)))
+
+    with pytest.raises(RefusedError, match=r"lacks options: data\.vocab_size, trainer\.max_steps; it was written by"):
+        checkpoints.load(tmp_path / "a.ckpt")
 
 
 def test_the_model_is_whole_again_with_one_matrix_for_three_uses(original, tmp_path):
@@ -463,19 +473,42 @@ def test_another_model_or_another_tokenizer_is_not_averaged_in(original, tiny_co
 
 # Which file is meant.
 
+SEALED = b"weights" + b"sha256:" + b"0" * 64
+
+
+def test_a_checkpoint_file_is_a_run_by_itself_and_another_file_is_refused_unread(tmp_path):
+    (tmp_path / "model.ckpt").write_bytes(SEALED)
+    (tmp_path / "text.en").write_text("a sentence\n")
+
+    assert find_checkpoint(tmp_path / "model.ckpt", None) == tmp_path / "model.ckpt"
+    with pytest.raises(RefusedError, match=r"text\.en: damaged or not a checkpoint of this program"):
+        find_checkpoint(tmp_path / "text.en", None)
+    with pytest.raises(RefusedError, match=r"model\.ckpt: is one checkpoint; leave out checkpoint=last"):
+        find_checkpoint(tmp_path / "model.ckpt", "last")
+
+
+def test_what_is_measured_of_a_checkpoint_file_goes_to_its_run_or_beside_it(tmp_path):
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    for place in ("run/checkpoints", "."):
+        (tmp_path / place / "x.ckpt").touch()
+
+    assert folder_of(tmp_path / "run/checkpoints/x.ckpt") == tmp_path / "run"
+    assert folder_of(tmp_path / "x.ckpt") == tmp_path
+    assert folder_of(tmp_path / "run") == tmp_path / "run"
+
 
 def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
-    with pytest.raises(RefusedError, match="not a run"):
-        checkpoints.find_checkpoint(tmp_path / "run", None)
+    with pytest.raises(RefusedError, match="neither a run"):
+        find_checkpoint(tmp_path / "run", None)
     folder.mkdir(parents=True)
     with pytest.raises(RefusedError, match=r"last\.ckpt: there is no such checkpoint"):
-        checkpoints.find_checkpoint(tmp_path / "run", None)
-    (folder / "last.ckpt").touch()
-    assert checkpoints.find_checkpoint(tmp_path / "run", None) == folder / "last.ckpt"
+        find_checkpoint(tmp_path / "run", None)
+    (folder / "last.ckpt").write_bytes(SEALED)
+    assert find_checkpoint(tmp_path / "run", None) == folder / "last.ckpt"
     with pytest.raises(RefusedError, match=r"averaged\.ckpt: there is no such checkpoint"):
-        checkpoints.find_checkpoint(tmp_path / "run", "averaged")
-    (folder / "averaged.ckpt").touch()
-    assert checkpoints.find_checkpoint(tmp_path / "run", None) == folder / "averaged.ckpt"
-    assert checkpoints.find_checkpoint(tmp_path / "run", "last") == folder / "last.ckpt"
-    assert checkpoints.find_checkpoint(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"
+        find_checkpoint(tmp_path / "run", "averaged")
+    (folder / "averaged.ckpt").write_bytes(SEALED)
+    assert find_checkpoint(tmp_path / "run", None) == folder / "averaged.ckpt"
+    assert find_checkpoint(tmp_path / "run", "last") == folder / "last.ckpt"
+    assert find_checkpoint(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"

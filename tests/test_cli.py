@@ -170,6 +170,19 @@ def test_one_column_is_translated_and_the_others_are_kept_to_the_byte(run, trans
 def test_a_row_without_the_column_is_named_and_other_forms_of_output_are_refused(run, arguments, text, error, message):
     with pytest.raises(error, match=message):
         raise invoke("translate", run, *arguments, text=text).exception
+def test_a_packed_checkpoint_is_half_as_large_translates_alone_and_is_never_written_over(run, tmp_path):
+    packed, exact = tmp_path / "model.ckpt", tmp_path / "exact.ckpt"
+
+    [line] = output("pack", run, packed)
+    output("pack", run, exact, "--precision", "float32", "--checkpoint", "last")
+
+    assert line == f"{packed}  {packed.stat().st_size / 1e6:.1f} MB"
+    weights, halved = (checkpoints.load(path).weights for path in (run / "checkpoints/averaged.ckpt", packed))
+    assert all(torch.equal(halved[name], weights[name].bfloat16().float()) for name in weights)
+    assert packed.stat().st_size < exact.stat().st_size
+    assert output("translate", exact) == output("translate", run, "--checkpoint", "last")
+    assert len(output("translate", packed)) == len(LINES)
+    assert "is there already" in str(invoke("pack", run, packed).exception)
 
 
 def test_another_format_is_refused(run):
@@ -271,7 +284,7 @@ def test_search_options_and_checkpoint_reach_the_search(run):
         (["{run}", "--beam-size", "0"], b"", ConfigError, "beam_size=0: must be at least 1"),
         (["{run}", "--accelerator", "tpu"], b"", ConfigError, "accelerator=tpu: choose one of auto, cpu, gpu"),
         (["{run}", "--checkpoint", "nope"], b"", RefusedError, "nope: there is no such checkpoint"),
-        (["{run}/nope"], b"", RefusedError, "nope: not a run"),
+        (["{run}/nope"], b"", RefusedError, "nope: neither a run"),
         (["{run}", "{run}/nope.txt"], b"", DataError, r"nope\.txt: cannot be read"),
         (["{run}", "--top-k", "4"], b"", ConfigError, "--top-k is an option of --sample; add --sample or leave it out"),
         (["{run}", "--sample", "--n-best", "2"], b"", ConfigError, "one translation per line, .* leave out --n-best"),
@@ -304,7 +317,11 @@ def test_attention_writes_a_page_the_papers_figures_and_one_picture_for_every_la
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (["translate", "{run}/nope"], 4, "error: {run}/nope: not a run (it has no checkpoints/)\n"),
+        (
+            ["translate", "{run}/nope"],
+            4,
+            "error: {run}/nope: neither a run (no checkpoints/) nor a checkpoint\n",
+        ),
         (["translate", "{run}", "{run}/checkpoints"], 3, None),
         (["translate"], 2, "error: Missing argument 'RUN'. (see --help)\n"),
         (["translate", "{run}", "--beam", "3"], 2, None),

@@ -104,7 +104,7 @@ def test_groups_follow_the_schema_in_the_defaults_list_in_an_order_that_lets_row
 
     names = [next(iter(entry)) if isinstance(entry, dict) else entry for entry in defaults]
 
-    order = ["schema", "_self_", "trainer", "optim", "search", "logger", "data", "model", "ablation", "experiment"]
+    order = ["schema", "_self_", "trainer", "optim", "search", "logger", "model", "data", "ablation", "experiment"]
     assert [name for name in names if not name.startswith("override")] == order
     assert set(GROUPS) == set(order[2:])
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 from applications import in_new_interpreter, run_application
 
-FILES = ["data=files", "data.train=nowhere/train", "data.val=nowhere/dev", "logger=none"]
+FILES = ["data=files", "data.train=nowhere/train", "data.val=nowhere/dev", "model=base", "logger=none"]
 
 
 def the_one_line(err: str) -> str:
@@ -178,7 +178,7 @@ def test_help_shows_commands_groups_and_options():
 
     assert (train.code, evaluate.code) == (0, 0)
     assert "python train.py model=big trainer.devices=8" in train.out
-    assert "model: base, big, quarter, tiny" in train.out
+    assert "model: auto, base, big, quarter, tiny" in train.out
     assert "experiment: iwslt14_de_en, multi30k, multi30k_en_fr, quickstart, " in train.out
     assert "  warmup_steps: 4000" in train.out
     assert "python evaluate.py run=outputs/" in evaluate.out

@@ -38,7 +38,7 @@ def test_a_run_is_composed_trained_scored_and_loaded_from_python(folder):
 
 
 def test_what_python_composes_is_what_the_command_line_would_train():
-    options = ("experiment=multi30k", "ablation=a_h4", "seed=3")
+    options = ("experiment=multi30k", "ablation=a_h16", "seed=3")
     here, there = (flatten(to_plain(config)) for config in (aiayn.compose(*options), composed(*options)))
 
     assert {key for key in here if here[key] != there[key]} <= {"name"}
@@ -50,7 +50,7 @@ def test_what_python_composes_is_what_the_command_line_would_train():
     ("option", "line"),
     [
         ("model.n_head=4", "model.n_head: no such option; did you mean model.n_heads?"),
-        ("model=bigg", "choose one of base, big, quarter, tiny; did you mean big?"),
+        ("model=bigg", "choose one of auto, base, big, quarter, tiny; did you mean big?"),
         ("model=3", "give the name of a file"),
         ("+trainer.max_epochs=3", "training is counted in steps"),
         ("model.dropout=2", "must be at least 0 and below 1"),

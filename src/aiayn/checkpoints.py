@@ -27,15 +27,13 @@ from torch import Tensor, nn
 from aiayn.config import Config, ModelConfig
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import atomic_write, fsync_folder
-from aiayn.options import from_plain, to_plain
-from aiayn.run_folder import RunFolder, is_count
+from aiayn.options import stored_config, to_plain
+from aiayn.run_folder import MARK, SEAL_SIZE, is_count
 
 log = logging.getLogger(__name__)
 
 FORMAT = 1
 END_RECORD = b"PK\x05\x06"  # begins the last 22 bytes of a zip archive without comment
-MARK = b"sha256:"
-SEAL_SIZE = len(MARK) + 64
 
 
 def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
@@ -144,12 +142,13 @@ def load(path: Path) -> Checkpoint:
         if not is_valid(payload[name]):
             raise RefusedError(f"{path}: not a model of this program ({name} is not {expected})")
     try:
-        payload["config"] = from_plain(Config, payload["config"])
+        payload["config"] = stored_config(payload["config"])
     except ConfigError as error:
         reason = " ".join(str(error).split())
         raise RefusedError(f"{path}: {reason}; it was written by another version of this program") from error
     if not _may_fit(payload["config"].model, payload["weights"]):
         raise RefusedError(f"{path}: not a model of this program (its weights are too few for config.model)")
+    payload["weights"] = {name: weight.float() for name, weight in payload["weights"].items()}  # also of a packed file
     return Checkpoint(**{name: payload[name] for name in names})
 
 
@@ -159,6 +158,12 @@ def _may_fit(model: ModelConfig, weights: Mapping[str, Tensor]) -> bool:
     positions = model.max_positions if model.positions == "learned" else 0
     needed = (model.n_layers * widest + positions) * model.d_model
     return needed <= sum(weight.numel() for weight in weights.values())
+
+
+def in_bfloat16(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns the checkpoint with rounded weights, of which `save` makes half as large a file."""
+    weights = {name: weight.to(torch.bfloat16) for name, weight in checkpoint.weights.items()}
+    return replace(checkpoint, weights=weights)
 
 
 def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
@@ -274,19 +279,3 @@ def average(checkpoints: list[Checkpoint]) -> Checkpoint:
             total += checkpoint.weights[name]
         weights[name] = (total / len(checkpoints)).to(tensor.dtype)
     return replace(newest, weights=weights, averaged=[checkpoint.step for checkpoint in checkpoints])
-
-
-def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
-    """Returns the file of `averaged`, `best`, `last` or a path; for None the average if there is one, else the last.
-
-    Raises RefusedError if there is no such run or file.
-    """
-    folder = RunFolder(run)
-    if not folder.checkpoints.is_dir():
-        raise RefusedError(f"{run}: not a run (it has no checkpoints/)")
-    if checkpoint is None:
-        checkpoint = "averaged" if folder.averaged.exists() else "last"
-    path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
-    if not path.is_file():
-        raise RefusedError(f"{path}: there is no such checkpoint")
-    return path

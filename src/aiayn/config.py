@@ -40,8 +40,8 @@ def at_most(key: str, value: float | None, most: float) -> None:
     require(value is None or value <= most, f"{key}={value}: must be at most {most:g}")
 
 
-def fraction(key: str, value: float) -> None:
-    require(0 <= value < 1, f"{key}={value}: must be at least 0 and below 1")
+def fraction(key: str, value: float | None) -> None:
+    require(value is None or 0 <= value < 1, f"{key}={value}: must be at least 0 and below 1")
 
 
 def valid_name(key: str, name: str | None) -> None:
@@ -53,15 +53,15 @@ def valid_name(key: str, name: str | None) -> None:
 
 @dataclass(kw_only=True)
 class ModelConfig:
-    """Section 3 of the paper, in the order of the columns of its Table 3."""
+    """Section 3 of the paper, in the order of the columns of its Table 3. null: `options.AUTOMATIC`, or as said."""
 
-    n_layers: int  # N
-    d_model: int
-    d_ff: int
-    n_heads: int  # h
+    n_layers: int | None  # N
+    d_model: int | None
+    d_ff: int | None
+    n_heads: int | None  # h
     d_k: int | None  # null: d_model / n_heads
     d_v: int | None  # null: d_model / n_heads
-    dropout: float  # P_drop
+    dropout: float | None  # P_drop
     attention_dropout: float  # on the attention weights; section 6.3 has it, translation has none
     positions: str  # sinusoidal | learned (row E)
     max_positions: int  # rows of the learned tables; sinusoids have no limit
@@ -74,11 +74,13 @@ class ModelConfig:
         fraction("model.attention_dropout", self.attention_dropout)
         one_of("model.positions", self.positions, ("sinusoidal", "learned"))
         require(
-            self.positions == "learned" or self.d_model % 2 == 0,
+            self.positions == "learned" or self.d_model is None or self.d_model % 2 == 0,
             f"model.d_model={self.d_model}: sinusoids come in pairs; choose an even d_model or model.positions=learned",
         )
         require(
-            self.d_model % self.n_heads == 0 or None not in (self.d_k, self.d_v),
+            None in (self.d_model, self.n_heads)
+            or self.d_model % self.n_heads == 0
+            or None not in (self.d_k, self.d_v),
             f"model.d_model={self.d_model} is not divisible by model.n_heads={self.n_heads}: "
             "choose another number of heads, or set both model.d_k and model.d_v",
         )
@@ -109,11 +111,11 @@ class DataConfig:
     src_lang: str
     tgt_lang: str
     folder: str  # where prepared corpora are kept
-    vocab_size: int  # joint byte-level BPE, special tokens included
+    vocab_size: int | None  # joint byte-level BPE, special tokens included; null: by the number of pairs
     max_length: int  # longest sentence kept for training, in subwords without the end token
     max_length_ratio: float  # longest side / shortest side, in subwords; a difference of 5 is always allowed
     tokenizer_pairs: int | None  # learn the BPE on at most this many pairs, evenly spread; null: on all
-    tokens_per_step: int  # upper limit of source tokens, and of target tokens, in one optimizer step
+    tokens_per_step: int | None  # upper limit of source tokens, and of target tokens, in one step; null: as above
     max_tokens_per_device: int | None  # limit of padded tokens per side in one micro-batch; null: by its memory
     micro_batches: int | None  # per step; null: the fewest that max_tokens_per_device allows
     num_workers: int  # loader processes; 0: the training process makes its own batches
@@ -156,8 +158,8 @@ class DataConfig:
 class OptimConfig:
     """Sections 5.3 and 5.4."""
 
-    warmup_steps: int
-    lr_scale: float  # multiplies equation (3)
+    warmup_steps: int | None  # null: a tenth of the steps
+    lr_scale: float | None  # multiplies equation (3); null: by d_model and warm-up
     beta1: float
     beta2: float
     eps: float
@@ -167,7 +169,7 @@ class OptimConfig:
         at_least("optim.warmup_steps", self.warmup_steps, 1)
         for name in ("lr_scale", "eps"):
             value = getattr(self, name)
-            require(0 < value < math.inf, f"optim.{name}={value}: must be above 0 and finite")
+            require(value is None or 0 < value < math.inf, f"optim.{name}={value}: must be above 0 and finite")
         for name in ("beta1", "beta2", "label_smoothing"):
             fraction(f"optim.{name}", getattr(self, name))
 
@@ -176,18 +178,18 @@ class OptimConfig:
 class TrainerConfig:
     """How long to train, on which devices, and how often to validate, log and save, counted in optimizer steps."""
 
-    max_steps: int
+    max_steps: int | None  # null: by epochs of the text; and the two intervals by the steps
     accelerator: str  # auto | cpu | gpu
     devices: int
     num_nodes: int
     strategy: str  # auto | ddp
     precision: str  # auto: bf16-mixed where the hardware computes in bf16, else 32-true
     compile: bool  # torch.compile encoder and decoder: takes minutes at the start, then faster steps
-    val_every: int
+    val_every: int | None
     val_bleu_sentences: int  # validation sentences translated for val/bleu or val/f1; 0: none
     patience: int | None  # validations without a better `best_metric` before the run ends; null: until max_steps
-    best_metric: str  # val/loss | val/bleu: decides about best.ckpt and patience
-    checkpoint_every: int
+    best_metric: str  # val/loss | val/bleu | val/f1 (parsing): decides about best.ckpt and patience
+    checkpoint_every: int | None
     average_last: int  # how many checkpoints are kept, and averaged at the end (section 6.1)
     log_every: int
     max_skipped_steps: int  # steps that may be skipped for a NaN or infinite gradient; one more ends the run
@@ -202,7 +204,7 @@ class TrainerConfig:
             *("checkpoint_every", "average_last", "log_every"),
         ):
             at_least(f"trainer.{name}", getattr(self, name), 1)
-        one_of("trainer.best_metric", self.best_metric, ("val/loss", "val/bleu"))
+        one_of("trainer.best_metric", self.best_metric, ("val/loss", "val/bleu", "val/f1"))
         require(
             self.best_metric == "val/loss" or self.val_bleu_sentences != 0,
             f"trainer.best_metric={self.best_metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "
@@ -323,6 +325,11 @@ class Config:
         )
         require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
+        score = "val/f1" if self.data.task == "parsing" else "val/bleu"
+        require(
+            self.trainer.best_metric in ("val/loss", score),
+            f"trainer.best_metric={self.trainer.best_metric}: data.task={self.data.task} has val/loss and {score}",
+        )
         count, world = self.data.micro_batches, self.trainer.world_size
         require(
             count is None or count % world == 0,

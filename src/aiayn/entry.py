@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.resolvers import oc
 
 from aiayn import __version__
-from aiayn.config import Config, EvaluateConfig
+from aiayn.config import Config, EvaluateConfig, ModelConfig, OptimConfig
 from aiayn.error_messages import (
     COMPOSITION_ERRORS,
     file_group_error,
@@ -103,21 +104,22 @@ def _resolved(composed: DictConfig) -> dict[str, Any]:
             )
 
 
-def resolve_config(composed: DictConfig, choices: Mapping[str, str], conf: Path) -> Config:
+def resolve_config(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str], conf: Path) -> Config:
     """Returns the checked options of one training run, with its name. Raises ConfigError.
 
-    choices are the files that were chosen from Hydra's groups, conf is their folder.
+    choices are the files that were chosen from Hydra's groups, overrides the arguments that chose them, conf is their
+    folder.
     """
     config = check_config(composed, Config)
-    _check_row(composed, choices["ablation"], conf)
+    _check_row(config, composed, choices["ablation"], overrides, conf)
     if config.name is None:
         config.name = default_name(choices, config.init_from)
     config.outputs_folder  # noqa: B018  (checked before anything starts)
     return config
 
 
-def _check_row(composed: DictConfig, row: str, conf: Path) -> None:
-    """Raises ConfigError if an experiment or the command line takes back what the row of Table 3 changes."""
+def _check_row(config: Config, composed: DictConfig, row: str, overrides: Sequence[str], conf: Path) -> None:
+    """Raises ConfigError for a row of Table 3 that changes nothing, or whose change other options take back."""
     path = conf / "ablation" / f"{row}.yaml"  # not there: the user's own row, from --config-dir
     tree = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
     for key, value in flatten(tree).items():
@@ -126,6 +128,26 @@ def _check_row(composed: DictConfig, row: str, conf: Path) -> None:
             raise ConfigError(
                 f"ablation={row} sets {key}={value}, which the experiment or the command line sets to {now}"
             )
+    if not tree:
+        return
+    changes = " and ".join(f"{key}={value}" for key, value in flatten(tree).items())
+    if "model" in tree and config.model.d_model is None:
+        raise ConfigError(f"ablation={row} sets {changes} of a known model, and model=auto is none; choose model=base")
+    others = [override for override in overrides if override.lstrip("+").partition("=")[0] != "ablation"]
+    try:
+        without = check_config(_without_hydra(_compose("train", others, Config)), Config)
+    except ConfigError:  # it needs files that are not in conf, from --config-dir
+        return
+    if _sizes(without) == _sizes(config):
+        raise ConfigError(f"ablation={row} changes nothing: {changes} holds without it; choose another row or model=")
+
+
+def _sizes(config: Config) -> tuple[ModelConfig, OptimConfig]:
+    """What a row of Table 3 can change, with the sizes of heads that follow from others, unless model=auto."""
+    model = config.model
+    if model.d_model is not None:
+        model = replace(model, d_k=model.key_size, d_v=model.value_size)
+    return model, config.optim
 
 
 def choices_of_single_run() -> Mapping[str, str]:
@@ -166,28 +188,35 @@ def _model_options(path: Path, conf: Path) -> set[str]:
 
 def compose_training(options: Sequence[str]) -> Config:
     """Returns the checked options of `train OPTIONS`, for Python. Raises ConfigError."""
-    composed = _compose("train", options, Config)
-    choices = composed.hydra.runtime.choices
-    return resolve_config(_without_hydra(composed), choices, conf_folder())
+    with _initialized(options, Config):
+        composed = _compose("train", options, Config)
+        return resolve_config(_without_hydra(composed), composed.hydra.runtime.choices, options, conf_folder())
 
 
 def compose_evaluation(options: Sequence[str]) -> EvaluateConfig:
     """Returns the checked options of `evaluate OPTIONS`, for Python. Raises ConfigError."""
-    return check_config(_without_hydra(_compose("evaluate", options, EvaluateConfig)), EvaluateConfig)
+    with _initialized(options, EvaluateConfig):
+        return check_config(_without_hydra(_compose("evaluate", options, EvaluateConfig)), EvaluateConfig)
 
 
-def _compose(name: str, options: Sequence[str], schema: type) -> DictConfig:
+@contextmanager
+def _initialized(options: Sequence[str], schema: type) -> Iterator[None]:
+    """Lets Hydra compose outside its applications."""
     refuse_unsupported(options, schema)
     register(schema)
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        try:
-            return compose(name, overrides=list(options), return_hydra_config=True)
-        except COMPOSITION_ERRORS as error:
-            raise ConfigError(one_line(error, schema)) from error
-        except ValueError as error:
-            if cause := file_group_error(error, options, schema):
-                raise cause from error
-            raise
+        yield
+
+
+def _compose(name: str, options: Sequence[str], schema: type) -> DictConfig:
+    try:
+        return compose(name, overrides=list(options), return_hydra_config=True)
+    except COMPOSITION_ERRORS as error:
+        raise ConfigError(one_line(error, schema)) from error
+    except ValueError as error:
+        if cause := file_group_error(error, options, schema):
+            raise cause from error
+        raise
 
 
 def _without_hydra(composed: DictConfig) -> DictConfig:

@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from aiayn.config import Config
 from aiayn.errors import ConfigError, InterruptedRunError, UserError, exit_with_error, writable_output
 from aiayn.options import option_names
+from aiayn.program import conf_folder
 from aiayn.suggestions import foreign_setting, groups, no_such_option
 
 # What composing and checking a configuration raises.
@@ -81,7 +82,12 @@ def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
 def _unknown_file(message: str, listed: Sequence[str]) -> str:
     """message: Could not find 'model/bgi'. listed: an option a line, then other hints."""
     options = [option for option in listed if "=" not in option and " " not in option]
-    near = difflib.get_close_matches(message.rstrip("'").split("/")[-1].lower(), options, n=1)
+    group, _, name = message.rstrip("'").rpartition("'")[2].partition("/")
+    if "/" in name:  # quarter/a_h3: Hydra lists the files of ablation/
+        folder = name.rpartition("/")[0]
+        files = sorted((conf_folder() / group / folder).glob("*.yaml"))
+        options = [f"{folder}/{file.stem}" for file in files] or options
+    near = difflib.get_close_matches(name.lower(), options, n=1)
     return f"{message}: choose one of {', '.join(options)}" + (f"; did you mean {near[0]}?" if near else "")
 
 

@@ -1,5 +1,6 @@
 """The Hydra applications `train` and `evaluate`, started by train.py and evaluate.py or by `aiayn`."""
 
+from pathlib import Path
 from typing import NoReturn
 
 import hydra
@@ -9,6 +10,7 @@ from omegaconf import DictConfig
 from aiayn import entry, program
 from aiayn.config import Config, EvaluateConfig
 from aiayn.error_messages import one_line_errors
+from aiayn.run_folder import find_checkpoint
 from aiayn.signals import exit_signal, handle_signals
 
 
@@ -29,7 +31,8 @@ def evaluate(script: str | None = None) -> None:
 def _train(composed: DictConfig) -> None:
     with one_line_errors(Config):
         conf = program.conf_folder()
-        config = entry.resolve_config(composed, entry.choices_of_single_run(), conf)
+        choices, overrides = entry.choices_of_single_run(), HydraConfig.get().overrides.task
+        config = entry.resolve_config(composed, choices, overrides, conf)
         if config.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
             from aiayn.data.prepare import check_text
 
@@ -37,12 +40,13 @@ def _train(composed: DictConfig) -> None:
         with entry.loading():
             from aiayn.training.run import train  # imports torch: only once configuration and text are checked
 
-        train(config, chosen=entry.chosen_options(HydraConfig.get().overrides.task, conf))
+        train(config, chosen=entry.chosen_options(overrides, conf))
 
 
 def _evaluate(composed: DictConfig) -> None:
     with one_line_errors(EvaluateConfig):
         config = entry.check_config(composed, EvaluateConfig)
+        find_checkpoint(Path(config.run), config.checkpoint)
         with entry.loading():
             from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
 

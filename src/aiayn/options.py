@@ -36,6 +36,18 @@ HARMLESS = (
     "trainer.timeout",
 )
 
+# Options that may be null: settled when a run first starts (`training/automatic.py`), and then stored with it.
+AUTOMATIC = (
+    *(f"model.{name}" for name in ("n_layers", "d_model", "d_ff", "n_heads", "dropout")),
+    "data.vocab_size",
+    "data.tokens_per_step",
+    "optim.warmup_steps",
+    "optim.lr_scale",
+    "trainer.max_steps",
+    "trainer.val_every",
+    "trainer.checkpoint_every",
+)
+
 # What a run takes over from the one that `init_from` names, unless the user sets it.
 FROM_SOURCE = ("model.*", "data.vocab_size", "data.tokenizer_pairs", "init_fingerprint")
 
@@ -145,6 +157,26 @@ def stored_options(schema: type, tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a stored configuration as dotted options, under their present names and with those added since."""
     added = {key: value for key, value in NEW_OPTIONS.items() if key in option_names(schema)}
     return added | {RENAMED.get(key, key): value for key, value in flatten(tree).items()}
+
+
+def automatic_options(config: Config) -> set[str]:
+    """Returns the options that are null and still to be settled."""
+    now = flatten(to_plain(config))
+    return {key for key in AUTOMATIC if now[key] is None}
+
+
+def stored_config(tree: Mapping[str, Any]) -> Config:
+    """Rebuilds a run's configuration from what it stored. Raises ConfigError as `from_plain`, and for open options."""
+    config = from_plain(Config, tree)
+    unsettled = automatic_options(config)
+    require(not unsettled, f"stored Config lacks options: {', '.join(sorted(unsettled))}")
+    return config
+
+
+def settle(config: Config, values: Mapping[str, Any]) -> Config:
+    """Returns the configuration with its automatic options that are null set to these values."""
+    settled = {key: values.get(key) for key in automatic_options(config)}
+    return from_plain(Config, flatten(to_plain(config)) | settled) if settled else config
 
 
 def changed_options(stored: Mapping[str, Any], config: Config) -> dict[str, str]:

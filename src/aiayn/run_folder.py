@@ -23,6 +23,11 @@ METRIC_KINDS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compou
 BRACKET_KINDS = ("f1", "precision", "recall", "complete_match")
 
 
+# A checkpoint ends with this and the SHA-256 of its bytes, see `aiayn.checkpoints`.
+MARK = b"sha256:"
+SEAL_SIZE = len(MARK) + 64
+
+
 class Evaluation:
     """`RUN/evaluation/NAME/`: what `evaluate.py` wrote for one test set."""
 
@@ -96,6 +101,38 @@ class RunFolder:
         found = {path.parent.name: read_json(path) for path in sorted(self.path.glob("evaluation/*/evaluation.json"))}
         usable = {name: result for name, result in found.items() if _has_scores(result)}
         return dict(sorted(usable.items(), key=lambda item: (item[0] != "test", item[0])))
+
+
+def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
+    """Returns the file of `averaged`, `best`, `last` or a path; for None the average if there is one, else the last.
+
+    `run` may be a checkpoint file itself. Raises RefusedError if there is no such run or file, or it is something else.
+    """
+    if run.is_file():
+        path = run
+        if checkpoint is not None:
+            raise RefusedError(f"{run}: is one checkpoint; leave out checkpoint={checkpoint}, or name the run's folder")
+    else:
+        folder = RunFolder(run)
+        if not folder.checkpoints.is_dir():
+            raise RefusedError(f"{run}: neither a run (no checkpoints/) nor a checkpoint")
+        if checkpoint is None:
+            checkpoint = "averaged" if folder.averaged.exists() else "last"
+        path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
+        if not path.is_file():
+            raise RefusedError(f"{path}: there is no such checkpoint")
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - SEAL_SIZE))
+        if not file.read().startswith(MARK):
+            raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
+    return path
+
+
+def folder_of(run: Path) -> Path:
+    """Returns where measurements of RUN go: its folder; for a checkpoint file that of its run, or else its own."""
+    if not run.is_file():
+        return run
+    return run.parent.parent if run.parent.name == "checkpoints" else run.parent
 
 
 def is_number(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """The numbers about a corpus, counted once more pair by pair."""
 
 import json
+import math
 from collections import Counter
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 from applications import composed, write_pairs
 
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_statistics import BINS, describe_corpus
+from aiayn.data.corpus_statistics import BINS, describe_corpus, unigram_loss
+from aiayn.data.corpus_store import PreparedSplit
 from aiayn.data.prepare import prepare
 
 
@@ -41,3 +43,13 @@ def test_lengths_and_padding_are_those_of_the_pairs(prepared, micro_batches):
     mean = np.average(middles, weights=found["padding_of_parts"])
     assert mean == pytest.approx(found["padding"], abs=0.06)
     assert json.loads(json.dumps(found)) == found
+
+
+def test_the_unigram_loss_is_the_entropy_of_the_smoothed_frequencies(tmp_path):
+    ids = np.array([4, 4, 4, 5], np.uint16)
+    split = PreparedSplit(tmp_path, "train", ids, np.array([0, 2, 4]), ids, np.array([0, 2, 4]))
+
+    # Four tokens and two end marks, of a vocabulary of 7: 3/6, 1/6 and 2/6, with a tenth spread evenly.
+    spread = 0.1 / 7
+    frequencies = [0.9 * 3 / 6 + spread, 0.9 * 1 / 6 + spread, 0.9 * 2 / 6 + spread, *[spread] * 4]
+    assert unigram_loss(split, 7, 0.1) == pytest.approx(-sum(p * math.log(p) for p in frequencies))

@@ -10,7 +10,7 @@ from faults.harness import acts_at, configured, dies_at, differences, measured, 
 from aiayn import checkpoints
 from aiayn.errors import RefusedError
 from aiayn.inference.translator import Translator
-from aiayn.run_folder import RunFolder
+from aiayn.run_folder import RunFolder, find_checkpoint
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.module import TranslationModule
@@ -67,7 +67,7 @@ def test_the_best_checkpoint_holds_the_weights_of_its_step_and_is_kept_when_othe
     assert train(short, tmp_path, scripted).code == 0
     mine, theirs = (checkpoints.load(run / "checkpoints/best.ckpt").weights for run in (stopped, tmp_path / "run"))
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-    assert checkpoints.find_checkpoint(stopped, "best") == stopped / "checkpoints/best.ckpt"
+    assert find_checkpoint(stopped, "best") == stopped / "checkpoints/best.ckpt"
 
 
 MOMENTS = {

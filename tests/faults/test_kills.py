@@ -27,6 +27,7 @@ from faults.harness import (
 
 from aiayn import checkpoints
 from aiayn.inference.translator import Translator
+from aiayn.run_folder import find_checkpoint
 from aiayn.training.module import TranslationModule
 
 # Calls in the life of the run: 4 steps an epoch, 2 micro-batches a step, checkpoints of steps 3, 6, 9, 12, validations
@@ -226,7 +227,7 @@ def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(tex
     average = (checkpoint_folder / "averaged.ckpt").read_bytes()
     longer = configured(text, "trainer.max_steps=16")
     assert train(longer, tmp_path, dies_at(TranslationModule, "training_step", 8)).code == -signal.SIGKILL
-    assert checkpoints.find_checkpoint(tmp_path / "run", None).name == "last.ckpt"
+    assert find_checkpoint(tmp_path / "run", None).name == "last.ckpt"
     assert checkpoints.load(checkpoint_folder / "last.ckpt").step == 15
     assert (checkpoint_folder / "averaged_12.ckpt").read_bytes() == average
     continued(longer, tmp_path)

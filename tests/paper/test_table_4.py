@@ -57,7 +57,7 @@ def test_parsers_stand_in_no_table_of_translations(parsers):
 
 
 def test_the_table_prints_rows_that_were_not_run_as_such(parsers):
-    done = run_application("aiayn", "table", str(parsers))
+    done = run_application("aiayn", "table", str(parsers), "--all")
 
     assert done.code == 0
     lines = done.out.partition("## Table 4")[2].split("\n")

@@ -133,9 +133,18 @@ def test_rows_that_were_not_run_are_there_with_the_papers_configuration(sweep):
     row = by_row(collect([sweep])["table_3"])["c_dmodel1024"]
     assert (row["run"], row["ppl"], row["bleu"], row["parameters"], row["steps"]) == (None,) * 5
     assert (row["d_model"], row["d_k"], row["paper_ppl"], row["paper_parameters"]) == (1024, 128, 4.66, 168)
-    text = markdown(collect([sweep]))
+    text = markdown(collect([sweep]), every_row=True)
     [line] = [line for line in text.split("\n") if "c_dmodel1024" in line]
     assert line.count("not run") == 4
+
+
+def test_a_page_has_the_rows_that_were_run_and_says_how_many_more_there_are(sweep):
+    text = markdown(collect([sweep]))
+
+    assert "c_dmodel1024" not in text
+    assert "not run" not in text.replace("were not run", "")
+    # 15 of Table 3, three of Table 2 and both of Table 4.
+    assert text.endswith("\n\n20 rows of the paper's tables were not run; `--all` shows them, too.\n")
 
 
 def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
@@ -265,6 +274,35 @@ def test_changes_against_base_are_measured_and_published_ones(sweep):
     assert changes["a_h4"]["paper_bleu"] == pytest.approx(-0.3)
     assert (changes["c_n2"]["ppl"], changes["c_n2"]["run"]) == (None, None)
     assert {"base", "big"} & set(changes) == set()
+
+
+def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path, configs):
+    quarter = {"d_model": 128, "d_ff": 512}
+    for name, change in {"base": {}, "b_dk4": {"d_k": 4}, "c_dmodel64": {"d_model": 64}}.items():
+        model = replace(configs["base"].model, **quarter | change)
+        run = store(
+            tmp_path / name, replace(configs["base"], model=model), ppl=12.0 + len(name), val=evaluation(40, 9.0)
+        )
+        (run / "checkpoints/step_40.ckpt").unlink()  # a folder of collected results has no checkpoints
+        (run / "checkpoints").rmdir()
+
+    tables = collect([tmp_path])
+
+    rows = {record["row"]: record for record in tables["table_3_quarter"] if record["run"]}
+    assert {row: Path(record["run"]).name for row, record in rows.items()} == {
+        "base": "base",
+        "b_dk16": "b_dk4",
+        "c_dmodel256": "c_dmodel64",
+    }
+    assert len(tables["table_3_quarter"]) == 19
+    assert not any(record["run"] for record in tables["table_3"])
+    assert tables["other_runs"] == []
+    row = rows["b_dk16"]
+    assert (row["ppl"], row["paper_ppl"], row["bleu"], row["paper_bleu"], row["steps"]) == (17.0, 5.16, 9.0, 25.1, 40)
+    page = markdown(tables)
+    [line] = [line for line in page.split("\n") if line.startswith("| b_dk16")]
+    assert [cell.strip() for cell in line.split("|")[2:6]] == ["+1.00", "+0.24", "+0.00", "-0.70"]
+    assert "## Table 3:" not in page
 
 
 def test_the_command_prints_markdown_json_or_csv_and_succeeds_in_spite_of_broken_runs(sweep):

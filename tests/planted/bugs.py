@@ -261,6 +261,27 @@ STEPS = [
         "optimizer.found_inf = 0 * bad.float()",
         "faults/test_numbers.py::test_a_skipped_step_leaves_weights_and_moments_as_they_were_and_is_reported",
     ),
+    Bug(
+        "a_run_that_continues_fits_its_options_anew",
+        "training/resume.py",
+        "return settle(config, _stored_options(folder))",
+        "return config",
+        "training/test_automatic.py::test_settled_options_are_stored_and_a_run_continues_with_them",
+    ),
+    Bug(
+        "a_shorter_warm_up_raises_the_fitted_peak",
+        "training/automatic.py",
+        "peak / learning_rate(warmup, d_model, warmup)",
+        "peak / learning_rate(4000, d_model, 4000)",
+        "training/test_automatic.py::test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up",
+    ),
+    Bug(
+        "the_unigram_loss_forgets_the_end_marks",
+        "data/corpus_statistics.py",
+        "counts[EOS_ID] += len(split)",
+        "counts[EOS_ID] += 0",
+        "data/test_corpus_statistics.py::test_the_unigram_loss_is_the_entropy_of_the_smoothed_frequencies",
+    ),
 ]
 
 TEXT = [

@@ -4,15 +4,17 @@ import json
 import math
 import os
 import re
+from datetime import date
 from html import escape, unescape
 
 import pytest
 import yaml
-from applications import run_application
+from applications import composed, run_application
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aiayn.errors import RefusedError
+from aiayn.options import to_plain
 from aiayn.report.page import marked_difference
 from aiayn.report.plots import _drawable, draw_corpus, draw_learning_curve, panel_svg, run_panels
 from aiayn.report.report import summary, sweep_summary, write_report
@@ -98,6 +100,24 @@ def test_a_page_of_a_run_holds_scores_curves_samples_corpus_machine_and_configur
     assert escape(yaml.safe_dump({"n_heads": 4}).strip()) in page
 
 
+def test_a_page_begins_with_the_model_the_day_and_the_time_that_training_took(tmp_path):
+    run = write_sweep(tmp_path, ("seed=3", 5.0, 20.0)) / "seed-3"
+    # Two epochs of 5 steps of 30 tokens: 4 steps at 10 tokens a second, then 6 at 20.
+    train = {"kept": 30, "tgt_tokens": 120}
+    (run / "corpus.json").write_text(json.dumps({"splits": {"train": train}, "steps_per_epoch": 5}))
+    records = [{"step": step, "perf/tokens_per_sec": speed} for step, speed in ((4, 10.0), (10, 20.0))]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    os.utime(run / "metrics.jsonl", (1_700_000_000, 1_700_000_000))
+
+    page = write_report(run).read_text()
+
+    lines = re.findall('<p class="dim">(.*?)</p>', page)
+    assert lines[1] == (
+        "n_layers 6, d_model 512, d_ff 2048, n_heads 8, d_k 64, d_v 64, dropout 0.1, parameters (M) 44.26"
+    )
+    assert lines[2] == f"{date.fromtimestamp(1_700_000_000)}, 0:00:21 of training"
+
+
 def test_of_a_run_that_has_hardly_begun_there_is_a_page_too(tmp_path):
     run = write_run(tmp_path / "new")
     for path in (*run.glob("*.json*"), run / "evaluation/test/evaluation.json"):
@@ -115,6 +135,54 @@ def test_what_is_no_run_is_refused_in_one_line(run):
         write_report(run)
     outcome = run_application("aiayn", "report", str(run / "evaluation"))
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (4, "", 1)
+
+
+def write_sweep(folder, *rows):
+    """Runs of one sweep, each from its options, its perplexity and its BLEU."""
+    for *options, ppl, bleu in rows:
+        run = folder / "_".join(option.rpartition(".")[2].replace("=", "-") for option in options)
+        run.mkdir(parents=True)
+        config = composed("data=files", "data.train=x", "data.val=x", "data.vocab_size=300", *options)
+        (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
+        (run / "metrics.jsonl").write_text(json.dumps({"step": 10, "val/ppl": ppl}) + "\n")
+        (run / "evaluation/val").mkdir(parents=True)
+        scores = {"metrics": {"sacrebleu": bleu}, "step": 10, "lines": 3}
+        (run / "evaluation/val/evaluation.json").write_text(json.dumps(scores))
+    return folder
+
+
+def test_a_sweep_over_heads_and_d_k_begins_with_a_grid_and_names_all_sizes_that_differ(tmp_path):
+    rows = [(f"model.n_heads={h}", f"model.d_k={k}", 9.0, float(h + k)) for h in (8, 16) for k in (32, 8)]
+    sweep = write_sweep(tmp_path / "grid", *rows[:3])
+
+    shown = cells(write_report(sweep).read_text())
+
+    assert shown[:9] == ["heads", "d_k 8", "d_k 32", "8", "16.00", "40.00", "16", "–", "48.00"]
+    sizes = ["model.n_heads", "model.d_k", "model.d_v", "parameters (M)"]
+    assert shown[9:19] == ["run", "step", "val/ppl", "val/bleu (greedy)", "BLEU val", "BLEU test", *sizes]
+    # By hand: base has 44.26 M with 300 words, and each of its 18 attentions 1024 for a column of W_Q and of W_K.
+    assert [shown[19 + 10 * n :][:1] + shown[19 + 10 * n :][6:10] for n in range(3)] == [
+        ["n_heads-8_d_k-8", "8", "8", "64", "36.00"],
+        ["n_heads-8_d_k-32", "8", "32", "64", "39.54"],
+        ["n_heads-16_d_k-32", "16", "32", "32", "44.26"],
+    ]
+
+
+def test_a_sweep_over_heads_alone_has_no_grid(tmp_path):
+    sweep = write_sweep(tmp_path / "heads", *((f"model.n_heads={h}", 9.0, 20.0) for h in (4, 8)))
+
+    assert cells(write_report(sweep).read_text())[0] == "run"
+
+
+def test_a_sweep_over_seeds_ends_with_mean_and_standard_deviation(tmp_path):
+    sweep = write_sweep(tmp_path / "seeds", ("seed=1", 5.0, 20.0), ("seed=2", 6.0, 21.0), ("seed=3", 7.0, 25.0))
+
+    assert sweep_summary(sweep).split("\n")[-1] == (
+        "mean     3 seeds, with standard deviation  val/ppl 6.00\u00a0±\u00a01.00  val sacrebleu 22.00\u00a0±\u00a02.65"
+    )
+    shown = cells(write_report(sweep).read_text())
+    start = shown.index("1, 2, 3")
+    assert shown[start + 1 : start + 5] == ["6.00\u00a0±\u00a01.00", "–", "22.00\u00a0±\u00a02.65", "–"]
 
 
 def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):

@@ -90,7 +90,7 @@ def test_elsewhere_every_measurement_is_one_plain_line_that_a_program_can_read(c
     assert "\r" not in captured.err
     lines = captured.err.split("\n")
     step = r"step (\d+)/12  epoch \d+\.\d  loss \d+\.\d{3}  lr \d\.\d\de-\d\d  [\d,]+ tokens/s  ETA \d+:\d\d:\d\d"
-    assert [int(found[1]) for line in lines if (found := re.fullmatch(step, line))] == [3, 6, 9, 12]
+    assert [int(found[1]) for line in lines if (found := re.fullmatch(step, line))] == [1, 3, 6, 9, 12]
     summary = lines[next(number for number, line in enumerate(lines) if line.startswith("done ")) :]
     assert summary[0] == f"done     {folder}, step 12"
     assert re.fullmatch(

@@ -170,6 +170,8 @@ function buildPanel(slot) {
     return make("ol", { class: side, "aria-label": title }, ...panel.tokens[side].map((token) => make("li", {}, token)));
   });
   panel.body.append(lists[0], state.view === "lines" ? drawLines(panel, longest) : drawMatrix(panel, slot), lists[1]);
+  // Colours follow the square root of the weight: a quarter is half as dark.
+  if (state.view === "matrix") panel.body.append(make("p", { class: "weights" }, "0 %", make("span"), "25 %", make("span"), "100 %"));
 }
 
 function drawLines(panel, longest) {

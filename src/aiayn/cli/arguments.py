@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiayn.config import PRECISIONS, SearchOverrides, one_of
+from aiayn.run_folder import find_checkpoint
 
 if TYPE_CHECKING:
     from aiayn.inference.translator import Translator
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as outputs/quickstart.")]
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run's folder, such as outputs/quickstart, or a checkpoint file.")
+]
 CheckpointName = Annotated[
     str | None, typer.Option(help="averaged, best, last or a file; by default averaged if there is one, else last.")
 ]
@@ -37,10 +40,12 @@ def load_translator(
     precision: str = "float32",
     ensemble: list[Path] | None = None,
 ) -> "Translator":
-    """Loads the model of a run. Checks the options before torch is imported."""
+    """Loads the model of a run. Checks options and files before torch is imported."""
     search = SearchOverrides(beam_size=beam_size, length_penalty=length_penalty)
     one_of("--accelerator", accelerator, ("auto", "cpu", "gpu"))
     one_of("--precision", precision, PRECISIONS)
+    for one in (run, *(ensemble or ())):
+        find_checkpoint(one, checkpoint)
     from aiayn.inference.translator import Translator
 
     return Translator.from_run(run, checkpoint, search, accelerator, precision, ensemble or ())

@@ -27,12 +27,12 @@ def attention(
     from aiayn.attention.heatmaps import draw_attention_maps
     from aiayn.attention.maps import attention_maps
     from aiayn.attention.positions import position_tables
-    from aiayn.run_folder import RunFolder
+    from aiayn.run_folder import RunFolder, folder_of
 
     translator = load_translator(run, checkpoint, None, None, accelerator)
     maps = attention_maps(translator, sentence)
     positions = position_tables(translator.model)
-    folder = out or RunFolder(run).attention
+    folder = out or RunFolder(folder_of(run)).attention
     page = folder / "index.html"
     write_explorer(page, maps, positions, translator.model.config, run.resolve().name)
     print(page)

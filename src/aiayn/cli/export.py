@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from aiayn.cli.arguments import CheckpointName, Debug, RunArgument
+from aiayn.run_folder import RunFolder, find_checkpoint, folder_of
 
 
 def export(
@@ -26,19 +27,18 @@ def export(
     With --format marian there is also a model card, README.md: data, licence, how to load it, and the scores that
     evaluate.py wrote for this checkpoint. The command that uploads the folder is printed, not run.
     """
-    from aiayn.checkpoints import find_checkpoint, load
+    path = find_checkpoint(run, checkpoint)
+    from aiayn.checkpoints import load
     from aiayn.files import sha256
     from aiayn.inference.export import export as write
     from aiayn.inference.model_card import model_card
-    from aiayn.run_folder import RunFolder
 
-    path = find_checkpoint(run, checkpoint)
-    found, name, card = load(path), run.resolve().name, None
+    found, name, card = load(path), run.resolve().name.removesuffix(".ckpt"), None
     if target == "marian":
         digest = sha256(path)
         scored = {
             test: result
-            for test, result in RunFolder(run).read_evaluations().items()
+            for test, result in RunFolder(folder_of(run)).read_evaluations().items()
             if result.get("checkpoint_sha256") == digest and not result.get("ensemble")
         }
         card = model_card(found, name, scored, licence)

@@ -20,6 +20,7 @@ def table(
     vocab_size: Annotated[
         int | None, typer.Option(min=1, help="With --parameters: the vocabulary size to count with; default 37000.")
     ] = None,
+    every_row: Annotated[bool, typer.Option("--all", help="Also the paper's rows without a run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of Markdown.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of Markdown: Table 3 only.")] = False,
     out: Annotated[
@@ -29,8 +30,8 @@ def table(
 ) -> None:
     """Tables 2, 3 and 4 of the paper: measured values beside published ones.
 
-    A run is shown in the row that its configuration matches; rows without a run are marked "not run". Missing and
-    damaged files are listed below the table.
+    A run is shown in the row that its configuration matches, or among the other runs. Rows without a run are shown with
+    --all, and in JSON and CSV. Missing and damaged files are listed below the table.
     """
     if parameters == bool(runs):
         raise ConfigError("name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none")
@@ -49,8 +50,9 @@ def table(
         text = table_text.parameters_markdown(records)
     else:
         plain = collect(runs or [])
-        records = plain["table_3"] + plain["other_runs"]
-        text = table_text.markdown(plain)
+        quarter = [record for record in plain["table_3_quarter"] if record["run"]]
+        records = plain["table_3"] + quarter + plain["other_runs"]
+        text = table_text.markdown(plain, every_row)
     forms = {
         "md": text,
         "json": json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n",

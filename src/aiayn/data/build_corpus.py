@@ -18,6 +18,7 @@ from aiayn.config import DataConfig
 from aiayn.data.cached_tokenizer import CachedTokenizer
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.corpus_store import SIDES, fingerprint
+from aiayn.data.overlap import Overlap
 from aiayn.data.sources import count_pairs, identity, raw_pairs
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
@@ -46,7 +47,9 @@ def build(
     folder.mkdir()
     try:
         tokenizer = tokenizer or _learn_tokenizer(config, scans)
-        reports = {split: _encode_split(config, split, tokenizer, folder, scans) for split in ("train", "val")}
+        overlap = Overlap(config, scans)
+        reports = {split: _encode_split(config, split, tokenizer, folder, scans, overlap) for split in ("train", "val")}
+        overlap.warn()
         if any(identity(config, split, scans) != settings[split] for split in ("train", "val")):
             raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
         atomic_write_text(folder / "tokenizer.json", tokenizer.to_json())
@@ -86,7 +89,7 @@ def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
 
 
 def _encode_split(
-    config: DataConfig, split: str, tokenizer: Tokenizer, folder: Path, scans: FileScans
+    config: DataConfig, split: str, tokenizer: Tokenizer, folder: Path, scans: FileScans, overlap: Overlap
 ) -> dict[str, Any]:
     """Writes the ids and offsets of one split; returns its report.
 
@@ -97,6 +100,8 @@ def _encode_split(
     dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
     lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
     cleaned = clean(_with_rate(raw_pairs(config, split, scans), f"encoding {split}"), report)
+    if split == "train":
+        cleaned = overlap.watch(cleaned)
     with _synced(folder / f"{split}.src.bin") as src_file, _synced(folder / f"{split}.tgt.bin") as tgt_file:
         for src, tgt, numbers in _chunks(cleaned, report, CHUNK_PAIRS, CHUNK_CHARACTERS):
             ids, counts = zip(encode(src), encode(tgt), strict=True)

@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from aiayn.config import EOS_ID
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedCorpus
+from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
 
+CHUNK = 1 << 24  # subwords counted at once
 BINS = 40  # of the share of padding, from 0 to 1
 
 
@@ -30,3 +32,16 @@ def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]
         "padding": float(plan.padding),
         "padding_of_parts": np.histogram(plan.padding_by_micro_batch, bins=BINS, range=(0, 1))[0].tolist(),
     }
+
+
+def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) -> float:
+    """Returns the smoothed loss, in nats per target token, of knowing nothing but how frequent each token is.
+
+    It is the lowest that a model can have which sees neither the source nor the tokens before.
+    """
+    counts = np.zeros(vocab_size)
+    for start in range(0, len(split.tgt), CHUNK):
+        counts += np.bincount(split.tgt[start : start + CHUNK], minlength=vocab_size)
+    counts[EOS_ID] += len(split)
+    targets = (1 - label_smoothing) * counts / counts.sum() + label_smoothing / vocab_size
+    return float(-(targets[targets > 0] * np.log(targets[targets > 0])).sum())

@@ -10,7 +10,7 @@ from typing import Any
 from aiayn.config import DataConfig
 from aiayn.data.build_corpus import build
 from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_flaw, fingerprint
-from aiayn.data.sources import identity, raw_pairs
+from aiayn.data.sources import count_pairs, identity, raw_pairs
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
@@ -30,6 +30,15 @@ def check_text(config: DataConfig) -> None:
     if not corpus_folder(config, fingerprint(_settings(config, scans))).is_dir():
         for split in ("train", "val"):
             next(raw_pairs(config, split, scans), None)
+
+
+def count_training_pairs(config: DataConfig) -> int:
+    """Returns the number of training pairs before cleaning. Raises DataError as `raw_pairs` does."""
+    folder = Path(config.folder).expanduser()
+    scans = FileScans.load(folder)
+    pairs = count_pairs(config, "train", scans)
+    scans.save(folder)
+    return pairs
 
 
 def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:

@@ -20,7 +20,16 @@ from aiayn.inference.translator import Translator, find_ensemble
 from aiayn.options import to_plain
 from aiayn.paper.published import SECTION_23, SUBSET, TABLE_4, paper_figures
 from aiayn.report.report import write_report
-from aiayn.run_folder import BRACKET_KINDS, METRIC_KINDS, Evaluation, RunFolder, read_json, write_json, write_jsonl
+from aiayn.run_folder import (
+    BRACKET_KINDS,
+    METRIC_KINDS,
+    Evaluation,
+    RunFolder,
+    folder_of,
+    read_json,
+    write_json,
+    write_jsonl,
+)
 
 N_BOOTSTRAP = 1000  # samples of the paired bootstrap
 KEPT_SAMPLES = 20
@@ -84,11 +93,11 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
     # An ensemble's scores do not replace those of the run alone.
     name = "-with-".join([test.name, *(Path(other).resolve().name for other in config.ensemble or [])])
-    written = RunFolder(run).evaluation(name)
+    written = RunFolder(folder_of(run)).evaluation(name)
     _write(written, result, test, hypotheses)
     page = ""
     with suppress(UserError):  # the scores stand, whether or not the page can be made
-        page = f"; {write_report(run)}"
+        page = f"; {write_report(folder_of(run))}"
     print(table(result))
     print(f"\nfiles    {written.scores}, {written.hypotheses.name}{page}")
     print(f"next     aiayn translate {run}" + " --format tree" * is_parser)
@@ -154,7 +163,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 def _read_baseline(run: Path, test: TestSet) -> Baseline:
     """Returns the other run's hypotheses. Raises RefusedError unless they are translations of the same text."""
-    stored = RunFolder(run).evaluation(test.name)
+    stored = RunFolder(folder_of(run)).evaluation(test.name)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
     scores = read_json(stored.scores)
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aiayn.checkpoints import Checkpoint, find_checkpoint, load, restore
+from aiayn.checkpoints import Checkpoint, load, restore
 from aiayn.config import EOS_ID, PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides, one_of
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import MAX_LINE_BYTES, normalise
@@ -27,6 +27,7 @@ from aiayn.inference.packed import pack
 from aiayn.inference.precision import fastest_precision
 from aiayn.inference.sampling import sample
 from aiayn.model.transformer import Transformer
+from aiayn.run_folder import find_checkpoint
 
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
 

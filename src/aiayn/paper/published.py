@@ -39,6 +39,11 @@ class Row:
             attention_dropout=0.0,
         )
 
+    def quarter(self) -> "Row":
+        """Returns the row with all widths divided by 4, as in conf/ablation/quarter; results are still the paper's."""
+        widths = {name: getattr(self, name) // 4 for name in ("d_model", "d_ff", "d_k", "d_v")}
+        return replace(self, parameters=None, **widths)
+
     def is_of(self, model: ModelConfig, label_smoothing: float) -> bool:
         """True for this row's model and label smoothing."""
         resolved = replace(model, d_k=model.key_size, d_v=model.value_size)
@@ -80,6 +85,8 @@ TABLE_3 = (
         parameters=213,
     ),
 )
+
+QUARTER_TABLE_3 = tuple(row.quarter() for row in TABLE_3 if row.name != "big")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from aiayn import program
 from aiayn.config import Config
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.options import from_plain
+from aiayn.options import stored_config
 from aiayn.run_folder import RunFolder, is_count, is_of_split, read_json, runs_within, series
 
 
@@ -48,7 +48,7 @@ def find_runs(folders: list[Path]) -> list[RunFolder]:
 def read_run(folder: RunFolder) -> MeasuredRun:
     """Reads the run's small files; no checkpoint is opened. Raises RefusedError without a readable config.yaml."""
     try:
-        config = from_plain(Config, folder.read_config())
+        config = stored_config(folder.read_config())
     except (ConfigError, ValueError, TypeError, AttributeError) as error:
         raise RefusedError(f"{folder.config}: {error}; it was written by another version of this program") from error
     records = folder.read_metrics()

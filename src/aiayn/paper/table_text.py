@@ -8,23 +8,27 @@ from pathlib import PurePath
 from typing import Any
 
 from aiayn.paper.parameters import finding
-from aiayn.paper.published import FITTED_VOCABULARY
-from aiayn.paper.tables import CHANGES, SIZES, changes_against_base
+from aiayn.paper.published import FITTED_VOCABULARY, TABLE_2
+from aiayn.paper.tables import CHANGES, SIZES, changes_against_base, counted_flops
 
 Record = Mapping[str, Any]
+NOTED = ("table_3", "table_3_quarter", "other_runs", "table_4")
 COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "e_ls")
 
 
-def markdown(tables: Mapping[str, Sequence[Record]]) -> str:
-    """Returns what `tables.collect` found, as one page."""
-    parts = [_table_2(tables["table_2"]), _table_3(tables["table_3"]), _table_4(tables["table_4"])]
-    # Of all comparisons the one that a short run allows: what each row changes against base, here and in the paper.
-    changes = [change for change in changes_against_base(tables["table_3"]) if change["run"]]
-    if changes:
-        rows = [
-            [change["row"], *(_shown(change[name], "+.2f") for name in CHANGES), change["run"]] for change in changes
-        ]
-        parts.append("## Change against base\n\n" + _grid(["row", "PPL", "paper", "BLEU", "paper", "run"], rows))
+def markdown(tables: Mapping[str, Sequence[Record]], every_row: bool = False) -> str:
+    """Returns what `tables.collect` found, as one page: rows that were run, or every row of the paper."""
+    layouts = {"table_2": _table_2, "table_3": _table_3, "table_3_quarter": _table_3_quarter, "table_4": _table_4}
+    parts, left_out = [], 0
+    for name, layout in layouts.items():
+        measured = [record for record in tables[name] if record["run"]]
+        if name == "table_3_quarter" and not measured:  # not in the paper
+            continue
+        left_out += 0 if every_row else len(tables[name]) - len(measured)
+        if shown := tables[name] if every_row else measured:
+            parts.append(layout(shown))
+        if name == "table_3":
+            parts += _changes("Change against base", tables[name])
     if others := tables["other_runs"]:
         rows = [
             [_marked(record), *_sizes(record), f"{record['steps']:,}"]
@@ -33,12 +37,21 @@ def markdown(tables: Mapping[str, Sequence[Record]]) -> str:
         ]
         header = ["run", *COLUMNS, "steps", "PPL", "BLEU", "parameters (M)"]
         parts.append("## Other runs\n\nNo row of Table 3 has their configuration.\n\n" + _grid(header, rows))
-    seen = {record["run"]: record["notes"] for name in ("table_3", "other_runs", "table_4") for record in tables[name]}
+    seen = {record["run"]: record["notes"] for name in NOTED for record in tables[name]}
     notes = [f"- {run}: {note}" for run, found in seen.items() for note in found]
     notes += [f"- {record['run']}: not shown: {record['reason']}" for record in tables["unread"]]
     if notes:
         parts.append("## Notes\n\n" + "\n".join(notes))
+    if left_out:
+        parts.append(f"{left_out} rows of the paper's tables were not run; `--all` shows them, too.")
     return "\n\n".join(parts) + "\n"
+
+
+def _changes(title: str, records: Sequence[Record]) -> list[str]:
+    """Of all comparisons the one that a short run allows: what each row changes against base, here and in the paper."""
+    changes = [change for change in changes_against_base(records) if change["run"]]
+    rows = [[change["row"], *(_shown(change[name], "+.2f") for name in CHANGES), change["run"]] for change in changes]
+    return [f"## {title}\n\n" + _grid(["row", "PPL", "paper", "BLEU", "paper", "run"], rows)] if rows else []
 
 
 def parameters_markdown(records: Sequence[Record]) -> str:
@@ -79,11 +92,7 @@ def _table_2(records: Sequence[Record]) -> str:
         )
     header = ["model", "text", "BLEU", "paper", "difference", "sacreBLEU", "test set", "weights", "FLOPs"]
     header += ["FLOPs at the paper's length", "paper's FLOPs", "run"]
-    ratios = {
-        record["model"]: f"{record['paper_flops'] / record['paper_flops_counted']:.1f}"
-        for record in records
-        if record["model"] and record["tgt_lang"] == "de"
-    }
+    ratios = {result.model: f"{result.flops / counted_flops(result):.1f}" for result in TABLE_2[:2]}
     return "\n\n".join(
         [
             "## Table 2: newstest2014",
@@ -117,6 +126,23 @@ def _table_3(records: Sequence[Record]) -> str:
             f"a vocabulary of {FITTED_VOCABULARY:,}: `aiayn table --parameters` tells more.",
         ]
     )
+
+
+def _table_3_quarter(records: Sequence[Record]) -> str:
+    rows = []
+    for record in records:
+        name = record["label"] if record["label"] == "base" else f"{record['label']} {record['row']}"
+        scores = [_shown(record[name], ".2f") for name in ("ppl", "paper_ppl", "bleu", "paper_bleu", "parameters")]
+        rows.append([name, *_sizes(record), _shown(record["steps"], ",", "not run"), *scores, record["run"] or ""])
+    header = ["row", *COLUMNS, "steps", "PPL", "paper", "BLEU", "paper", "parameters (M)", "run"]
+    parts = [
+        "## Table 3 at a quarter of its widths",
+        "Text, steps and widths are not the paper's, whose figures are those of the full row: only what a row changes "
+        "against base can be compared.",
+        _grid(header, rows),
+        *_changes("Change against base, at a quarter of the widths", records),
+    ]
+    return "\n\n".join(parts)
 
 
 def _table_4(records: Sequence[Record]) -> str:

@@ -8,6 +8,7 @@ from aiayn.config import DataConfig
 from aiayn.errors import RefusedError
 from aiayn.model.flops import training_flops
 from aiayn.paper.published import (
+    QUARTER_TABLE_3,
     SECTION_23,
     STATED_VOCABULARY,
     TABLE_2,
@@ -31,6 +32,7 @@ CHANGES = ("ppl", "paper_ppl", "bleu", "paper_bleu")
 def collect(folders: list[Path]) -> dict[str, list[Record]]:
     """Returns Tables 2, 3 and 4, the runs that are no row of Table 3, and the unreadable folders, as plain values.
 
+    `table_3_quarter` has the rows of Table 3 at a quarter of its widths, with the paper's results for the full ones.
     A run belongs to a row by its configuration, not by its name. Rows without a run are included, with None for what
     was not measured. Raises RefusedError for a folder that holds no run.
     """
@@ -44,13 +46,15 @@ def collect(folders: list[Path]) -> dict[str, list[Record]]:
     runs = [run for run in runs if run not in parsers]
     _note_other_text(runs)
     rows = {run.name: _row_of(run) for run in runs}
-    table_3 = []
-    for row in TABLE_3:
-        members = [run for run in runs if rows[run.name] is row]
-        table_3 += [_table_3_record(row, run) for run in members or [None]]
+
+    def records(table: Sequence[Row]) -> list[Record]:
+        members = {row.name: [run for run in runs if rows[run.name] is row] or [None] for row in table}
+        return [_table_3_record(row, run) for row in table for run in members[row.name]]
+
     return {
         "table_2": _table_2(runs),
-        "table_3": table_3,
+        "table_3": records(TABLE_3),
+        "table_3_quarter": records(QUARTER_TABLE_3),
         "table_4": _table_4(parsers),
         "other_runs": [_table_3_record(None, run) for run in runs if rows[run.name] is None],
         "unread": unread,
@@ -70,11 +74,13 @@ def _note_other_text(runs: Sequence[MeasuredRun]) -> None:
 
 
 def _row_of(run: MeasuredRun) -> Row | None:
-    """Returns the row of Table 3 with the run's configuration, apart from training length and text."""
+    """Returns the row of Table 3, or of its quarter, with the run's configuration, apart from its text and length."""
     config = run.config
     if (config.data.src_lang, config.data.tgt_lang) != ("en", "de"):
         return None
-    return next((row for row in TABLE_3 if row.is_of(config.model, config.optim.label_smoothing)), None)
+    return next(
+        (row for row in TABLE_3 + QUARTER_TABLE_3 if row.is_of(config.model, config.optim.label_smoothing)), None
+    )
 
 
 def _table_3_record(row: Row | None, run: MeasuredRun | None) -> Record:

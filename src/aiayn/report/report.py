@@ -1,12 +1,15 @@
 """report.html: all that a run or a sweep measured on one page, from the files of its folder alone."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from aiayn import program
 from aiayn.errors import RefusedError, ResourceError
 from aiayn.files import atomic_write
+from aiayn.options import flatten
 from aiayn.report.run_page import run_page
-from aiayn.report.sweep_page import sweep_page
+from aiayn.report.seeds import mean_and_spread, seed_groups
+from aiayn.report.sweep_page import NOT_COMPARED, sweep_page
 from aiayn.run_folder import RunFolder, best_and_last, runs_within
 
 
@@ -48,14 +51,30 @@ def summary(run: Path) -> str:
 
 
 def sweep_summary(folder: Path) -> str:
-    """Returns one line for each run of a sweep: its scores on the development set, as far as there are any."""
+    """Returns one line for each run of a sweep: its scores on the development set, as far as there are any.
+
+    A sweep over seeds alone ends with their mean and standard deviation.
+    """
     runs = list(runs_within(folder))
     width = max((len(run.path.name) for run in runs), default=0)
-    lines = []
+    lines, measured = [], []
     for run in runs:
         perplexity = best_and_last(run.read_metrics(), "val/ppl")
         bleu = run.read_evaluations().get("val", {}).get("metrics", {}).get("sacrebleu")
-        scores = [f"val/ppl {perplexity[2]:.2f}"] if perplexity else []
-        scores += [] if bleu is None else [f"val sacrebleu {bleu:.2f}"]
-        lines.append(f"scores   {run.path.name:<{width}}  {'  '.join(scores) or 'none yet'}")
+        measured.append((perplexity and perplexity[2], bleu))
+        lines.append(f"scores   {run.path.name:<{width}}  {_scores(*measured[-1])}")
+    options = {}
+    with suppress(RefusedError):
+        for run in runs:
+            options[run.path.name] = {k: v for k, v in flatten(run.read_config()).items() if k not in NOT_COMPARED}
+    if [len(group) for group in seed_groups(options)] == [len(runs)]:
+        summed = [mean_and_spread(column) for column in zip(*measured, strict=True)]
+        shown = [f"{name} {value}" for name, value in zip(("val/ppl", "val sacrebleu"), summed, strict=True) if value]
+        lines.append(f"mean     {len(runs)} seeds, with standard deviation  {'  '.join(shown)}")
     return "\n".join(lines)
+
+
+def _scores(perplexity: float | None, bleu: float | None) -> str:
+    scores = [] if perplexity is None else [f"val/ppl {perplexity:.2f}"]
+    scores += [] if bleu is None else [f"val sacrebleu {bleu:.2f}"]
+    return "  ".join(scores) or "none yet"

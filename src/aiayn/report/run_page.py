@@ -1,11 +1,14 @@
 """report.html of a run."""
 
+from datetime import date, timedelta
+from itertools import pairwise
 from pathlib import Path
 from statistics import median_high
 from typing import Any
 
 from aiayn.report.page import data_uri, render_page, shown
 from aiayn.report.plots import corpus_svgs, panel_svg, run_panels
+from aiayn.report.sizes import PARAMETERS, sized
 from aiayn.run_folder import (
     BRACKET_KINDS,
     METRIC_KINDS,
@@ -20,7 +23,10 @@ from aiayn.run_folder import (
 from aiayn.treebank.linear_form import repaired_tree
 from aiayn.treebank.tree import indented
 
-SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
+SIZES = (
+    *(f"model.{name}" for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")),
+    PARAMETERS,
+)
 
 
 def run_page(run: RunFolder) -> str:
@@ -32,8 +38,7 @@ def run_page(run: RunFolder) -> str:
     records = run.read_metrics()
     evaluations = run.read_evaluations()
     step = max((record["step"] for record in records), default=0)
-    data, model = config["data"], config.get("model")
-    sizes = model if isinstance(model, dict) else {}
+    data, options, corpus = config["data"], sized(config), read_json(run.corpus)
     all_kinds = METRIC_KINDS + BRACKET_KINDS
     kinds = [kind for kind in all_kinds if any(e["metrics"].get(kind) is not None for e in evaluations.values())]
     is_parser = data.get("task") == "parsing"
@@ -48,7 +53,10 @@ def run_page(run: RunFolder) -> str:
         title=config.get("name") or run.path.resolve().name,
         about=[
             f"{data['src_lang']} to {data['tgt_lang']}, step {step:,} of {shown(config['trainer']['max_steps'])}",
-            ", ".join(f"{name} {sizes[name]}" for name in SIZES if sizes.get(name) is not None),
+            ", ".join(
+                f"{name.removeprefix('model.')} {options[name]}" for name in SIZES if options.get(name) is not None
+            ),
+            _when(run, records, corpus),
         ],
         tiles=_tiles(records, evaluations),
         kinds=kinds,
@@ -70,7 +78,7 @@ def run_page(run: RunFolder) -> str:
         evolution=evolution,
         has_trees=is_parser,
         attention=data_uri(run.attention_picture),
-        corpus=_corpus(read_json(run.corpus)),
+        corpus=_corpus(corpus),
         machine=[(key, str(value)) for key, value in read_json(run.machine).items() if value],
         config=run.config.read_text(encoding="utf-8"),
     )
@@ -82,6 +90,21 @@ def _read_trees(path: Path) -> list[Record]:
         sample | {key: indented(repaired_tree(sample["source"], sample[key])[0]) for key in ("reference", "hypothesis")}
         for sample in read_samples(path)
     ]
+
+
+def _when(run: RunFolder, records: list[Record], corpus: Record) -> str:
+    """Returns the day of the last measurement and how long the training steps took, as far as they are known."""
+    if not records:
+        return ""
+    day = date.fromtimestamp(run.metrics.stat().st_mtime).isoformat()
+    try:
+        train = corpus["splits"]["train"]
+        tokens = (train["tgt_tokens"] + train["kept"]) / corpus["steps_per_epoch"]  # of a step, end marks included
+        speeds = [(0, 1.0), *series(records, "perf/tokens_per_sec")]
+        seconds = sum((step - before) * tokens / speed for (before, _), (step, speed) in pairwise(speeds))
+        return f"{day}, {timedelta(seconds=round(seconds))} of training"
+    except (KeyError, TypeError, ZeroDivisionError, OverflowError):
+        return day
 
 
 def _tiles(records: list[Record], evaluations: dict[str, Record]) -> list[tuple[str, str]]:

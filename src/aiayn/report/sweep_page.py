@@ -2,14 +2,17 @@
 
 import re
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-from aiayn.options import flatten
 from aiayn.report.page import link, render_page
 from aiayn.report.plots import Panel, panel_svg
-from aiayn.run_folder import RunFolder, best_and_last, is_number, read_json, read_samples, series
+from aiayn.report.seeds import mean_and_spread, seed_groups
+from aiayn.report.sizes import sized
+from aiayn.run_folder import Record, RunFolder, best_and_last, is_count, is_number, read_json, read_samples, series
 
 NOT_COMPARED = ("name", "sweep", "logger.group")
+MEASURED = ("val/ppl", "val/bleu (greedy)", "BLEU val", "BLEU test")
 PANELS = (
     ("validation perplexity", "val/ppl", True),
     ("validation BLEU (greedy)", "val/bleu", False),
@@ -25,7 +28,7 @@ def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
     """
     names = {run: run.path.relative_to(folder).as_posix() for run in runs}
     runs = sorted(runs, key=lambda run: _by_number(names[run]))
-    configs = {run: flatten(run.read_config()) for run in runs}
+    configs = {run: sized(run.read_config()) for run in runs}
     metrics = {run: run.read_metrics() for run in runs}
     first = configs[runs[0]]
     differing = [
@@ -33,17 +36,23 @@ def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
         for key in first
         if key not in NOT_COMPARED and len({str(config.get(key)) for config in configs.values()}) > 1
     ]
-    rows = []
+    rows, measured = [], {}
     for run in runs:
         ppl, bleu = best_and_last(metrics[run], "val/ppl"), best_and_last(metrics[run], "val/bleu", max)
         evaluations = run.read_evaluations()
         scores = [evaluations.get(split, {}).get("metrics", {}).get("sacrebleu") for split in ("val", "test")]
         name = link(f"{names[run]}/{run.report.name}", names[run]) if run.report.exists() else names[run]
         step = max((record["step"] for record in metrics[run]), default=0)
-        rows.append(
-            [name, step, *(found and found[2] for found in (ppl, bleu)), *scores]
-            + [_option(configs[run].get(key)) for key in differing]
-        )
+        measured[names[run]] = [*(found and found[2] for found in (ppl, bleu)), *scores]
+        rows.append([name, step, *measured[names[run]]] + [_option(configs[run].get(key)) for key in differing])
+    options = {names[run]: {key: configs[run].get(key) for key in differing} for run in runs}
+    fixed = [key for key in differing if key != "seed"]
+    seeds = [
+        [", ".join(str(options[name]["seed"]) for name in group)]
+        + [_option(options[group[0]][key]) for key in fixed]
+        + [mean_and_spread(column) for column in zip(*(measured[name] for name in group), strict=True)]
+        for group in seed_groups(options)
+    ]
     panels = [
         Panel(title, {names[run]: series(metrics[run], key) for run in runs}, log_scale)
         for title, key, log_scale in PANELS
@@ -59,8 +68,11 @@ def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
         "sweep.html",
         title=folder.resolve().name,
         about=[f"{len(runs)} runs"],
-        columns=["run", "step", "val/ppl", "val/bleu (greedy)", "BLEU val", "BLEU test", *differing],
+        heads=_heads_and_sizes(options, measured),
+        columns=["run", "step", *MEASURED, *differing],
         rows=rows,
+        seed_columns=["seeds", *fixed, *MEASURED],
+        seeds=seeds,
         names=[names[run] for run in runs],
         panels=[(panel.title, panel_svg(panel, last_step)) for panel in panels if any(panel.curves.values())],
         samples=samples,
@@ -68,6 +80,29 @@ def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
         machines=[[names[run], *(_option(machines[run].get(key)) for key in facts)] for run in runs],
         shared={key: _option(value) for key, value in first.items() if key not in (*NOT_COMPARED, *differing)},
     )
+
+
+def _heads_and_sizes(options: dict[str, Record], measured: dict[str, list[float | None]]) -> dict[str, Any] | None:
+    """Returns a table of score by heads and d_k where the sweep has several sizes for a number of heads; else None.
+
+    A cell is the mean over its runs of the first that all of them have: BLEU of the development set, greedy BLEU,
+    perplexity.
+    """
+    places: dict[tuple[int, int], list[str]] = {}
+    for name, values in options.items():
+        place = values.get("model.n_heads"), values.get("model.d_k")
+        if not all(map(is_count, place)):
+            return None
+        places.setdefault(place, []).append(name)
+    heads, sizes = (sorted({place[side] for place in places}) for side in (0, 1))
+    if len(places) <= max(len(heads), len(sizes)):  # d_k follows from the heads
+        return None
+    for column in (2, 1, 0):
+        if all(is_number(values[column]) for values in measured.values()):
+            cells = {place: mean(measured[name][column] for name in found) for place, found in places.items()}
+            rows = [[str(n), *(cells.get((n, size)) for size in sizes)] for n in heads]
+            return {"score": MEASURED[column], "columns": ["heads", *(f"d_k {size}" for size in sizes)], "rows": rows}
+    return None
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:

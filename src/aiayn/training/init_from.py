@@ -12,8 +12,8 @@ from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
 from aiayn.config import Config
 from aiayn.errors import RefusedError
-from aiayn.options import as_option, flatten, to_plain
-from aiayn.run_folder import RunFolder
+from aiayn.options import as_option, automatic_options, flatten, to_plain
+from aiayn.run_folder import RunFolder, find_checkpoint
 
 FREE = ("model.dropout",)  # the only option of the model that may differ: no weight depends on it
 
@@ -34,11 +34,11 @@ def resolve_init_from(
     found = own.config.init_fingerprint if own else fingerprint(source.weights)
     settled = flatten({"model": to_plain(source.config.model)})
     settled |= {"data.vocab_size": source.vocab_size, "data.tokenizer_pairs": None}
-    now = flatten(to_plain(config))
+    now, unset = flatten(to_plain(config)), automatic_options(config)
     changed = [
         f"{key}: {as_option(value)} -> {as_option(now[key])}"
         for key, value in settled.items()
-        if key not in FREE and now[key] != value and (chosen is None or key in chosen)
+        if key not in FREE and key not in unset and now[key] != value and (chosen is None or key in chosen)
     ]
     if config.init_fingerprint not in (None, found):
         changed.append(f"init_fingerprint: {found} -> {config.init_fingerprint}")
@@ -47,7 +47,7 @@ def resolve_init_from(
             f"init_from={config.init_from} settles model and tokenizer ({'; '.join(changed)}); leave these options out"
         )
     model = source.config.model
-    if chosen is None or "model.dropout" in chosen:
+    if "model.dropout" not in unset and (chosen is None or "model.dropout" in chosen):
         model = replace(model, dropout=config.model.dropout)
     data = replace(config.data, vocab_size=source.vocab_size, tokenizer_pairs=None)
     return replace(config, model=model, data=data, init_fingerprint=found), source
@@ -73,7 +73,7 @@ def _load(init_from: str) -> Checkpoint:
             "file of its checkpoints/"
         )
     try:
-        return checkpoints.load(checkpoints.find_checkpoint(path, None) if path.is_dir() else path)
+        return checkpoints.load(find_checkpoint(path, None))
     except RefusedError as error:
         raise RefusedError(f"init_from={init_from}: {error}") from error
 

@@ -16,7 +16,7 @@ from aiayn.config import Config
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, ResourceError
-from aiayn.options import changed_options, flatten, stored_options, to_plain
+from aiayn.options import automatic_options, changed_options, flatten, settle, stored_options, to_plain
 from aiayn.run_folder import RunFolder, is_count
 
 NOTHING_LOGGED = {"loss_sum": 0.0, "tokens": 0}
@@ -32,18 +32,33 @@ class ResumeState:
     optimizer: dict[str, Any]
 
 
+def settle_as_stored(folder: RunFolder, config: Config) -> Config:
+    """Returns the configuration with the options that are null as the run's first start settled them, if it had one.
+
+    Raises RefusedError if the stored options cannot be read.
+    """
+    if not automatic_options(config):
+        return config
+    if folder.config.exists():
+        return settle(config, _stored_options(folder))
+    newest = checkpoints.load_newest(folder.checkpoints)
+    return settle(config, flatten(to_plain(newest[0].config))) if newest else config
+
+
 def refuse_changes(folder: RunFolder, config: Config) -> None:
     """Raises RefusedError if an option that defines the training differs from the run's first start."""
-    if not folder.config.exists():
-        return
+    if folder.config.exists():
+        _refuse_changes(folder, _stored_options(folder), config)
+
+
+def _stored_options(folder: RunFolder) -> dict[str, Any]:
     try:
-        stored = stored_options(Config, folder.read_config())
+        return stored_options(Config, folder.read_config())
     except (RefusedError, ValueError, AttributeError) as error:
         raise RefusedError(
             f"{folder.config}: cannot be read as the run's options; remove it (its checkpoints hold them too), or "
             "choose another name="
         ) from error
-    _refuse_changes(folder, stored, config)
 
 
 def _refuse_changes(folder: RunFolder, stored: Mapping[str, Any], config: Config) -> None:

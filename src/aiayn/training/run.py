@@ -14,15 +14,17 @@ from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.cleaning import normalise
 from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.data.prepare import prepare
+from aiayn.data.prepare import count_training_pairs, prepare
 from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, DivergedError, InterruptedRunError
 from aiayn.hardware import choose_hardware, tokens_per_device
 from aiayn.model.transformer import Transformer
+from aiayn.options import automatic_options
 from aiayn.report.plots import draw_learning_curve
 from aiayn.report.report import summary, write_report
 from aiayn.run_folder import RunFolder, read_jsonl
+from aiayn.training.automatic import misfits, settle_sizes, settle_steps
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.callbacks.display import Display
@@ -40,7 +42,8 @@ from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.init_from import resolve_init_from
 from aiayn.training.loggers import close, make_loggers, upload
 from aiayn.training.module import TranslationModule
-from aiayn.training.resume import ResumeState, load_resume_state, refuse_changes, run_lock
+from aiayn.training.resume import ResumeState, load_resume_state, refuse_changes, run_lock, settle_as_stored
+from aiayn.training.schedule import learning_rate
 from aiayn.training.trainer import configure_libraries, make_trainer
 
 log = logging.getLogger(__name__)
@@ -71,11 +74,16 @@ def train(config: Config, outputs: Path | None = None, chosen: Collection[str] |
 def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, stop: StopRequest) -> None:
     hardware = choose_hardware(config.trainer)
     config, source = resolve_init_from(config, folder, chosen)
+    config = settle_as_stored(folder, config)
+    if automatic_options(config):
+        config = settle_sizes(config, count_training_pairs(config.data))
     refuse_changes(folder, config)
     prepared = prepare(config.data, Tokenizer.from_json(source.tokenizer) if source else None)
     _check_positions(config, prepared)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, prepared, config)
+        plan = _training_plan(config, prepared.train, found)
+        config = settle_steps(config, len(prepared.train), plan.steps_per_epoch)
         start_step = found.checkpoint.step if found else 0
         recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]
         validations = ValidationHistory(config.trainer, recorded)
@@ -87,7 +95,7 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
             config=config,
             folder=folder,
             prepared=prepared,
-            plan=_training_plan(config, prepared.train, found),
+            plan=plan,
             # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before writing.
             validation_text=read_split(config.data, "val") if config.trainer.val_bleu_sentences else ([], []),
             start_step=start_step,
@@ -226,6 +234,11 @@ def _log_start(run: RunContext, model: Transformer, hardware: dict[str, str]) ->
     log.info("model    %.1f M parameters, vocabulary %d", n_parameters / 1e6, run.prepared.tokenizer.vocab_size)
     log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding)
     log.info("device   %d x %s, precision %s%s", config.trainer.world_size, accelerator, precision, reason)
+    warmup, scale = config.optim.warmup_steps, config.optim.lr_scale
+    peak = learning_rate(warmup, config.model.d_model, warmup, scale)
+    log.info("steps    %d, peak learning rate %.2g at step %d", config.trainer.max_steps, peak, warmup)
+    for line in misfits(config, len(run.prepared.train), plan.steps_per_epoch, run.prepared.tokenizer.vocab_size):
+        log.warning("warning  %s", line)
 
 
 def _log_source(config: Config, source: Checkpoint) -> None:

@@ -10,7 +10,7 @@ from aiayn import entry
 from aiayn.config import NAME_CHARACTERS, Config
 from aiayn.error_messages import COMPOSITION_ERRORS, one_line
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
-from aiayn.options import changed_options, is_from_source, stored_options, to_plain
+from aiayn.options import changed_options, is_from_source, settle, stored_options, to_plain
 from aiayn.run_folder import RunFolder, read_json
 
 MAX_NAME = 150  # characters of a folder's name
@@ -42,7 +42,7 @@ def make_jobs(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequen
             composed = compose(list(overrides))
             choices.append(composed.hydra.runtime.choices)
             options = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
-            configs.append(entry.resolve_config(options, choices[-1], conf))
+            configs.append(entry.resolve_config(options, choices[-1], overrides, conf))
         except COMPOSITION_ERRORS as error:
             text = str(error) if isinstance(error, UserError) else one_line(error, Config)
             mistakes.setdefault(text, []).append(name)
@@ -98,14 +98,16 @@ def is_finished(job: SweepJob) -> bool:
     """Whether the run was trained with these options to its last step, and then scored with this search."""
     run = RunFolder(job.folder)
     try:
-        changed = set(changed_options(run.read_config(), job.config))
+        stored = run.read_config()
+        config = settle(job.config, stored_options(Config, stored))
+        changed = set(changed_options(stored, config))
     except RefusedError:
         return False
     if job.config.init_from is not None:
         changed -= {key for key in changed if is_from_source(key) and key not in job.chosen}
     scored = read_json(run.evaluation("val").scores)
     before, now = (
-        stored_options(Config, {"search": search}) for search in (scored.get("search"), to_plain(job.config.search))
+        stored_options(Config, {"search": search}) for search in (scored.get("search"), to_plain(config.search))
     )
     for options in (before, now):
         options.pop("search.batch_tokens", None)  # changes no result
@@ -113,7 +115,7 @@ def is_finished(job: SweepJob) -> bool:
         not changed
         and before == now
         and scored.get("checkpoint") == run.last.name
-        and scored.get("step", 0) >= job.config.trainer.max_steps
+        and scored.get("step", 0) >= config.trainer.max_steps
         and run.averaged.exists()
     )
 

@@ -1,5 +1,6 @@
 """Loss, learning rate, gradient, speed and memory while training."""
 
+import logging
 import math
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from aiayn.config import PAD_ID
 from aiayn.data.batch import Batch
+from aiayn.data.corpus_statistics import unigram_loss
 from aiayn.errors import DivergedError
 from aiayn.hardware import matmul_rate, peak_memory
 from aiayn.model.flops import training_flops
@@ -16,6 +18,9 @@ from aiayn.training.callbacks.non_finite_guard import REMEDY
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
+from aiayn.training.schedule import usual_peak
+
+log = logging.getLogger(__name__)
 
 
 class ThroughputMonitor(StepCallback):
@@ -26,8 +31,12 @@ class ThroughputMonitor(StepCallback):
 
     Ends the run with DivergedError where the mean loss is above 2 log V + 10: log V is that of a uniform guess, about
     where every training begins. Spikes of a healthy training stay near it, because it takes large weights, and no bad
-    update alone, to be so much more wrong.
+    update alone, to be so much more wrong. Warns once, some time after the warm-up, where the loss is still that of the
+    frequencies of the tokens alone: a learning rate that was too high leaves it there for good.
     """
+
+    STUCK = 0.05  # nats below the loss of the frequencies alone; a training that works is a nat or more below
+    EARLIEST = 500  # steps, or at the end of the run; before, a healthy training may still be there
 
     def __init__(self, run: RunContext):
         super().__init__(run)
@@ -71,7 +80,10 @@ class ThroughputMonitor(StepCallback):
         self.tokens += batch.step_tokens
         settings = self.run.config.trainer
         self.run.display.advance(step)
+        first = step == self.run.start_step + 1
         if not due(step, settings.log_every, settings.max_steps):
+            if first:  # a first sign, since log_every steps may take minutes
+                self._show_first(trainer, module, step)
             return
         loss = float(trainer.strategy.reduce(self.loss_sum, reduce_op="sum")) / self.tokens
         work = self.flops, self.real, self.padded
@@ -98,10 +110,40 @@ class ThroughputMonitor(StepCallback):
                 f"would have {uniform:.2f}: {REMEDY}"
             )
         if trainer.is_global_zero:
-            remaining = elapsed / (step - self.run.start_step) * (settings.max_steps - step)
-            self.run.display.show_training(step, metrics, remaining)
+            self._show(step, metrics, elapsed)
+            warmed_up = min(max(2 * self.run.config.optim.warmup_steps, self.EARLIEST), settings.max_steps)
+            if step - settings.log_every < warmed_up <= step:
+                self._warn_if_stuck(module, step, loss)
         self.loss_sum, self.tokens, self.untimed, self.last_time = 0.0, 0, 0, now
         self._reset_work()
+
+    def _show_first(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
+        """Shows the first step of this start; nothing of it is logged."""
+        loss = float(trainer.strategy.reduce(torch.as_tensor(self.loss_sum).clone(), reduce_op="sum")) / self.tokens
+        if trainer.is_global_zero:
+            elapsed = self.run.clock.now() - self.start_time
+            metrics = {
+                "train/loss": loss,
+                "train/lr": module.rate(step),
+                "train/epoch": step / self.run.plan.steps_per_epoch,
+                "perf/tokens_per_sec": (self.tokens - self.untimed) / elapsed,
+            }
+            self._show(step, metrics, elapsed)
+
+    def _show(self, step: int, metrics: dict[str, float], elapsed: float) -> None:
+        left = self.run.config.trainer.max_steps - step
+        self.run.display.show_training(step, metrics, elapsed / (step - self.run.start_step) * left)
+
+    def _warn_if_stuck(self, module: TranslationModule, step: int, loss: float) -> None:
+        optim, d_model = self.run.config.optim, self.run.config.model.d_model
+        level = unigram_loss(self.run.prepared.train, self.vocab_size, optim.label_smoothing)
+        if loss > level - self.STUCK:
+            log.warning(
+                "step %d: the training loss, %.2f, is still that of the frequencies of words alone, %.2f: with another "
+                "name= choose optim.warmup_steps or optim.lr_scale for another peak of the learning rate; it is %.2g "
+                "here, and usually %.2g for d_model=%d",
+                *(step, loss, level, module.rate(optim.warmup_steps), usual_peak(d_model), d_model),
+            )
 
     def _reset_work(self) -> None:
         """What this rank has done since the last log: useful FLOPs, tokens, and positions including padding."""

@@ -1,0 +1,51 @@
+"""Pairs of the development and test text that are in the training text, too: on these a score says little."""
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from aiayn.config import DataConfig
+from aiayn.data.cleaning import CleaningReport, clean
+from aiayn.data.sources import identity, raw_pairs
+from aiayn.data.text_files import FileScans
+from aiayn.errors import DataError
+
+log = logging.getLogger(__name__)
+
+Pair = tuple[str, str]
+
+
+class Overlap:
+    """Looks for these pairs while the training text is read. Test text that cannot be read yet counts as empty."""
+
+    def __init__(self, config: DataConfig, scans: FileScans):
+        self.config, self.scans = config, scans
+        self.held_out = {split: self._pairs(split) for split in ("val", "test") if getattr(config, split) is not None}
+        self.found: dict[str, set[Pair]] = {split: set() for split in self.held_out}
+
+    def _pairs(self, split: str) -> set[Pair]:
+        try:
+            return set(clean(raw_pairs(self.config, split, self.scans), CleaningReport()))
+        except DataError:
+            return set()
+
+    def watch(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Passes the cleaned training pairs on."""
+        for pair in pairs:
+            for split, held_out in self.held_out.items():
+                if pair in held_out:
+                    self.found[split].add(pair)
+            yield pair
+
+    def warn(self) -> None:
+        """Logs a line if any pair was found, and one if a training file is listed twice."""
+        counts = [
+            f"{len(found):,} of {len(self.held_out[split]):,} of data.{split}={getattr(self.config, split)}"
+            for split, found in self.found.items()
+            if found
+        ]
+        if counts:
+            log.warning("warning: pairs that are training text, too: %s; scores on them say little", ", ".join(counts))
+        if self.config.source == "files":
+            files = identity(self.config, "train", self.scans)
+            if any(files.count(file) > 1 for file in files):
+                log.warning("warning: data.train=%s: the same text is listed twice", self.config.train)

@@ -1,0 +1,43 @@
+"""What is said of development and test text that is training text, too."""
+
+import logging
+from dataclasses import replace
+
+from texts import data_config, write_lines
+
+from aiayn.data.prepare import prepare
+
+TRAIN = [f"line {number} of many" for number in range(60)]
+
+
+def warnings_for(tmp_path, caplog, **changes) -> list[str]:
+    """What is logged about a text of which pairs 3 to 5 are development text, too, and pair 5 test text."""
+    config = data_config(
+        train=write_lines(tmp_path / "train", TRAIN, [line.upper() for line in TRAIN]),
+        val=write_lines(tmp_path / "val", ["new", *TRAIN[3:6]], ["NEU", *(line.upper() for line in TRAIN[3:6])]),
+        test=write_lines(tmp_path / "test", ["other", " " + TRAIN[5]], ["ANDERE", TRAIN[5].upper()]),
+        folder=str(tmp_path / "data"),
+    )
+    caplog.set_level(logging.INFO, "aiayn")
+    prepare(replace(config, **changes))
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_held_out_pairs_that_are_training_text_are_counted_in_one_line(tmp_path, caplog):
+    [line] = warnings_for(tmp_path, caplog)
+
+    assert f"3 of 4 of data.val={tmp_path}/val, 1 of 2 of data.test={tmp_path}/test" in line
+
+
+def test_a_pair_with_another_translation_is_no_overlap(tmp_path, caplog):
+    val = write_lines(tmp_path / "other", TRAIN[:2], ["one", "two"])
+
+    assert warnings_for(tmp_path, caplog, val=val, test=None) == []
+
+
+def test_a_file_that_is_listed_twice_is_named(tmp_path, caplog):
+    train, val = str(tmp_path / "train"), write_lines(tmp_path / "other", ["a b"], ["c d"])
+
+    [line] = warnings_for(tmp_path, caplog, train=[train, train], val=val, test=str(tmp_path / "missing"))
+
+    assert line == f"warning: data.train={[train, train]}: the same text is listed twice"

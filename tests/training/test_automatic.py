@@ -1,0 +1,124 @@
+"""Options that `data=files` leaves to the program, settled by the text."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+import yaml
+from applications import SMALL, composed, text_in
+
+from aiayn.options import AUTOMATIC, automatic_options
+from aiayn.run_folder import RunFolder
+from aiayn.training import automatic
+from aiayn.training.automatic import misfits, settle_sizes, settle_steps
+from aiayn.training.callbacks import throughput_monitor
+from aiayn.training.resume import settle_as_stored
+from aiayn.training.run import train
+from aiayn.training.schedule import learning_rate
+
+OPEN = ("data=files", "data.train=x", "data.val=x", "model=auto", "optim=auto", "trainer=auto")
+OPEN += ("data.vocab_size=null", "data.tokens_per_step=null")
+
+
+def test_own_text_leaves_exactly_the_automatic_options_open():
+    assert automatic_options(composed(*OPEN)) == set(AUTOMATIC)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "n_layers", "d_model", "dropout", "vocab_size", "tokens_per_step"),
+    [
+        (700, 4, 128, 0.3, 350, 2048),
+        (5_000, 4, 128, 0.3, 2000, 2048),
+        (50_000, 4, 128, 0.3, 8000, 4096),
+        (500_000, 6, 512, 0.3, 10_000, 8192),
+        (4_500_000, 6, 512, 0.1, 37_000, 25_000),
+    ],
+)
+def test_sizes_follow_from_the_number_of_pairs(pairs, n_layers, d_model, dropout, vocab_size, tokens_per_step):
+    config = settle_sizes(composed(*OPEN), pairs)
+
+    assert (config.model.n_layers, config.model.d_model, config.model.dropout) == (n_layers, d_model, dropout)
+    assert (config.data.vocab_size, config.data.tokens_per_step) == (vocab_size, tokens_per_step)
+
+
+def test_what_the_user_sets_is_kept():
+    config = settle_sizes(composed(*OPEN, "model.d_model=96", "model.n_heads=3", "data.vocab_size=777"), 5000)
+    config = settle_steps(replace(config, trainer=replace(config.trainer, val_every=11)), 5000, 25)
+
+    assert (config.model.d_model, config.model.n_heads, config.model.d_ff, config.data.vocab_size) == (96, 3, 256, 777)
+    assert (config.trainer.max_steps, config.trainer.val_every, config.trainer.checkpoint_every) == (2500, 11, 50)
+
+
+@pytest.mark.parametrize(("d_model", "peak"), [(512, 0.000699), (128, 0.0028)])
+@pytest.mark.parametrize("warmup", [100, 1000, 4000])
+def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model, peak, warmup):
+    config = settle_sizes(composed(*OPEN, f"optim.warmup_steps={warmup}", f"model.d_model={d_model}"), 5000)
+    config = settle_steps(config, 5000, 25)
+
+    rate = learning_rate(warmup, d_model, warmup, config.optim.lr_scale)
+
+    assert rate == pytest.approx(peak, rel=0.01)
+
+
+def test_options_that_do_not_fit_are_named_with_what_is_usual():
+    options = ("trainer.max_steps=100000", "optim.warmup_steps=4000", "trainer.val_every=1500", "model=base")
+    config = settle_steps(settle_sizes(composed(*OPEN, *options), 9283), 9283, 30)
+
+    epochs, size = misfits(config, 9283, 30, 4000)
+
+    assert epochs == (
+        "trainer.max_steps=100000 is 3,333 epochs of these 9,283 pairs; usual are 100: trainer.max_steps=3000"
+    )
+    assert "46 M parameters is large for 9,283 pairs: model=auto" in size
+    short = replace(config, trainer=replace(config.trainer, max_steps=40))
+    assert [line.partition(":")[0] for line in misfits(short, 200_000, 30, 4000)] == [
+        "optim.warmup_steps=4000",
+        "trainer.val_every=1500",
+    ]
+
+
+@pytest.fixture
+def small(tmp_path, write_pairs, monkeypatch):
+    """A configuration whose steps and dropout are left to the program, on text of 60 pairs, a step an epoch."""
+    monkeypatch.setattr(automatic, "FITS", (replace(automatic.FITS[0], epochs=3),))
+    for seed, (split, count) in enumerate({"train": 60, "val": 5, "test": 5}.items()):
+        write_pairs(tmp_path / split, count, seed)
+    steps = ("optim=auto", "trainer=auto", "model.dropout=null", "trainer.val_bleu_sentences=0", "name=run")
+    options = [option for option in SMALL if option not in ("optim=adam", "trainer=default")]
+    return composed(*text_in(tmp_path, "xx"), *options, "model=auto", *steps, "data.tokens_per_step=20000")
+
+
+def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_path):
+    folder = RunFolder(train(small, tmp_path))
+    stored = yaml.safe_load(folder.config.read_text())
+    assert (stored["model"]["dropout"], stored["trainer"]["max_steps"]) == (0.3, 3)
+    assert folder.saved_steps()[-1] == 3
+
+    # As a run has them that began under other rules, or before there were any.
+    stored["model"]["dropout"], stored["trainer"]["max_steps"] = 0.2, 70
+    folder.config.write_text(yaml.safe_dump(stored))
+    settled = settle_as_stored(folder, small)
+    assert (settled.model.dropout, settled.trainer.max_steps) == (0.2, 70)
+
+    folder.config.unlink()  # its checkpoints hold them, too
+    settled = settle_as_stored(folder, small)
+    assert (settled.model.dropout, settled.trainer.max_steps) == (0.3, 3)
+    assert automatic_options(settled) == set()
+
+
+@pytest.mark.parametrize(("level", "named"), [(0.1, 1), (100.0, 0)])
+def test_a_loss_that_stays_at_the_frequencies_of_words_is_named_once_after_the_warm_up(
+    small, tmp_path, caplog, monkeypatch, level, named
+):
+    monkeypatch.setattr(throughput_monitor, "unigram_loss", lambda *_: level)
+    monkeypatch.setattr(throughput_monitor.ThroughputMonitor, "EARLIEST", 5)
+    caplog.set_level(logging.INFO, "aiayn")
+    trainer = replace(small.trainer, max_steps=12, log_every=2)
+
+    train(replace(small, trainer=trainer, optim=replace(small.optim, warmup_steps=3, lr_scale=0.1)), tmp_path)
+
+    lines = [record.getMessage() for record in caplog.records]
+    stuck = [line for line in lines if "frequencies of words alone" in line]
+    assert len(stuck) == named
+    assert all(line.startswith("step 6: ") and "optim.warmup_steps" in line for line in stuck)
+    assert any(line.startswith("steps    12, peak learning rate 0.014 at step 3") for line in lines)
