@@ -12,6 +12,7 @@ from aiayn.cli.dashboard import dashboard
 from aiayn.cli.export import export
 from aiayn.cli.report import report
 from aiayn.cli.score import score
+from aiayn.cli.serve import serve
 from aiayn.cli.table import table
 from aiayn.cli.train import evaluate, train
 from aiayn.cli.translate import translate
@@ -27,7 +28,7 @@ for command in (train, evaluate):
     app.command(
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     )(command)
-for command in (translate, score, export, attention, table, report, dashboard, trees):
+for command in (translate, score, serve, export, attention, table, report, dashboard, trees):
     app.command()(command)
 
 
