@@ -109,6 +109,7 @@ async function look(line, word) {
   Object.assign(state, { line, word, drawing: null });
   showTranslation();
   const [q, translation] = [current(), shown(current())];
+  if (translation === undefined) return; // these are old words
   try {
     const found = await post("attention", { q, translation });
     if (state.line !== line || state.word !== word || shown(current()) !== translation) return;
@@ -138,7 +139,7 @@ function draw({ source, translation, weights }) {
 function focusOn(focus) {
   if (!state.drawing) return;
   showShares(state.drawing, focus, true);
-  const other = focus.side === "queries" ? "keys" : "queries";
+  const other = opposite(focus.side);
   const word = (side, index) => state.drawing.tokens[side][index]?.title;
   const ranked = state.drawing.tokens[other].map((_, index) => [index, share(state.drawing.weights, focus, index)])
     .sort((one, two) => two[1] - one[1]).slice(0, 3).filter(([, weight]) => weight >= 0.01);
@@ -151,7 +152,11 @@ function focusOn(focus) {
 const wordAt = ({ target }) => target.closest?.(".word");
 
 function listen() {
-  get("source").addEventListener("input", () => { goTo(caretLine()); later(PAUSE); });
+  get("source").addEventListener("input", () => {
+    Object.assign(state, { word: null, drawing: null });
+    goTo(caretLine());
+    later(PAUSE);
+  });
   for (const name of ["keyup", "click"]) get("source").addEventListener(name, () => goTo(caretLine()));
   get("key").addEventListener("change", translate);
   get("copy").addEventListener("click", async () => {
@@ -208,6 +213,7 @@ async function start() {
   get("source").lang = source.code;
   get("translation").lang = target.code;
   get("key-row").hidden = !settings.keyRequired;
+  get("copy").hidden = !navigator.clipboard; // only for pages of this machine, or by TLS
   listen();
   translate();
   document.documentElement.dataset.ready = "true";
