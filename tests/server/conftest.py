@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -58,8 +58,9 @@ def serving(translator: Translator, log: Path, **options) -> Iterator[Server]:
     try:
         yield server
     finally:
-        if os.waitpid(server.child.pid, os.WNOHANG)[0] == 0:
-            server.end()
+        with suppress(ChildProcessError):
+            if os.waitpid(server.child.pid, os.WNOHANG)[0] == 0:
+                server.end()
 
 
 @pytest.fixture(scope="module")

@@ -75,6 +75,7 @@ def test_a_body_of_10_mb_is_refused_in_words(server):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_accepted_requests_finish_and_no_new_ones_begin(translator, best, tmp_path, monkeypatch, number):
+    expected = json.dumps(best("the old house"), ensure_ascii=False).encode()
     (wait, release), n_best = os.pipe(), translator.n_best
     monkeypatch.setattr(translator, "n_best", lambda lines, n: os.read(wait, 1) and n_best(lines, n))
 
@@ -89,7 +90,7 @@ def test_a_signal_lets_accepted_requests_finish_and_no_new_ones_begin(translator
         end = server.child.wait()
 
     assert answer.startswith(b"HTTP/1.1 200")
-    assert json.dumps(best("the old house"), ensure_ascii=False).encode() in answer
+    assert expected in answer
     assert end.code == (-signal.SIGTERM if number == signal.SIGTERM else 1)  # 1: of KeyboardInterrupt, without our main
 
 
