@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import pytest
-from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.testclient import TestClient
 
 from aiayn.config import ServeConfig
@@ -234,7 +234,7 @@ def test_a_client_that_goes_away_cancels_its_work():
             await asyncio.sleep(0)
             return {"type": "http.disconnect"}
 
-        with pytest.raises(HTTPException):
+        with pytest.raises(ClientDisconnect):
             await while_connected(SimpleNamespace(receive=receive), work())
         await ended.wait()
 

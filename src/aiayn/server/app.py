@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
@@ -71,6 +71,7 @@ def make_app(translator: Translator, run: str, options: ServeConfig) -> Starlett
             DataError: lambda _, error: _refusal(400, str(error)),
             ResourceError: lambda _, error: _refusal(503, str(error), LATER),
             UserError: lambda _, error: _refusal(500, str(error)),
+            ClientDisconnect: lambda _, error: _refusal(499, "the client closed the connection"),
             Exception: lambda _, error: _refusal(500, "an error of the server; its output tells more"),
         },
         lifespan=lifespan,
@@ -86,7 +87,8 @@ class Routes:
         self.options = options
         self.api_keys = [key.encode() for key in options.api_keys]
         self.src_lang, self.tgt_lang = translator.languages
-        self.max_line = min(options.max_line, translator.longest_source or options.max_line)
+        limits = (options.max_line, translator.longest_source)
+        self.max_line = min(limit for limit in limits if limit is not None)
         self.max_alternatives = translator.search.beam_size - 1
         self.batcher = Batcher(translator.n_best, options.max_waiting)
 
@@ -233,7 +235,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> A
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise HTTPException(499, "the client closed the connection")
+            raise ClientDisconnect
         return task.result()
     finally:
         task.cancel()
