@@ -64,8 +64,8 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory_mb(self) -> float:
-        [line] = [line for line in Path(f"/proc/{self.process.pid}/status").read_text().split("\n") if "VmRSS" in line]
-        return int(line.split()[1]) / 1024
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 class Tally:
@@ -86,7 +86,7 @@ class Tally:
             try:
                 connection.request("POST", "/translate", self.server.body(line), HEADERS)
                 answer = connection.getresponse()
-                found = json.loads(answer.read())
+                text = answer.read()
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if not self.late:
@@ -94,10 +94,10 @@ class Tally:
                 return
             if answer.status != 503:
                 break
-            time.sleep(float(answer.headers["Retry-After"]))
+            time.sleep(float(answer.headers.get("Retry-After", 1)))
         self.latencies.append(time.perf_counter() - start)
-        if found.get("translatedText") != self.expected[line]:
-            self.wrong.append(f"{line}: {found}")
+        if answer.status != 200 or json.loads(text)["translatedText"] != self.expected[line]:
+            self.wrong.append(f"{line}: {answer.status} {text!r}")
 
 
 def in_threads(count: int, work: Callable[[], None]) -> list[threading.Thread]:

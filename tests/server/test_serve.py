@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sys
 from contextlib import suppress
 
 import pytest
@@ -15,6 +16,7 @@ from server.conftest import serving
 
 from aiayn.config import ServeConfig
 from aiayn.errors import ConfigError
+from aiayn.server import serve as module
 from aiayn.server.serve import listen
 
 HEAD = "POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -128,6 +130,18 @@ def test_wrong_options_are_refused_before_the_run_is_looked_at(tmp_path, monkeyp
 
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert says in outcome.err
+
+
+def test_a_client_that_closes_its_connection_too_early_does_not_end_the_command(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys.modules["aiayn.cli.serve"], "load_translator", lambda *_: None)
+    monkeypatch.setattr(module, "serve", lambda *given: seen.append((signal.getsignal(signal.SIGPIPE), *given)))
+    (tmp_path / "keys").write_text("one\ntwo\n")
+
+    outcome = run_application("aiayn", "serve", f"{tmp_path}/run", "--api-key-file", f"{tmp_path}/keys")
+
+    assert outcome.code == 0, outcome.err
+    assert seen == [(signal.SIG_IGN, None, "run", ServeConfig(api_keys=["one", "two"]))]
 
 
 def test_an_options_defaults_are_those_of_the_help():
