@@ -1,11 +1,11 @@
 """The running server: public clients, clients that misbehave, and signals."""
 
 import http.client
+import importlib
 import json
 import os
 import signal
 import socket
-import sys
 from contextlib import suppress
 
 import pytest
@@ -134,7 +134,7 @@ def test_wrong_options_are_refused_before_the_run_is_looked_at(tmp_path, monkeyp
 
 def test_a_client_that_closes_its_connection_too_early_does_not_end_the_command(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(sys.modules["aiayn.cli.serve"], "load_translator", lambda *_: None)
+    monkeypatch.setattr(importlib.import_module("aiayn.cli.serve"), "load_translator", lambda *_: None)
     monkeypatch.setattr(module, "serve", lambda *given: seen.append((signal.getsignal(signal.SIGPIPE), *given)))
     (tmp_path / "keys").write_text("one\ntwo\n")
 

@@ -47,8 +47,8 @@ def _no_command(
 
 def main() -> None:
     """The console script. Errors that a user can cause end it with one line and their exit code."""
-    # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters. But the same signal
-    # would end a server whenever a client closes its connection too early.
+    # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters. A server would end
+    # by the same signal whenever a client closes its connection too early.
     command = sys.argv[1:2]
     if command not in (["train"], ["evaluate"], ["serve"]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
