@@ -186,6 +186,7 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
             try:
                 rude[kind]()
                 visits[kind] += 1
+                time.sleep(0.01)
             except Exception as error:
                 if not tally.late:
                     surprises.append(f"{kind}: {error!r}")
