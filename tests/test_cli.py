@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
+from applications import write_run
 from typer.testing import CliRunner, Result
 
 from aiayn import cli

@@ -15,11 +15,8 @@ def test_every_request_under_load_and_beside_rude_clients_gets_its_own_answer(tm
 
     serve.main([str(run), str(tmp_path / "text"), *few, "--out", str(tmp_path / "out")])
 
-    one, many, soaked = (
-        row
-        for name in ("serve", "serve_soak")
-        for row in json.loads((tmp_path / f"out/{name}.json").read_text())["rows"]
-    )
+    rows = [json.loads((tmp_path / f"out/{name}.json").read_text())["rows"] for name in ("serve", "serve_soak")]
+    (one, many), [soaked] = rows
     assert (one["clients"], many["clients"], many["requests"]) == (1, 8, 24)
     assert [row[name] for row in (one, many, soaked) for name in ("wrong", "lost")] == [0] * 6
     assert (soaked["surprises"], soaked["exit"]) == (0, -15)
