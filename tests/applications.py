@@ -173,6 +173,27 @@ def small_model(**changes: Any) -> ModelConfig:
     return ModelConfig(**sizes | others | changes)
 
 
+def write_run(folder: Path) -> Path:
+    """A run's folder with two checkpoints of different tiny models, `last` and `averaged`, that translate nonsense."""
+    import torch
+
+    from aiayn import checkpoints
+    from aiayn.data.tokenizer import Tokenizer
+    from aiayn.model.transformer import Transformer
+
+    options = ["data=files", "data.train=x", "data.val=x", "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
+    config = composed(*options, "model.n_heads=2", "search.beam_size=3", "search.max_extra_tokens=4")
+    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280)
+    (folder / "checkpoints").mkdir(parents=True)
+    torch.manual_seed(2)
+    for name in ("last", "averaged"):
+        weights = Transformer(config.model, tokenizer.vocab_size).state_dict()
+        weights["embedding.weight"] *= 3
+        found = checkpoints.Checkpoint(7, config, weights, tokenizer.to_json(), "corpus", 1, [])
+        checkpoints.save(folder / "checkpoints" / f"{name}.ckpt", found)
+    return folder
+
+
 def write_pairs(prefix: Path, count: int, seed: int) -> None:
     """Numbers in words, English and German: PREFIX.en and PREFIX.de."""
     english = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]

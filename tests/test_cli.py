@@ -12,17 +12,13 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
-import torch
-from applications import composed
+from applications import write_run
 from typer.testing import CliRunner, Result
 
-from aiayn import checkpoints, cli
-from aiayn.checkpoints import Checkpoint
+from aiayn import cli
 from aiayn.config import SamplingConfig
-from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.inference.translator import Translator, perplexity
-from aiayn.model.transformer import Transformer
 
 LINES = ["the old house", "", "two\u2028cats see", "the man \x85 sees", "the cat\r", "é 猫"]
 TEXT = "\n".join(LINES).encode()  # its last line has no LF
@@ -32,19 +28,7 @@ PROGRAM = [sys.executable, "-c", "from aiayn.cli import main; main()"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("outputs") / "tiny"
-    options = ["data=files", "data.train=x", "data.val=x", "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
-    options += ["model.n_heads=2", "search.beam_size=3", "search.max_extra_tokens=4"]
-    config = composed(*options)
-    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280)
-    (folder / "checkpoints").mkdir(parents=True)
-    torch.manual_seed(2)
-    for name in ("last", "averaged"):
-        weights = Transformer(config.model, tokenizer.vocab_size).state_dict()
-        weights["embedding.weight"] *= 3
-        found = Checkpoint(7, config, weights, tokenizer.to_json(), "corpus", 1, [])
-        checkpoints.save(folder / "checkpoints" / f"{name}.ckpt", found)
-    return folder
+    return write_run(tmp_path_factory.mktemp("outputs") / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +154,8 @@ def test_one_column_is_translated_and_the_others_are_kept_to_the_byte(run, trans
 def test_a_row_without_the_column_is_named_and_other_forms_of_output_are_refused(run, arguments, text, error, message):
     with pytest.raises(error, match=message):
         raise invoke("translate", run, *arguments, text=text).exception
+
+
 def test_a_packed_checkpoint_is_half_as_large_translates_alone_and_is_never_written_over(run, tmp_path):
     packed, exact = tmp_path / "model.ckpt", tmp_path / "exact.ckpt"
 

@@ -67,12 +67,13 @@ WALLS = {
     "paper": {"program", "config", "options", "errors", "run_folder", "drawing", "model"},
     "report": {"config", "program", "options", "errors", "files", "run_folder", "drawing", "model", "treebank"},
     "attention": {"config", "errors", "files", "hardware", "drawing", "data", "model", "inference"},
+    "server": {"config", "errors", "inference"},
     "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report", "treebank"},
     "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention", "drawing"},
     "hydra_plugins": GROUND - {"checkpoints"} | {"error_messages", "data", "report"},
     "cli": GROUND - {"entry"}
     | {"hydra_commands", "data", "model", "inference", "evaluation", "paper", "report", "attention", "training"}
-    | {"treebank"},
+    | {"treebank", "server"},
 }
 LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of searches and scores
 
@@ -110,6 +111,8 @@ HOMES = {
     "submitit": {"hydra_plugins"},
     "ctranslate2": {"inference/export"},
     "transformers": {"inference/export"},
+    "starlette": {"server/app"},
+    "uvicorn": {"server/serve"},
 }
 # Slow or optional: never imported before they are needed.
 LAZY = {

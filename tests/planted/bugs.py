@@ -782,4 +782,36 @@ SWEEPS = [
     ),
 ]
 
-BUGS = [*AFTER_TRAINING, *SWEEPS, *MODEL, *STEPS, *TEXT, *FILES, *SEARCH, *TREES]
+SERVER = [
+    Bug(
+        "answers_of_a_batch_are_exchanged",
+        "server/batching.py",
+        "zip(batch, found, strict=True)",
+        "zip(batch, reversed(found), strict=True)",
+        "server/test_batching.py::test_requests_that_wait_are_translated_together_and_each_gets_its_own_lines_and_number",
+    ),
+    Bug(
+        "one_bad_line_fails_all_requests_of_its_batch",
+        "server/batching.py",
+        "if len(lines) == 1:\n                return [error]",
+        "if True:\n                return [error for _ in lines]",
+        "server/test_batching.py::test_the_error_of_one_line_reaches_its_own_request_only",
+    ),
+    Bug(
+        "weights_of_a_source_word_are_averaged",
+        "server/words.py",
+        "part.sum(1)",
+        "part.mean(1)",
+        "server/test_words.py::test_weights_of_words_are_sums_over_source_and_means_over_target_subwords",
+    ),
+    Bug(
+        "every_host_is_accepted",
+        "server/app.py",
+        "allowed_hosts=hosts",
+        'allowed_hosts=["*"]',
+        "server/test_app.py::test_only_names_of_the_server_are_accepted_as_its_host",
+    ),
+]
+
+
+BUGS = [*AFTER_TRAINING, *SWEEPS, *MODEL, *STEPS, *TEXT, *FILES, *SEARCH, *TREES, *SERVER]

@@ -1,12 +1,6 @@
-"use strict";
-
 const data = JSON.parse(document.getElementById("data").textContent);
 const MEAN = -1; // instead of a head's number: the mean of all heads of a layer
-const FAINT = 0.02; // lines of less weight are not drawn
-const WEAK = 0.1; // of a long sentence, lines of less weight are drawn only for the token that is looked at
-const LONG = 40; // tokens
-const MARKS = { "<s>": "start", "</s>": "end", "▁": "space" }; // tokens that are not words
-const SVG = "http://www.w3.org/2000/svg";
+const MARKS = { __proto__: null, "<s>": "start", "</s>": "end", "▁": "space" }; // tokens that are not words
 
 /* What is shown. Layers and heads count from 0; `focus` is the token looked at: {side: "queries" | "keys", index}. */
 const OPENING = { tab: "cross", heads: [null, null], active: 0, view: "lines", focus: null, held: false };
@@ -26,16 +20,7 @@ const panels = all(".panel").map((root) => ({ root, body: root.querySelector(".b
 
 const kindNow = () => data.kinds[state.tab] ?? data.kinds.cross;
 const shownSlots = () => (state.heads[1] ? [0, 1] : [0]);
-const opposite = (side) => (side === "queries" ? "keys" : "queries");
 const nameOf = ({ layer, head }) => `layer ${layer + 1}, ${head === MEAN ? "mean of heads" : `head ${head + 1}`}`;
-const percent = (weight) => (weight > 0 && weight < 0.01 ? "<1 %" : `${Math.round(weight * 100)} %`);
-
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
 
 /* One head's weights as rows of numbers between 0 and 1: rows[query][key]. */
 function weightsOf(kind, { layer, head }) {
@@ -57,9 +42,6 @@ function sharpest(kind) {
     }
   return best.shown;
 }
-
-/* Small weights are told apart by their square roots, as in the run's other pictures. */
-const strength = (weight) => Math.sqrt(Math.min(weight, 1));
 
 /* The style sheet's colours for canvases, as [red, green, blue]. */
 function colours() {
@@ -135,14 +117,11 @@ function compare() {
 /* Panels: one head each. */
 
 /* A token as people read it: no mark where a word begins, a dot where one goes on, words for begin and end. */
-function tokenButton(side, text, index) {
+function readableToken(side, text, index) {
   const goesOn = !MARKS[text] && !text.startsWith("▁");
-  const shown = MARKS[text] ?? text.replace(/^▁/, "");
-  return make("button", {
-    type: "button", class: `token${MARKS[text] ? " mark" : ""}`, title: text, tabindex: index ? -1 : 0,
-    "data-side": side, "data-index": index,
-  }, make("span", { class: "text" }, ...(goesOn ? [make("i", {}, "·")] : []), shown),
-  make("span", { class: "share", "aria-hidden": "true" }));
+  const button = tokenButton(side, index, text, ...(goesOn ? [make("i", {}, "·")] : []), MARKS[text] ?? text.replace(/^▁/, ""));
+  button.classList.toggle("mark", text in MARKS);
+  return button;
 }
 
 function buildPanel(slot) {
@@ -164,30 +143,19 @@ function buildPanel(slot) {
   panel.body.style.setProperty("--n-queries", kind.queries.length);
   panel.body.style.setProperty("--n-keys", kind.keys.length);
   const lists = ["queries", "keys"].map((side) => {
-    panel.tokens[side] = kind[side].map((text, index) => tokenButton(side, text, index));
+    panel.tokens[side] = kind[side].map((text, index) => readableToken(side, text, index));
     const title = kind[`${side}Title`];
     panel.body.append(make("span", { class: `title ${side}` }, title));
     return make("ol", { class: side, "aria-label": title }, ...panel.tokens[side].map((token) => make("li", {}, token)));
   });
-  panel.body.append(lists[0], state.view === "lines" ? drawLines(panel, longest) : drawMatrix(panel, slot), lists[1]);
+  panel.body.append(lists[0], state.view === "lines" ? linesOf(panel) : drawMatrix(panel, slot), lists[1]);
   // Colours follow the square root of the weight: a quarter is half as dark.
   if (state.view === "matrix") panel.body.append(make("p", { class: "weights" }, "0 %", make("span"), "25 %", make("span"), "100 %"));
 }
 
-function drawLines(panel, longest) {
-  const svg = document.createElementNS(SVG, "svg");
-  for (const [name, value] of [["viewBox", `0 0 100 ${longest * 10}`], ["preserveAspectRatio", "none"], ["aria-hidden", "true"]])
-    svg.setAttribute(name, value);
-  panel.weights.forEach((row, queries) => row.forEach((weight, keys) => {
-    if (weight < FAINT) return;
-    const path = document.createElementNS(SVG, "path");
-    const [from, to] = [queries * 10 + 5, keys * 10 + 5];
-    path.setAttribute("d", `M0 ${from}C45 ${from} 55 ${to} 100 ${to}`);
-    path.style.setProperty("--weight", weight.toFixed(3));
-    path.classList.toggle("weak", longest > LONG && weight < WEAK);
-    panel.lines.push({ path, queries, keys });
-    svg.append(path);
-  }));
+function linesOf(panel) {
+  const { svg, lines } = drawLines(panel.weights);
+  panel.lines = lines;
   return svg;
 }
 
@@ -225,25 +193,10 @@ function hold(focus) {
   remember();
 }
 
-/* How much the token in focus looks at the other side's token `index`, or is looked at by it. */
-const share = (weights, { side, index }, other) => (side === "queries" ? weights[index][other] : weights[other][index]);
-
 function showFocus() {
   const { focus } = state;
   for (const panel of shownSlots().map((slot) => panels[slot])) {
-    panel.body.classList.toggle("looking", focus !== null);
-    for (const side of ["queries", "keys"])
-      panel.tokens[side].forEach((button, index) => {
-        const inFocus = side === focus?.side && index === focus.index;
-        const weight = focus && side !== focus.side ? share(panel.weights, focus, index) : null;
-        button.classList.toggle("looked", inFocus);
-        button.classList.toggle("held", state.held && inFocus);
-        button.style.setProperty("--strength", weight === null ? 0 : strength(weight).toFixed(3));
-        button.lastChild.textContent = weight === null || weight < 0.005 ? "" : percent(weight);
-        if (weight === null) delete button.dataset.weight;
-        else button.dataset.weight = weight.toFixed(3);
-      });
-    for (const line of panel.lines) line.path.classList.toggle("off", focus !== null && line[focus.side] !== focus.index);
+    showShares(panel, focus, state.held);
     const band = panel.body.querySelector(".band");
     if (!band) continue;
     band.hidden = !focus;
@@ -279,16 +232,6 @@ function inWords(focus) {
 
 /* Mouse and keyboard. */
 
-function tokenAt({ target }) {
-  const token = target.closest?.(".token");
-  return token ? { side: token.dataset.side, index: Number(token.dataset.index) } : null;
-}
-
-function moveTo(buttons, next) {
-  for (const button of buttons) button.tabIndex = button === next ? 0 : -1;
-  next.focus();
-}
-
 /* Arrow keys within a grid of buttons, of which one at a time is in the tab order. */
 function walk(event, buttons, columns) {
   const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
@@ -298,14 +241,9 @@ function walk(event, buttons, columns) {
   moveTo(buttons, next);
 }
 
-function walkTokens(event, { side, index }) {
+function walkPanel(event, token) {
   const { tokens } = panels.find(({ body }) => body.contains(event.target));
-  const along = state.view === "matrix" && side === "keys" ? ["ArrowLeft", "ArrowRight"] : ["ArrowUp", "ArrowDown"];
-  const step = { [along[0]]: -1, [along[1]]: 1 }[event.key];
-  const others = tokens[opposite(side)];
-  const next = step ? tokens[side][index + step] : others[Math.min(index, others.length - 1)];
-  event.preventDefault();
-  if (next) moveTo(step ? tokens[side] : others, next);
+  walkTokens(event, token, tokens, state.view === "matrix" && token.side === "keys" ? ["ArrowLeft", "ArrowRight"] : undefined);
 }
 
 function listen() {
@@ -327,7 +265,7 @@ function listen() {
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") hold(null);
     else if (!event.key.startsWith("Arrow")) return;
-    else if (tokenAt(event)) walkTokens(event, tokenAt(event));
+    else if (tokenAt(event)) walkPanel(event, tokenAt(event));
     else if (thumbs.includes(event.target)) walk(event, thumbs, kindNow().heads + 1);
     else if (tabs.includes(event.target)) {
       walk(event, tabs, tabs.length);

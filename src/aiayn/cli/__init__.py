@@ -13,6 +13,7 @@ from aiayn.cli.export import export
 from aiayn.cli.pack import pack
 from aiayn.cli.report import report
 from aiayn.cli.score import score
+from aiayn.cli.serve import serve
 from aiayn.cli.table import table
 from aiayn.cli.train import evaluate, train
 from aiayn.cli.translate import translate
@@ -28,7 +29,7 @@ for command in (train, evaluate):
     app.command(
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     )(command)
-for command in (translate, score, pack, export, attention, table, report, dashboard, trees):
+for command in (translate, score, serve, pack, export, attention, table, report, dashboard, trees):
     app.command()(command)
 
 
@@ -47,9 +48,10 @@ def _no_command(
 
 def main() -> None:
     """The console script. Errors that a user can cause end it with one line and their exit code."""
-    # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters.
+    # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters. A server would end
+    # by the same signal whenever a client closes its connection too early.
     command = sys.argv[1:2]
-    if command not in (["train"], ["evaluate"]):
+    if command not in (["train"], ["evaluate"], ["serve"]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     debug = "--debug" in sys.argv  # an option of every command
     try:

@@ -15,17 +15,28 @@ from aiayn.inference.translator import Translator
 BATCH_SIZE = 64  # pairs
 
 
-@torch.inference_mode()
 def alignments(translator: Translator, src_ids: list[list[int]], outputs: list[list[int]]) -> list[list[int]]:
     """Returns for every target subword the position, from 0, of the source subword that it attends to most.
 
+    Attention is that of `alignment_weights`. An empty source or output has no alignment.
+    """
+    found = alignment_weights(translator, src_ids, outputs)
+    return [[] if weights is None else weights.argmax(-1).tolist() for weights in found]
+
+
+@torch.inference_mode()
+def alignment_weights(
+    translator: Translator, src_ids: list[list[int]], outputs: list[list[int]]
+) -> list[Tensor | None]:
+    """Returns for every pair how much each target subword attends to each source subword, (T, S); None if one is empty.
+
     Attention is the decoder's cross-attention in the last but one layer (in the only one, if there is one), averaged
     over heads, at the step that produced the subword. In trained models this layer comes nearest to a word alignment.
-    The source's eos is left out, and neither list may contain it. An empty source or output has no alignment.
+    The source's eos is left out, so rows sum to less than 1, and neither list may contain it.
     """
     model = members(translator.model)[0]  # of several models the first
     layer = model.decoder[max(len(model.decoder) - 2, 0)].cross_attention
-    found: list[list[int]] = [[] for _ in outputs]
+    found: list[Tensor | None] = [None for _ in outputs]
     pairs = [number for number, ids in enumerate(outputs) if ids and src_ids[number]]
     pairs.sort(key=lambda number: len(outputs[number]) + len(src_ids[number]))
     with translator.without_dropout(), record_attention([layer]) as recorded:
@@ -41,8 +52,7 @@ def alignments(translator: Translator, src_ids: list[list[int]], outputs: list[l
             ):
                 model.decode(tgt_in, model.encode(src, source_mask(src)), source_mask(src))
             for number, weights in zip(batch, recorded.pop().mean(1), strict=True):
-                real = weights[: len(outputs[number]), : len(src_ids[number])]
-                found[number] = real.argmax(-1).tolist()
+                found[number] = weights[: len(outputs[number]), : len(src_ids[number])]
     return found
 
 

@@ -114,13 +114,18 @@ class Translator:
         search: SearchConfig,
         device: torch.device | str,
         task: str = "translation",
+        languages: tuple[str, str] = ("", ""),
     ):
-        """Moves the model to the device and changes nothing else about it, so a model in training may be used."""
+        """Moves the model to the device and changes nothing else about it, so a model in training may be used.
+
+        `task` and `languages`, source and target, are those of the run.
+        """
         self.model = model.to(device)
         self.tokenizer = tokenizer
         self.search = search
         self.device = torch.device(device)
         self.task = task
+        self.languages = languages
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[self.device.type]
 
     @classmethod
@@ -168,7 +173,9 @@ class Translator:
             model = Transformer(one.config.model, tokenizer.vocab_size)
             restore(model, one)
             models.append(convert_precision(model.eval(), precision, device))
-        return cls(Ensemble(models) if others else models[0], tokenizer, options, device, checkpoint.config.data.task)
+        data = checkpoint.config.data
+        languages = (data.src_lang, data.tgt_lang)
+        return cls(Ensemble(models) if others else models[0], tokenizer, options, device, data.task, languages)
 
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
         """Returns the best translation of every line; that of a blank line is empty.
@@ -290,6 +297,12 @@ class Translator:
         configs = [model.config for model in members(self.model)]
         return min((config.max_positions for config in configs if config.positions == "learned"), default=None)
 
+    @property
+    def longest_source(self) -> int | None:
+        """The most subwords of a line that learned positions allow with its translation; None without any."""
+        positions = self.max_positions
+        return max(positions - self.search.max_extra_tokens - 1, 0) if positions else None
+
     @contextmanager
     def without_dropout(self) -> Iterator[None]:
         """Puts the model into evaluation mode, and afterwards back into the mode it was in."""
@@ -302,13 +315,12 @@ class Translator:
 
     def _check_length(self, length: int, line_number: int) -> None:
         """Raises DataError if learned positions are too few for a source of this length and its translation."""
-        extra, positions = self.search.max_extra_tokens, self.max_positions
-        longest = max(positions - extra - 1, 0) if positions else length
-        if length > longest:
+        longest = self.longest_source
+        if longest is not None and length > longest:
             raise DataError(
-                f"line {line_number} has {length} subwords: with search.max_extra_tokens={extra} this model's "
-                f"{positions} learned positions allow at most {longest}; "
-                "split the line or lower search.max_extra_tokens"
+                f"line {line_number} has {length} subwords: with search.max_extra_tokens="
+                f"{self.search.max_extra_tokens} this model's {self.max_positions} learned positions allow at most "
+                f"{longest}; split the line or lower search.max_extra_tokens"
             )
 
     def _check_positions(self, length: int, line_number: int) -> None:

@@ -1,0 +1,254 @@
+"""A translation server under load: many clients at once beside one, and a soak with clients that misbehave.
+
+    python benchmarks/serve.py RUN FILE [--clients 64] [--requests 512] [--threads 1] [--soak 60]
+
+Starts `aiayn serve RUN` in a process of its own and sends it the lines of FILE, one per request: first from one client,
+which waits for every answer, then from --clients at once, each of which does the same. Every answer is compared with
+what Translator gives for the line by itself. Latencies include the clients' own waiting for a processor: clients and
+server share the machine. Processor seconds are the server's.
+
+With --soak SECONDS there follow that many seconds of honest clients beside others that disconnect, send or read slowly,
+send malformed JSON, other encodings, or 10 MB; then SIGTERM. Lost is an honest request without an answer.
+"""
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from measure import parse_options, report
+
+from aiayn.data.text_files import read_lines
+from aiayn.inference.translator import Translator
+
+PROGRAM = [sys.executable, "-c", "from aiayn.cli import main; main()", "serve"]
+HEADERS = {"Content-Type": "application/json"}
+KINDS = 8  # honest clients, and clients of every kind of the others, in a soak
+
+
+class Server:
+    """`aiayn serve` in a process, and the languages it translates."""
+
+    def __init__(self, run: str, threads: int):
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        command = [*PROGRAM, run, "--port", "0", "--accelerator", "cpu"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        self.port = int(self.process.stdout.readline().rpartition(":")[2])
+        language = json.loads(self.get("/frontend/settings"))["language"]
+        self.pair = {"source": language["source"]["code"], "target": language["target"]["code"]}
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+
+    def get(self, path: str) -> bytes:
+        connection = self.connect()
+        connection.request("GET", path)
+        return connection.getresponse().read()
+
+    def body(self, line: str) -> bytes:
+        return json.dumps(self.pair | {"q": line}).encode()
+
+    def cpu(self) -> float:
+        """Returns the processor seconds that the server has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mb(self) -> float:
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+class Tally:
+    """What honest clients were answered."""
+
+    def __init__(self, server: Server, expected: dict[str, str]):
+        self.server = server
+        self.expected = expected
+        self.latencies: list[float] = []
+        self.wrong: list[str] = []
+        self.lost: list[str] = []
+        self.late = False  # a server that was told to end takes no new requests
+
+    def ask(self, connection: http.client.HTTPConnection, line: str) -> None:
+        """Sends a line, again where the server asks for that, and looks at the answer."""
+        start = time.perf_counter()
+        while True:
+            try:
+                connection.request("POST", "/translate", self.server.body(line), HEADERS)
+                answer = connection.getresponse()
+                text = answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                if not self.late:
+                    self.lost.append(f"{line}: {error!r}")
+                return
+            if answer.status != 503:
+                break
+            time.sleep(float(answer.headers.get("Retry-After", 1)))
+        self.latencies.append(time.perf_counter() - start)
+        if answer.status != 200 or json.loads(text)["translatedText"] != self.expected[line]:
+            self.wrong.append(f"{line}: {answer.status} {text!r}")
+
+
+def in_threads(count: int, work: Callable[[], None]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def load(server: Server, expected: dict[str, str], lines: list[str], clients: int) -> dict[str, object]:
+    """Returns a row of figures for the lines sent by so many clients."""
+    tally, left, lock = Tally(server, expected), iter(lines), threading.Lock()
+
+    def client() -> None:
+        connection = server.connect()
+        while True:
+            with lock:
+                line = next(left, None)
+            if line is None:
+                return
+            tally.ask(connection, line)
+
+    cpu, start = server.cpu(), time.perf_counter()
+    for thread in in_threads(clients, client):
+        thread.join()
+    seconds, cpu = time.perf_counter() - start, server.cpu() - cpu
+    return {
+        "clients": clients,
+        "requests": len(lines),
+        "requests/s": len(lines) / seconds,
+        "requests/processor second": len(lines) / cpu,
+        "median ms": 1000 * statistics.median(tally.latencies),
+        "99th percentile ms": 1000 * statistics.quantiles(tally.latencies, n=100)[98],
+        "wrong": len(tally.wrong),
+        "lost": len(tally.lost),
+    }
+
+
+def rude_clients(server: Server, line: str) -> dict[str, Callable[[], None]]:
+    """Returns what each kind of misbehaving client does once. What is refused must be refused by the right status."""
+    body = server.body(line)
+    head = (
+        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
+    request = head.encode() + b"\r\n\r\n" + body
+
+    def refused(status: int, bad: bytes) -> None:
+        connection = server.connect()
+        connection.request("POST", "/translate", bad, HEADERS)
+        answer = connection.getresponse()
+        assert answer.status == status, (answer.status, answer.read())
+        assert "error" in json.loads(answer.read())
+
+    def speak(*parts: bytes, pause: float, read: int) -> None:
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(pause)
+            for _ in range(read):
+                connection.recv(1)
+                time.sleep(pause)
+
+    return {
+        "gone at once": lambda: speak(request, pause=0, read=0),
+        "gone in the middle": lambda: speak(request[: len(request) // 2], pause=0, read=0),
+        "sends slowly": lambda: speak(*(bytes([byte]) for byte in request), pause=0.01, read=20),
+        "reads slowly": lambda: speak(request, pause=0.02, read=100),
+        "malformed JSON": lambda: refused(400, body[:-1]),
+        "another encoding": lambda: refused(400, body[:-1] + b', "\xfc": 1}'),
+        "10 MB": lambda: refused(413, b" " * 10_000_000 + body),
+    }
+
+
+def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, object]:
+    """Returns figures of honest clients beside others, and ends the server by SIGTERM."""
+    tally, lines = Tally(server, expected), itertools.cycle(expected)
+    visits, surprises = dict.fromkeys(rude := rude_clients(server, next(lines)), 0), []
+
+    def honest() -> None:
+        connection = server.connect()
+        while not tally.late:
+            tally.ask(connection, next(lines))
+
+    def visit(kind: str) -> None:
+        while not tally.late:
+            try:
+                rude[kind]()
+                visits[kind] += 1
+                time.sleep(0.01)
+            except Exception as error:
+                if not tally.late:
+                    surprises.append(f"{kind}: {error!r}")
+
+    before = server.memory_mb()
+    threads = in_threads(KINDS, honest)
+    for kind in rude:
+        threads += in_threads(1, lambda kind=kind: visit(kind))
+    time.sleep(seconds)
+    memory = server.memory_mb()
+    tally.late = True
+    server.process.send_signal(signal.SIGTERM)
+    code = server.process.wait(600)
+    for thread in threads:
+        thread.join()
+    print("visits:", ", ".join(f"{count} {kind}" for kind, count in visits.items()))
+    for problem in [*tally.wrong, *tally.lost, *surprises][:20]:
+        print("problem:", problem)
+    return {
+        "honest requests": len(tally.latencies),
+        "other requests": sum(visits.values()),
+        "wrong": len(tally.wrong),
+        "lost": len(tally.lost),
+        "surprises": len(surprises),
+        "MB before": before,
+        "MB after": memory,
+        "exit": code,
+    }
+
+
+@contextlib.contextmanager
+def running(run: str, threads: int) -> Iterator[Server]:
+    server = Server(run, threads)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parse_options(
+        __doc__,
+        arguments,
+        positional={"run": None, "file": None},
+        clients=64,
+        requests=512,
+        threads=1,
+        soak=0.0,
+    )
+    lines = [line for line in dict.fromkeys(read_lines(options.file)) if line.strip()]
+    translator = Translator.from_run(options.run)
+    few = lines[: options.requests]
+    expected = {line: translator.translate([line])[0] for line in few}
+    requests = list(itertools.islice(itertools.cycle(few), options.requests))
+    with running(options.run, options.threads) as server:
+        load(server, expected, requests[:8], 1)  # warm-up
+        rows = [load(server, expected, requests, clients) for clients in (1, options.clients)]
+        report("serve", rows, options.out)
+        if options.soak:
+            report("serve_soak", [soak(server, expected, options.soak)], options.out)
+
+
+if __name__ == "__main__":
+    main()

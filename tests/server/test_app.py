@@ -1,0 +1,250 @@
+"""LibreTranslate's API: what it answers, and what it refuses."""
+
+import asyncio
+import json
+import threading
+from types import SimpleNamespace
+from urllib.parse import quote, urlencode
+
+import pytest
+from starlette.requests import ClientDisconnect
+from starlette.testclient import TestClient
+
+from aiayn.config import ServeConfig
+from aiayn.server.app import make_app, while_connected
+from aiayn.server.batching import Batcher, QueueFullError
+
+PAIR = {"source": "en", "target": "de"}
+
+
+def client(translator, **options) -> TestClient:
+    return TestClient(make_app(translator, "tiny", ServeConfig(**options)), base_url="http://localhost:8000")
+
+
+@pytest.fixture
+def http(translator):
+    with client(translator, max_body=5000, max_line=20, max_waiting=12) as found:
+        yield found
+
+
+def posted(http: TestClient, **fields):
+    answer = http.post("/translate", json=PAIR | fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_text_and_a_list_of_texts_are_translated_line_by_line(http, best):
+    one, two = "the old house", "two cats\r\n\nthe man "
+    expected = f"{best('two cats')}\n\n{best('the man')}"
+
+    assert posted(http, q=one) == {"translatedText": best(one)}
+    assert posted(http, q=two) == {"translatedText": expected}
+    assert posted(http, q=[one, two, ""]) == {"translatedText": [best(one), expected, ""]}
+
+
+def test_alternatives_are_the_next_translations_of_the_search(http, translator):
+    [found] = translator.n_best(["the old house"], 3)
+    others = [each.text for each in found[1:]]
+    assert len({each.text for each in found}) == 3
+
+    assert posted(http, q="the old house", alternatives=2) == {"translatedText": found[0].text, "alternatives": others}
+    assert posted(http, q=["the old house"], alternatives="1")["alternatives"] == [others[:1]]
+    second = "\n".join(best[1].text for best in translator.n_best(["two cats", "the man"], 2))
+    assert posted(http, q="two cats\nthe man", alternatives=1)["alternatives"] == [second]
+
+
+def test_auto_means_the_source_language_of_the_run(http, best):
+    detected = {"language": "en", "confidence": 0.0}
+
+    assert posted(http, q="two cats", source="auto") == {
+        "translatedText": best("two cats"),
+        "detectedLanguage": detected,
+    }
+    assert posted(http, q=["a", "the"], source="auto")["detectedLanguage"] == [detected] * 2
+
+
+@pytest.mark.parametrize("encode", [urlencode, lambda fields: "&".join(f"{k}={v}" for k, v in fields.items())])
+def test_forms_and_addresses_are_read_as_utf_8_escaped_or_not(http, best, encode):
+    body = encode({"q": "é 猫"} | PAIR).encode()
+    form = {"content-type": "application/x-www-form-urlencoded"}
+
+    assert http.post("/translate", content=body, headers=form).json()["translatedText"] == best("é 猫")
+    address = f"/translate?q={quote('é 猫')}&source=en&target=de"
+    assert http.post(address).json()["translatedText"] == best("é 猫")
+
+
+def test_clients_learn_languages_settings_and_health(http):
+    english, german = {"code": "en", "name": "English"}, {"code": "de", "name": "German"}
+
+    assert http.get("/languages").json() == [english | {"targets": ["de"]}, german | {"targets": []}]
+    settings = http.get("/frontend/settings").json()
+    assert settings["language"] == {"source": english, "target": german}
+    assert (settings["keyRequired"], settings["run"], settings["alternatives"]) == (False, "tiny", 2)
+    assert http.get("/health").json() == {"status": "ok"}
+
+
+def test_attention_is_between_the_words_of_a_line_and_its_translation(http):
+    answer = http.post("/attention", json={"q": "the old house", "translation": "das Haus"})
+
+    assert answer.json()["source"] == ["the", "old", "house"]
+    assert [len(row) for row in answer.json()["weights"]] == [3, 3]
+
+
+def as_json(**fields) -> bytes:
+    return json.dumps(PAIR | fields).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "says", "body"),
+    [
+        (400, "cannot be read", b'{"q": "a"'),
+        (400, "must be a JSON object", b'["a"]'),
+        (400, "cannot be read", b"[" * 4000),
+        (400, "not UTF-8", b'{"q": "stra\xdfe"}'),
+        (400, "not UTF-8", '{"q": "a"}'.encode("utf-16")),
+        (400, "line 2 is not valid text", rb'{"q": "a\n\ud800", "source": "en", "target": "de"}'),
+        (400, "q must be", as_json()),
+        (400, "q must be", as_json(q="")),
+        (400, "q must be", as_json(q=["a", 1])),
+        (400, "q must be", as_json(q={"a": 1})),
+        (400, "this server has source en (or auto) and target de", as_json(q="a", source="fr")),
+        (400, "this server has source en (or auto) and target de", as_json(q="a", target="en")),
+        (400, "this server has source en (or auto) and target de", as_json(q="a", source="\ud800")),
+        (400, "translates plain text", as_json(q="<b>a</b>", format="html")),
+        (400, "alternatives must be a number from 0 to 2", as_json(q="a", alternatives=3)),
+        (400, "alternatives must be a number from 0 to 2", as_json(q="a", alternatives=-1)),
+        (400, "alternatives must be a number from 0 to 2", as_json(q="a", alternatives="many")),
+        (400, "alternatives must be a number from 0 to 2", as_json(q="a", alternatives=float("inf"))),
+        (413, "longer than 5,000 bytes", b" " * 5001),
+        (413, "line 2 has", as_json(q="a\n" + "xy " * 20)),
+        (413, "13 lines; at most 12", as_json(q="a\n" * 12)),
+    ],
+)
+def test_what_cannot_be_translated_is_refused_in_words(http, status, says, body):
+    answer = http.post("/translate", content=body, headers={"content-type": "application/json"})
+
+    assert answer.status_code == status
+    assert says in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("status", "says", "kind", "body"),
+    [
+        (400, "not UTF-8", "application/x-www-form-urlencoded", b"q=stra\xdfe"),
+        (400, "not UTF-8", "application/x-www-form-urlencoded", b"q=stra%DFe"),
+        (400, "cannot be read", "application/x-www-form-urlencoded", b"q=a&" * 101),
+        (415, "send JSON", "multipart/form-data; boundary=x", b"--x--"),
+    ],
+)
+def test_forms_that_cannot_be_read_are_refused_in_words(http, status, says, kind, body):
+    answer = http.post("/translate", content=body, headers={"content-type": kind})
+
+    assert (answer.status_code, says in answer.json()["error"]) == (status, True)
+
+
+@pytest.mark.parametrize("body", [{"q": "a"}, {"q": "a", "translation": " "}, {"q": 1, "translation": "b"}, {}])
+def test_attention_needs_two_lines_of_text(http, body):
+    assert http.post("/attention", json=body).status_code == 400
+
+
+def test_unknown_paths_and_methods_are_refused_as_json(http):
+    assert http.get("/nothing").json() == {"error": "Not Found"}
+    assert http.get("/translate").status_code == 405
+    assert http.get("/app.py").status_code == 404
+
+
+def test_a_line_is_no_longer_than_learned_positions_allow(translator, monkeypatch):
+    monkeypatch.setattr(type(translator), "longest_source", 3)
+    with client(translator) as http:
+        answer = http.post("/translate", json=PAIR | {"q": "the old house of"})
+    assert answer.status_code == 413
+    assert "at most 3" in answer.json()["error"]
+
+
+def test_without_a_key_401_with_a_wrong_one_403_with_a_right_one_200(translator):
+    fields = PAIR | {"q": "the"}
+    with client(translator, api_keys=["one", "zwölf"]) as http:
+        codes = [http.post("/translate", json=fields).status_code]
+        for key in ("on", 1, ["one"], "\ud800", "one", "zwölf"):
+            body = json.dumps(fields | {"api_key": key})
+            codes.append(
+                http.post("/translate", content=body, headers={"content-type": "application/json"}).status_code
+            )
+        assert http.post("/attention", json={"q": "a", "translation": "b"}).status_code == 401
+        assert http.get("/frontend/settings").json()["keyRequired"]
+    assert codes == [401, 403, 403, 403, 403, 200, 200]
+
+
+def test_only_names_of_the_server_are_accepted_as_its_host(translator):
+    names = {"localhost": 200, "127.0.0.1:8000": 200, "[::1]:8000": 200, "evil.example": 400, "a.home.example": 200}
+    with client(translator, allow_host=["*.home.example"]) as http:
+        assert {name: http.get("/health", headers={"host": name}).status_code for name in names} == names
+    with client(translator) as http:
+        assert http.get("/health", headers={"host": "a.home.example"}).status_code == 400
+
+
+def test_other_sites_may_use_the_server_only_if_they_are_named(translator):
+    def allowed(http, origin):
+        asks = {"origin": origin, "access-control-request-method": "POST"}
+        return http.options("/translate", headers=asks).headers.get("access-control-allow-origin")
+
+    with client(translator) as http:
+        assert allowed(http, "https://a.example") is None
+    with client(translator, allow_origin=["https://a.example"]) as http:
+        assert allowed(http, "https://a.example") == "https://a.example"
+        assert allowed(http, "https://b.example") is None
+
+
+def test_a_request_that_takes_too_long_is_answered_with_503_and_when_to_come_again(translator, monkeypatch):
+    release = threading.Event()
+    monkeypatch.setattr(translator, "n_best", lambda lines, n: release.wait() and [[] for _ in lines])
+
+    with client(translator, time_limit=0.01) as http:
+        answer = http.post("/translate", json=PAIR | {"q": "the"})
+        release.set()
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "not done within 0.01 seconds" in answer.json()["error"]
+
+
+def test_more_lines_than_may_wait_are_answered_with_503_and_when_to_come_again(translator, monkeypatch):
+    def full(lines, n):
+        raise QueueFullError
+
+    app = make_app(translator, "tiny", ServeConfig())
+    monkeypatch.setattr(Batcher, "n_best", lambda self, lines, n: full(lines, n))
+    with TestClient(app, base_url="http://localhost") as http:
+        answer = http.post("/translate", json=PAIR | {"q": "the"})
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "too many lines wait" in answer.json()["error"]
+
+
+def test_a_client_that_goes_away_cancels_its_work():
+    async def test():
+        ended = asyncio.Event()
+
+        async def work():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        async def receive():
+            await asyncio.sleep(0)
+            return {"type": "http.disconnect"}
+
+        with pytest.raises(ClientDisconnect):
+            await while_connected(SimpleNamespace(receive=receive), work())
+        await ended.wait()
+
+    asyncio.run(test())
+
+
+def test_an_error_of_the_program_is_answered_without_its_details(translator, monkeypatch):
+    monkeypatch.setattr(translator, "n_best", lambda lines, n: 1 / 0)
+    app = make_app(translator, "tiny", ServeConfig())
+    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as http:
+        answer = http.post("/translate", json=PAIR | {"q": "the"})
+    assert answer.status_code == 500
+    assert "division" not in answer.text

@@ -1,0 +1,158 @@
+"""Many requests, one model: who shares a batch, who waits, and that nobody gets another one's answer."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aiayn.errors import DataError
+from aiayn.inference.translator import Translation
+from aiayn.server import batching
+from aiayn.server.batching import Batcher, QueueFullError
+
+
+class Model:
+    """Says every line twice, keeps every batch, and holds the first one until it is released."""
+
+    def __init__(self):
+        self.batches: list[list[str]] = []
+        self.started, self.release = threading.Event(), threading.Event()
+
+    def n_best(self, lines: list[str], n: int) -> list[list[Translation]]:
+        self.batches.append(lines)
+        self.started.set()
+        self.release.wait()
+        if "bad" in lines:
+            raise DataError("bad is no line")
+        return [[Translation(f"{line} {line} {k}", 0.0, 0.0, []) for k in range(n)] for line in lines]
+
+
+@asynccontextmanager
+async def busy(model: Model, max_waiting: int = 100):
+    """A batcher whose model holds the line `first`, so that what follows must wait."""
+    batcher = Batcher(model.n_best, max_waiting)
+    async with batcher.running():
+        first = asyncio.create_task(batcher.n_best(["first"], 1))
+        await asyncio.to_thread(model.started.wait)
+        try:
+            yield batcher
+        finally:
+            model.release.set()
+        await first
+
+
+async def ask(batcher: Batcher, *requests: list[str], n: int = 1) -> list[asyncio.Task]:
+    """Requests that have been queued."""
+    tasks = [asyncio.create_task(batcher.n_best(lines, n)) for lines in requests]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def texts(found: list[list[Translation]]) -> list[list[str]]:
+    return [[translation.text for translation in best] for best in found]
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(test())
+
+
+def test_requests_that_wait_are_translated_together_and_each_gets_its_own_lines_and_number():
+    model = Model()
+
+    async def test():
+        async with busy(model) as batcher:
+            [one] = await ask(batcher, ["a", "b"])
+            [two] = await ask(batcher, ["c"], n=2)
+            model.release.set()
+            assert texts(await one) == [["a a 0"], ["b b 0"]]
+            assert texts(await two) == [["c c 0", "c c 1"]]
+
+    run(test)
+    assert model.batches == [["first"], ["a", "c", "b"]]
+
+
+def test_a_long_text_does_not_keep_a_short_one_waiting(monkeypatch):
+    monkeypatch.setattr(batching, "BATCH_LINES", 3)
+    model = Model()
+
+    async def test():
+        async with busy(model) as batcher:
+            long, short = await ask(batcher, list("abcde"), ["x"])
+            model.release.set()
+            assert texts(await short) == [["x x 0"]]
+            assert texts(await long) == [[f"{line} {line} 0"] for line in "abcde"]
+
+    run(test)
+    assert model.batches == [["first"], ["a", "x", "b"], ["c", "d", "e"]]
+
+
+def test_the_error_of_one_line_reaches_its_own_request_only():
+    model = Model()
+
+    async def test():
+        async with busy(model) as batcher:
+            good, bad, other = await ask(batcher, ["a"], ["b", "bad"], ["c"])
+            model.release.set()
+            assert texts(await good) == [["a a 0"]]
+            assert texts(await other) == [["c c 0"]]
+            with pytest.raises(DataError, match="bad is no line"):
+                await bad
+            assert texts(await batcher.n_best(["d"], 1)) == [["d d 0"]]
+
+    run(test)
+
+
+def test_lines_of_a_request_that_is_cancelled_are_not_translated():
+    model = Model()
+
+    async def test():
+        async with busy(model, max_waiting=3) as batcher:
+            gone, here = await ask(batcher, ["a", "b"], ["c"])
+            gone.cancel()
+            await asyncio.wait([gone])
+            [later] = await ask(batcher, ["d", "e"])  # in the room of the one that is gone
+            model.release.set()
+            await asyncio.gather(here, later)
+
+    run(test)
+    assert model.batches == [["first"], ["c", "d", "e"]]
+
+
+def test_more_lines_than_may_wait_are_refused_until_there_is_room_again():
+    model = Model()
+
+    async def test():
+        async with busy(model, max_waiting=3) as batcher:
+            fits, too_many = await ask(batcher, ["a", "b"], ["c", "d"])
+            with pytest.raises(QueueFullError):
+                await too_many
+            [fits_too] = await ask(batcher, ["e"])
+            model.release.set()
+            await asyncio.gather(fits, fits_too)
+            assert texts(await batcher.n_best(["c", "d"], 1)) == [["c c 0"], ["d d 0"]]
+
+    run(test)
+
+
+def test_answers_are_those_of_each_line_alone_whatever_shares_its_batch(translator):
+    lines = ["the old house", "two cats", "the man sees the old house of the man", "", "a", "é 猫", "the cat", "the"]
+    alone = [[(one.text, one.tokens) for one in translator.n_best([line], 3)[0]] for line in lines]
+    sizes = []
+
+    def n_best(some: list[str], n: int) -> list[list[Translation]]:
+        sizes.append(len(some))
+        return translator.n_best(some, n)
+
+    async def test():
+        batcher = Batcher(n_best, 100)
+        async with batcher.running():
+            requests = [(lines[k:] + lines[:k], 1 + k % 3) for k in range(len(lines))]
+            answers = await asyncio.gather(*(batcher.n_best(some, n) for some, n in requests))
+        for k, ((_, n), answer) in enumerate(zip(requests, answers, strict=True)):
+            expected = [best[:n] for best in alone[k:] + alone[:k]]
+            assert [[(one.text, one.tokens) for one in best] for best in answer] == expected
+
+    run(test)
+    assert max(sizes) > 8

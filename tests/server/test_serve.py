@@ -1,0 +1,150 @@
+"""The running server: public clients, clients that misbehave, and signals."""
+
+import http.client
+import importlib
+import json
+import os
+import signal
+import socket
+from contextlib import suppress
+
+import pytest
+from applications import run_application
+from faults.harness import wait_until
+from libretranslatepy import LibreTranslateAPI
+from server.conftest import serving
+
+from aiayn.config import ServeConfig
+from aiayn.errors import ConfigError
+from aiayn.server import serve as module
+from aiayn.server.serve import listen
+
+HEAD = "POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def ask(port: int, q: str) -> tuple[int, dict]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=400)
+    body = json.dumps({"q": q, "source": "en", "target": "de"})
+    connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def test_libretranslates_own_python_client_works(server, best):
+    api = LibreTranslateAPI(server.address)
+
+    assert api.translate("the old house", "en", "de") == best("the old house")
+    assert api.translate("é 猫\ntwo cats", "auto", "de") == f"{best('é 猫')}\n{best('two cats')}"
+    assert [language["code"] for language in api.languages()] == ["en", "de"]
+
+
+def test_every_answer_forbids_scripts_of_other_places(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=400)
+    for path in ("/", "/page.js", "/nothing"):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+
+
+def test_clients_that_misbehave_do_not_disturb_others(server, best):
+    body = json.dumps({"q": "the old house", "source": "en", "target": "de"})
+    rude = [
+        (HEAD + "Content-Length: 10000000\r\n\r\n" + "x" * 2_000_000),  # more than is accepted
+        (HEAD + f"Content-Length: {len(body)}\r\n\r\n" + body),  # gone before the answer
+        (HEAD + "Content-Length: 99999\r\n\r\n" + body[:7]),  # gone in the middle
+        "\0\r\n" * 9,
+    ]
+    for text in rude:
+        with socket.create_connection(("127.0.0.1", server.port)) as connection, suppress(ConnectionError):
+            connection.sendall(text.encode())
+    with socket.create_connection(("127.0.0.1", server.port)) as slow:
+        slow.sendall((HEAD + f"Content-Length: {len(body)}\r\n\r\n" + body[:7]).encode())
+        assert ask(server.port, "two cats") == (200, {"translatedText": best("two cats")})
+        slow.sendall(body[7:].encode())
+        assert json.dumps(best("the old house"), ensure_ascii=False).encode() in slow.recv(65536)
+
+
+def test_a_body_of_10_mb_is_refused_in_words(server):
+    status, answer = ask(server.port, "x" * 10_000_000)
+
+    assert status == 413
+    assert "longer than 1,000,000 bytes" in answer["error"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_accepted_requests_finish_and_no_new_ones_begin(translator, best, tmp_path, monkeypatch, number):
+    expected = json.dumps(best("the old house"), ensure_ascii=False).encode()
+    (wait, release), n_best = os.pipe(), translator.n_best
+    monkeypatch.setattr(translator, "n_best", lambda lines, n: os.read(wait, 1) and n_best(lines, n))
+
+    with serving(translator, tmp_path / "log") as server, socket.create_connection(("127.0.0.1", server.port)) as asked:
+        body = json.dumps({"q": "the old house", "source": "en", "target": "de"})
+        asked.sendall((HEAD + f"Content-Length: {len(body)}\r\n\r\n{body}").encode())
+        assert ask_health(server.port)  # by then the request before it has been accepted
+        server.child.send(number)
+        wait_until(lambda: not ask_health(server.port))
+        os.write(release, b"x")
+        answer = asked.makefile("rb").read()
+        end = server.child.wait()
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert expected in answer
+    assert end.code == (-signal.SIGTERM if number == signal.SIGTERM else 1)  # 1: of KeyboardInterrupt, without our main
+
+
+def ask_health(port: int) -> bool:
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=400)
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+
+
+def test_an_address_that_is_taken_is_refused_in_one_line(server):
+    with pytest.raises(ConfigError, match=f"--port {server.port}: cannot listen there .*; choose another --port"):
+        listen("127.0.0.1", server.port)
+
+
+@pytest.mark.parametrize(
+    ("says", "options"),
+    [
+        ("--port 70000: must be", ["--port", "70000"]),
+        ("--max-waiting 0: must be at least 1", ["--max-waiting", "0"]),
+        ("--time-limit 0.0: must be above 0", ["--time-limit", "0"]),
+        ("--host 0.0.0.0 listens on every address: add --allow-host", ["--host", "0.0.0.0"]),
+        ("--allow-host a*b: must be a name", ["--allow-host", "a*b"]),
+        ("--api-key-file empty: there is no key in it", ["--api-key-file", "empty"]),
+        ("--api-key-file missing: cannot be read", ["--api-key-file", "missing"]),
+    ],
+)
+def test_wrong_options_are_refused_before_the_run_is_looked_at(tmp_path, monkeypatch, says, options):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text(" \n")
+
+    outcome = run_application("aiayn", "serve", "nowhere", *options)
+
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert says in outcome.err
+
+
+def test_a_client_that_closes_its_connection_too_early_does_not_end_the_command(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(importlib.import_module("aiayn.cli.serve"), "load_translator", lambda *_: None)
+    monkeypatch.setattr(module, "serve", lambda *given: seen.append((signal.getsignal(signal.SIGPIPE), *given)))
+    (tmp_path / "keys").write_text("one\ntwo\n")
+
+    outcome = run_application("aiayn", "serve", f"{tmp_path}/run", "--api-key-file", f"{tmp_path}/keys")
+
+    assert outcome.code == 0, outcome.err
+    assert seen == [(signal.SIG_IGN, None, "run", ServeConfig(api_keys=["one", "two"]))]
+
+
+def test_an_options_defaults_are_those_of_the_help():
+    text = run_application("aiayn", "serve", "--help").out
+
+    assert f"{ServeConfig.max_body}" in text
