@@ -4,6 +4,8 @@ Entry points run inside the test process, as a command line would run them: new 
 """
 
 import contextlib
+import copy
+import functools
 import io
 import logging
 import os
@@ -122,7 +124,12 @@ def text_in(folder: Path, tgt_lang: str = "de") -> list[str]:
 
 
 def composed(*overrides: str) -> Config:
-    """The configuration that `python train.py` runs with, given these arguments."""
+    """The configuration that `python train.py` runs with, given these arguments; a copy, which may be changed."""
+    return copy.deepcopy(_composed_once(overrides))
+
+
+@functools.cache
+def _composed_once(overrides: tuple[str, ...]) -> Config:
     register(Config)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return check_config(compose("train", overrides=list(overrides)), Config)
