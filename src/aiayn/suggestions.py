@@ -86,7 +86,7 @@ ANSWERS = _each(
             "its peak"
         ),
         "limit_val_batches": "all of data.val is used; trainer.val_bleu_sentences=N limits how much is translated",
-        "model_name_or_path": "model=tiny, base or big is trained from scratch; init_from=RUN starts from a trained one",
+        "model_name_or_path": "model=tiny, base or big is trained from scratch; init_from=RUN starts from another run",
         "optimizer": (
             "Adam is the only one; its options are optim.beta1, optim.beta2, optim.eps, and for its rate "
             "optim.lr_scale and optim.warmup_steps"
