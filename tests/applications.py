@@ -23,7 +23,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 
 from aiayn.config import Config, ModelConfig
+from aiayn.drawing import new_figure, render
 from aiayn.entry import check_config, register
+from aiayn.report import plots
 
 ROOT = Path(__file__).parent.parent
 # Published texts and scores that some tests compare with; see CONTRIBUTING.md.
@@ -37,13 +39,19 @@ class Outcome(NamedTuple):
 
 
 def run_application(script: str, *arguments: str) -> Outcome:
-    """`python SCRIPT ARGUMENTS` or, for `aiayn`, the console command, in the working directory."""
+    """`python SCRIPT ARGUMENTS` or, for `aiayn`, the console command, in the working directory.
+
+    The scripts' pictures are empty: most of a tiny run's time would go into them.
+    """
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     pipe_handler = signal.getsignal(signal.SIGPIPE)
     state = Singleton.get_state()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", [script, *arguments])
         patch.setenv("HYDRA_FULL_ERROR", "1")
+        if script != "aiayn":
+            patch.setattr("aiayn.drawing.render", _empty_picture)
+            patch.setattr(plots, "render", _empty_picture)
         GlobalHydra.instance().clear()
         try:
             if script == "aiayn":
@@ -62,6 +70,15 @@ def run_application(script: str, *arguments: str) -> Outcome:
             register(Config)
             logging.getLogger("aiayn").handlers.clear()
     return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+
+
+def _empty_picture(figure: Any, kind: str) -> bytes:
+    return _empty(kind)
+
+
+@functools.cache
+def _empty(kind: str) -> bytes:
+    return render(new_figure(1, 1), kind)
 
 
 def in_new_interpreter(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
