@@ -14,6 +14,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 
+from aiayn import drawing
 from aiayn.config import Config, ModelConfig
-from aiayn.drawing import new_figure, render
 from aiayn.entry import check_config, register
 from aiayn.report import plots
 
@@ -50,8 +51,7 @@ def run_application(script: str, *arguments: str) -> Outcome:
         patch.setattr(sys, "argv", [script, *arguments])
         patch.setenv("HYDRA_FULL_ERROR", "1")
         if script != "aiayn":
-            patch.setattr("aiayn.drawing.render", _empty_picture)
-            patch.setattr(plots, "render", _empty_picture)
+            spare_the_pictures(patch)
         GlobalHydra.instance().clear()
         try:
             if script == "aiayn":
@@ -72,13 +72,15 @@ def run_application(script: str, *arguments: str) -> Outcome:
     return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
-def _empty_picture(figure: Any, kind: str) -> bytes:
-    return _empty(kind)
+def spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
+    """From now on every picture is an empty one, of the right format."""
+    for module in (drawing, plots):
+        patch.setattr(module, "render", lambda figure, kind: _empty_picture(kind))
 
 
 @functools.cache
-def _empty(kind: str) -> bytes:
-    return render(new_figure(1, 1), kind)
+def _empty_picture(kind: str, render: Callable = drawing.render) -> bytes:
+    return render(drawing.new_figure(2, 1), kind)
 
 
 def in_new_interpreter(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
