@@ -51,7 +51,7 @@ def trained(tmp_path_factory):
         "optim.lr_scale=0.3",
         "trainer.max_steps=600",
         "trainer.val_every=600",
-        "trainer.checkpoint_every=20",
+        "trainer.checkpoint_every=10",
         "trainer.precision=32-true",
         "logger=none",
         "name=reverse",
