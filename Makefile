@@ -3,6 +3,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 # A process a core; a file's tests stay together, for they share what is costly to make. PYTEST_ARGS="-n 0" undoes it.
+# Bytecode is written, or each of the many processes that the tests start would compile this program anew.
 IN_PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 BIN := .venv/bin
@@ -29,7 +30,7 @@ quickstart: $(INSTALLED)  ## train on the built-in corpus, score, translate, dra
 	@echo "done in $$(( $$(date +%s) - $(START) )) seconds"
 
 test: $(INSTALLED)  ## run the test suite; PYTEST_ARGS="-k beam" runs a part of it
-	@$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
 soak: $(INSTALLED)  ## 300 kills at random moments, each compared to the bit with an unbroken run: outputs/soak.json
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/faults/soak.py

@@ -4,6 +4,8 @@ Entry points run inside the test process, as a command line would run them: new 
 """
 
 import contextlib
+import copy
+import functools
 import io
 import logging
 import os
@@ -12,6 +14,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +24,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hydra.types import RunMode
 
+from aiayn import drawing
 from aiayn.config import Config, ModelConfig
 from aiayn.entry import check_config, register
+from aiayn.report import plots
 from hydra_plugins.aiayn_launcher.jobs import SweepJob, make_jobs
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +42,10 @@ class Outcome(NamedTuple):
 
 
 def run_application(script: str, *arguments: str) -> Outcome:
-    """`python SCRIPT ARGUMENTS` or, for `aiayn`, the console command, in the working directory."""
+    """`python SCRIPT ARGUMENTS` or, for `aiayn`, the console command, in the working directory.
+
+    The scripts' pictures are empty: most of a tiny run's time would go into them.
+    """
     # As Python opens them: what cannot be encoded is an error on the one, and an escape on the other.
     out, err = (
         io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors, write_through=True)
@@ -48,6 +56,8 @@ def run_application(script: str, *arguments: str) -> Outcome:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", [script, *arguments])
         patch.setenv("HYDRA_FULL_ERROR", "1")
+        if script != "aiayn":
+            spare_the_pictures(patch)
         GlobalHydra.instance().clear()
         try:
             if script == "aiayn":
@@ -66,6 +76,17 @@ def run_application(script: str, *arguments: str) -> Outcome:
             register(Config)
             logging.getLogger("aiayn").handlers.clear()
     return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+
+
+def spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
+    """From now on every picture is an empty one, of the right format."""
+    for module in (drawing, plots):
+        patch.setattr(module, "render", lambda figure, kind: _empty_picture(kind))
+
+
+@functools.cache
+def _empty_picture(kind: str, render: Callable = drawing.render) -> bytes:
+    return render(drawing.new_figure(2, 1), kind)
 
 
 def in_new_interpreter(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -138,13 +159,18 @@ def text_in(folder: Path, tgt_lang: str = "de") -> list[str]:
 
 
 def composed(*overrides: str) -> Config:
-    """The configuration that `python train.py` runs with, given these arguments.
+    """The configuration that `python train.py` runs with, given these arguments; a copy, which may be changed.
 
     With `data=files` what the arguments leave to the program is that of base.
     """
     if "data=files" in overrides:
         given = {override.partition("=")[0] for override in overrides}
         overrides = (*(f"{key}={value}" for key, value in FIXED.items() if key not in given), *overrides)
+    return copy.deepcopy(_composed_once(overrides))
+
+
+@functools.cache
+def _composed_once(overrides: tuple[str, ...]) -> Config:
     register(Config)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return check_config(compose("train", overrides=list(overrides)), Config)

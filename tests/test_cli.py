@@ -12,10 +12,11 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
+import torch
 from applications import write_run
 from typer.testing import CliRunner, Result
 
-from aiayn import cli
+from aiayn import checkpoints, cli
 from aiayn.config import SamplingConfig
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.inference.translator import Translator, perplexity

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,8 +160,16 @@ def imports(tree: ast.Module) -> Iterator[Import]:
 
 
 OURS = {"aiayn", "hydra_plugins", "phrasebook"}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
-IMPORTS = {name: list(imports(tree)) for name, tree in TREES.items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in sorted(MODULES.items())}
+
+
+@cache
+def all_imports() -> dict[str, list[Import]]:
+    return {name: list(imports(tree)) for name, tree in trees().items()}
 
 
 def dotted(module: str) -> str:
@@ -177,44 +186,49 @@ def test_every_module_stands_in_a_known_room():
     assert not (SOURCE / "hydra_plugins/__init__.py").exists(), "other packages' plugins live there too"
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_imports_only_point_back(module):
-    allowed = WALLS[room(module)] | {room(module)}
-    if module in LEARNING:
-        allowed = allowed - {"inference", "evaluation", "report", "attention"}
+def test_imports_only_point_back():
+    wrong = []
+    for module, imported in all_imports().items():
+        allowed = WALLS[room(module)] | {room(module)}
+        if module in LEARNING:
+            allowed = allowed - {"inference", "evaluation", "report", "attention"}
+        seen = [(module, imported_room(found.name), found.line) for found in imported]
+        wrong += [(module, name, line) for module, name, line in seen if name and name not in allowed]
 
-    seen = {(imported_room(found.name), found.line) for found in IMPORTS[module]}
-
-    assert {(name, line) for name, line in seen if name and name not in allowed} == set()
+    assert wrong == []
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_every_library_is_imported_in_its_home_only(module):
-    libraries = {found.name.split(".")[0] for found in IMPORTS[module]} - sys.stdlib_module_names - OURS
+def test_every_library_is_imported_in_its_home_only():
+    wrong = []
+    for module, imported in all_imports().items():
+        libraries = {found.name.split(".")[0] for found in imported} - sys.stdlib_module_names - OURS
+        wrong += [(module, library) for library in libraries if not lives_in(module, HOMES.get(library, set()))]
 
-    assert {library for library in libraries if not lives_in(module, HOMES.get(library, set()))} == set()
+    assert wrong == []
 
 
 def test_only_sources_of_text_import_the_phrasebook():
-    importers = {module for module in MODULES for found in IMPORTS[module] if imported_room(found.name) == "phrasebook"}
+    seen = [(module, imported_room(found.name)) for module, imported in all_imports().items() for found in imported]
+    importers = {module for module, name in seen if name == "phrasebook"}
 
     assert {module for module in importers if room(module) != "phrasebook"} == {"data/sources"}
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_heavy_and_optional_libraries_are_imported_when_they_are_needed(module):
-    eager = {found.name.split(".")[0] for found in IMPORTS[module] if not found.lazy}
+def test_heavy_and_optional_libraries_are_imported_when_they_are_needed():
+    eager = [
+        (module, found.name.split(".")[0]) for module in MODULES for found in all_imports()[module] if not found.lazy
+    ]
 
-    assert (eager & LAZY) - {room(module)} == set()
+    assert [(module, name) for module, name in eager if name in LAZY - {room(module)}] == []
 
 
-@pytest.mark.parametrize("module", sorted(LIGHT))
-def test_what_runs_before_the_configuration_holds_imports_nothing_slow(module):
-    eager = {found.name for found in IMPORTS[module] if not found.lazy}
-    outside = {name.split(".")[0] for name in eager} - sys.stdlib_module_names - OURS
+def test_what_runs_before_the_configuration_holds_imports_nothing_slow():
+    light = {"hydra", "omegaconf", "typer", "yaml", *sys.stdlib_module_names, *OURS}
+    eager = [(module, found.name) for module in LIGHT for found in all_imports()[module] if not found.lazy]
 
-    assert outside <= {"hydra", "omegaconf", "typer", "yaml"}
-    assert {name for name in eager if imported_room(name)} <= {dotted(light) for light in LIGHT}
+    assert [(module, name) for module, name in eager if name.split(".")[0] not in light] == []
+    ours = {dotted(module) for module in LIGHT}
+    assert [(module, name) for module, name in eager if imported_room(name) and name not in ours] == []
 
 
 def test_every_imported_library_is_a_declared_dependency():
@@ -247,7 +261,7 @@ def test_entry_points_are_short_and_nothing_imports_them(script):
     assert (ROOT / script).read_text().count("\n") < 60
 
     name = script.removesuffix(".py")
-    assert [module for module in MODULES for found in IMPORTS[module] if found.name.split(".")[0] == name] == []
+    assert not [found for imported in all_imports().values() for found in imported if found.name.split(".")[0] == name]
 
 
 def test_no_module_has_a_name_that_says_nothing():
@@ -284,9 +298,8 @@ def banned(module: str, tree: ast.Module) -> Iterator[str]:
             yield f"splitlines() in line {node.lineno}"
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_loading_never_runs_code_and_only_lf_ends_a_line(module):
-    assert list(banned(module, TREES[module])) == []
+def test_loading_never_runs_code_and_only_lf_ends_a_line():
+    assert [(module, call) for module, tree in trees().items() for call in banned(module, tree)] == []
 
 
 @pytest.mark.parametrize(
@@ -377,7 +390,7 @@ def test_training_on_files_without_a_logger_runs_where_datasets_and_wandb_are_no
 def test_every_library_has_been_seen_somewhere():
     """Otherwise the table of homes describes another program."""
     seen = defaultdict(set)
-    for module, found in IMPORTS.items():
+    for module, found in all_imports().items():
         for name in found:
             seen[name.name.split(".")[0]].add(module)
 

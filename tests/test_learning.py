@@ -1,11 +1,11 @@
-"""A model that must learn, through the real command line: digits in words become the same digits reversed."""
+"""A model that must learn, through the command line: digits in words become the same digits reversed."""
 
 import json
 import random
 from pathlib import Path
 
 import pytest
-from applications import in_new_interpreter
+from applications import run_application
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
@@ -18,8 +18,10 @@ def write(prefix, count, seed):
 
 
 def call(folder, script, *arguments):
-    done = in_new_interpreter(folder, script, *arguments)
-    assert done.returncode == 0, done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = run_application(script, *arguments)
+    assert done.code == 0, done.err
     return done
 
 
@@ -67,7 +69,7 @@ def test_a_small_model_learns_to_reverse_digits_it_has_never_seen_together(train
     scores = json.loads((results / "evaluation.json").read_text())
     assert scores["metrics"]["sacrebleu"] > 95
     assert scores["lines"] == len(references) == 120
-    assert "sacrebleu" in done.stdout
+    assert "sacrebleu" in done.out
 
 
 def test_validation_perplexity_approaches_one(trained):

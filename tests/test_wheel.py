@@ -84,20 +84,17 @@ def test_the_wheel_trains_scores_and_sweeps_on_two_devices_in_an_empty_folder(in
     write_pairs(tmp_path / "train", 90, seed=1)
     write_pairs(tmp_path / "dev", 5, seed=2)
 
-    trained = installed.run(tmp_path, "aiayn", "train", *TEXT, *TINY, "name=one")
-    assert trained.returncode == 0, trained.stderr
-    assert "\nnext     aiayn evaluate run=outputs/one\n" in trained.stderr
-    scored = installed.run(tmp_path, "aiayn", "evaluate", "run=outputs/one", "accelerator=cpu")
-    assert scored.returncode == 0, scored.stderr
-    assert "sacrebleu" in scored.stdout
-
     row = ("-m", "trainer.devices=2", "sweep=s", "seed=1", *TEXT, *TINY)
     swept = installed.run(tmp_path, "aiayn", "train", *row, AIAYN_OUTPUTS="runs")
     assert swept.returncode == 0, swept.stderr
     assert "device   2 x cpu" in swept.stderr
     assert "\nnext     aiayn table runs/sweeps/s\n" in swept.stderr
     assert (tmp_path / "runs/sweeps/s/base/evaluation/val/evaluation.json").exists()
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["data", "outputs", "runs"]
+    assert "\nnext     aiayn evaluate run=runs/sweeps/s/base\n" in (tmp_path / "runs/sweeps/s/base.log").read_text()
+    scored = installed.run(tmp_path, "aiayn", "evaluate", "run=runs/sweeps/s/base", "accelerator=cpu")
+    assert scored.returncode == 0, scored.stderr
+    assert "sacrebleu" in scored.stdout
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["data", "runs"]
 
 
 APP = """

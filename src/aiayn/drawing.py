@@ -5,7 +5,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from aiayn.errors import ResourceError
+from aiayn.errors import writing
 from aiayn.files import atomic_write
 
 
@@ -24,13 +24,9 @@ def save_figure(figure: Any, *paths: Path) -> None:
     """
     for path in paths:
         content = render(figure, path.suffix[1:])
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(path, content)
-        except OSError as error:
-            raise ResourceError(
-                f"{path}: cannot be written ({error.strerror}); make room or choose another folder"
-            ) from error
 
 
 def render(figure: Any, kind: str) -> bytes:

@@ -77,6 +77,15 @@ class FailedJobsError(UserError):
 
 
 @contextmanager
+def writing(path: object, remedy: str = "make room or choose another folder") -> Iterator[None]:
+    """Raises ResourceError, which names the path and the remedy, where a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from error
+
+
+@contextmanager
 def writable_output() -> Iterator[None]:
     """Raises ResourceError where standard output cannot be written: a full disk, or a pipe that its reader closed.
 

@@ -9,122 +9,103 @@ from aiayn.options import RENAMED, is_section, option_names
 # Groups of files in conf/ that are no section of the options.
 FILE_GROUPS = ("ablation", "experiment")
 
-# What options of the same meaning are called in Lightning, Hugging Face's Trainer and lightning-hydra-template.
-OTHER_NAMES = {
-    "accumulate_grad_batches": "data.micro_batches",
-    "adam_beta1": "optim.beta1",
-    "adam_beta2": "optim.beta2",
-    "adam_epsilon": "optim.eps",
-    "batch_size": "data.tokens_per_step",
-    "ckpt_path": "checkpoint",  # of `evaluate`
-    "dataloader_num_workers": "data.num_workers",
-    "dataset_name": "data.hub_path",
-    "every_n_train_steps": "trainer.checkpoint_every",
-    "gpus": "trainer.devices",
-    "gradient_accumulation_steps": "data.micro_batches",
-    "hidden_size": "model.d_model",
-    "intermediate_size": "model.d_ff",
-    "label_smoothing_factor": "optim.label_smoothing",
-    "log_every_n_steps": "trainer.log_every",
-    "logging_steps": "trainer.log_every",
-    "max_new_tokens": "search.max_extra_tokens",
-    "max_seq_length": "data.max_length",
-    "max_source_length": "data.max_length",
-    "num_attention_heads": "model.n_heads",
-    "num_beams": "search.beam_size",
-    "num_hidden_layers": "model.n_layers",
-    "run_name": "name",
-    "save_steps": "trainer.checkpoint_every",
-    "save_total_limit": "trainer.average_last",
-    "seed_everything": "seed",
-    "source_lang": "data.src_lang",
-    "target_lang": "data.tgt_lang",
-    "task_name": "name",
-    "torch_compile": "trainer.compile",
-    "train_file": "data.train",
-    "validation_file": "data.val",
-    "test_file": "data.test",
-}
-
-_EPOCHS = "training is counted in steps, trainer.max_steps=N; the start of a run prints how many make an epoch"
-_VALIDATION = "validation is counted in steps, trainer.val_every=N"
 _TRIAL = "for a short trial set trainer.max_steps=20 trainer.val_every=10 logger=none name=trial"
-_RESUME = (
-    "the same command again continues its run; weights of another run are the start of a new one with init_from=RUN"
-)
-_CLIPPING = (
-    "gradients are not clipped, as in the paper; a NaN or infinite one ends the run, or, with "
-    "trainer.max_skipped_steps=N, skips its step"
-)
-_BATCHES = (
-    "batches are counted in tokens: data.tokens_per_step=N is the batch of a step, data.max_tokens_per_device=N what "
-    "one device computes at a time"
-)
-_RATE = (
-    "the learning rate is equation (3) of the paper: optim.lr_scale=N multiplies it, optim.warmup_steps=N sets its peak"
-)
-_EARLY_STOPPING = "set trainer.patience=N: validations without a better trainer.best_metric before the run ends"
-_CALLBACKS = "callbacks are code, not options; docs/lightning.md shows where to add one"
 _PLACE = "a run is the folder OUTPUTS/NAME: set outputs=DIR and name=NAME"
-_BOTH = "aiayn train trains, aiayn evaluate scores; -m does both for every row"
-_PRECISION = "set trainer.precision=bf16-mixed; float16 is not offered, because it needs loss scaling"
+
+
+def _each(grouped: dict[str, str]) -> dict[str, str]:
+    """Turns {"a b": "c"} into {"a": "c", "b": "c"}."""
+    return {name: answer for names, answer in grouped.items() for name in names.split()}
+
+
+# What options of the same meaning are called in Lightning, Hugging Face's Trainer and lightning-hydra-template.
+OTHER_NAMES = _each(
+    {
+        "accumulate_grad_batches gradient_accumulation_steps": "data.micro_batches",
+        "adam_beta1": "optim.beta1",
+        "adam_beta2": "optim.beta2",
+        "adam_epsilon": "optim.eps",
+        "batch_size": "data.tokens_per_step",
+        "ckpt_path": "checkpoint",  # of `evaluate`
+        "dataloader_num_workers": "data.num_workers",
+        "dataset_name": "data.hub_path",
+        "every_n_train_steps save_steps": "trainer.checkpoint_every",
+        "gpus": "trainer.devices",
+        "hidden_size": "model.d_model",
+        "intermediate_size": "model.d_ff",
+        "label_smoothing_factor": "optim.label_smoothing",
+        "log_every_n_steps logging_steps": "trainer.log_every",
+        "max_new_tokens": "search.max_extra_tokens",
+        "max_seq_length max_source_length": "data.max_length",
+        "num_attention_heads": "model.n_heads",
+        "num_beams": "search.beam_size",
+        "num_hidden_layers": "model.n_layers",
+        "run_name task_name": "name",
+        "save_total_limit": "trainer.average_last",
+        "seed_everything": "seed",
+        "source_lang": "data.src_lang",
+        "target_lang": "data.tgt_lang",
+        "torch_compile": "trainer.compile",
+        "train_file": "data.train",
+        "validation_file": "data.val",
+        "test_file": "data.test",
+    }
+)
 
 # Names from there for which no option is the same, and what to do instead.
-ANSWERS = {
-    "bf16": "set trainer.precision=bf16-mixed",
-    "callbacks": _CALLBACKS,
-    "check_val_every_n_epoch": _VALIDATION,
-    "ckpt_path": _RESUME,
-    "default_root_dir": _PLACE,
-    "deterministic": "nothing to set: a run is determined by its options and its seed",
-    "do_eval": _BOTH,
-    "do_predict": _BOTH,
-    "do_train": _BOTH,
-    "early_stopping": _EARLY_STOPPING,
-    "enable_checkpointing": "checkpoints are always saved, every trainer.checkpoint_every=N steps",
-    "enable_progress_bar": "progress is a line every trainer.log_every=N steps, on standard error",
-    "epochs": _EPOCHS,
-    "eval_steps": _VALIDATION,
-    "eval_strategy": _VALIDATION,
-    "evaluation_strategy": _VALIDATION,
-    "fast_dev_run": _TRIAL,
-    "fp16": _PRECISION,
-    "gradient_checkpointing": "not offered; lower data.max_tokens_per_device if memory is short",
-    "gradient_clip_algorithm": _CLIPPING,
-    "gradient_clip_val": _CLIPPING,
-    "hparams_search": "sweep over given values: train -m key=A,B,C",
-    "learning_rate": _RATE,
-    "limit_train_batches": _TRIAL,
-    "limit_val_batches": "all of data.val is used; trainer.val_bleu_sentences=N limits how much of it is translated",
-    "lr": _RATE,
-    "lr_scheduler_type": _RATE,
-    "max_epochs": _EPOCHS,
-    "max_grad_norm": _CLIPPING,
-    "min_epochs": _EPOCHS,
-    "model_name_or_path": "model=tiny, base or big is trained from scratch; init_from=RUN starts from a trained run",
-    "num_sanity_val_steps": _TRIAL,
-    "num_train_epochs": _EPOCHS,
-    "optimizer": "Adam is the only one; its options are optim.beta1, optim.beta2, optim.eps, and for its rate "
-    "optim.lr_scale and optim.warmup_steps",
-    "output_dir": _PLACE,
-    "overfit_batches": _TRIAL,
-    "overwrite_output_dir": "a run is never overwritten: take another name=, or remove its folder",
-    "paths": "set outputs=DIR for runs and data.folder=DIR for prepared text",
-    "per_device_eval_batch_size": _BATCHES,
-    "per_device_train_batch_size": _BATCHES,
-    "profiler": "not offered; perf/ in metrics.jsonl has the speed, docs/performance.md what it consists of",
-    "report_to": "choose with logger=wandb, tensorboard, csv or none",
-    "resume_from_checkpoint": _RESUME,
-    "save_dir": _PLACE,
-    "save_strategy": "checkpoints are counted in steps, trainer.checkpoint_every=N",
-    "save_top_k": "the last trainer.average_last=N checkpoints are kept, and averaged at the end",
-    "scheduler": _RATE,
-    "strategy": "write trainer.strategy=auto or ddp; sharding such as fsdp is not offered",
-    "train_batch_size": _BATCHES,
-    "val_check_interval": _VALIDATION,
-    "warmup_ratio": "warm-up is counted in steps, optim.warmup_steps=N",
-    "weight_decay": "there is none, as in section 5.3 of the paper; see model.dropout and optim.label_smoothing",
-}
+ANSWERS = _each(
+    {
+        "bf16": "set trainer.precision=bf16-mixed",
+        "callbacks": "callbacks are code, not options; docs/lightning.md shows where to add one",
+        "check_val_every_n_epoch eval_steps eval_strategy evaluation_strategy val_check_interval": (
+            "validation is counted in steps, trainer.val_every=N"
+        ),
+        "ckpt_path resume_from_checkpoint": (
+            "the same command again continues its run; weights of another run are the start of a new one with "
+            "init_from=RUN"
+        ),
+        "default_root_dir output_dir save_dir": _PLACE,
+        "deterministic": "nothing to set: a run is determined by its options and its seed",
+        "do_eval do_predict do_train": "aiayn train trains, aiayn evaluate scores; -m does both for every row",
+        "early_stopping": "set trainer.patience=N: validations without a better trainer.best_metric until the run ends",
+        "enable_checkpointing": "checkpoints are always saved, every trainer.checkpoint_every=N steps",
+        "enable_progress_bar": "progress is a line every trainer.log_every=N steps, on standard error",
+        "epochs max_epochs min_epochs num_train_epochs": (
+            "training is counted in steps, trainer.max_steps=N; the start of a run prints how many make an epoch"
+        ),
+        "fast_dev_run limit_train_batches num_sanity_val_steps overfit_batches": _TRIAL,
+        "fp16": "set trainer.precision=bf16-mixed; float16 is not offered, because it needs loss scaling",
+        "gradient_checkpointing": "not offered; lower data.max_tokens_per_device if memory is short",
+        "gradient_clip_algorithm gradient_clip_val max_grad_norm": (
+            "gradients are not clipped, as in the paper; a NaN or infinite one ends the run, or, with "
+            "trainer.max_skipped_steps=N, skips its step"
+        ),
+        "hparams_search": "sweep over given values: train -m key=A,B,C",
+        "learning_rate lr lr_scheduler_type scheduler": (
+            "the learning rate is equation (3) of the paper: optim.lr_scale=N multiplies it, optim.warmup_steps=N sets "
+            "its peak"
+        ),
+        "limit_val_batches": "all of data.val is used; trainer.val_bleu_sentences=N limits how much is translated",
+        "model_name_or_path": "model=tiny, base or big is trained from scratch; init_from=RUN starts from another run",
+        "optimizer": (
+            "Adam is the only one; its options are optim.beta1, optim.beta2, optim.eps, and for its rate "
+            "optim.lr_scale and optim.warmup_steps"
+        ),
+        "overwrite_output_dir": "a run is never overwritten: take another name=, or remove its folder",
+        "paths": "set outputs=DIR for runs and data.folder=DIR for prepared text",
+        "per_device_eval_batch_size per_device_train_batch_size train_batch_size": (
+            "batches are counted in tokens: data.tokens_per_step=N is the batch of a step, "
+            "data.max_tokens_per_device=N what one device computes at a time"
+        ),
+        "profiler": "not offered; perf/ in metrics.jsonl has the speed, docs/performance.md what it consists of",
+        "report_to": "choose with logger=wandb, tensorboard, csv or none",
+        "save_strategy": "checkpoints are counted in steps, trainer.checkpoint_every=N",
+        "save_top_k": "the last trainer.average_last=N checkpoints are kept, and averaged at the end",
+        "strategy": "write trainer.strategy=auto or ddp; sharding such as fsdp is not offered",
+        "warmup_ratio": "warm-up is counted in steps, optim.warmup_steps=N",
+        "weight_decay": "there is none, as in section 5.3 of the paper; see model.dropout and optim.label_smoothing",
+    }
+)
 
 # Values that some options have in lightning-hydra-template.
 _DEVICES = "there are no such files; set trainer.accelerator=gpu, trainer.devices=N and trainer.strategy=ddp"

@@ -8,14 +8,15 @@ from applications import run_application
 
 
 def test_it_prints_tables_and_writes_json_and_a_picture(tmp_path, monkeypatch, capsys):
-    started = []
+    started, tried = [], set()
 
     def start_here(folder, arguments, until=None):
         """Entry points inside this process; the empty application is started in another test."""
         monkeypatch.chdir(folder)
         script = arguments[0].split("/")[-1]
         started.append(" ".join([script, *arguments[1:]]))
-        if script != "empty.py":
+        if script != "empty.py" and (*arguments, until) not in tried:  # the warm-up round runs them, the next need not
+            tried.add((*arguments, until))
             outcome = run_application(script, *arguments[1:])
             assert outcome.code == (2 if "n_head" in started[-1] or "split=dev" in started[-1] else 0), outcome.err
             assert until is None or f"\n{until}" in outcome.err

@@ -88,7 +88,7 @@ def test_every_name_of_another_program_is_answered_in_one_line_and_nothing_is_wr
     tmp_path, monkeypatch, subtests, several
 ):
     monkeypatch.chdir(tmp_path)
-    for typed, answer in FOREIGN:
+    for typed, answer in FOREIGN[:: 3 if several else 1]:  # a sweep refuses with the same code, before it is one
         with subtests.test(typed):
             outcome = run_application("train.py", *several, *typed.split())
             assert (outcome.code, outcome.out) == (2, "")

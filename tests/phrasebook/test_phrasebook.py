@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -20,8 +21,12 @@ HASHES = {
     "val": "a3800228d89cc675a1e33a99ee974b16fdcd07a06aed14a4faad55fcd16a9da8",
     "test": "d3ac080785e75cb627be0d42494e3539ce29d85b120bfb41b495be50b2d26561",
 }
-ALL_PAIRS = {pair for split in SPLITS for pair in pairs(split)}
 NOUN = {noun.en: noun for noun in NOUNS}
+
+
+@cache
+def all_pairs() -> set[tuple[str, str]]:
+    return {pair for split in SPLITS for pair in pairs(split)}
 
 
 def words(text: str) -> list[str]:
@@ -50,10 +55,9 @@ def test_the_bytes_are_the_same_whatever_the_hash_seed():
         "for split in ('train', 'val', 'test'):\n"
         "    print(hashlib.sha256(''.join(f'{en}\\t{de}\\n' for en, de in pairs(split)).encode()).hexdigest())"
     )
-    for seed in ("1", "4242"):
-        environment = os.environ | {"PYTHONHASHSEED": seed}
-        run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-        assert run.stdout.split() == [digest(split) for split in SPLITS]
+    environment = os.environ | {"PYTHONHASHSEED": "4242"}  # here it is another one
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [digest(split) for split in SPLITS]
 
 
 def test_the_bytes_belong_to_the_version():
@@ -120,7 +124,7 @@ def test_every_word_is_known_from_at_least_five_training_sentences(split, side):
 
 
 def test_sentences_are_written_as_people_write():
-    for en, de in ALL_PAIRS:
+    for en, de in all_pairs():
         assert en[-1] == de[-1]
         assert en[-1] in ".?"
         assert en[0].isupper()
@@ -379,4 +383,4 @@ Were Peter's cups dirty? | Waren Peters Tassen schmutzig?
 
 @pytest.mark.parametrize("line", PINNED.strip().split("\n"))
 def test_sentences_of_the_corpus_checked_by_hand(line):
-    assert tuple(line.split(" | ")) in ALL_PAIRS
+    assert tuple(line.split(" | ")) in all_pairs()

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import hydra
 import hypothesis
+import matplotlib.backends.backend_agg
+import matplotlib.backends.backend_svg
 import pytest
 import pytorch_lightning
 import sacrebleu
@@ -24,7 +26,7 @@ import torch
 import yaml
 
 SECONDS = 900  # for one job, on the busiest machine
-LIBRARIES = (hydra, pytorch_lightning, sacrebleu, sacremoses, tokenizers, torch, yaml)
+LIBRARIES = (hydra, matplotlib, pytorch_lightning, sacrebleu, sacremoses, tokenizers, torch, yaml)
 
 
 class Outcomes:

@@ -64,12 +64,16 @@ def run(tmp_path):
     return write_run(tmp_path / "mine")
 
 
+def write_sweep(folder):
+    for name, n_heads, ppl in (("a_h1", 1, 6.5), ("a_h16", 16, 5.75)):
+        write_run(folder / name, n_heads, ppl)
+        write_report(folder / name)
+    return folder
+
+
 @pytest.fixture
 def sweep(tmp_path):
-    for name, n_heads, ppl in (("a_h1", 1, 6.5), ("a_h16", 16, 5.75)):
-        write_run(tmp_path / "heads" / name, n_heads, ppl)
-        write_report(tmp_path / "heads" / name)
-    return tmp_path / "heads"
+    return write_sweep(tmp_path / "heads")
 
 
 def cells(page):
@@ -321,11 +325,18 @@ def test_a_curve_is_svg_text_in_the_pages_colours_and_no_two_panels_share_an_id(
 # In a browser.
 
 
+@pytest.fixture(scope="module")
+def addresses(browser, tmp_path_factory):
+    """Of the page of a run and that of a sweep."""
+    folder = tmp_path_factory.mktemp("pages")
+    folders = write_run(folder / "mine"), write_sweep(folder / "heads")
+    return [write_report(each).resolve().as_uri() for each in folders]
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1300, 380])
-def test_a_browser_shows_both_pages_without_network_complaints_or_a_line_too_wide(run, sweep, browser, width, dark):
-    for folder in (run, sweep):
-        address = write_report(folder).resolve().as_uri()
+def test_a_browser_shows_both_pages_without_network_complaints_or_a_line_too_wide(addresses, browser, width, dark):
+    for address in addresses:
         browser.open(address, width=width, dark=dark)
         assert browser.complaints() == []
         assert [found for found in browser.requests() if not found.startswith("data:")] == [address]

@@ -2,11 +2,12 @@
 
 import gzip
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from applications import TWELVE_STEPS, composed, text_in
+from applications import TWELVE_STEPS, composed, spare_the_pictures, text_in
 
 from aiayn.config import Config
 
@@ -44,6 +45,13 @@ def config(corpus) -> Config:
     unequal = ("model.n_layers=2", "model.d_model=24", "model.d_ff=40", "model.n_heads=3", "model.d_k=5", "model.d_v=7")
     data = ("data.max_length_ratio=9", "data.vocab_size=290", "data.max_tokens_per_device=520")
     return composed(*TWELVE_STEPS, *text_in(corpus, "xx"), *unequal, *data, "name=run", "seed=3")
+
+
+@pytest.fixture(autouse=True)
+def no_pictures() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        spare_the_pictures(patch)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,7 +12,7 @@ from aiayn.attention.maps import AttentionMaps
 from aiayn.attention.positions import similarities
 from aiayn.config import ModelConfig
 from aiayn.drawing import readable
-from aiayn.errors import DataError, ResourceError
+from aiayn.errors import DataError, writing
 from aiayn.files import atomic_write_text
 
 MAX_WEIGHTS = 8_000_000  # a byte each; a page of 11 MB is one that browsers still open at once
@@ -27,11 +27,9 @@ def write_explorer(
     Raises DataError where the sentence is too long for a page, ResourceError where the file cannot be written.
     """
     page = explorer_page(maps, positions, config, name)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write_text(path, page)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
 
 
 def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: ModelConfig, name: str) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aiayn.errors import ResourceError
-
 if TYPE_CHECKING:
     from aiayn.evaluation.progress import TranslationProgress
 
@@ -33,11 +31,5 @@ def show_progress(lines: int) -> "Iterator[TranslationProgress | None]":
 
 def write_lines(lines: Iterable[str]) -> None:
     """Writes and flushes lines as bytes, so that neither locale nor platform changes text or line ends."""
-    output = "".join(f"{line}\n" for line in lines).encode()
-    try:
-        sys.stdout.buffer.write(output)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        # Else Python flushes again when it exits, and prints a second error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
+    sys.stdout.buffer.flush()

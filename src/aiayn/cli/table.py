@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aiayn.cli.arguments import Debug
-from aiayn.errors import ConfigError, ResourceError
+from aiayn.errors import ConfigError, writing
 
 
 def table(
@@ -68,13 +68,11 @@ def _write(folder: Path, forms: dict[str, str], table_3: list[dict] | None) -> N
     from aiayn.files import atomic_write_text
     from aiayn.paper.table_plot import draw_table_3
 
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for ending, text in forms.items():
             atomic_write_text(folder / f"table.{ending}", text)
         if table_3:
             draw_table_3(table_3, folder / "table.png")
-    except OSError as error:
-        raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
     names = [*forms, "png"] if table_3 else list(forms)
     typer.echo(f"written: {', '.join(str(folder / f'table.{name}') for name in names)}", err=True)

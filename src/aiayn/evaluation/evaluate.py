@@ -10,7 +10,7 @@ from aiayn import program
 from aiayn.checkpoints import Checkpoint, load
 from aiayn.config import EvaluateConfig, SearchConfig
 from aiayn.data.text_files import read_lines
-from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError, UserError
+from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.bracket_f1 import SIGNATURE, gold_trees, score_linear_forms
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
@@ -214,13 +214,9 @@ def _write(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: li
     """
     lines = zip(test.sources, test.references[0], hypotheses, strict=True)
     samples = [{"source": source, "reference": reference, "hypothesis": line} for source, reference, line in lines]
-    try:
+    with writing(to.folder, "make room there and run again"):
         to.folder.mkdir(parents=True, exist_ok=True)
         for path, text in ((to.source, test.sources), (to.reference, test.references[0]), (to.hypotheses, hypotheses)):
             atomic_write_text(path, "".join(f"{line}\n" for line in text))
         write_json(to.scores, result)
         write_jsonl(to.samples, samples[:: -(-len(samples) // KEPT_SAMPLES)])
-    except OSError as error:
-        raise ResourceError(
-            f"{to.folder}: cannot be written ({error.strerror}); make room there and run again"
-        ) from error

@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aiayn import program
-from aiayn.errors import RefusedError, ResourceError
+from aiayn.errors import RefusedError, writing
 from aiayn.files import atomic_write
 from aiayn.options import flatten
 from aiayn.report.run_page import run_page
@@ -25,10 +25,8 @@ def write_report(folder: Path) -> Path:
         page = sweep_page(folder, runs)
     else:
         raise RefusedError(f"{folder}: neither a run nor a folder of runs (no config.yaml)")
-    try:
+    with writing(run.report, "make room and run again"):
         atomic_write(run.report, page.encode(errors="replace"))  # JSON and file names may hold half of a character
-    except OSError as error:
-        raise ResourceError(f"{run.report}: cannot be written ({error.strerror}); make room and run again") from error
     return run.report
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiayn.errors import DataError, ResourceError
+from aiayn.errors import DataError, writing
 from aiayn.files import atomic_write_text
 from aiayn.treebank.linear_form import linear_form, sentence
 from aiayn.treebank.penn_files import read_trees
@@ -40,10 +40,8 @@ def convert(files: list[Path], prefix: Path) -> Converted:
     converted.trees = len(sentences)
     if not sentences:
         raise DataError(f"{', '.join(map(str, files))}: no trees; name files with bracketed trees")
-    try:
+    with writing(prefix, "choose another --out"):
         prefix.parent.mkdir(parents=True, exist_ok=True)
         atomic_write_text(Path(f"{prefix}.words"), "".join(sentences))
         atomic_write_text(Path(f"{prefix}.trees"), "".join(linear))
-    except OSError as error:
-        raise ResourceError(f"{prefix}: cannot be written ({error.strerror}); choose another --out") from error
     return converted
