@@ -64,7 +64,7 @@ def run(tmp_path):
     return write_run(tmp_path / "mine")
 
 
-def write_sweep(folder):
+def write_sweep_of_heads(folder):
     for name, n_heads, ppl in (("a_h1", 1, 6.5), ("a_h16", 16, 5.75)):
         write_run(folder / name, n_heads, ppl)
         write_report(folder / name)
@@ -73,7 +73,7 @@ def write_sweep(folder):
 
 @pytest.fixture
 def sweep(tmp_path):
-    return write_sweep(tmp_path / "heads")
+    return write_sweep_of_heads(tmp_path / "heads")
 
 
 def cells(page):
@@ -329,7 +329,7 @@ def test_a_curve_is_svg_text_in_the_pages_colours_and_no_two_panels_share_an_id(
 def addresses(browser, tmp_path_factory):
     """Of the page of a run and that of a sweep."""
     folder = tmp_path_factory.mktemp("pages")
-    folders = write_run(folder / "mine"), write_sweep(folder / "heads")
+    folders = write_run(folder / "mine"), write_sweep_of_heads(folder / "heads")
     return [write_report(each).resolve().as_uri() for each in folders]
 
 
