@@ -23,6 +23,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -189,7 +190,9 @@ def save(options: Any) -> Iterator[Row]:
             weight.grad = torch.zeros_like(weight)
         adam.step()
         copies: Row = {}
+        clock = [time.process_time()]
         copy = once(lambda: copies.update(copied({"adam": adam.state_dict(), "weights": model.state_dict()})))  # noqa: B023
+        clock.append(time.process_time())
         with tempfile.TemporaryDirectory() as folder:
             paths = [Path(folder) / f"step_1.{kind}" for kind in ("optim", "ckpt")]
 
@@ -198,8 +201,10 @@ def save(options: Any) -> Iterator[Row]:
                 checkpoints.save(paths[1], Checkpoint(1, config, copies["weights"], "{}", "", 1, []))  # noqa: B023
 
             written = once(write)
+            clock.append(time.process_time())
             size = sum(path.stat().st_size for path in paths) / 1e9
-        yield {"model": name, "GB": size, "copy s": copy, "writing s": written, "GB/s": size / written}
+        processor = {"copy, processor s": clock[1] - clock[0], "writing, processor s": clock[2] - clock[1]}
+        yield {"model": name, "GB": size, "copy s": copy, "writing s": written, **processor}
 
 
 def decode(options: Any) -> Iterator[Row]:

@@ -523,6 +523,20 @@ FILES = [
         "faults/test_signals.py::test_a_signal_while_a_checkpoint_is_read_is_no_flaw_of_the_checkpoint",
     ),
     Bug(
+        "weights_change_while_they_are_written",
+        "training/checkpoint_io.py",
+        'tensor.detach().to("cpu", copy=True)',
+        'tensor.detach().to("cpu")',
+        "training/test_checkpoint_io.py::test_a_copy_has_the_values_of_its_time_at_any_depth_and_shares_no_tensor",
+    ),
+    Bug(
+        "a_failed_write_goes_unnoticed",
+        "training/background_writer.py",
+        "self._error = error",
+        "pass",
+        "training/test_background_writer.py::test_after_a_failed_write_none_is_run_and_its_error_is_raised_at_the_end",
+    ),
+    Bug(
         "signal_does_not_save",
         "training/callbacks/checkpoint_saver.py",
         "bool(stopping or early or due(",
