@@ -106,7 +106,7 @@ class DataConfig:
     hub_path: str | None  # hub: the data set, a name on the hub or a local folder of the same layout
     hub_name: str | None  # hub: its configuration
     hub_revision: str | None  # hub: commit, so that the text cannot change under a run
-    train: Any  # files: one prefix or a list of prefixes; hub: a split's name
+    train: Any  # files: a prefix, a file of pairs, or a list of them; hub: a split's name
     val: Any
     test: Any
     src_lang: str

@@ -2,7 +2,6 @@
 
 import errno
 import io
-import logging
 import os
 import select
 import stat
@@ -93,7 +92,6 @@ def writable_output() -> Iterator[None]:
     encoding lacks, such as the bytes of a file name that is not UTF-8, is written as an escape.
     """
     _open_closed_streams()
-    logging_raises, logging.raiseExceptions = logging.raiseExceptions, False  # it prints tracebacks
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -109,8 +107,6 @@ def writable_output() -> Iterator[None]:
         # Else Python flushes again when it exits, and prints a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error
-    finally:
-        logging.raiseExceptions = logging_raises
 
 
 def _open_closed_streams() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from texts import SEPARATORS, data_config, write_bytes, write_lines
 
 from aiayn.data.cleaning import CleaningReport, clean
+from aiayn.data.pair_files import pair_file_kind
 from aiayn.data.prepare import prepare
 from aiayn.data.sources import count_pairs, identity, raw_pairs, read_split
 from aiayn.data.text_files import FileScans
@@ -101,6 +102,11 @@ def test_pairs_are_cleaned_counted_and_prepared_as_those_of_two_files(tmp_path):
         assert found.report == expected.report
         for name in ("train.src.bin", "train.tgt.bin", "tokenizer.json"):
             assert (found.folder / name).read_bytes() == (expected.folder / name).read_bytes()
+
+
+def test_a_file_of_pairs_is_known_by_its_ending():
+    kinds = [pair_file_kind(name) for name in ("a/x.tsv", "x.en.jsonl.gz", "x.tmx", "tsv", "a/tmx", "x.tsv.en", "x")]
+    assert kinds == ["tsv", "jsonl", "tmx", None, None, None, None]
 
 
 def test_prefixes_and_files_of_pairs_can_be_mixed_and_content_decides(tmp_path):

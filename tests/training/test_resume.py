@@ -11,6 +11,7 @@ from aiayn.checkpoints import Checkpoint
 from aiayn.config import Config
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
+from aiayn.model.transformer import Transformer
 from aiayn.options import flatten, is_harmless, option_names, to_plain
 from aiayn.run_folder import RunFolder
 from aiayn.training.resume import load_resume_state, refuse_changes
@@ -51,12 +52,18 @@ def prepared(config, tmp_path):
     """What the run in `tmp_path` was trained on; its steps have six micro-batches."""
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    weights = {"embedding.weight": torch.ones(3, 2)}
+    weights = dict(Transformer(config.model, 3).state_dict())
     found = SimpleNamespace(fingerprint="c0ffee" * 4, tokenizer=vocabulary("aba"))
     path = checkpoints.step_path(folder, 4)
-    checkpoints.write_sealed(
-        checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, "moments": torch.zeros(3)}
-    )
+    moments = {name: {"step": torch.tensor(4.0), "exp_avg": w, "exp_avg_sq": w} for name, w in weights.items()}
+    group = {"lr": 0.1, "eps": 1e-9, "weight_decay": 0, "betas": (0.9, 0.98)}
+    states = {
+        "lightning": "2.6.6",
+        "optimizer_states": [{"state": moments, "param_groups": [group]}],
+        "lr_schedulers": [{"last_epoch": 4, "_step_count": 5}],
+        "loops": {"fit_loop": {"total": 4, "is_last_batch": False}},
+    }
+    checkpoints.write_sealed(checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, **states})
     checkpoints.save(path, Checkpoint(4, config, weights, found.tokenizer.to_json(), found.fingerprint, 6, []))
     return found
 

@@ -27,7 +27,7 @@ DEPTH = 64  # of elements in each other
 
 def pair_file_kind(name: str) -> str | None:
     """Returns tsv, jsonl or tmx by a file's name, None for any other."""
-    ending = name.removesuffix(".gz").rpartition(".")[2]
+    ending = Path(name.removesuffix(".gz")).suffix.removeprefix(".")
     return ending if ending in READERS else None
 
 
