@@ -51,7 +51,7 @@ def check_slurm(options: Any) -> None:
         raise ConfigError("hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'")
     for command in ("sbatch", "srun", "squeue"):
         if shutil.which(command) is None:
-            raise ConfigError(f"hydra/launcher=slurm: {command} is not on this machine; submit from a login node of the cluster")
+            raise ConfigError(f"hydra/launcher=slurm: {command} is not on this machine; use a login node")
 
 
 def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], options: Any) -> None:
