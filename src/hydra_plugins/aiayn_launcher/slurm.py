@@ -51,7 +51,7 @@ def check_slurm(options: Any) -> None:
         raise ConfigError("hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'")
     for command in ("sbatch", "srun", "squeue"):
         if shutil.which(command) is None:
-            raise ConfigError(f"hydra/launcher=slurm: {command} is not on this machine; start it where SLURM's are")
+            raise ConfigError(f"hydra/launcher=slurm: {command} is not on this machine; use a login node")
 
 
 def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], options: Any) -> None:
@@ -81,7 +81,9 @@ def _submit(row: Row, place: Path, options: Any) -> str:
     import submitit
 
     trainer = row.job.config.trainer
-    gpus = options.gpus if options.gpus is not None else 0 if trainer.accelerator == "cpu" else trainer.devices
+    gpus = 0 if trainer.accelerator == "cpu" else trainer.devices
+    if options.gpus is not None:
+        gpus = options.gpus
     executor = submitit.AutoExecutor(place, cluster="slurm")
     executor.update_parameters(
         name=row.job.config.name,
