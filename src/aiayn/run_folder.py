@@ -121,10 +121,14 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
         if not path.is_file():
             raise RefusedError(f"{path}: there is no such checkpoint")
-    with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - SEAL_SIZE))
-        if not file.read().startswith(MARK):
-            raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - SEAL_SIZE))
+            end = file.read(SEAL_SIZE)
+    except OSError as error:
+        raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
+    if not end.startswith(MARK):
+        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
     return path
 
 

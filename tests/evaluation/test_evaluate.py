@@ -269,7 +269,7 @@ def test_missing_or_misaligned_text_is_refused_with_the_remedy_and_nothing_is_wr
 
 
 def test_missing_runs_checkpoints_and_gpus_are_refused(run, tmp_path, monkeypatch):
-    with pytest.raises(RefusedError, match="not a run"):
+    with pytest.raises(RefusedError, match="neither a run"):
         evaluate(options(tmp_path / "nothing"))
     with pytest.raises(RefusedError, match="no such checkpoint"):
         evaluate(options(run, checkpoint="step_3.ckpt"))
