@@ -78,7 +78,8 @@ def composition_error(*overrides: str) -> BaseException:
 def test_hydras_errors_say_what_they_are_told_apart_by():
     missing = [line.strip() for line in str(composition_error("model=bgi")).split("\n")]
     assert "Available options in 'model':" in missing
-    assert missing[missing.index("Available options in 'model':") + 1 :][:5] == ["auto", "base", "big", "quarter", "tiny"]
+    models = missing[missing.index("Available options in 'model':") + 1 :]
+    assert models[:5] == ["auto", "base", "big", "quarter", "tiny"]
 
     assert str(composition_error("seed=1,2")).startswith("Ambiguous value")
     assert str(composition_error("model=3")).startswith("Config group override")
