@@ -42,7 +42,7 @@ def test_batches_have_different_shapes_and_lengths_of_real_sentences():
 
 
 def test_a_machine_without_a_gpu_and_an_unknown_stage_are_refused_in_one_line():
-    with pytest.raises(SystemExit, match="error: spda: choose one of ceilings, correct, sdpa"):
+    with pytest.raises(SystemExit, match="error: spda: choose one of ceilings, correct, run, sdpa"):
         gpu.main(["spda"])
     if not torch.cuda.is_available():
         with pytest.raises(SystemExit, match="--toy --device cpu"):
