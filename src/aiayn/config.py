@@ -185,7 +185,7 @@ class TrainerConfig:
     num_nodes: int
     strategy: str  # auto | ddp
     precision: str  # auto: bf16-mixed where the hardware computes in bf16, else 32-true
-    compile: bool  # torch.compile encoder and decoder: takes minutes at the start, then faster steps
+    compile: bool  # torch.compile model and loss: takes minutes at the start, then faster steps
     val_every: int | None
     val_bleu_sentences: int  # validation sentences translated for val/bleu or val/f1; 0: none
     patience: int | None  # validations without a better `best_metric` before the run ends; null: until max_steps
