@@ -38,4 +38,4 @@ def test_the_host_waits_for_the_device_only_in_steps_that_log_validate_or_save(c
     with waits:
         train(settings, tmp_path)
 
-    assert waits.steps - {0} == {4, 5, 8, 10, 12}  # 0: before the first
+    assert waits.steps - {0} == {1, 4, 5, 8, 10, 12}  # 0: before the first, which is shown
