@@ -73,6 +73,8 @@ def test_a_signal_during_an_evaluation_ends_it_in_one_line_with_the_code_of_a_ru
 
     monkeypatch.setattr(module, "evaluate", lambda config: os.kill(os.getpid(), number))
     monkeypatch.chdir(tmp_path)
+    Path("x/checkpoints").mkdir(parents=True)
+    Path("x/checkpoints/last.ckpt").touch()
     before = signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
 
     try:
@@ -179,7 +181,7 @@ def test_help_shows_commands_groups_and_options():
     assert (train.code, evaluate.code) == (0, 0)
     assert "python train.py model=big trainer.devices=8" in train.out
     assert "model: auto, base, big, quarter, tiny" in train.out
-    assert "experiment: iwslt14_de_en, multi30k, multi30k_en_fr, quickstart, " in train.out
+    assert "experiment: captions, iwslt14_de_en, multi30k, multi30k_en_fr, quickstart, " in train.out
     assert "  warmup_steps: 4000" in train.out
     assert "python evaluate.py run=outputs/" in evaluate.out
     assert "  beam_size: null" in evaluate.out

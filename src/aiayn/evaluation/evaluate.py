@@ -47,10 +47,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Translates raw source, scores the text, prints a table, and writes all of it into the run's folder.
 
     `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it, `evaluation.json`,
-    whose content is returned, and `samples.jsonl`;
-    the run's page is written again. Raises RefusedError for a missing or damaged run, checkpoint or baseline, DataError
-    for missing or misaligned text, ConfigError for a GPU that is not there or for what a parser cannot be compared
-    with, ResourceError where memory or disk do not suffice.
+    whose content is returned, and `samples.jsonl`; the run's page is written again. Raises RefusedError for a missing
+    or damaged run, checkpoint or baseline, DataError for missing or misaligned text, ConfigError for a GPU that is not
+    there or for what a parser cannot be compared with, ResourceError where memory or disk do not suffice.
     """
     run = Path(config.run)
     path, *other_paths = find_ensemble(run, config.ensemble or [], config.checkpoint)
