@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from applications import in_new_interpreter, run_application
@@ -70,12 +69,12 @@ def test_evaluating_what_is_no_run_is_exit_code_4(tmp_path, monkeypatch):
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)]
 )
 def test_a_signal_during_an_evaluation_ends_it_in_one_line_with_the_code_of_a_run(number, code, tmp_path, monkeypatch):
+    from aiayn import hydra_commands
     from aiayn.evaluation import evaluate as module
 
+    monkeypatch.setattr(hydra_commands, "find_checkpoint", lambda run, checkpoint: None)
     monkeypatch.setattr(module, "evaluate", lambda config: os.kill(os.getpid(), number))
     monkeypatch.chdir(tmp_path)
-    Path("x/checkpoints").mkdir(parents=True)
-    Path("x/checkpoints/last.ckpt").touch()
     before = signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
 
     try:
