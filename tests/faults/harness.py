@@ -83,6 +83,8 @@ class Child:
 def _be_a_program(work: Callable[[], Any], log: Path) -> None:
     """Runs `work` as the entry point would: errors as one line on stderr, and their exit code. Never returns."""
     code = 1
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever earlier tests of this process left
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
         os.dup2(descriptor, 1)
