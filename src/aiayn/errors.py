@@ -2,6 +2,7 @@
 
 import errno
 import io
+import logging
 import os
 import select
 import stat
@@ -94,6 +95,7 @@ def writable_output() -> Iterator[None]:
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    before, logging.StreamHandler.handleError = logging.StreamHandler.handleError, _raise_output_errors
     try:
         try:
             yield
@@ -107,6 +109,15 @@ def writable_output() -> Iterator[None]:
         # Else Python flushes again when it exits, and prints a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error
+    finally:
+        logging.StreamHandler.handleError = before
+
+
+def _raise_output_errors(handler: logging.StreamHandler, record: logging.LogRecord) -> None:
+    """Raises what a handler of standard output (Hydra's --info has one) would print as a traceback and pass over."""
+    if handler.stream is sys.stdout:
+        raise  # the error that is being handled
+    logging.Handler.handleError(handler, record)
 
 
 def _open_closed_streams() -> None:

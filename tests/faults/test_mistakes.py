@@ -274,7 +274,7 @@ def test_a_gpu_that_is_not_there_is_exit_code_2_for_scores_and_translations_too(
 @pytest.mark.parametrize(
     "command",
     [
-        *("evaluate.py --help", "train.py --cfg job", "train.py --version"),
+        *("evaluate.py --help", "train.py --cfg job", "train.py --info config"),
         *("aiayn --help", "aiayn table --parameters", "aiayn translate --help"),
     ],
 )
