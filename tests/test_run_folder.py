@@ -13,6 +13,7 @@ from aiayn.run_folder import (
     read_json,
     read_jsonl,
     read_samples,
+    saved_steps,
     series,
 )
 
@@ -52,8 +53,8 @@ def test_nesting_without_end_is_skipped_too(tmp_path):
 
 def test_saved_steps_are_known_by_their_names(tmp_path):
     run = RunFolder(tmp_path)
-    assert run.saved_steps() == []
+    assert saved_steps(run.checkpoints) == []
     run.checkpoints.mkdir()
     for name in ("step_90.ckpt", "step_100.ckpt", "step_x.ckpt", "last.ckpt", "step_110.optim"):
         (run.checkpoints / name).write_bytes(b"")
-    assert run.saved_steps() == [90, 100]
+    assert saved_steps(run.checkpoints) == [90, 100]

@@ -28,7 +28,7 @@ from aiayn.config import Config, ModelConfig
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import atomic_write, fsync_folder
 from aiayn.options import stored_config, to_plain
-from aiayn.run_folder import MARK, SEAL_SIZE, is_count
+from aiayn.run_folder import MARK, SEAL_SIZE, is_count, saved_steps
 
 log = logging.getLogger(__name__)
 
@@ -175,12 +175,6 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
             f"the checkpoint of step {checkpoint.step} does not fit the model of its own configuration: "
             f"{' '.join(str(error).split())[:300]}; it was written by another version of this program"
         ) from error
-
-
-def saved_steps(folder: Path) -> list[int]:
-    """Returns the steps of the checkpoints in a folder, oldest first."""
-    numbers = (path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt"))
-    return sorted(int(number) for number in numbers if number.isdigit())
 
 
 def step_path(folder: Path, step: int) -> Path:

@@ -231,11 +231,19 @@ class SearchConfig:
     batch_tokens: int | None  # batch size: padded source tokens times beams; null: 8,192 on a CPU, 65,536 on a GPU
 
     def __post_init__(self) -> None:
-        _check_search(self)
+        for name in ("beam_size", "max_extra_tokens", "batch_tokens"):
+            at_least(f"search.{name}", getattr(self, name), 1)
+        at_least("search.length_penalty", self.length_penalty, 0)
+        # Useful values are far below: with these, one sentence takes seconds and not hours, and no score overflows.
+        at_most("search.beam_size", self.beam_size, 1000)
+        at_most("search.max_extra_tokens", self.max_extra_tokens, 10_000)
+        at_most("search.length_penalty", self.length_penalty, 5)
+        if self.penalty is not None:
+            one_of("search.penalty", self.penalty, ("gnmt", "power"))
 
 
 @dataclass(kw_only=True)
-class SearchOverrides:
+class SearchOverrides(SearchConfig):
     """Search options of `evaluate.py` and `aiayn translate`: None means as the run was configured."""
 
     beam_size: int | None = None
@@ -243,9 +251,6 @@ class SearchOverrides:
     penalty: str | None = None
     max_extra_tokens: int | None = None
     batch_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_search(self)
 
     def apply(self, search: SearchConfig) -> SearchConfig:
         return SearchConfig(**asdict(search) | {k: v for k, v in asdict(self).items() if v is not None})
@@ -298,18 +303,6 @@ class ServeConfig:
                 name == "*" or (bool(rest) and "*" not in rest),
                 f"--allow-host {name}: must be a name such as translate.example.org or *.example.org, or *",
             )
-
-
-def _check_search(options: SearchConfig | SearchOverrides) -> None:
-    for name in ("beam_size", "max_extra_tokens", "batch_tokens"):
-        at_least(f"search.{name}", getattr(options, name), 1)
-    at_least("search.length_penalty", options.length_penalty, 0)
-    # Useful values are far below: with these, one sentence takes seconds and not hours, and no score overflows.
-    at_most("search.beam_size", options.beam_size, 1000)
-    at_most("search.max_extra_tokens", options.max_extra_tokens, 10_000)
-    at_most("search.length_penalty", options.length_penalty, 5)
-    if options.penalty is not None:
-        one_of("search.penalty", options.penalty, ("gnmt", "power"))
 
 
 @dataclass(kw_only=True)
@@ -414,18 +407,14 @@ class EvaluateConfig:
                 f"test={self.test!r}: the results go to a folder named after the last part of the path; name the files "
                 "FOLDER/NAME, where NAME does not begin with a dot",
             )
-        if isinstance(self.references, str):
-            self.references = [self.references]
-        if isinstance(self.ensemble, str):
-            self.ensemble = [self.ensemble]
-        require(
-            self.ensemble is None
-            or (isinstance(self.ensemble, list) and all(isinstance(run, str) and run for run in self.ensemble)),
-            f"ensemble={self.ensemble}: must be a run's folder or a list of them, ensemble=[outputs/B,outputs/C]",
-        )
-        require(
-            self.references is None
-            or (isinstance(self.references, list) and all(isinstance(file, str) for file in self.references)),
-            f"references={self.references}: must be a file or a list of files, references=[ref2.de,ref3.de]",
-        )
+        self.ensemble = _paths("ensemble", self.ensemble, "a run's folder", "[outputs/B,outputs/C]")
+        self.references = _paths("references", self.references, "a file", "[ref2.de,ref3.de]")
         one_of("accelerator", self.accelerator, ("auto", "cpu", "gpu"))
+
+
+def _paths(key: str, value: Any, kind: str, example: str) -> list[str] | None:
+    """Returns an option that takes a path or a list of them as a list. Raises ConfigError for anything else."""
+    paths = [value] if isinstance(value, str) else value
+    holds = paths is None or (isinstance(paths, list) and all(isinstance(path, str) and path for path in paths))
+    require(holds, f"{key}={value}: must be {kind} or a list of them, {key}={example}")
+    return paths

@@ -5,6 +5,7 @@ import platform
 import resource
 import statistics
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,8 +17,6 @@ import torch
 
 from aiayn.config import Config, TrainerConfig, one_of
 from aiayn.errors import ConfigError, ResourceError
-
-REPEATS = 5
 
 
 def choose_device(accelerator: str) -> torch.device:
@@ -125,12 +124,7 @@ def matmul_rate(device: torch.device, precision: str, threads: int) -> float:
     if device.type == "cuda":
         return 2 * size**3 / gpu_seconds(lambda: torch.mm(matrix, matrix))
     torch.mm(matrix, matrix)  # the first product also chooses a kernel
-    seconds = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        torch.mm(matrix, matrix)
-        seconds.append(time.perf_counter() - start)
-    return 2 * size**3 / min(seconds)
+    return 2 * size**3 / min(timeit.repeat(lambda: torch.mm(matrix, matrix), number=1, repeat=5))
 
 
 def gpu_seconds(work: Callable[[], Any], repeats: int = 20, warmup_seconds: float = 0.3) -> float:

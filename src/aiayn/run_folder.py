@@ -74,11 +74,6 @@ class RunFolder:
     def exists(self) -> bool:
         return self.checkpoints.is_dir() or self.config.is_file()
 
-    def saved_steps(self) -> list[int]:
-        """Returns the steps of the checkpoints by the names of their files, oldest first."""
-        numbers = (path.stem.removeprefix("step_") for path in self.checkpoints.glob("step_*.ckpt"))
-        return sorted(int(number) for number in numbers if number.isdecimal())
-
     def write_config(self, config: Config) -> None:
         atomic_write_text(self.config, yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True))
 
@@ -101,6 +96,12 @@ class RunFolder:
         found = {path.parent.name: read_json(path) for path in sorted(self.path.glob("evaluation/*/evaluation.json"))}
         usable = {name: result for name, result in found.items() if _has_scores(result)}
         return dict(sorted(usable.items(), key=lambda item: (item[0] != "test", item[0])))
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """Returns the steps of the checkpoints in a folder by the names of their files, oldest first."""
+    numbers = (path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt"))
+    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def find_checkpoint(run: Path, checkpoint: str | None) -> Path:

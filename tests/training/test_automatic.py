@@ -8,7 +8,7 @@ import yaml
 from applications import SMALL, composed, text_in
 
 from aiayn.options import AUTOMATIC, automatic_options
-from aiayn.run_folder import RunFolder
+from aiayn.run_folder import RunFolder, saved_steps
 from aiayn.training import automatic
 from aiayn.training.automatic import misfits, settle_sizes, settle_steps
 from aiayn.training.callbacks import throughput_monitor
@@ -92,7 +92,7 @@ def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_pat
     folder = RunFolder(train(small, tmp_path))
     stored = yaml.safe_load(folder.config.read_text())
     assert (stored["model"]["dropout"], stored["trainer"]["max_steps"]) == (0.3, 3)
-    assert folder.saved_steps()[-1] == 3
+    assert saved_steps(folder.checkpoints)[-1] == 3
 
     # As a run has them that began under other rules, or before there were any.
     stored["model"]["dropout"], stored["trainer"]["max_steps"] = 0.2, 70

@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import time
 import zlib
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO
 
 from aiayn.data.cleaning import MAX_LINE_BYTES
 from aiayn.errors import DataError
+from aiayn.files import atomic_write_text
 
 READ_BYTES = MAX_LINE_BYTES + 8  # of a line: enough to see that it is too long, whatever ends or begins it
 ENDLESS = 256 << 20  # bytes without a line end
@@ -41,12 +41,8 @@ class FileScans:
 
     def save(self, folder: Path) -> None:
         """Saves the scans for later starts, if the folder can be written."""
-        text = json.dumps(self._known)
-        path, new = folder / ".scans.json", folder / f".scans.{os.getpid()}.tmp"
         with suppress(OSError):
-            if not path.exists() or path.read_text("utf-8") != text:
-                new.write_text(text, "utf-8")
-                new.replace(path)
+            atomic_write_text(folder / ".scans.json", json.dumps(self._known))
 
     def scan(self, path: Path) -> dict[str, Any]:
         """Returns {"stamp", "lines", "sha256"} of a file's unpacked content. Raises DataError if it is unreadable."""
@@ -111,29 +107,23 @@ def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
     Of a line longer than `longest` bytes no more than that is yielded.
     """
     with opened(path) as stream:
-        first = stream.readline(longest)
-        if first.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise DataError(f"{path}: this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
-        if first:
-            yield (
-                _ended(first, stream, path, longest)
-                .removeprefix(b"\xef\xbb\xbf")
-                .removesuffix(b"\n")
-                .removesuffix(b"\r")
-            )
+        first = True
         while line := stream.readline(longest):
-            yield _ended(line, stream, path, longest).removesuffix(b"\n").removesuffix(b"\r")
+            if first and line.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise DataError(f"{path}: this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+            if len(line) == longest:
+                _skip_to_end(line, stream, path)
+            if first:
+                line, first = line.removeprefix(b"\xef\xbb\xbf"), False
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _ended(line: bytes, stream: BinaryIO, path: Path, longest: int) -> bytes:
-    """Reads on to the end of a line longer than `longest`, of which no more than that is returned."""
-    rest = line
-    skipped = 0
-    while len(rest) == longest and not rest.endswith(b"\n"):
-        rest = stream.readline(longest)
+def _skip_to_end(beginning: bytes, stream: BinaryIO, path: Path) -> None:
+    rest, skipped = beginning, 0
+    while rest and not rest.endswith(b"\n"):
+        rest = stream.readline(READ_BYTES)
         skipped += len(rest)
         _refuse_endless(skipped, path)
-    return line
 
 
 def _refuse_endless(length: int, path: Path) -> None:

@@ -12,7 +12,7 @@ from aiayn.config import Config
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.options import stored_config
-from aiayn.run_folder import RunFolder, is_count, is_of_split, read_json, runs_within, series
+from aiayn.run_folder import RunFolder, is_count, is_of_split, read_json, runs_within, saved_steps, series
 
 
 @dataclass
@@ -53,7 +53,7 @@ def read_run(folder: RunFolder) -> MeasuredRun:
         raise RefusedError(f"{folder.config}: {error}; it was written by another version of this program") from error
     records = folder.read_metrics()
     measured = max((record["step"] for record in records), default=0)
-    step = max(folder.saved_steps(), default=measured)
+    step = max(saved_steps(folder.checkpoints), default=measured)
     vocab_size = config.data.vocab_size
     flops, exact = _flops(config, step, read_json(folder.corpus))
     run = MeasuredRun(folder, config, step, n_parameters(config.model, vocab_size), flops, exact)

@@ -155,9 +155,7 @@ def _finish(run: RunContext) -> None:
     newest = checkpoints.saved_steps(folder.checkpoints)[-1]
     if validations.is_out_of_patience():
         log.info("stopped early at step %d: trainer.patience=%d", newest, validations.patience)
-        steps = steps_to_average(folder.checkpoints, run.config.trainer, newest)
-    else:
-        steps = steps_to_average(folder.checkpoints, run.config.trainer)
+    steps = steps_to_average(folder.checkpoints, run.config.trainer, newest)
     # A kill may have come between the last save and these two.
     checkpoints.update_last(folder.checkpoints, newest)
     checkpoints.prune(folder.checkpoints, steps)

@@ -78,61 +78,53 @@ class ThroughputMonitor(StepCallback):
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         self.tokens += batch.step_tokens
-        settings = self.run.config.trainer
         self.run.display.advance(step)
-        first = step == self.run.start_step + 1
-        if not due(step, settings.log_every, settings.max_steps):
-            if first:  # a first sign, since log_every steps may take minutes
-                self._show_first(trainer, module, step)
+        settings = self.run.config.trainer
+        logging_now = due(step, settings.log_every, settings.max_steps)
+        if not logging_now and step != self.run.start_step + 1:
             return
-        loss = float(trainer.strategy.reduce(self.loss_sum, reduce_op="sum")) / self.tokens
+        # The first step is shown, too, and not logged: log_every steps may take minutes.
+        now = self.run.clock.now()
+        metrics = self._measure(trainer, module, step, now)
+        if logging_now:
+            self._log(trainer, metrics, step)
+            self.loss_sum, self.tokens, self.untimed, self.last_time = 0.0, 0, 0, now
+            self._reset_work()
+        if trainer.is_global_zero:
+            left = (now - self.start_time) / (step - self.run.start_step) * (settings.max_steps - step)
+            self.run.display.show_training(step, metrics, left)
+            warmed_up = min(max(2 * self.run.config.optim.warmup_steps, self.EARLIEST), settings.max_steps)
+            if logging_now and step - settings.log_every < warmed_up <= step:
+                self._warn_if_stuck(module, step, metrics["train/loss"])
+
+    def _measure(self, trainer: pl.Trainer, module: TranslationModule, step: int, now: float) -> dict[str, float]:
+        """What has happened since the last log, on all ranks; a collective call."""
+        loss_sum = torch.as_tensor(self.loss_sum).clone()  # `reduce` works in place
         work = self.flops, self.real, self.padded
         work = torch.stack([torch.as_tensor(x, dtype=torch.float64, device=module.device) for x in work])
         flops, real, padded = trainer.strategy.reduce(work, reduce_op="sum").tolist()
-        now = self.run.clock.now()
-        seconds, elapsed = now - self.last_time, now - self.start_time
-        metrics = {
-            "train/loss": loss,
+        seconds = now - self.last_time
+        return {
+            "train/loss": float(trainer.strategy.reduce(loss_sum, reduce_op="sum")) / self.tokens,
             "train/lr": module.rate(step),
             "train/grad_norm": float(module.gradient_norm),
             "train/epoch": step / self.run.plan.steps_per_epoch,
             "perf/tokens_per_sec": (self.tokens - self.untimed) / seconds,
-            "perf/mfu": flops / (seconds * self.peak_rate * settings.world_size),
+            "perf/mfu": flops / (seconds * self.peak_rate * trainer.world_size),
             "perf/padding": 1 - real / padded,
             "perf/memory_gb": peak_memory(module.device) / 1e9,
         }
+
+    def _log(self, trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
+        """Raises DivergedError where the loss is far above that of a uniform guess."""
         self.run.check_folder()
         log_metrics(trainer, metrics, step)
-        uniform = math.log(self.vocab_size)
+        loss, uniform = metrics["train/loss"], math.log(self.vocab_size)
         if loss > 2 * uniform + 10:
             raise DivergedError(
                 f"the training loss up to step {step} is {loss:.4g} per token, and a uniform guess over the vocabulary "
                 f"would have {uniform:.2f}: {REMEDY}"
             )
-        if trainer.is_global_zero:
-            self._show(step, metrics, elapsed)
-            warmed_up = min(max(2 * self.run.config.optim.warmup_steps, self.EARLIEST), settings.max_steps)
-            if step - settings.log_every < warmed_up <= step:
-                self._warn_if_stuck(module, step, loss)
-        self.loss_sum, self.tokens, self.untimed, self.last_time = 0.0, 0, 0, now
-        self._reset_work()
-
-    def _show_first(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
-        """Shows the first step of this start; nothing of it is logged."""
-        loss = float(trainer.strategy.reduce(torch.as_tensor(self.loss_sum).clone(), reduce_op="sum")) / self.tokens
-        if trainer.is_global_zero:
-            elapsed = self.run.clock.now() - self.start_time
-            metrics = {
-                "train/loss": loss,
-                "train/lr": module.rate(step),
-                "train/epoch": step / self.run.plan.steps_per_epoch,
-                "perf/tokens_per_sec": (self.tokens - self.untimed) / elapsed,
-            }
-            self._show(step, metrics, elapsed)
-
-    def _show(self, step: int, metrics: dict[str, float], elapsed: float) -> None:
-        left = self.run.config.trainer.max_steps - step
-        self.run.display.show_training(step, metrics, elapsed / (step - self.run.start_step) * left)
 
     def _warn_if_stuck(self, module: TranslationModule, step: int, loss: float) -> None:
         optim, d_model = self.run.config.optim, self.run.config.model.d_model
