@@ -33,12 +33,9 @@ def one_of(key: str, value: Any, choices: tuple[str, ...]) -> None:
     require(value in choices, f"{key}={value}: choose one of {', '.join(choices)}")
 
 
-def at_least(key: str, value: float | None, least: float) -> None:
+def at_least(key: str, value: float | None, least: float, most: float | None = None) -> None:
     require(value is None or least <= value < math.inf, f"{key}={value}: must be at least {least:g}, and finite")
-
-
-def at_most(key: str, value: float | None, most: float) -> None:
-    require(value is None or value <= most, f"{key}={value}: must be at most {most:g}")
+    require(None in (value, most) or value <= most, f"{key}={value}: must be at most {most}")
 
 
 def fraction(key: str, value: float | None) -> None:
@@ -231,13 +228,11 @@ class SearchConfig:
     batch_tokens: int | None  # batch size: padded source tokens times beams; null: 8,192 on a CPU, 65,536 on a GPU
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "max_extra_tokens", "batch_tokens"):
-            at_least(f"search.{name}", getattr(self, name), 1)
-        at_least("search.length_penalty", self.length_penalty, 0)
         # Useful values are far below: with these, one sentence takes seconds and not hours, and no score overflows.
-        at_most("search.beam_size", self.beam_size, 1000)
-        at_most("search.max_extra_tokens", self.max_extra_tokens, 10_000)
-        at_most("search.length_penalty", self.length_penalty, 5)
+        at_least("search.beam_size", self.beam_size, 1, most=1000)
+        at_least("search.max_extra_tokens", self.max_extra_tokens, 1, most=10_000)
+        at_least("search.length_penalty", self.length_penalty, 0, most=5)
+        at_least("search.batch_tokens", self.batch_tokens, 1)
         if self.penalty is not None:
             one_of("search.penalty", self.penalty, ("gnmt", "power"))
 

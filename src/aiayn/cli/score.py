@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.cli.arguments import (
-    Accelerator,
-    Alpha,
-    CheckpointName,
-    Debug,
-    Precision,
-    RunArgument,
-    With,
-    load_translator,
-)
+from aiayn.cli import arguments
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
 from aiayn.config import one_of
 from aiayn.errors import DataError
@@ -27,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def score(
-    run: RunArgument,
+    run: arguments.RunArgument,
     src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, plain or .gz.")],
     tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz.")],
     style: Annotated[str, typer.Option("--format", help="text, or jsonl: JSON objects with every token.")] = "text",
-    length_penalty: Alpha = None,
-    ensemble: With = None,
-    checkpoint: CheckpointName = None,
-    accelerator: Accelerator = "auto",
-    precision: Precision = "float32",
-    debug: Debug = False,
+    length_penalty: arguments.Alpha = None,
+    ensemble: arguments.With = None,
+    checkpoint: arguments.CheckpointName = None,
+    accelerator: arguments.Accelerator = "auto",
+    precision: arguments.Precision = "float32",
+    debug: arguments.Debug = False,
 ) -> None:
     """Prints log P of given translations, in nats, a line for each line.
 
@@ -55,7 +46,7 @@ def score(
             f"{src} has {len(sources)} lines and {tgt} has {len(targets)}: line N of one must translate line N of the "
             "other (only LF ends a line)"
         )
-    translator = load_translator(run, checkpoint, None, length_penalty, accelerator, precision, ensemble)
+    translator = arguments.load_translator(run, checkpoint, None, length_penalty, accelerator, precision, ensemble)
     from aiayn.inference.translator import perplexity
 
     scored: list[ScoredPair] = []

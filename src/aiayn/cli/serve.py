@@ -5,23 +5,13 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import (
-    Accelerator,
-    Alpha,
-    BeamSize,
-    CheckpointName,
-    Debug,
-    Precision,
-    RunArgument,
-    With,
-    load_translator,
-)
+from aiayn.cli import arguments
 from aiayn.config import ServeConfig
 from aiayn.errors import ConfigError
 
 
 def serve(
-    run: RunArgument,
+    run: arguments.RunArgument,
     port: Annotated[int, typer.Option(help="0: any free one.")] = ServeConfig.port,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = ServeConfig.host,
     allow_host: Annotated[
@@ -36,13 +26,13 @@ def serve(
     max_waiting: Annotated[int, typer.Option(help="Lines of all requests that wait.")] = ServeConfig.max_waiting,
     max_connections: Annotated[int, typer.Option(help="Open connections.")] = ServeConfig.max_connections,
     time_limit: Annotated[float, typer.Option(help="Seconds that a request may take.")] = ServeConfig.time_limit,
-    beam_size: BeamSize = None,
-    length_penalty: Alpha = None,
-    ensemble: With = None,
-    checkpoint: CheckpointName = None,
-    accelerator: Accelerator = "auto",
-    precision: Precision = "float32",
-    debug: Debug = False,
+    beam_size: arguments.BeamSize = None,
+    length_penalty: arguments.Alpha = None,
+    ensemble: arguments.With = None,
+    checkpoint: arguments.CheckpointName = None,
+    accelerator: arguments.Accelerator = "auto",
+    precision: arguments.Precision = "float32",
+    debug: arguments.Debug = False,
 ) -> None:
     """Serves a page to translate on, and LibreTranslate's API: /translate, /languages, /frontend/settings, /health.
 
@@ -67,7 +57,7 @@ def serve(
         from aiayn.server.serve import serve as serve_until_stopped
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'aiayn[serve]'") from error
-    translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision, ensemble)
+    translator = arguments.load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision, ensemble)
     serve_until_stopped(translator, run.resolve().name, options)
 
 

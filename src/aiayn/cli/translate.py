@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.cli.arguments import (
-    Accelerator,
-    Alpha,
-    BeamSize,
-    CheckpointName,
-    Debug,
-    Precision,
-    RunArgument,
-    With,
-    load_translator,
-)
+from aiayn.cli import arguments
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
 from aiayn.config import SamplingConfig, one_of
 from aiayn.errors import ConfigError, DataError
@@ -32,7 +22,7 @@ STREAM_BYTES = 1 << 17  # of a stream translated at once: up to 2,000 lines or s
 
 
 def translate(
-    run: RunArgument,
+    run: arguments.RunArgument,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
     ] = None,
@@ -59,13 +49,13 @@ def translate(
     top_p: Annotated[
         float | None, typer.Option(help="Of --sample: only among the tokens that make up this probability.")
     ] = None,
-    beam_size: BeamSize = None,
-    length_penalty: Alpha = None,
-    ensemble: With = None,
-    checkpoint: CheckpointName = None,
-    accelerator: Accelerator = "auto",
-    precision: Precision = "float32",
-    debug: Debug = False,
+    beam_size: arguments.BeamSize = None,
+    length_penalty: arguments.Alpha = None,
+    ensemble: arguments.With = None,
+    checkpoint: arguments.CheckpointName = None,
+    accelerator: arguments.Accelerator = "auto",
+    precision: arguments.Precision = "float32",
+    debug: arguments.Debug = False,
 ) -> None:
     """Translates text, one line for one line.
 
@@ -102,7 +92,7 @@ def translate(
             f"echo {shlex.quote(str(file))} | aiayn translate {run}"
         )
     lines = [] if on_stream else read_lines(file)
-    translator = load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision, ensemble)
+    translator = arguments.load_translator(run, checkpoint, beam_size, length_penalty, accelerator, precision, ensemble)
     if style in ("tree", "brackets") and translator.task != "parsing":
         raise ConfigError(f"--format {style}: {run} is no parser; use text or jsonl")
     if n_best and n_best > translator.search.beam_size:

@@ -24,6 +24,7 @@ from aiayn.options import automatic_options
 from aiayn.report.plots import draw_learning_curve
 from aiayn.report.report import summary, write_report
 from aiayn.run_folder import RunFolder, read_jsonl
+from aiayn.signals import handle_signals
 from aiayn.training.automatic import misfits, settle_sizes, settle_steps
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
@@ -61,7 +62,7 @@ def train(config: Config, outputs: Path | None = None, chosen: Collection[str] |
     configure_libraries()
     folder, stop = RunFolder((outputs or config.outputs_folder) / config.name), StopRequest()
     try:
-        with stop.handle_signals():
+        with handle_signals(stop.on_signal):
             _train(config, folder, chosen, stop)
     except (InterruptedRunError, DivergedError) as error:
         if rank_zero_only.rank:

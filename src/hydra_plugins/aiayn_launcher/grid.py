@@ -10,7 +10,6 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.core.plugins import Plugins
-from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
@@ -29,10 +28,6 @@ ConfigStore.instance().store(group="hydra/sweeper", name="grid", node=GridConfig
 class Grid(Sweeper):
     """Unlike Hydra's own sweeper it writes no files: a refused sweep must leave nothing behind."""
 
-    def __init__(self) -> None:
-        self.context: HydraContext | None = None
-        self.launcher: Launcher | None = None
-
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context = hydra_context
         self.launcher = Plugins.instance().instantiate_launcher(
@@ -40,8 +35,6 @@ class Grid(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> None:
-        assert self.context is not None
-        assert self.launcher is not None
         parser = OverridesParser.create(config_loader=self.context.config_loader)
         overrides = parser.parse_overrides(arguments)
         values = {override.get_key_element(): _values(override, self.context.config_loader) for override in overrides}

@@ -45,14 +45,14 @@ class Processes:
     def run(self) -> None:
         """Raises InterruptedRunError after a signal, FailedJobsError if a job could not be trained or scored."""
         to_run = [(number, job) for number, job in enumerate(self.jobs, 1) if job.name in self.open]
-        _print(f"sweep {self.folder}: {len(self.jobs)} jobs, {len(self.jobs) - len(to_run)} finished before")
+        say(f"sweep {self.folder}: {len(self.jobs)} jobs, {len(self.jobs) - len(to_run)} finished before")
         with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as pool:
             for future in as_completed([pool.submit(self._run_job, *job) for job in to_run]):
                 future.result()
         done = f"{len(self.jobs) - len(self.open) - len(self.failed)} of {len(self.jobs)} jobs finished"
         if self.requested:
             raise InterruptedRunError(f"sweep stopped, {done}; run the same command to continue", self.requested)
-        _print(f"sweep {self.folder}: {done}")
+        say(f"sweep {self.folder}: {done}")
         self._summarise(write=bool(to_run))
         codes = {job.name: self.failed[job.name] for job in self.jobs if job.name in self.failed}
         if codes:
@@ -68,15 +68,15 @@ class Processes:
 
         with suppress(UserError):  # jobs that failed before they wrote anything
             page = write_report(self.folder) if write else RunFolder(self.folder).report
-            _print(f"{sweep_summary(self.folder)}\npage     {page}")
-        _print(f"next     aiayn table {self.folder}")
+            say(f"{sweep_summary(self.folder)}\npage     {page}")
+        say(f"next     aiayn table {self.folder}")
 
     def _run_job(self, number: int, job: SweepJob) -> None:
         if self.requested:
             return
         title = f"sweep {number}/{len(self.jobs)} {job.name}:"
         log = self.folder / f"{job.name}.log"
-        _print(f"{title} started, log {log}")
+        say(f"{title} started, log {log}")
         start = time.monotonic()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ class Processes:
             code, last = 6, f"{error.filename}: {error.strerror}"
         seconds = time.monotonic() - start
         if code and self.requested:
-            _print(f"{title} stopped after {_clock(seconds)}")
+            say(f"{title} stopped after {_clock(seconds)}")
             return
         with self.lock:
             self.open.remove(job.name)
@@ -100,7 +100,7 @@ class Processes:
             if self.open and self.seconds:
                 mean = sum(self.seconds) / len(self.seconds)
                 left += f", ETA {_clock(mean * len(self.open) / self.parallel)}"
-        _print(f"{title} {result}; {left}")
+        say(f"{title} {result}; {left}")
 
     @contextmanager
     def _own_gpus(self, job: SweepJob) -> Iterator[dict[str, str]]:
@@ -179,11 +179,11 @@ def _copy_output(stream: IO[bytes], name: str, log: IO[bytes], kept: list[str]) 
                 log.write(raw)
             line = raw.decode(errors="replace").rstrip()
             if line:
-                _print(f"[{name}] {line}")
+                say(f"[{name}] {line}")
                 kept[:] = [*(other for other in kept if other.startswith("error: ")), line]
 
 
-def _print(text: str) -> None:
+def say(text: str) -> None:
     # One write per line, so that the lines of parallel jobs do not mix.
     with suppress(BrokenPipeError):
         sys.stderr.write(f"{text}\n")

@@ -14,7 +14,7 @@ from typing import Any
 from aiayn.config import at_least
 from aiayn.errors import ConfigError, InterruptedRunError, ResourceError, UserError
 from hydra_plugins.aiayn_launcher.jobs import SweepJob, is_finished
-from hydra_plugins.aiayn_launcher.processes import Processes
+from hydra_plugins.aiayn_launcher.processes import Processes, say
 
 
 @dataclass
@@ -64,7 +64,7 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
         Processes(jobs, train, evaluate, 1).run()
         return
     folder = jobs[0].folder.parent
-    _say(f"sweep {folder}: {len(jobs)} jobs, {len(jobs) - len(rows)} finished before")
+    say(f"sweep {folder}: {len(jobs)} jobs, {len(jobs) - len(rows)} finished before")
     queue = set(_slurm("squeue", "--me", "--noheader", "--format=%i").split())
     for number, job in rows:
         place = folder / ".slurm" / job.name
@@ -72,8 +72,8 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
         waiting = ", ".join(sorted(submitted))
         started = waiting or _submit(Row(job, train, evaluate, options.requeue), place, options)
         state = "already in the queue" if waiting else "submitted"
-        _say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {folder / job.name}.log")
-    _say(f"next     squeue --me, aiayn table {folder}, and this command again for what was cancelled or failed")
+        say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {folder / job.name}.log")
+    say(f"next     squeue --me, aiayn table {folder}, and this command again for what was cancelled or failed")
 
 
 def _submit(row: Row, place: Path, options: Any) -> str:
@@ -125,7 +125,3 @@ def _slurm(*command: str) -> str:
     if ended.returncode:
         raise ResourceError(f"{command[0]} failed: {' '.join(ended.stderr.split())}")
     return ended.stdout
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)

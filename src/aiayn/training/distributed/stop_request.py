@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 
 from aiayn import program
 from aiayn.errors import InterruptedRunError
-from aiayn.signals import exit_signal, handle_signals
+from aiayn.signals import exit_signal
 from aiayn.training.distributed.control_group import ControlGroup
 
 RUN_AGAIN = "run the same command to continue from the last checkpoint"
@@ -26,12 +26,6 @@ class StopRequest:
         self.control_group: ControlGroup | None = None
         self._training = False
         self._message = "stopped before training"
-
-    @contextmanager
-    def handle_signals(self) -> Iterator[None]:
-        """Handles the signals for as long as the context lasts."""
-        with handle_signals(self._on_signal):
-            yield
 
     def connect_ranks(self, timeout: int) -> None:
         """From now on a signal to any rank reaches all of them; called by all ranks of a process group together."""
@@ -81,7 +75,8 @@ class StopRequest:
         if self.signal or (self.control_group and self.control_group.has_flag("stop")):
             raise ValidationInterrupted
 
-    def _on_signal(self, number: int, frame: object) -> None:
+    def on_signal(self, number: int, frame: object) -> None:
+        """Handles one of the termination signals."""
         if self.signal and not self._training:
             return  # already stopping
         self.signal = self.signal or exit_signal(number)
