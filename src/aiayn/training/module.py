@@ -13,9 +13,6 @@ from aiayn.model.transformer import Transformer
 from aiayn.training.loss import output_cross_entropy
 from aiayn.training.schedule import learning_rate
 
-RECOMPILE_LIMIT = 64
-
-
 BEFORE_FIRST_BATCH = "before its first batch"
 
 

@@ -55,13 +55,19 @@ def _strategy(settings: TrainerConfig) -> str | DDPStrategy:
     )
 
 
+class StderrHandler(logging.StreamHandler):
+    """Prints to what `sys.stderr` is at the time: the live display of a terminal prints such lines above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def configure_libraries() -> None:
     """Prints our own lines on stderr, from rank 0 only, and silences Lightning's advice and internal deprecations."""
     logger = logging.getLogger("aiayn")
     if not logger.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        logger.addHandler(handler)
+        logger.addHandler(StderrHandler())
     logger.setLevel(logging.INFO if rank_zero_only.rank == 0 else logging.ERROR)
     for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)

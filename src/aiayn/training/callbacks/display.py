@@ -30,15 +30,11 @@ class Display:
         self.bar = Progress(*columns, console=console)
         self.task = self.bar.add_task("", total=self.max_steps, completed=done)
         self.status = Text(no_wrap=True, overflow="ellipsis")
-        self.plain_stderr = sys.stderr
         self.live = Live(Group(self.bar, self.status), console=console, refresh_per_second=4)
         self.live.start()
-        # Log lines go above the display.
-        _redirect_log(self.plain_stderr, sys.stderr)
 
     def stop(self) -> None:
         if self.live:
-            _redirect_log(sys.stderr, self.plain_stderr)
             self.live.stop()
             self.live = None
 
@@ -76,9 +72,3 @@ class Display:
     def _refresh(self, doing: str = "") -> None:
         self.bar.update(self.task, description=self.remaining)
         self.status.plain = "  |  ".join(filter(None, [doing or self.measured, self.validated]))
-
-
-def _redirect_log(before: object, after: object) -> None:
-    for handler in logging.getLogger("aiayn").handlers:
-        if isinstance(handler, logging.StreamHandler) and handler.stream is before:
-            handler.setStream(after)
