@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from aiayn.config import Config, ModelConfig
-from aiayn.errors import ConfigError, RefusedError, ResourceError
+from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.files import atomic_write, fsync_folder
 from aiayn.options import stored_config, to_plain
 from aiayn.run_folder import MARK, SEAL_SIZE, is_count, saved_steps
@@ -50,16 +50,11 @@ def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
 
 
 def _write(path: Path, *parts: bytes | memoryview) -> None:
-    try:
+    sizes = f"{sum(map(len, parts)) / 1e6:.1f} MB are needed"
+    with contextlib.suppress(OSError):
+        sizes += f", {shutil.disk_usage(path.parent).free / 1e6:.1f} MB are free"
+    with writing(path, f"{sizes}, earlier checkpoints are intact; make room and run the same command again"):
         atomic_write(path, *parts)
-    except OSError as error:
-        size, free = sum(map(len, parts)), ""
-        with contextlib.suppress(OSError):
-            free = f", {shutil.disk_usage(path.parent).free / 1e6:.1f} MB are free"
-        raise ResourceError(
-            f"{path}: cannot be written ({error.strerror}); {size / 1e6:.1f} MB are needed{free}, "
-            "earlier checkpoints are intact; make room and run the same command again"
-        ) from error
 
 
 def read_sealed(path: Path) -> dict[str, Any]:

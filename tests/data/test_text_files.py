@@ -117,7 +117,7 @@ def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
     assert first["lines"] == 2
     scans.save(tmp_path)
     monkeypatch.setattr(text_files, "opened", None)
-    assert scans.scan(path) == FileScans.load(tmp_path).scan(path) == first
+    assert scans.scan(path) == FileScans(tmp_path).scan(path) == first
     monkeypatch.undo()
     path.write_bytes(b"c\nd")
     assert scans.scan(path)["sha256"] != first["sha256"]
@@ -135,7 +135,7 @@ def test_a_file_that_changed_just_now_is_not_trusted_yet(tmp_path):
 def test_damaged_scans_are_ignored(tmp_path, content):
     (tmp_path / "x").write_bytes(b"a\nb\n")
     (tmp_path / ".scans.json").write_text(content)
-    assert FileScans.load(tmp_path).scan(tmp_path / "x")["lines"] == 2
+    assert FileScans(tmp_path).scan(tmp_path / "x")["lines"] == 2
 
 
 def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ def check_text(config: DataConfig) -> None:
 
     Writes nothing and does not import torch, so that the most common mistakes are reported at once.
     """
-    scans = FileScans.load(Path(config.folder).expanduser())
+    scans = FileScans(Path(config.folder).expanduser())
     if not corpus_folder(config, fingerprint(_settings(config, scans))).is_dir():
         for split in ("train", "val"):
             next(raw_pairs(config, split, scans), None)
@@ -35,7 +35,7 @@ def check_text(config: DataConfig) -> None:
 def count_training_pairs(config: DataConfig) -> int:
     """Returns the number of training pairs before cleaning. Raises DataError as `raw_pairs` does."""
     folder = Path(config.folder).expanduser()
-    scans = FileScans.load(folder)
+    scans = FileScans(folder)
     pairs = count_pairs(config, "train", scans)
     scans.save(folder)
     return pairs
@@ -48,7 +48,7 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
     data folder that cannot be read or written.
     """
     folder = Path(config.folder).expanduser()
-    scans = FileScans.load(folder)
+    scans = FileScans(folder)
     settings = _settings(config, scans, tokenizer)
     target = corpus_folder(config, fingerprint(settings))
     try:

@@ -29,15 +29,11 @@ class FileScans:
     Saved in the data folder, because hashing gigabytes at every start would take too long.
     """
 
-    def __init__(self, known: dict[str, dict[str, Any]] | None = None):
-        self._known = known or {}
-
-    @classmethod
-    def load(cls, folder: Path) -> "FileScans":
-        """Reads what `save` wrote; starts empty if that is missing or damaged."""
+    def __init__(self, folder: Path | None = None):
+        """Starts with what `save` wrote into the folder; empty without one, and if that is missing or damaged."""
+        self._known: dict[str, dict[str, Any]] = {}
         with suppress(OSError, ValueError, TypeError):
-            return cls(dict(json.loads((folder / ".scans.json").read_text("utf-8"))))
-        return cls()
+            self._known = dict(json.loads((folder / ".scans.json").read_text("utf-8"))) if folder else {}
 
     def save(self, folder: Path) -> None:
         """Saves the scans for later starts, if the folder can be written."""

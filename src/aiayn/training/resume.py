@@ -15,7 +15,7 @@ from aiayn.checkpoints import Checkpoint
 from aiayn.config import Config
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, RefusedError, ResourceError
+from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.options import automatic_options, changed_options, flatten, settle, stored_options, to_plain
 from aiayn.run_folder import RunFolder, is_count
 
@@ -146,14 +146,9 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
     if rank_zero_only.rank != 0:  # rank 0 holds it for all
         yield lambda: None
         return
-    try:
+    with writing(folder.path, "make room or make it writable, or start in another folder"):
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         lock = _lock(folder)
-    except OSError as error:
-        raise ResourceError(
-            f"{folder.path}: cannot be written ({error.strerror}); make room or make it writable, or start in another "
-            "folder"
-        ) from error
     # Data loader workers outlive a kill by seconds and must not hold the lock for as long.
     os.register_at_fork(after_in_child=lock.close)
     with lock:
