@@ -351,12 +351,6 @@ def test_what_a_killed_writer_left_is_swept_by_the_next_one_but_not_what_is_bein
 # Many files.
 
 
-def test_steps_are_sorted_as_numbers_and_other_files_are_not_steps(tmp_path):
-    for name in ("step_1000.ckpt", "step_99.ckpt", "step_5.optim", "step_x.ckpt", "last.ckpt", ".step_7.ckpt.1.part"):
-        (tmp_path / name).touch()
-    assert checkpoints.saved_steps(tmp_path) == [99, 1000]
-
-
 def test_the_newest_whole_checkpoint_is_found_with_its_optimizer(original, tmp_path):
     assert checkpoints.load_newest(tmp_path) is None
     fill(tmp_path, original, 10, 9, 100)

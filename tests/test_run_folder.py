@@ -51,10 +51,8 @@ def test_nesting_without_end_is_skipped_too(tmp_path):
     assert (read_json(path), read_jsonl(path)) == ({}, [])
 
 
-def test_saved_steps_are_known_by_their_names(tmp_path):
-    run = RunFolder(tmp_path)
-    assert saved_steps(run.checkpoints) == []
-    run.checkpoints.mkdir()
-    for name in ("step_90.ckpt", "step_100.ckpt", "step_x.ckpt", "last.ckpt", "step_110.optim"):
-        (run.checkpoints / name).write_bytes(b"")
-    assert saved_steps(run.checkpoints) == [90, 100]
+def test_saved_steps_are_sorted_as_numbers_and_other_files_are_none(tmp_path):
+    assert saved_steps(tmp_path / "not_there") == []
+    for name in ("step_1000.ckpt", "step_99.ckpt", "step_5.optim", "step_x.ckpt", "last.ckpt", ".step_7.ckpt.1.part"):
+        (tmp_path / name).touch()
+    assert saved_steps(tmp_path) == [99, 1000]

@@ -425,10 +425,10 @@ FILES = [
     ),
     Bug(
         "steps_sorted_as_text",
-        "checkpoints.py",
-        "sorted(int(number) for number in numbers if number.isdigit())",
-        "[int(number) for number in sorted(numbers) if number.isdigit()]",
-        "test_checkpoints.py::test_steps_are_sorted_as_numbers_and_other_files_are_not_steps",
+        "run_folder.py",
+        "sorted(int(number) for number in numbers if number.isdecimal())",
+        "[int(number) for number in sorted(numbers) if number.isdecimal()]",
+        "test_run_folder.py::test_saved_steps_are_sorted_as_numbers_and_other_files_are_none",
     ),
     Bug(
         "wrong_denominator_of_the_average",
