@@ -136,7 +136,7 @@ def test_wrong_options_are_refused_before_the_run_is_looked_at(tmp_path, monkeyp
 
 def test_a_client_that_closes_its_connection_too_early_does_not_end_the_command(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(importlib.import_module("aiayn.cli.serve"), "load_translator", lambda *_: None)
+    monkeypatch.setattr(importlib.import_module("aiayn.cli.arguments"), "load_translator", lambda *_: None)
     monkeypatch.setattr(module, "serve", lambda *given: seen.append((signal.getsignal(signal.SIGPIPE), *given)))
     (tmp_path / "keys").write_text("one\ntwo\n")
 
