@@ -85,6 +85,9 @@ class PreparedCorpus:
             report=json.loads((folder / "report.json").read_text("utf-8")),
         )
 
+    def __reduce__(self):
+        return PreparedCorpus.open, (self.folder,)
+
 
 def fingerprint(settings: dict[str, Any]) -> str:
     """Returns the SHA-256 of everything that shapes a corpus, as hexadecimal digits."""

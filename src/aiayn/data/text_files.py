@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import time
 import zlib
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from typing import Any, BinaryIO
 
 from aiayn.data.cleaning import MAX_LINE_BYTES
 from aiayn.errors import DataError
-from aiayn.files import atomic_write_text
 
 READ_BYTES = MAX_LINE_BYTES + 8  # of a line: enough to see that it is too long, whatever ends or begins it
 ENDLESS = 256 << 20  # bytes without a line end
@@ -37,8 +37,12 @@ class FileScans:
 
     def save(self, folder: Path) -> None:
         """Saves the scans for later starts, if the folder can be written."""
+        text = json.dumps(self._known)
+        path, new = folder / ".scans.json", folder / f".scans.{os.getpid()}.tmp"
         with suppress(OSError):
-            atomic_write_text(folder / ".scans.json", json.dumps(self._known))
+            if not path.exists() or path.read_text("utf-8") != text:
+                new.write_text(text, "utf-8")
+                new.replace(path)
 
     def scan(self, path: Path) -> dict[str, Any]:
         """Returns {"stamp", "lines", "sha256"} of a file's unpacked content. Raises DataError if it is unreadable."""
