@@ -199,7 +199,7 @@ class TrainerConfig:
         one_of("trainer.precision", self.precision, ("auto", "32-true", "bf16-mixed"))
         for name in (
             *("max_steps", "devices", "num_nodes", "val_every", "patience"),
-            *("checkpoint_every", "average_last", "log_every"),
+            *("checkpoint_every", "average_last", "log_every", "timeout"),
         ):
             at_least(f"trainer.{name}", getattr(self, name), 1)
         one_of("trainer.best_metric", self.best_metric, ("val/loss", "val/bleu", "val/f1"))
@@ -210,7 +210,6 @@ class TrainerConfig:
         )
         for name in ("val_bleu_sentences", "max_skipped_steps"):
             at_least(f"trainer.{name}", getattr(self, name), 0)
-        at_least("trainer.timeout", self.timeout, 1)
 
     @property
     def world_size(self) -> int:
