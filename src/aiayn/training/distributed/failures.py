@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn import checkpoints
 from aiayn.errors import ResourceError
 from aiayn.hardware import is_out_of_memory, tokens_per_device
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
@@ -57,7 +56,7 @@ def _explain(error: Exception, run: RunContext, module: TranslationModule, step:
         return explained
     if is_out_of_memory(error):
         remedy = f"lower data.max_tokens_per_device (now {tokens_per_device(config)})"
-        if checkpoints.saved_steps(run.folder.checkpoints):
+        if run.start_step or step >= config.trainer.checkpoint_every:  # there is a checkpoint, or it is being written
             remedy = f"use more devices, or {remedy} and choose another name=: a run keeps its micro-batches"
         return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
     if run.start_step and module.at == BEFORE_FIRST_BATCH and isinstance(error, FOREIGN):
