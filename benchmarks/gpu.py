@@ -39,8 +39,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
-from train_step import flops, implementation, our_loss, read_config, training
+from train_step import flops, implementation, our_loss, training
 
+import aiayn
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
 from aiayn.config import PAD_ID
@@ -183,7 +184,7 @@ def peers(options: Any) -> Iterator[Row]:
 
 def save(options: Any) -> Iterator[Row]:
     for name in options.models:
-        config = read_config("data=phrasebook", f"model={name}")
+        config = aiayn.compose("data=phrasebook", f"model={name}")
         model = Transformer(model_config(name, options), options.vocab).to(options.device)
         adam = torch.optim.Adam(model.parameters(), fused=True)
         for weight in model.parameters():

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from measure import synchronize
-from train_step import read_config
 from translate import sources
 
+import aiayn
 from aiayn.config import ModelConfig
 from aiayn.data.batch import Batch, pad_sources, shift_right
 from aiayn.hardware import gpu_seconds
@@ -35,7 +35,7 @@ def once(work: Callable[[], Any]) -> float:
 
 
 def model_config(name: str, options: Any) -> ModelConfig:
-    config = read_config("data=phrasebook", f"model={name}").model
+    config = aiayn.compose("data=phrasebook", f"model={name}").model
     return replace(config, n_layers=2, d_model=16, d_ff=32, n_heads=2) if options.toy else config
 
 

@@ -7,7 +7,6 @@ import json
 import math
 import multiprocessing
 import os
-import resource
 import shlex
 import statistics
 import subprocess
@@ -24,7 +23,7 @@ from aiayn.files import atomic_write_text
 from aiayn.hardware import describe_machine
 
 LIBRARIES = ("pytorch-lightning", "transformers", "joeynmt", "ctranslate2", "tokenizers", "datasets", "numpy")
-OURS = ("aiayn", "ours", "train.py", "evaluate.py", "to the first step")  # how the names of our own rows begin
+OURS = ("aiayn", "ours")  # how the names of our own rows begin
 
 
 def parse_options(
@@ -87,7 +86,7 @@ class Worker:
 
 def _serve(connection: Connection, threads: int, build: Callable[..., Callable[[], Any]], arguments: Any) -> None:
     torch.set_num_threads(threads)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _peak_mb()
     try:
         work = build(*arguments)
     except ImportError as error:
@@ -99,8 +98,13 @@ def _serve(connection: Connection, threads: int, build: Callable[..., Callable[[
             start = time.process_time()
             result = work()
             synchronize()
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            connection.send((result, time.process_time() - start, (peak - before) / 1024))
+            connection.send((result, time.process_time() - start, _peak_mb() - before))
+
+
+def _peak_mb() -> float:
+    """This process' own peak: that of `getrusage` begins with the peak of the process that started it."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").split("\n")
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def interleaved(

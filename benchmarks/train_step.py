@@ -12,35 +12,25 @@ products only (`aiayn.model.flops`, real tokens).
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
 from measure import Worker, draw_bars, interleaved, parse_options, report, spread
 from peers import PEERS
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import aiayn
 from aiayn.config import PAD_ID, Config, ModelConfig
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.prepare import prepare
-from aiayn.entry import check_config, register
 from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
 from aiayn.training.loss import output_cross_entropy
 from aiayn.training.module import dropout_seed
 
-CONF = Path(__file__).parent.parent / "conf"
 PRODUCTS = 100  # matrix products that take about as long as a step of the base model
-
-
-def read_config(*overrides: str) -> Config:
-    """Returns the configuration of `python train.py ...`."""
-    register(Config)
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return check_config(compose("train", overrides=list(overrides)), Config)
 
 
 def first_batches(config: Config, count: int) -> tuple[list[Batch], int]:
@@ -131,7 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
         text = ["data=files", *(f"data.{split}={options.prefix}" for split in ("train", "val", "test"))]
         text += [f"data.src_lang={options.src}", f"data.tgt_lang={options.tgt}", "data.vocab_size=10000"]
         text += ["optim=adam", "trainer=default"]
-    whole_config = read_config(*text, f"model={options.model}", f"data.tokens_per_step={options.tokens}")
+    whole_config = aiayn.compose(*text, f"model={options.model}", f"data.tokens_per_step={options.tokens}")
     batches, vocab_size = first_batches(whole_config, options.batches)
     config = whole_config.model
     workers = {}
