@@ -39,7 +39,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
-from train_step import flops, implementation, our_loss, training
+from train_step import flops, implementation
 
 import aiayn
 from aiayn import checkpoints
@@ -118,9 +118,8 @@ def step(options: Any) -> Iterator[Row]:
     for name in options.models:
         config = model_config(name, options)
         for compiled in (False,) if options.toy else (False, True):
-            torch.manual_seed(0)
-            model = Transformer(config, options.vocab)
-            steps = training(model, our_loss(model, compiled), made, options.device, True)
+            what = f"aiayn{', compiled' * compiled}"
+            steps = implementation(what, config, options.vocab, made, options.device, True)
             if options.device != "cpu":
                 torch.cuda.reset_peak_memory_stats()
             first, again = once(steps), once(steps)
@@ -157,8 +156,9 @@ def kernels(options: Any) -> Iterator[Row]:
     activity = ProfilerActivity.CPU if options.device == "cpu" else ProfilerActivity.CUDA
     for name in options.models:
         for compiled in (False,) if options.toy else (False, True):
-            model = Transformer(model_config(name, options), options.vocab)
-            steps = training(model, our_loss(model, compiled), batches(options, 1), options.device, True)
+            what = f"aiayn{', compiled' * compiled}"
+            config, made = model_config(name, options), batches(options, 1)
+            steps = implementation(what, config, options.vocab, made, options.device, True)
             for _ in range(3):
                 steps()
             with profile(activities=[activity]) as measured:
@@ -227,11 +227,6 @@ def decode(options: Any) -> Iterator[Row]:
             }
 
 
-def write_rows(options: Any, rows: list[Row]) -> None:
-    options.out.mkdir(parents=True, exist_ok=True)
-    atomic_write_text(options.out / f"gpu_{options.stage}.json", json.dumps({"rows": rows}, indent=1) + "\n")
-
-
 STAGES = {each.__name__: each for each in (ceilings, correct, run, sdpa, step, kernels, peers, loss, save, decode)}
 
 
@@ -248,11 +243,13 @@ def main(arguments: list[str] | None = None) -> None:
         options.tokens, options.shapes, options.rounds, options.vocab = 60, 3, 2, 50
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     rows: list[Row] = []
+    options.out.mkdir(parents=True, exist_ok=True)
     try:
         for row in STAGES[options.stage](options):
             rows.append(row)
             print(row, flush=True)
-            write_rows(options, rows)
+            so_far = json.dumps({"rows": rows}, indent=1)
+            atomic_write_text(options.out / f"gpu_{options.stage}.json", so_far + "\n")
     except KeyboardInterrupt:
         print("stopped", flush=True)
     if rows:

@@ -85,18 +85,8 @@ def translation(kind: str, precision: str, device: str, folder: Path, batches: l
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse_options(
-        __doc__,
-        arguments,
-        lengths_of=None,
-        sentences=128,
-        batch=32,
-        rounds=3,
-        threads=1,
-        device="cpu",
-        minutes=8.0,
-        engines=list(ENGINES),
-    )
+    work = {"lengths_of": None, "sentences": 128, "batch": 32, "engines": list(ENGINES)}
+    options = parse_options(__doc__, arguments, **work, rounds=3, threads=1, device="cpu", minutes=8.0)
     end = time.monotonic() + 60 * options.minutes
     batches = sources(options.lengths_of, options.sentences, options.batch)
     workers: dict[str, Worker] = {}
