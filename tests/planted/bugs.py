@@ -592,8 +592,8 @@ SEARCH = [
     Bug(
         "translations_in_the_order_of_the_batches",
         "inference/translator.py",
-        "for number, hypotheses in zip(batch, found, strict=True):",
-        "for number, hypotheses in zip(sorted(batch), found, strict=True):",
+        "for number, result in zip(batch, found, strict=True):",
+        "for number, result in zip(sorted(batch), found, strict=True):",
         "inference/test_translator.py::test_every_line_comes_back_in_its_place_whatever_the_batches",
     ),
     Bug(

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from aiayn.errors import DivergedError
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 
@@ -56,6 +57,14 @@ class EnsembleCache:
 def members(model: nn.Module) -> list[Transformer]:
     """Returns the models of an ensemble; of a Transformer itself alone."""
     return list(model.models) if isinstance(model, Ensemble) else [model]
+
+
+def diverged(where: str = "") -> DivergedError:
+    """Returns the error for output that is NaN or infinite; `where` says at which step, beginning with a space."""
+    return DivergedError(
+        f"the model's output is NaN or infinite{where}: its weights are damaged or its training diverged; use an "
+        "earlier checkpoint"
+    )
 
 
 def to_log_probs(model: nn.Module, output: Tensor) -> Tensor:

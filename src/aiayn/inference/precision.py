@@ -1,6 +1,6 @@
 """Which precision translates fastest on this machine."""
 
-import time
+import timeit
 from collections.abc import Callable
 
 import torch
@@ -42,9 +42,4 @@ def fastest_precision(model: Transformer, device: torch.device) -> str:
 
 def _seconds(product: Callable[[Tensor], Tensor], x: Tensor) -> float:
     product(x)  # the first one also chooses a kernel
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        product(x)
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(lambda: product(x), number=1, repeat=REPEATS))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ from aiayn.run_folder import find_checkpoint
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
 
 Progress = Callable[[int, int], None]
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +199,12 @@ class Translator:
                 f"{n} translations per line asked for, but search.beam_size={self.search.beam_size}: ask for 1 to "
                 f"{self.search.beam_size} or set search.beam_size={max(n, 1)}"
             )
-        return self._decode(lines, first_line, self.search.beam_size, n, self._search, on_batch)
+
+        def search(src: Tensor, _: list[int]) -> list[list[Hypothesis]]:
+            found = beam_search(self.model, src, source_mask(src), self.search)
+            return [hypotheses[:n] for hypotheses in found]
+
+        return self._translations(lines, first_line, self.search.beam_size, search, on_batch)
 
     def sample(
         self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
@@ -214,34 +220,27 @@ class Translator:
             drawn = sample(self.model, src, source_mask(src), numbers, sampling, self.search)
             return [[hypothesis] for hypothesis in drawn]
 
-        return [drawn for [drawn] in self._decode(lines, first_line, 1, 1, draw, on_batch)]
+        return [drawn for [drawn] in self._translations(lines, first_line, 1, draw, on_batch)]
 
-    def _decode(
+    def _translations(
         self,
         lines: list[str],
         first_line: int,
         beams: int,
-        n: int,
         decode: Callable[[Tensor, list[int]], list[list[Hypothesis]]],
         on_batch: Progress | None,
     ) -> list[list[Translation]]:
-        """Returns the first n that `decode` finds for each line; it gets sources (B, S) and the lines' indices."""
+        """Returns what `decode` finds for each line; it gets sources (B, S) and the lines' indices."""
         src_ids = self.source_ids(lines, first_line)
         for number, ids in enumerate(src_ids, first_line):
             self._check_length(len(ids), number)
-        results = [[Translation(text="", score=0.0, log_prob=0.0, tokens=[])] for _ in lines]
-        done = src_ids.count([])
 
-        def decode_lines(batch: list[int]) -> list[list[Hypothesis]]:
-            return decode(pad_sources([src_ids[number] for number in batch]).to(self.device), batch)
+        def decode_lines(batch: list[int]) -> list[list[Translation]]:
+            found = decode(pad_sources([src_ids[number] for number in batch]).to(self.device), batch)
+            return [self._to_text(hypotheses) for hypotheses in found]
 
-        for batch, found in self._decoded(src_ids, beams, decode_lines, first_line):
-            for number, hypotheses in zip(batch, found, strict=True):
-                results[number] = self._to_text(hypotheses[:n])
-            done += len(batch)
-            if on_batch:
-                on_batch(done, len(lines))
-        return results
+        blank = [Translation(text="", score=0.0, log_prob=0.0, tokens=[])]
+        return self._in_batches(src_ids, beams, decode_lines, blank, first_line, on_batch)
 
     def score(
         self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
@@ -257,25 +256,21 @@ class Translator:
         src_ids, tgt_ids = self.source_ids(sources, first_line), self.source_ids(targets, first_line)
         for number, ids in enumerate(zip(src_ids, tgt_ids, strict=True), first_line):
             self._check_positions(max(map(len, ids)), number)
-        results = [ScoredPair([], [], 0.0, 0.0) for _ in sources]
-        done = sum(not (src or tgt) for src, tgt in zip(src_ids, tgt_ids, strict=True))
 
-        def decode_pairs(batch: list[int]) -> list[list[float]]:
+        def score_pairs(batch: list[int]) -> list[ScoredPair]:
             src, tgt = (pad_sources([ids[n] for n in batch]).to(self.device) for ids in (src_ids, tgt_ids))
-            return force_decode(self.model, src, source_mask(src), tgt).tolist()
+            rows = force_decode(self.model, src, source_mask(src), tgt).tolist()
+            return [self._scored_pair(tgt_ids[n], log_probs) for n, log_probs in zip(batch, rows, strict=True)]
 
         longer = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)]
-        for batch, rows in self._decoded(longer, 1, decode_pairs, first_line):
-            for number, log_probs in zip(batch, rows, strict=True):
-                tokens = [*tgt_ids[number], EOS_ID]
-                log_probs = log_probs[: len(tokens)]
-                total = math.fsum(log_probs)
-                score = total / length_penalty(len(tokens), self.search)
-                results[number] = ScoredPair(tokens, log_probs, total, score)
-            done += len(batch)
-            if on_batch:
-                on_batch(done, len(sources))
-        return results
+        return self._in_batches(longer, 1, score_pairs, ScoredPair([], [], 0.0, 0.0), first_line, on_batch)
+
+    def _scored_pair(self, tgt_ids: list[int], log_probs: list[float]) -> ScoredPair:
+        """`log_probs` may go on with those of padding."""
+        tokens = [*tgt_ids, EOS_ID]
+        log_probs = log_probs[: len(tokens)]
+        total = math.fsum(log_probs)
+        return ScoredPair(tokens, log_probs, total, total / length_penalty(len(tokens), self.search))
 
     def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
         """Returns the subword ids of every line, without eos, after the normalisation of the training text.
@@ -332,15 +327,22 @@ class Translator:
                 f"{positions - 1}; split the line"
             )
 
-    def _decoded(
-        self, ids: list[list[int]], beams: int, decode: Callable[[list[int]], list[Any]], first_line: int
-    ) -> Iterator[tuple[list[int], list[Any]]]:
-        """Yields the indices of lines with subwords, in batches, and what `decode` returns for each line of a batch.
+    def _in_batches(
+        self,
+        ids: list[list[int]],
+        beams: int,
+        decode: Callable[[list[int]], list[T]],
+        blank: T,
+        first_line: int,
+        on_batch: Progress | None,
+    ) -> list[T]:
+        """Returns what `decode` finds for each line; it gets the indices of a batch. Lines without subwords give blank.
 
         Batches have `search.batch_tokens` padded positions x beams, and half as many whenever memory runs out. The
         longest lines come first, so that this shows at once.
         """
         order = sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
+        results = [blank for _ in ids]
         start = 0
         while start < len(order):
             width = len(ids[order[start]]) + 1
@@ -362,11 +364,12 @@ class Translator:
                     *(len(batch), width, self.batch_tokens),
                 )
                 continue
-            yield batch, found
+            for number, result in zip(batch, found, strict=True):
+                results[number] = result
             start += len(batch)
-
-    def _search(self, src: Tensor, batch: list[int]) -> list[list[Hypothesis]]:
-        return beam_search(self.model, src, source_mask(src), self.search)
+            if on_batch:
+                on_batch(len(ids) - len(order) + start, len(ids))
+        return results
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:
         texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])
