@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,8 @@ from train_step import flops, implementation
 import aiayn
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
-from aiayn.config import PAD_ID
+from aiayn.config import PAD_ID, ModelConfig
+from aiayn.data.batch import Batch
 from aiayn.files import atomic_write_text
 from aiayn.hardware import matmul_rate
 from aiayn.inference.translator import convert_precision
@@ -115,24 +116,28 @@ def _attend_packed(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
 def step(options: Any) -> Iterator[Row]:
     rate = matmul_rate(torch.device(options.device), "bf16-mixed", torch.get_num_threads())
     made = batches(options, options.shapes)
+    for name, config, steps in _our_steps(options, made):
+        if options.device != "cpu":
+            torch.cuda.reset_peak_memory_stats()
+        first, again = once(steps), once(steps)
+        tokens, needed = sum(b.n_tokens for b in made), sum(flops(config, options.vocab, b) for b in made)
+        memory = torch.cuda.max_memory_allocated() / 1e9 if options.device != "cpu" else None
+        yield {
+            "step of": name,
+            "ms": again / len(made) * 1e3,
+            "ms, first time": first / len(made) * 1e3,
+            "target tokens/s": tokens / again,
+            "share of matrix rate": needed / again / rate,
+            "peak GB": memory,
+        }
+
+
+def _our_steps(options: Any, made: list[Batch]) -> Iterator[tuple[str, ModelConfig, Callable[[], None]]]:
+    """Yields for each of --models, plain and compiled, its name, configuration, and a step on each of the batches."""
     for name in options.models:
         config = model_config(name, options)
-        for compiled in (False,) if options.toy else (False, True):
-            what = f"aiayn{', compiled' * compiled}"
-            steps = implementation(what, config, options.vocab, made, options.device, True)
-            if options.device != "cpu":
-                torch.cuda.reset_peak_memory_stats()
-            first, again = once(steps), once(steps)
-            tokens, needed = sum(b.n_tokens for b in made), sum(flops(config, options.vocab, b) for b in made)
-            memory = torch.cuda.max_memory_allocated() / 1e9 if options.device != "cpu" else None
-            yield {
-                "step of": f"{name}{', compiled' * compiled}",
-                "ms": again / len(made) * 1e3,
-                "ms, first time": first / len(made) * 1e3,
-                "target tokens/s": tokens / again,
-                "share of matrix rate": needed / again / rate,
-                "peak GB": memory,
-            }
+        for kind in ("",) if options.toy else ("", ", compiled"):
+            yield name + kind, config, implementation(f"aiayn{kind}", config, options.vocab, made, options.device, True)
 
 
 def loss(options: Any) -> Iterator[Row]:
@@ -154,19 +159,15 @@ def loss(options: Any) -> Iterator[Row]:
 def kernels(options: Any) -> Iterator[Row]:
     """The 15 operations of most time in a step, in ms of the device."""
     activity = ProfilerActivity.CPU if options.device == "cpu" else ProfilerActivity.CUDA
-    for name in options.models:
-        for compiled in (False,) if options.toy else (False, True):
-            what = f"aiayn{', compiled' * compiled}"
-            config, made = model_config(name, options), batches(options, 1)
-            steps = implementation(what, config, options.vocab, made, options.device, True)
-            for _ in range(3):
-                steps()
-            with profile(activities=[activity]) as measured:
-                once(steps)
-            spent = {each: each.self_device_time_total or each.self_cpu_time_total for each in measured.key_averages()}
-            for each in sorted(spent, key=spent.get, reverse=True)[:15]:
-                row = {"kernel": each.key[:80], "calls": each.count, "ms": spent[each] / 1e3}
-                yield {"step of": f"{name}{', compiled' * compiled}", **row, "share": spent[each] / sum(spent.values())}
+    for name, _, steps in _our_steps(options, batches(options, 1)):
+        for _ in range(3):
+            steps()
+        with profile(activities=[activity]) as measured:
+            once(steps)
+        spent = {each: each.self_device_time_total or each.self_cpu_time_total for each in measured.key_averages()}
+        for each in sorted(spent, key=spent.get, reverse=True)[:15]:
+            row = {"kernel": each.key[:80], "calls": each.count, "ms": spent[each] / 1e3}
+            yield {"step of": name, **row, "share": spent[each] / sum(spent.values())}
 
 
 def peers(options: Any) -> Iterator[Row]:

@@ -373,8 +373,8 @@ TEXT = [
     Bug(
         "bleu_of_tokenized_hypotheses",
         "evaluation/scoring.py",
-        'return BLEU(), str, ""',
-        'return BLEU(), partial(moses_tokenized, lang=lang), ""',
+        'return WITHOUT_MOSES[kind](), str, ""',
+        'return WITHOUT_MOSES[kind](), partial(moses_tokenized, lang=lang), ""',
         "evaluation/test_scoring.py::"
         "test_sacrebleu_takes_the_text_as_it_is_and_leaves_typographic_quotes_to_their_words",
     ),
