@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from engines import our_engine
 from gpu_checks import correct, run
-from gpu_setup import Row, batches, model_config, once, seconds
+from gpu_setup import Row, batches, first_and_warm, model_config, once, seconds
 from measure import parse_options, report
 from peers import PEERS
 from torch import Tensor
@@ -88,11 +88,10 @@ def sdpa(options: Any) -> Iterator[Row]:
                 kinds[f"varlen{', causal' * causal}"] = partial(_attend_packed, q, k, v, causal)
         for name, work in kinds.items():
             try:
-                first, warm = once(work), seconds(work, options)
+                taken = first_and_warm(work, options)
             except (RuntimeError, ImportError) as error:
-                yield {"length": length, "attention": name, "first ms": str(error)[:60], "warm ms": None}
-                continue
-            yield {"length": length, "attention": name, "first ms": first * 1e3, "warm ms": warm * 1e3}
+                taken = {"first ms": str(error)[:60], "warm ms": None}
+            yield {"length": length, "attention": name, **taken}
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend, mask: Tensor | None, is_causal: bool = False) -> None:
@@ -152,8 +151,7 @@ def loss(options: Any) -> Iterator[Row]:
         variants["compiled"] = torch.compile(output_cross_entropy, dynamic=True)
     for name, function in variants.items():
         work = lambda: function(states, weight, targets, 0.1).backward()  # noqa: B023, E731
-        first = once(work)
-        yield {"loss": name, "first ms": first * 1e3, "warm ms": seconds(work, options) * 1e3}
+        yield {"loss": name, **first_and_warm(work, options)}
 
 
 def kernels(options: Any) -> Iterator[Row]:
@@ -220,12 +218,8 @@ def decode(options: Any) -> Iterator[Row]:
             work = lambda: engine(text, 4, 0.0, length + 1, length + 1)  # noqa: B023, E731
             first = once(work)
             taken = statistics.median(once(work) for _ in range(max(1, options.rounds // 3)))
-            yield {
-                "precision": precision,
-                "sentences": count,
-                "first s": first,
-                "tokens/s": count * (length + 1) / taken,
-            }
+            rates = {"first s": first, "tokens/s": count * (length + 1) / taken}
+            yield {"precision": precision, "sentences": count, **rates}
 
 
 STAGES = {each.__name__: each for each in (ceilings, correct, run, sdpa, step, kernels, peers, loss, save, decode)}

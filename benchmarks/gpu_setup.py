@@ -25,6 +25,11 @@ def seconds(work: Callable[[], Any], options: Any) -> float:
     return statistics.median(once(work) for _ in range(options.rounds))
 
 
+def first_and_warm(work: Callable[[], Any], options: Any) -> Row:
+    """Returns the milliseconds of `work` when it is done first, and the median of later times."""
+    return {"first ms": once(work) * 1e3, "warm ms": seconds(work, options) * 1e3}
+
+
 def once(work: Callable[[], Any]) -> float:
     """Returns the seconds of `work`, that of the host included."""
     synchronize()

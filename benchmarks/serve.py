@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from measure import parse_options, report
@@ -73,16 +74,16 @@ class Server:
         self.process.wait()
 
 
+@dataclass
 class Tally:
     """What honest clients were answered."""
 
-    def __init__(self, server: Server, expected: dict[str, str]):
-        self.server = server
-        self.expected = expected
-        self.latencies: list[float] = []
-        self.wrong: list[str] = []
-        self.lost: list[str] = []
-        self.late = False  # a server that was told to end takes no new requests
+    server: Server
+    expected: dict[str, str]
+    latencies: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    late: bool = False  # a server that was told to end takes no new requests
 
     def ask(self, connection: http.client.HTTPConnection, line: str) -> None:
         """Sends a line, again where the server asks for that, and looks at the answer."""

@@ -50,6 +50,9 @@ class Translation:
     tokens: list[int]
 
 
+BLANK = Translation(text="", score=0.0, log_prob=0.0, tokens=[])  # of a blank line
+
+
 @dataclass(frozen=True)
 class ScoredPair:
     """A given translation: its tokens with eos, log P of each of them, their sum, and the length-penalized score."""
@@ -200,11 +203,14 @@ class Translator:
                 f"{self.search.beam_size} or set search.beam_size={max(n, 1)}"
             )
 
-        def search(src: Tensor, _: list[int]) -> list[list[Hypothesis]]:
-            found = beam_search(self.model, src, source_mask(src), self.search)
-            return [hypotheses[:n] for hypotheses in found]
+        src_ids = self._sources(lines, first_line)
 
-        return self._translations(lines, first_line, self.search.beam_size, search, on_batch)
+        def search(batch: list[int]) -> list[list[Translation]]:
+            src = self._padded(src_ids, batch)
+            found = beam_search(self.model, src, source_mask(src), self.search)
+            return [self._to_text(hypotheses[:n]) for hypotheses in found]
+
+        return self._in_batches(src_ids, self.search.beam_size, search, [BLANK], first_line, on_batch)
 
     def sample(
         self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
@@ -214,33 +220,13 @@ class Translator:
         A line's sample depends on the model, `sampling` and the line's number (lines[0] has `first_line`), not on the
         other lines. Raises what `translate` raises.
         """
+        src_ids = self._sources(lines, first_line)
 
-        def draw(src: Tensor, batch: list[int]) -> list[list[Hypothesis]]:
-            numbers = [first_line + number for number in batch]
-            drawn = sample(self.model, src, source_mask(src), numbers, sampling, self.search)
-            return [[hypothesis] for hypothesis in drawn]
+        def draw(batch: list[int]) -> list[Translation]:
+            src, numbers = self._padded(src_ids, batch), [first_line + number for number in batch]
+            return self._to_text(sample(self.model, src, source_mask(src), numbers, sampling, self.search))
 
-        return [drawn for [drawn] in self._translations(lines, first_line, 1, draw, on_batch)]
-
-    def _translations(
-        self,
-        lines: list[str],
-        first_line: int,
-        beams: int,
-        decode: Callable[[Tensor, list[int]], list[list[Hypothesis]]],
-        on_batch: Progress | None,
-    ) -> list[list[Translation]]:
-        """Returns what `decode` finds for each line; it gets sources (B, S) and the lines' indices."""
-        src_ids = self.source_ids(lines, first_line)
-        for number, ids in enumerate(src_ids, first_line):
-            self._check_length(len(ids), number)
-
-        def decode_lines(batch: list[int]) -> list[list[Translation]]:
-            found = decode(pad_sources([src_ids[number] for number in batch]).to(self.device), batch)
-            return [self._to_text(hypotheses) for hypotheses in found]
-
-        blank = [Translation(text="", score=0.0, log_prob=0.0, tokens=[])]
-        return self._in_batches(src_ids, beams, decode_lines, blank, first_line, on_batch)
+        return self._in_batches(src_ids, 1, draw, BLANK, first_line, on_batch)
 
     def score(
         self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
@@ -258,7 +244,7 @@ class Translator:
             self._check_positions(max(map(len, ids)), number)
 
         def score_pairs(batch: list[int]) -> list[ScoredPair]:
-            src, tgt = (pad_sources([ids[n] for n in batch]).to(self.device) for ids in (src_ids, tgt_ids))
+            src, tgt = self._padded(src_ids, batch), self._padded(tgt_ids, batch)
             rows = force_decode(self.model, src, source_mask(src), tgt).tolist()
             return [self._scored_pair(tgt_ids[n], log_probs) for n, log_probs in zip(batch, rows, strict=True)]
 
@@ -308,15 +294,17 @@ class Translator:
         finally:
             self.model.train(was_training)
 
-    def _check_length(self, length: int, line_number: int) -> None:
-        """Raises DataError if learned positions are too few for a source of this length and its translation."""
-        longest = self.longest_source
-        if longest is not None and length > longest:
-            raise DataError(
-                f"line {line_number} has {length} subwords: with search.max_extra_tokens="
-                f"{self.search.max_extra_tokens} this model's {self.max_positions} learned positions allow at most "
-                f"{longest}; split the line or lower search.max_extra_tokens"
-            )
+    def _sources(self, lines: list[str], first_line: int) -> list[list[int]]:
+        """Returns `source_ids`. Raises DataError if learned positions are too few for a line and its translation."""
+        src_ids, longest = self.source_ids(lines, first_line), self.longest_source
+        for number, ids in enumerate(src_ids, first_line):
+            if longest is not None and len(ids) > longest:
+                raise DataError(
+                    f"line {number} has {len(ids)} subwords: with search.max_extra_tokens="
+                    f"{self.search.max_extra_tokens} this model's {self.max_positions} learned positions allow at most "
+                    f"{longest}; split the line or lower search.max_extra_tokens"
+                )
+        return src_ids
 
     def _check_positions(self, length: int, line_number: int) -> None:
         """Raises DataError if learned positions are too few for text of this length and eos."""
@@ -326,6 +314,10 @@ class Translator:
                 f"line {line_number} has {length} subwords: this model's {positions} learned positions allow at most "
                 f"{positions - 1}; split the line"
             )
+
+    def _padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
+        """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""
+        return pad_sources([ids[number] for number in batch]).to(self.device)
 
     def _in_batches(
         self,

@@ -96,9 +96,10 @@ def _table_3_record(row: Row | None, run: MeasuredRun | None) -> Record:
     model = run.config.model if run else row.model()
     evaluation = run.evaluations.get("val") if run else None
     kind = comparable_kind(run.config.data.tgt_lang if run else "de")
+    published = vars(row) if row else {}
     record: Record = {
-        "row": row.name if row else None,
-        "label": row.label if row else None,
+        "row": published.get("name"),
+        "label": published.get("label"),
         "run": run.name if run else None,
         **{name: getattr(model, name) for name in ("n_layers", "d_model", "d_ff", "n_heads")},
         "d_k": model.key_size,
@@ -116,9 +117,8 @@ def _table_3_record(row: Row | None, run: MeasuredRun | None) -> Record:
         "parameters": run.parameters / 1e6 if run else None,
     }
     for name, value in measured.items():
-        published = getattr(row, {"steps": "max_steps"}.get(name, name)) if row else None
-        record |= {name: value, f"paper_{name}": published}
-        record[f"{name}_difference"] = _less(value, published)
+        paper = published.get("max_steps" if name == "steps" else name)
+        record |= {name: value, f"paper_{name}": paper, f"{name}_difference": _less(value, paper)}
     record["vocab_size"] = run.config.data.vocab_size if run else None
     record["flops"] = run.flops if run else None
     record["not_comparable"] = _obstacles(run, row.max_steps, evaluation, "newstest2013") if run and row else []
@@ -152,23 +152,22 @@ def _is_of(run: MeasuredRun, result: Result) -> bool:
 
 def _table_2_record(result: Result | None, run: MeasuredRun | None) -> Record:
     src_lang, tgt_lang = result.direction if result else (run.config.data.src_lang, run.config.data.tgt_lang)
-    evaluation = run.evaluations.get("test") if run else None
-    kind = comparable_kind(tgt_lang)
-    bleu = evaluation["metrics"].get(kind) if evaluation else None
+    evaluation = (run.evaluations.get("test") if run else None) or {}
+    metrics, kind = evaluation.get("metrics", {}), comparable_kind(tgt_lang)
     published = result.bleu if result else None
-    scored = evaluation["step"] if evaluation else run.step if run else None
+    scored = evaluation.get("step", run.step if run else None)
     record = {
         "model": result.model if result else None,
         "src_lang": src_lang,
         "tgt_lang": tgt_lang,
         "run": run.name if run else None,
         "bleu_kind": kind,
-        "bleu": bleu,
+        "bleu": metrics.get(kind),
         "paper_bleu": published,
-        "bleu_difference": _less(bleu, published),
-        "sacrebleu": evaluation["metrics"].get("sacrebleu") if evaluation else None,
-        "lines": evaluation["lines"] if evaluation else None,
-        "test_set": evaluation.get("test_set") if evaluation else None,
+        "bleu_difference": _less(metrics.get(kind), published),
+        "sacrebleu": metrics.get("sacrebleu"),
+        "lines": evaluation.get("lines"),
+        "test_set": evaluation.get("test_set"),
         "averaged": len(evaluation.get("averaged") or []) if evaluation else None,
         "steps": scored,
         # All steps cost about the same.
