@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from aiayn.paper.parameters import finding
 from aiayn.paper.published import FITTED_VOCABULARY, TABLE_2
 from aiayn.paper.tables import CHANGES, SIZES, changes_against_base, counted_flops
 
@@ -54,7 +53,7 @@ def _changes(title: str, records: Sequence[Record]) -> list[str]:
 
 
 def parameters_markdown(records: Sequence[Record]) -> str:
-    """Returns what `parameters.parameter_table` counted, and what follows from it."""
+    """Returns what `parameters.parameter_table` counted; docs/fidelity.md says what follows from it."""
     header = ["row", "paper (M)"]
     for name in ("", "_fitted"):
         header += [f"V = {records[0][f'vocab_size{name}']:,}", "difference"]
@@ -67,7 +66,7 @@ def parameters_markdown(records: Sequence[Record]) -> str:
         ]
         for record in records
     ]
-    return f"## Table 3: parameters, in millions\n\n{_grid(header, rows)}\n\n{finding()}\n"
+    return f"## Table 3: parameters, in millions\n\n{_grid(header, rows)}\n"
 
 
 def _table_2(records: Sequence[Record]) -> str:
