@@ -48,7 +48,7 @@ from aiayn.config import PAD_ID, ModelConfig
 from aiayn.data.batch import Batch
 from aiayn.files import atomic_write_text
 from aiayn.hardware import matmul_rate
-from aiayn.inference.translator import convert_precision
+from aiayn.inference.precision import convert_precision
 from aiayn.model.attention import additive_mask
 from aiayn.model.transformer import Transformer
 from aiayn.training.checkpoint_io import copied

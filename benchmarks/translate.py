@@ -29,7 +29,7 @@ from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.errors import ConfigError
 from aiayn.inference.export import export
-from aiayn.inference.translator import convert_precision
+from aiayn.inference.precision import convert_precision
 from aiayn.model.transformer import Transformer
 
 VOCAB = 37000

@@ -16,7 +16,8 @@ from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set
 from aiayn.files import atomic_write_text, sha256
-from aiayn.inference.translator import Translator, find_ensemble
+from aiayn.inference.ensemble import find_ensemble
+from aiayn.inference.translator import Translator
 from aiayn.options import to_plain
 from aiayn.paper.published import SECTION_23, SUBSET, TABLE_4, paper_figures
 from aiayn.report.report import write_report

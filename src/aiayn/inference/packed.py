@@ -27,6 +27,10 @@ class PackedLinear(nn.Module):
         self.bias = bias
         self.out_features = len(weight)
 
+    @property
+    def weight(self) -> Tensor:
+        return self.packed.to_dense()
+
     def forward(self, x: Tensor) -> Tensor:
         """x (..., D). Returns (..., M)."""
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")

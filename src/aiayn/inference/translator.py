@@ -13,21 +13,18 @@ import torch
 from torch import Tensor
 
 from aiayn.checkpoints import Checkpoint, load, restore
-from aiayn.config import EOS_ID, PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides, one_of
+from aiayn.config import EOS_ID, SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import MAX_LINE_BYTES, normalise
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
-from aiayn.hardware import choose_device, has_bfloat16, is_out_of_memory
+from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.hardware import choose_device, is_out_of_memory
 from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
-from aiayn.inference.ensemble import Ensemble, members
+from aiayn.inference.ensemble import Ensemble, find_ensemble, members, refuse_different
 from aiayn.inference.force_decode import force_decode
-from aiayn.inference.int8 import quantize_int8
-from aiayn.inference.packed import pack
-from aiayn.inference.precision import fastest_precision
+from aiayn.inference.precision import convert_precision
 from aiayn.inference.sampling import sample
 from aiayn.model.transformer import Transformer
-from aiayn.run_folder import find_checkpoint
 
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
 
@@ -68,44 +65,6 @@ def perplexity(pairs: list[ScoredPair]) -> float:
     tokens = sum(len(pair.tokens) for pair in pairs)
     nll = -math.fsum(pair.log_prob for pair in pairs)
     return math.exp(min(nll / tokens, 700)) if tokens else math.nan
-
-
-def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
-    """Converts the model in place to float32, bfloat16, int8 or the fastest of them (auto), packed for a CPU.
-
-    Raises ConfigError if that is not possible.
-    """
-    one_of("precision", precision, PRECISIONS)
-    if precision == "auto":
-        precision = fastest_precision(model, device)
-    if precision != "int8":
-        model = model.to(getattr(torch, precision))
-        return pack(model) if device.type == "cpu" else model
-    if device.type != "cpu":
-        raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
-    return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
-
-
-def find_ensemble(run: Path | str, others: Sequence[Path | str], checkpoint: str | None) -> list[Path]:
-    """Returns the checkpoint files of a run and of those that translate with it, the run's own first.
-
-    Raises ConfigError if one file is named for several runs, and what `find_checkpoint` raises.
-    """
-    if others and checkpoint not in (None, "averaged", "best", "last"):
-        raise ConfigError(f"checkpoint={checkpoint}: of several runs choose averaged, best or last, not a file")
-    return [find_checkpoint(Path(folder), checkpoint) for folder in (run, *others)]
-
-
-def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
-    """Raises RefusedError unless both models translate between the same languages, in the same subwords."""
-    before, now = (f"{one.config.data.src_lang}-{one.config.data.tgt_lang}" for one in (first, other))
-    if before != now:
-        raise RefusedError(f"{other.config.name} translates {now}, {first.config.name} {before}: no ensemble of both")
-    if first.tokenizer != other.tokenizer:
-        raise RefusedError(
-            f"{other.config.name} has another vocabulary than {first.config.name}: an ensemble needs runs on one "
-            "prepared corpus, such as runs with other seeds"
-        )
 
 
 class Translator:
@@ -171,7 +130,7 @@ class Translator:
         options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
         for other in others:
-            _refuse_different(checkpoint, other)
+            refuse_different(checkpoint, other)
         models = []
         for one in (checkpoint, *others):
             model = Transformer(one.config.model, tokenizer.vocab_size)
