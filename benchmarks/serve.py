@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -46,16 +47,12 @@ class Server:
         command = [*PROGRAM, run, "--port", "0", "--accelerator", "cpu"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self.port = int(self.process.stdout.readline().rpartition(":")[2])
-        language = json.loads(self.get("/frontend/settings"))["language"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/frontend/settings") as answer:
+            language = json.load(answer)["language"]
         self.pair = {"source": language["source"]["code"], "target": language["target"]["code"]}
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-
-    def get(self, path: str) -> bytes:
-        connection = self.connect()
-        connection.request("GET", path)
-        return connection.getresponse().read()
 
     def body(self, line: str) -> bytes:
         return json.dumps(self.pair | {"q": line}).encode()

@@ -161,7 +161,6 @@ class Translator:
                 f"{n} translations per line asked for, but search.beam_size={self.search.beam_size}: ask for 1 to "
                 f"{self.search.beam_size} or set search.beam_size={max(n, 1)}"
             )
-
         src_ids = self._sources(lines, first_line)
 
         def search(batch: list[int]) -> list[list[Translation]]:
@@ -199,15 +198,19 @@ class Translator:
         if len(sources) != len(targets):
             raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
         src_ids, tgt_ids = self.source_ids(sources, first_line), self.source_ids(targets, first_line)
-        for number, ids in enumerate(zip(src_ids, tgt_ids, strict=True), first_line):
-            self._check_positions(max(map(len, ids)), number)
+        longer, positions = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], self.max_positions
+        for number, ids in enumerate(longer, first_line):
+            if positions and len(ids) + 1 > positions:
+                raise DataError(
+                    f"line {number} has {len(ids)} subwords: this model's {positions} learned positions allow at most "
+                    f"{positions - 1}; split the line"
+                )
 
         def score_pairs(batch: list[int]) -> list[ScoredPair]:
             src, tgt = self._padded(src_ids, batch), self._padded(tgt_ids, batch)
             rows = force_decode(self.model, src, source_mask(src), tgt).tolist()
             return [self._scored_pair(tgt_ids[n], log_probs) for n, log_probs in zip(batch, rows, strict=True)]
 
-        longer = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)]
         return self._in_batches(longer, 1, score_pairs, ScoredPair([], [], 0.0, 0.0), first_line, on_batch)
 
     def _scored_pair(self, tgt_ids: list[int], log_probs: list[float]) -> ScoredPair:
@@ -264,15 +267,6 @@ class Translator:
                     f"{longest}; split the line or lower search.max_extra_tokens"
                 )
         return src_ids
-
-    def _check_positions(self, length: int, line_number: int) -> None:
-        """Raises DataError if learned positions are too few for text of this length and eos."""
-        positions = self.max_positions
-        if positions and length + 1 > positions:
-            raise DataError(
-                f"line {line_number} has {length} subwords: this model's {positions} learned positions allow at most "
-                f"{positions - 1}; split the line"
-            )
 
     def _padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
         """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""
