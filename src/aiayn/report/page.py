@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from aiayn.run_folder import is_number
 
-WORD = re.compile(r"\s*(?:\w+|[^\w\s])")  # with the space before it
+WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; that at the end by itself
 
 
 def shown(value: Any) -> Any:
@@ -43,7 +43,7 @@ def _marked(text: str, tag: str) -> Markup:
     """The space before the first word stays outside of the mark."""
     words = text.lstrip()
     space = text.removesuffix(words)
-    return escape(space) + Markup(f"<{tag}>{{}}</{tag}>").format(words) if words else Markup()
+    return escape(space) + Markup(f"<{tag}>{{}}</{tag}>").format(words) if words else escape(text)
 
 
 def link(target: str, text: str) -> Markup:
