@@ -181,7 +181,8 @@ class Translator:
         src_ids = self._sources(lines, first_line)
 
         def draw(batch: list[int]) -> list[Translation]:
-            src, numbers = self._padded(src_ids, batch), [first_line + number for number in batch]
+            src = self._padded(src_ids, batch)
+            numbers = [first_line + number for number in batch]
             return self._to_text(sample(self.model, src, source_mask(src), numbers, sampling, self.search))
 
         return self._in_batches(src_ids, 1, draw, BLANK, first_line, on_batch)
