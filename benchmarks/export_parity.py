@@ -14,28 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-import torch
 from engines import Engine, Ids, ctranslate2_engine, marian_engine, our_engine
 from measure import parse_options, report
 
-from aiayn.checkpoints import find_checkpoint, load
-from aiayn.config import BOS_ID, EOS_ID
+from aiayn.checkpoints import load
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.text_files import read_lines
 from aiayn.inference.export import export
+from aiayn.inference.force_decode import force_decode
 from aiayn.inference.translator import Translator
+from aiayn.run_folder import find_checkpoint
 
 BATCH_SIZE = 20
 TIE = 1e-3  # outputs whose log P differ by less: rounding decides
 CASES = ((1, 0, 0.0), (4, 0, 0.0), (4, 1, 0.0), (4, 1, 0.6))  # beam size, fewest tokens, alpha
 
 
-@torch.no_grad()
 def log_prob(translator: Translator, source: list[int], output: list[int]) -> float:
-    """Returns log P of an output and its eos, by one forward pass of our model."""
+    """Returns log P of an output and its eos."""
     src = pad_sources([source])
-    logits = translator.model(src, torch.tensor([[BOS_ID, *output]]), source_mask(src))[0].double()
-    return float(logits.log_softmax(-1)[range(len(output) + 1), [*output, EOS_ID]].sum())
+    return float(force_decode(translator.model, src, source_mask(src), pad_sources([output])).double().sum())
 
 
 def translate(engine: Engine, sources: Ids, beam_size: int, shortest: int, alpha: float) -> Ids:
@@ -74,15 +72,18 @@ def main(arguments: list[str] | None = None) -> None:
         outputs = {name: translate(engine, sources[name], *case) for name, engine in engines.items()}
         for name in ("ctranslate2", "marian"):
             where = {"engine": name, **dict(zip(("beam", "least tokens", "alpha"), case, strict=True))}
-            found = []
-            for number, (source, ours, theirs) in enumerate(
-                zip(sources["ours"], outputs["ours"], outputs[name], strict=True), 1
-            ):
-                if ours != theirs:
-                    found.append(where | {"line": number})
-                    for who, ids in (("ours", ours), ("theirs", theirs)):
-                        found[-1][f"log P of {who}"] = round(log_prob(translator, source, ids), 4)
-                        [found[-1][who]] = translator.tokenizer.decode([ids])
+            triples = zip(sources["ours"], outputs["ours"], outputs[name], strict=True)
+            found = [
+                where
+                | {
+                    "line": number,
+                    "log P of ours": round(log_prob(translator, source, ours), 4),
+                    "log P of theirs": round(log_prob(translator, source, theirs), 4),
+                    **dict(zip(("ours", "theirs"), translator.tokenizer.decode([ours, theirs]), strict=True)),
+                }
+                for number, (source, ours, theirs) in enumerate(triples, 1)
+                if ours != theirs
+            ]
             rows.append(where | {"sentences": len(lines), "identical": len(lines) - len(found)} | summary(found))
             differences += found
     report("export_parity", rows, options.out)

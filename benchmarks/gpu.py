@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,21 +32,23 @@ from typing import Any
 import torch
 from engines import our_engine
 from gpu_checks import correct, run
-from gpu_setup import Row, batches, model_config, once, seconds
+from gpu_setup import Row, batches, first_and_warm, model_config, once, seconds
 from measure import parse_options, report
 from peers import PEERS
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
-from train_step import flops, implementation, our_loss, read_config, training
+from train_step import flops, implementation
 
+import aiayn
 from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
-from aiayn.config import PAD_ID
+from aiayn.config import PAD_ID, ModelConfig
+from aiayn.data.batch import Batch
 from aiayn.files import atomic_write_text
 from aiayn.hardware import matmul_rate
-from aiayn.inference.translator import convert_precision
+from aiayn.inference.precision import convert_precision
 from aiayn.model.attention import additive_mask
 from aiayn.model.transformer import Transformer
 from aiayn.training.checkpoint_io import copied
@@ -86,11 +88,10 @@ def sdpa(options: Any) -> Iterator[Row]:
                 kinds[f"varlen{', causal' * causal}"] = partial(_attend_packed, q, k, v, causal)
         for name, work in kinds.items():
             try:
-                first, warm = once(work), seconds(work, options)
+                taken = first_and_warm(work, options)
             except (RuntimeError, ImportError) as error:
-                yield {"length": length, "attention": name, "first ms": str(error)[:60], "warm ms": None}
-                continue
-            yield {"length": length, "attention": name, "first ms": first * 1e3, "warm ms": warm * 1e3}
+                taken = {"first ms": str(error)[:60], "warm ms": None}
+            yield {"length": length, "attention": name, **taken}
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend, mask: Tensor | None, is_causal: bool = False) -> None:
@@ -114,25 +115,28 @@ def _attend_packed(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
 def step(options: Any) -> Iterator[Row]:
     rate = matmul_rate(torch.device(options.device), "bf16-mixed", torch.get_num_threads())
     made = batches(options, options.shapes)
+    for name, config, steps in _our_steps(options, made):
+        if options.device != "cpu":
+            torch.cuda.reset_peak_memory_stats()
+        first, again = once(steps), once(steps)
+        tokens, needed = sum(b.n_tokens for b in made), sum(flops(config, options.vocab, b) for b in made)
+        memory = torch.cuda.max_memory_allocated() / 1e9 if options.device != "cpu" else None
+        yield {
+            "step of": name,
+            "ms": again / len(made) * 1e3,
+            "ms, first time": first / len(made) * 1e3,
+            "target tokens/s": tokens / again,
+            "share of matrix rate": needed / again / rate,
+            "peak GB": memory,
+        }
+
+
+def _our_steps(options: Any, made: list[Batch]) -> Iterator[tuple[str, ModelConfig, Callable[[], None]]]:
+    """Yields for each of --models, plain and compiled, its name, configuration, and a step on each of the batches."""
     for name in options.models:
         config = model_config(name, options)
-        for compiled in (False,) if options.toy else (False, True):
-            torch.manual_seed(0)
-            model = Transformer(config, options.vocab)
-            steps = training(model, our_loss(model, compiled), made, options.device, True)
-            if options.device != "cpu":
-                torch.cuda.reset_peak_memory_stats()
-            first, again = once(steps), once(steps)
-            tokens, needed = sum(b.n_tokens for b in made), sum(flops(config, options.vocab, b) for b in made)
-            memory = torch.cuda.max_memory_allocated() / 1e9 if options.device != "cpu" else None
-            yield {
-                "step of": f"{name}{', compiled' * compiled}",
-                "ms": again / len(made) * 1e3,
-                "ms, first time": first / len(made) * 1e3,
-                "target tokens/s": tokens / again,
-                "share of matrix rate": needed / again / rate,
-                "peak GB": memory,
-            }
+        for kind in ("",) if options.toy else ("", ", compiled"):
+            yield name + kind, config, implementation(f"aiayn{kind}", config, options.vocab, made, options.device, True)
 
 
 def loss(options: Any) -> Iterator[Row]:
@@ -147,25 +151,21 @@ def loss(options: Any) -> Iterator[Row]:
         variants["compiled"] = torch.compile(output_cross_entropy, dynamic=True)
     for name, function in variants.items():
         work = lambda: function(states, weight, targets, 0.1).backward()  # noqa: B023, E731
-        first = once(work)
-        yield {"loss": name, "first ms": first * 1e3, "warm ms": seconds(work, options) * 1e3}
+        yield {"loss": name, **first_and_warm(work, options)}
 
 
 def kernels(options: Any) -> Iterator[Row]:
     """The 15 operations of most time in a step, in ms of the device."""
     activity = ProfilerActivity.CPU if options.device == "cpu" else ProfilerActivity.CUDA
-    for name in options.models:
-        for compiled in (False,) if options.toy else (False, True):
-            model = Transformer(model_config(name, options), options.vocab)
-            steps = training(model, our_loss(model, compiled), batches(options, 1), options.device, True)
-            for _ in range(3):
-                steps()
-            with profile(activities=[activity]) as measured:
-                once(steps)
-            spent = {each: each.self_device_time_total or each.self_cpu_time_total for each in measured.key_averages()}
-            for each in sorted(spent, key=spent.get, reverse=True)[:15]:
-                row = {"kernel": each.key[:80], "calls": each.count, "ms": spent[each] / 1e3}
-                yield {"step of": f"{name}{', compiled' * compiled}", **row, "share": spent[each] / sum(spent.values())}
+    for name, _, steps in _our_steps(options, batches(options, 1)):
+        for _ in range(3):
+            steps()
+        with profile(activities=[activity]) as measured:
+            once(steps)
+        spent = {each: each.self_device_time_total or each.self_cpu_time_total for each in measured.key_averages()}
+        for each in sorted(spent, key=spent.get, reverse=True)[:15]:
+            row = {"kernel": each.key[:80], "calls": each.count, "ms": spent[each] / 1e3}
+            yield {"step of": name, **row, "share": spent[each] / sum(spent.values())}
 
 
 def peers(options: Any) -> Iterator[Row]:
@@ -183,7 +183,7 @@ def peers(options: Any) -> Iterator[Row]:
 
 def save(options: Any) -> Iterator[Row]:
     for name in options.models:
-        config = read_config("data=phrasebook", f"model={name}")
+        config = aiayn.compose("data=phrasebook", f"model={name}")
         model = Transformer(model_config(name, options), options.vocab).to(options.device)
         adam = torch.optim.Adam(model.parameters(), fused=True)
         for weight in model.parameters():
@@ -218,17 +218,8 @@ def decode(options: Any) -> Iterator[Row]:
             work = lambda: engine(text, 4, 0.0, length + 1, length + 1)  # noqa: B023, E731
             first = once(work)
             taken = statistics.median(once(work) for _ in range(max(1, options.rounds // 3)))
-            yield {
-                "precision": precision,
-                "sentences": count,
-                "first s": first,
-                "tokens/s": count * (length + 1) / taken,
-            }
-
-
-def write_rows(options: Any, rows: list[Row]) -> None:
-    options.out.mkdir(parents=True, exist_ok=True)
-    atomic_write_text(options.out / f"gpu_{options.stage}.json", json.dumps({"rows": rows}, indent=1) + "\n")
+            rates = {"first s": first, "tokens/s": count * (length + 1) / taken}
+            yield {"precision": precision, "sentences": count, **rates}
 
 
 STAGES = {each.__name__: each for each in (ceilings, correct, run, sdpa, step, kernels, peers, loss, save, decode)}
@@ -247,11 +238,13 @@ def main(arguments: list[str] | None = None) -> None:
         options.tokens, options.shapes, options.rounds, options.vocab = 60, 3, 2, 50
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     rows: list[Row] = []
+    options.out.mkdir(parents=True, exist_ok=True)
     try:
         for row in STAGES[options.stage](options):
             rows.append(row)
             print(row, flush=True)
-            write_rows(options, rows)
+            so_far = json.dumps({"rows": rows}, indent=1)
+            atomic_write_text(options.out / f"gpu_{options.stage}.json", so_far + "\n")
     except KeyboardInterrupt:
         print("stopped", flush=True)
     if rows:

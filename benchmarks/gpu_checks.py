@@ -10,6 +10,7 @@ from unittest import mock
 import torch
 from engines import our_engine
 from gpu_setup import Row, batches, model_config
+from startup import write_text
 from torch import Tensor
 from train_step import our_loss
 
@@ -22,6 +23,8 @@ from aiayn.run_folder import RunFolder
 from aiayn.training.module import TranslationModule
 
 LOSS_SUMS = TranslationModule._loss_sums
+TOY = ["data.src_lang=en", "data.tgt_lang=de", "data.vocab_size=262", "logger=none", "trainer.accelerator=cpu"]
+TOY += ["model.n_layers=1", "model.d_model=16", "model.d_ff=16", "model.n_heads=2"]
 
 
 def correct(options: Any) -> Iterator[Row]:
@@ -76,7 +79,8 @@ def run(options: Any) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         common = [f"outputs={folder}/outputs", f"data.folder={folder}/data", "trainer.val_bleu_sentences=5"]
         if options.toy:
-            common += [*_toy_text(Path(folder)), "trainer.accelerator=cpu"]
+            write_text(Path(folder), train=60, val=5)
+            common += ["data=files", *(f"data.{split}={folder}/{split}" for split in ("train", "val")), *TOY]
         else:
             common += ["experiment=quickstart"]
         short = [*common, "trainer.max_steps=6", "trainer.checkpoint_every=3", "trainer.log_every=1"]
@@ -107,13 +111,3 @@ def _nan_in_its_fourth_call(module: TranslationModule, batch: Batch, smoothings:
     module.calls = getattr(module, "calls", 0) + 1
     losses = LOSS_SUMS(module, batch, smoothings)
     return [loss * torch.nan for loss in losses] if module.calls == 4 else losses
-
-
-def _toy_text(folder: Path) -> list[str]:
-    for split, count in (("train", 60), ("val", 5)):
-        for side in ("en", "de"):
-            lines = [" ".join(f"{side}{(number * word) % 7}" for word in range(1, 4)) for number in range(count)]
-            (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    text = [f"data.{split}={folder}/{split}" for split in ("train", "val")]
-    sizes = ["model.n_layers=1", "model.d_model=16", "model.d_ff=16", "model.n_heads=2", "data.vocab_size=262"]
-    return ["data=files", "logger=none", *text, "data.src_lang=en", "data.tgt_lang=de", *sizes]

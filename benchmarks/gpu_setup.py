@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from measure import synchronize
-from train_step import read_config
 from translate import sources
 
+import aiayn
 from aiayn.config import ModelConfig
 from aiayn.data.batch import Batch, pad_sources, shift_right
 from aiayn.hardware import gpu_seconds
@@ -25,6 +25,11 @@ def seconds(work: Callable[[], Any], options: Any) -> float:
     return statistics.median(once(work) for _ in range(options.rounds))
 
 
+def first_and_warm(work: Callable[[], Any], options: Any) -> Row:
+    """Returns the milliseconds of `work` when it is done first, and the median of later times."""
+    return {"first ms": once(work) * 1e3, "warm ms": seconds(work, options) * 1e3}
+
+
 def once(work: Callable[[], Any]) -> float:
     """Returns the seconds of `work`, that of the host included."""
     synchronize()
@@ -35,7 +40,7 @@ def once(work: Callable[[], Any]) -> float:
 
 
 def model_config(name: str, options: Any) -> ModelConfig:
-    config = read_config("data=phrasebook", f"model={name}").model
+    config = aiayn.compose("data=phrasebook", f"model={name}").model
     return replace(config, n_layers=2, d_model=16, d_ff=32, n_heads=2) if options.toy else config
 
 

@@ -7,14 +7,13 @@ import json
 import math
 import multiprocessing
 import os
-import resource
 import shlex
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from aiayn.files import atomic_write_text
 from aiayn.hardware import describe_machine
 
 LIBRARIES = ("pytorch-lightning", "transformers", "joeynmt", "ctranslate2", "tokenizers", "datasets", "numpy")
-OURS = ("aiayn", "ours", "train.py", "evaluate.py", "to the first step")  # how the names of our own rows begin
+OURS = ("aiayn", "ours")  # how the names of our own rows begin
 
 
 def parse_options(
@@ -64,43 +63,38 @@ class Worker:
     def __init__(self, build: Callable[..., Callable[[], Any]], *arguments: Any):
         self.cpu: list[float] = []
         self.peak_mb = 0.0
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        work = (theirs, torch.get_num_threads(), build, arguments)
-        self.process = context.Process(target=_serve, args=work, daemon=True)
-        self.process.start()
-        theirs.close()
-        if missing := self.connection.recv():
-            raise missing
+        self.process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        self.process.submit(_build, torch.get_num_threads(), build, arguments).result()
 
     def __call__(self) -> Any:
-        self.connection.send("again")
-        result, cpu, self.peak_mb = self.connection.recv()
+        result, cpu, self.peak_mb = self.process.submit(_work).result()
         self.cpu.append(cpu)
         return result
 
     def close(self) -> None:
         """Ends the process."""
-        self.connection.close()
-        self.process.join()
+        self.process.shutdown()
 
 
-def _serve(connection: Connection, threads: int, build: Callable[..., Callable[[], Any]], arguments: Any) -> None:
+_built: dict[str, Any] = {}  # of a worker's process
+
+
+def _build(threads: int, build: Callable[..., Callable[[], Any]], arguments: Any) -> None:
     torch.set_num_threads(threads)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    try:
-        work = build(*arguments)
-    except ImportError as error:
-        connection.send(error)
-        return
-    connection.send(None)
-    with contextlib.suppress(EOFError):  # the other end was closed
-        while connection.recv():
-            start = time.process_time()
-            result = work()
-            synchronize()
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            connection.send((result, time.process_time() - start, (peak - before) / 1024))
+    _built.update(mb_before=_peak_mb(), work=build(*arguments))
+
+
+def _work() -> tuple[Any, float, float]:
+    start = time.process_time()
+    result = _built["work"]()
+    synchronize()
+    return result, time.process_time() - start, _peak_mb() - _built["mb_before"]
+
+
+def _peak_mb() -> float:
+    """This process' own peak: that of `getrusage` begins with the peak of the process that started it."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").split("\n")
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def interleaved(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from aiayn.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
 from aiayn.data.batch import Batch
+from aiayn.inference.export import marian_settings
 from aiayn.model.embedding import sinusoids
 
 Forward = Callable[[Batch], Tensor]
@@ -49,28 +50,15 @@ def marian(config: ModelConfig, vocab_size: int, attention: str) -> tuple[nn.Mod
     """Hugging Face's Marian; `attention` is eager or sdpa. Raises ImportError without `transformers`."""
     from transformers import MarianConfig, MarianMTModel
 
-    settings = MarianConfig(
-        vocab_size=vocab_size,
-        d_model=config.d_model,
-        encoder_layers=config.n_layers,
-        decoder_layers=config.n_layers,
-        encoder_attention_heads=config.n_heads,
-        decoder_attention_heads=config.n_heads,
-        encoder_ffn_dim=config.d_ff,
-        decoder_ffn_dim=config.d_ff,
-        dropout=config.dropout,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation_function="relu",
-        scale_embedding=True,
-        init_std=config.d_model**-0.5,
-        max_position_embeddings=1024,
-        pad_token_id=PAD_ID,
-        eos_token_id=EOS_ID,
-        decoder_start_token_id=BOS_ID,
-        attn_implementation=attention,
+    ids = {"pad_token_id": PAD_ID, "eos_token_id": EOS_ID, "decoder_start_token_id": BOS_ID}
+    model = MarianMTModel(
+        MarianConfig(
+            **marian_settings(config, vocab_size),
+            **ids,
+            init_std=config.d_model**-0.5,
+            attn_implementation=attention,
+        )
     )
-    model = MarianMTModel(settings)
 
     def forward(batch: Batch) -> Tensor:
         mask = batch.src_mask[:, 0, 0].long()

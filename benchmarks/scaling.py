@@ -18,8 +18,9 @@ from typing import Any
 
 import torch
 from measure import Worker, draw, interleaved, parse_options, report, spread
-from train_step import implementation, read_config
+from train_step import implementation
 
+import aiayn
 from aiayn.config import EOS_ID, ModelConfig
 from aiayn.data.batch import Batch, shift_right
 from aiayn.run_folder import read_jsonl
@@ -69,7 +70,7 @@ def training_speed(processes: int, folder: str) -> dict[str, float]:
 def main(arguments: list[str] | None = None) -> None:
     flags = {"float32": False, "no_processes": False}
     options = parse_options(__doc__, arguments, d_model=256, rounds=3, threads=1, **flags)
-    config = read_config("data=phrasebook", "model=base", f"model.d_model={options.d_model}", "model.n_heads=4").model
+    config = aiayn.compose("data=phrasebook", "model=base", f"model.d_model={options.d_model}", "model.n_heads=4").model
     config.d_ff = 4 * options.d_model
 
     rows: list[dict[str, Any]] = []

@@ -23,7 +23,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from measure import parse_options, report
@@ -33,7 +36,7 @@ from aiayn.inference.translator import Translator
 
 PROGRAM = [sys.executable, "-c", "from aiayn.cli import main; main()", "serve"]
 HEADERS = {"Content-Type": "application/json"}
-KINDS = 8  # honest clients, and clients of every kind of the others, in a soak
+HONEST = 8  # clients of a soak, beside one of every other kind
 
 
 class Server:
@@ -44,16 +47,12 @@ class Server:
         command = [*PROGRAM, run, "--port", "0", "--accelerator", "cpu"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self.port = int(self.process.stdout.readline().rpartition(":")[2])
-        language = json.loads(self.get("/frontend/settings"))["language"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/frontend/settings") as answer:
+            language = json.load(answer)["language"]
         self.pair = {"source": language["source"]["code"], "target": language["target"]["code"]}
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-
-    def get(self, path: str) -> bytes:
-        connection = self.connect()
-        connection.request("GET", path)
-        return connection.getresponse().read()
 
     def body(self, line: str) -> bytes:
         return json.dumps(self.pair | {"q": line}).encode()
@@ -67,17 +66,21 @@ class Server:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
+
+@dataclass
 class Tally:
     """What honest clients were answered."""
 
-    def __init__(self, server: Server, expected: dict[str, str]):
-        self.server = server
-        self.expected = expected
-        self.latencies: list[float] = []
-        self.wrong: list[str] = []
-        self.lost: list[str] = []
-        self.late = False  # a server that was told to end takes no new requests
+    server: Server
+    expected: dict[str, str]
+    latencies: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    late: bool = False  # a server that was told to end takes no new requests
 
     def ask(self, connection: http.client.HTTPConnection, line: str) -> None:
         """Sends a line, again where the server asks for that, and looks at the answer."""
@@ -100,29 +103,16 @@ class Tally:
             self.wrong.append(f"{line}: {answer.status} {text!r}")
 
 
-def in_threads(count: int, work: Callable[[], None]) -> list[threading.Thread]:
-    threads = [threading.Thread(target=work) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    return threads
-
-
 def load(server: Server, expected: dict[str, str], lines: list[str], clients: int) -> dict[str, object]:
     """Returns a row of figures for the lines sent by so many clients."""
-    tally, left, lock = Tally(server, expected), iter(lines), threading.Lock()
+    tally, client = Tally(server, expected), threading.local()
 
-    def client() -> None:
-        connection = server.connect()
-        while True:
-            with lock:
-                line = next(left, None)
-            if line is None:
-                return
-            tally.ask(connection, line)
+    def connect() -> None:
+        client.connection = server.connect()
 
     cpu, start = server.cpu(), time.perf_counter()
-    for thread in in_threads(clients, client):
-        thread.join()
+    with ThreadPoolExecutor(clients, initializer=connect) as clients_at_once:
+        list(clients_at_once.map(lambda line: tally.ask(client.connection, line), lines))
     seconds, cpu = time.perf_counter() - start, server.cpu() - cpu
     return {
         "clients": clients,
@@ -139,10 +129,8 @@ def load(server: Server, expected: dict[str, str], lines: list[str], clients: in
 def rude_clients(server: Server, line: str) -> dict[str, Callable[[], None]]:
     """Returns what each kind of misbehaving client does once. What is refused must be refused by the right status."""
     body = server.body(line)
-    head = (
-        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    )
-    request = head.encode() + b"\r\n\r\n" + body
+    head = ["POST /translate HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    request = "\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
     def refused(status: int, bad: bytes) -> None:
         connection = server.connect()
@@ -192,16 +180,15 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
                     surprises.append(f"{kind}: {error!r}")
 
     before = server.memory_mb()
-    threads = in_threads(KINDS, honest)
-    for kind in rude:
-        threads += in_threads(1, lambda kind=kind: visit(kind))
-    time.sleep(seconds)
-    memory = server.memory_mb()
-    tally.late = True
-    server.process.send_signal(signal.SIGTERM)
-    code = server.process.wait(600)
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(HONEST + len(rude)) as clients:
+        working = [clients.submit(honest) for _ in range(HONEST)] + [clients.submit(visit, kind) for kind in rude]
+        time.sleep(seconds)
+        memory = server.memory_mb()
+        tally.late = True
+        server.process.send_signal(signal.SIGTERM)
+        code = server.process.wait(600)
+    for client in working:
+        client.result()
     print("visits:", ", ".join(f"{count} {kind}" for kind, count in visits.items()))
     for problem in [*tally.wrong, *tally.lost, *surprises][:20]:
         print("problem:", problem)
@@ -217,32 +204,15 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
     }
 
 
-@contextlib.contextmanager
-def running(run: str, threads: int) -> Iterator[Server]:
-    server = Server(run, threads)
-    try:
-        yield server
-    finally:
-        server.process.kill()
-        server.process.wait()
-
-
 def main(arguments: list[str] | None = None) -> None:
-    options = parse_options(
-        __doc__,
-        arguments,
-        positional={"run": None, "file": None},
-        clients=64,
-        requests=512,
-        threads=1,
-        soak=0.0,
-    )
+    files = {"run": None, "file": None}
+    options = parse_options(__doc__, arguments, files, clients=64, requests=512, threads=1, soak=0.0)
     lines = [line for line in dict.fromkeys(read_lines(options.file)) if line.strip()]
     translator = Translator.from_run(options.run)
     few = lines[: options.requests]
     expected = {line: translator.translate([line])[0] for line in few}
     requests = list(itertools.islice(itertools.cycle(few), options.requests))
-    with running(options.run, options.threads) as server:
+    with contextlib.closing(Server(options.run, options.threads)) as server:
         load(server, expected, requests[:8], 1)  # warm-up
         rows = [load(server, expected, requests, clients) for clients in (1, options.clients)]
         report("serve", rows, options.out)

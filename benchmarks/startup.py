@@ -9,7 +9,6 @@ twice.
 """
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -17,10 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measure import draw_bars, interleaved, parse_options, report, spread
+from measure import interleaved, parse_options, report, spread
 
 ROOT = Path(__file__).parent.parent
 TRAIN, EVALUATE = str(ROOT / "train.py"), str(ROOT / "evaluate.py")
@@ -61,41 +61,32 @@ def write_text(folder: Path, **pairs: int) -> None:
         (folder / f"{name}.de").write_text("".join(" ".join(sentence[::-1]) + "\n" for sentence in sentences))
 
 
-def start(folder: Path, arguments: list[str], until: str | None = None) -> tuple[float, float]:
-    """Runs a program to its end, or kills it at the first line of its log that starts with `until`.
-
-    Returns its wall-clock and processor seconds.
-    """
-    clock, line = time.perf_counter(), ""
+def start(folder: Path, arguments: list[str], until: str | None = None) -> None:
+    """Runs a program to its end, or kills it at the first line of its log that starts with `until`."""
+    line = ""
     command = [sys.executable, *arguments]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             if until and line.startswith(until):
                 process.kill()
                 break
-        _, status, used = os.wait4(process.pid, 0)
-        seconds, process.returncode = time.perf_counter() - clock, os.waitstatus_to_exitcode(status)
     assert not until or line.startswith(until), f"{arguments} ended with {process.returncode}: {line}"
-    return seconds, used.ru_utime + used.ru_stime
 
 
-def timed(runs: dict[str, Callable[[], tuple[float, float]]], rounds: int) -> list[dict[str, Any]]:
-    """Returns a row for each run: wall-clock seconds (median and quartiles) and processor seconds (median)."""
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
-    interleaved({name: lambda name=name: taken[name].append(runs[name]()) for name in runs}, rounds)
-    rows = []
-    for name, both in taken.items():
-        wall, cpu = (spread(values) for values in zip(*both[1:], strict=True))
-        rows.append({"command": name, "seconds": wall.pop("median"), **wall, "cpu_s": cpu["median"]})
-    return rows
+def timed(runs: dict[str, Callable[[], None]], rounds: int) -> list[dict[str, Any]]:
+    """Returns a row for each run: its seconds, median and quartiles."""
+    taken = {name: spread(seconds) for name, seconds in interleaved(runs, rounds).items()}
+    return [{"command": name, "seconds": found.pop("median"), **found} for name, found in taken.items()]
 
 
 def evaluation(folder: Path, test: str) -> dict[str, Any]:
     """Returns the seconds of an evaluation, and how many of them were not spent translating."""
-    seconds, cpu = start(folder, [EVALUATE, "run=outputs/run", f"test={test}", "search.max_extra_tokens=5"])
+    clock = time.perf_counter()
+    start(folder, [EVALUATE, "run=outputs/run", f"test={test}", "search.max_extra_tokens=5"])
+    seconds = time.perf_counter() - clock
     result = json.loads((folder / "outputs/run/evaluation" / test / "evaluation.json").read_text(encoding="utf-8"))
-    times = {"seconds": seconds, "cpu_s": cpu, "translating_s": result["seconds"]}
-    return {"lines": result["lines"], **times, "the_rest_s": seconds - result["seconds"]}
+    times = {"seconds": seconds, "translating_s": result["seconds"], "the_rest_s": seconds - result["seconds"]}
+    return {"lines": result["lines"]} | times
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -105,23 +96,20 @@ def main(arguments: list[str] | None = None) -> None:
         (folder / "empty.py").write_text(EMPTY, encoding="utf-8")
         write_text(folder, train=options.pairs, dev=10, test=options.lines, one=1)
 
-        rows = timed({name: lambda c=c: start(folder, c) for name, c in COMMANDS.items()}, options.rounds)
+        rows = timed({name: partial(start, folder, command) for name, command in COMMANDS.items()}, options.rounds)
         for row in rows:
-            empty = rows["--help" in row["command"]]
-            row["over_empty_s"] = row["seconds"] - empty["seconds"]
-            row["cpu_over_empty_s"] = row["cpu_s"] - empty["cpu_s"]
+            row["over_empty_s"] = row["seconds"] - rows["--help" in row["command"]]["seconds"]
         report("startup", rows, options.out)
 
-        def train(until: str | None) -> tuple[float, float]:
+        def train(until: str | None) -> None:
             shutil.rmtree(folder / "outputs", ignore_errors=True)
-            return start(folder, [TRAIN, *RUN, f"model={options.model}"], until)
+            start(folder, [TRAIN, *RUN, f"model={options.model}"], until)
 
         # The warm-up round prepares the corpus.
-        first = timed({"to the first step": lambda: train(until="step 1/")}, options.rounds)
+        first = timed({"to the first step": partial(train, until="step 1/")}, options.rounds)
         report("startup_first_step", first, options.out)
         train(until=None)
         report("startup_evaluation", [evaluation(folder, test) for test in ("one", "test")], options.out)
-    draw_bars(options.out / "startup.png", [*rows, *first], "command", "seconds")
 
 
 if __name__ == "__main__":

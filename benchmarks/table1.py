@@ -8,9 +8,9 @@ Layers of equal width d (a multiple of 64): self-attention over all n positions,
 the paper's table leaves out: so full attention grows as n² only once n is well above d.
 """
 
-import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from measure import draw, interleaved, parse_options, report, spread
 from torch import Tensor, nn
@@ -19,43 +19,22 @@ from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.masks import encoder_mask
 
 
-class Attention(nn.Module):
-    """Multi-head self-attention, within a window if one is given."""
-
-    def __init__(self, d: int, window: int | None):
-        super().__init__()
-        self.window = window
-        self.attention = MultiHeadAttention(d, d // 64, 64, 64)
-
-    def forward(self, x: Tensor) -> Tensor:
-        real = torch.ones(len(x), 1, 1, x.size(1), dtype=torch.bool, device=x.device)
-        return self.attention(x, x, encoder_mask(real, self.window))
+def forward(layer: nn.Module, window: int | None, x: Tensor) -> Tensor:
+    """Runs a layer over x (B, n, d); attention within a window if one is given. Returns (B, n, d)."""
+    if isinstance(layer, nn.LSTM):
+        return layer(x)[0]
+    if isinstance(layer, nn.Conv1d):
+        return layer(x.mT).mT
+    real = torch.ones(len(x), 1, 1, x.size(1), dtype=torch.bool, device=x.device)
+    return layer(x, x, encoder_mask(real, window))
 
 
-class Recurrent(nn.Module):
-    def __init__(self, d: int):
-        super().__init__()
-        self.lstm = nn.LSTM(d, d, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.lstm(x)[0]
-
-
-class Convolution(nn.Module):
-    def __init__(self, d: int, kernel: int):
-        super().__init__()
-        self.convolution = nn.Conv1d(d, d, kernel, padding=kernel // 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.convolution(x.transpose(1, 2)).transpose(1, 2)
-
-
-def run(layer: nn.Module, x: Tensor, backward: bool) -> Callable[[], None]:
+def run(layer: nn.Module, window: int | None, x: Tensor, backward: bool) -> Callable[[], None]:
     """Returns a function that runs the layer once over x (B, n, d)."""
 
     def once() -> None:
         with torch.set_grad_enabled(backward):
-            output = layer(x)
+            output = forward(layer, window, x)
             if backward:
                 torch.autograd.grad(output.sum(), [x, *layer.parameters()])
 
@@ -64,9 +43,8 @@ def run(layer: nn.Module, x: Tensor, backward: bool) -> Callable[[], None]:
 
 def exponent(lengths: list[int], seconds: list[float]) -> float:
     """Returns p of the best fit seconds ~ n^p over the longer half of the lengths."""
-    longer = [(math.log(n), math.log(s)) for n, s in zip(lengths, seconds, strict=True)][len(lengths) // 2 :]
-    mean_x, mean_y = (sum(values) / len(longer) for values in zip(*longer, strict=True))
-    return sum((x - mean_x) * (y - mean_y) for x, y in longer) / sum((x - mean_x) ** 2 for x, _ in longer)
+    longer = slice(len(lengths) // 2, None)
+    return float(np.polyfit(np.log(lengths[longer]), np.log(seconds[longer]), 1)[0])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -74,11 +52,12 @@ def main(arguments: list[str] | None = None) -> None:
     sizes = {"width": 512, "window": 64, "kernel": 3, "batch": 1}
     options = parse_options(__doc__, arguments, lengths=lengths, **sizes, rounds=5, threads=1, device="cpu")
     d, r, k, lengths = options.width, options.window, options.kernel, options.lengths
-    layers = {  # with the complexity that the paper states
-        "self-attention": ("n² d", Attention(d, None)),
-        f"restricted, r={r}": ("r n d", Attention(d, r)),
-        "recurrent (LSTM)": ("n d²", Recurrent(d)),
-        f"convolution, k={k}": ("k n d²", Convolution(d, k)),
+    attention = MultiHeadAttention(d, d // 64, 64, 64)
+    layers = {  # with the complexity that the paper states, and the window of attention
+        "self-attention": ("n² d", attention, None),
+        f"restricted, r={r}": ("r n d", attention, r),
+        "recurrent (LSTM)": ("n d²", nn.LSTM(d, d, batch_first=True), None),
+        f"convolution, k={k}": ("k n d²", nn.Conv1d(d, d, k, padding=k // 2), None),
     }
     rows, panels = [], {}
     for direction in ("forward", "forward and backward"):
@@ -86,7 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
         for n in lengths:
             x = torch.randn(options.batch, n, d, device=options.device, requires_grad=True)
             runs = {
-                name: run(layer.to(options.device), x, direction != "forward") for name, (_, layer) in layers.items()
+                name: run(layer.to(options.device), window, x, direction != "forward")
+                for name, (_, layer, window) in layers.items()
             }
             for name, taken in interleaved(runs, options.rounds).items():
                 seconds[name].append(spread(taken)["median"])

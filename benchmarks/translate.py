@@ -22,14 +22,14 @@ import tokenizers
 import torch
 from engines import Ids, ctranslate2_engine, marian_engine, our_engine
 from measure import Worker, draw_bars, interleaved, parse_options, report, spread
-from train_step import read_config
 
+import aiayn
 from aiayn.checkpoints import Checkpoint
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.errors import ConfigError
 from aiayn.inference.export import export
-from aiayn.inference.translator import convert_precision
+from aiayn.inference.precision import convert_precision
 from aiayn.model.transformer import Transformer
 
 VOCAB = 37000
@@ -46,7 +46,7 @@ ENGINES = {
 
 def base_checkpoint() -> Checkpoint:
     """Returns the paper's base model with random weights and a vocabulary of made-up subwords."""
-    config = read_config("data=phrasebook", "model=base")
+    config = aiayn.compose("data=phrasebook", "model=base")
     torch.manual_seed(0)
     weights = Transformer(config.model, VOCAB).state_dict()
     vocabulary = SPECIAL_IDS | {f"w{number}": number for number in range(len(SPECIAL_IDS), VOCAB)}
@@ -85,18 +85,8 @@ def translation(kind: str, precision: str, device: str, folder: Path, batches: l
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse_options(
-        __doc__,
-        arguments,
-        lengths_of=None,
-        sentences=128,
-        batch=32,
-        rounds=3,
-        threads=1,
-        device="cpu",
-        minutes=8.0,
-        engines=list(ENGINES),
-    )
+    work = {"lengths_of": None, "sentences": 128, "batch": 32, "engines": list(ENGINES)}
+    options = parse_options(__doc__, arguments, **work, rounds=3, threads=1, device="cpu", minutes=8.0)
     end = time.monotonic() + 60 * options.minutes
     batches = sources(options.lengths_of, options.sentences, options.batch)
     workers: dict[str, Worker] = {}

@@ -12,7 +12,7 @@ from applications import ROOT, composed, run_application
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiayn.checkpoints import Checkpoint, save
+from aiayn.checkpoints import Checkpoint, restore, save
 from aiayn.config import BOS_ID, EOS_ID, SearchOverrides
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -134,7 +134,8 @@ SENTENCE, TRANSLATION = "A man is sitting on a bench.", "das alte Haus"
 
 def taught(checkpoint: Checkpoint) -> Checkpoint:
     """The model after it has learnt one sentence by heart: whatever rules an engine searches by, it finds that one."""
-    model = Translator.from_checkpoint(checkpoint).model
+    model = Transformer(checkpoint.config.model, checkpoint.vocab_size).eval()
+    restore(model, checkpoint)
     [src], [tgt] = (Tokenizer.from_json(checkpoint.tokenizer).encode([text]) for text in (SENTENCE, TRANSLATION))
     mask = torch.ones(1, 1, 1, len(src) + 1, dtype=torch.bool)
     adam = torch.optim.Adam(model.parameters(), lr=0.02)

@@ -3,11 +3,13 @@
 import gzip
 import hashlib
 import re
+from dataclasses import replace
 
 import pytest
 from applications import CORPORA, ROOT, composed
 
-from aiayn.paper.parameters import finding, parameter_table
+from aiayn.model.flops import n_parameters
+from aiayn.paper.parameters import parameter_table
 from aiayn.paper.published import (
     BASE,
     BIG,
@@ -120,9 +122,10 @@ def test_base_sized_rows_have_the_printed_parameters_at_40960_subwords_and_none_
     assert all(abs(record["difference"]) > 1 for record in records)
 
 
-def test_the_finding_states_what_was_counted():
-    text = finding()
-    assert "a vocabulary of 40,960 every base-sized row is within 0.52 M" in text
-    assert "35,368 to 36,344 subwords" in text  # (212.5e6 - 176_283_648) / 1024 and (213.5e6 - ...) / 1024
-    assert "50.9 and 55.6 M, not 58 and 60" in text
+def test_what_the_fidelity_page_concludes_follows_from_the_counts():
+    page = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")
+    first, last = (round((millions * 1e6 - n_parameters(BIG.model(), 0)) / 1024) for millions in (212.5, 213.5))
+    assert f"{first:,} to {last:,} entries" in page
+    smaller = [replace(row.model(), d_v=row.d_k) for row in TABLE_3 if row.name in ("b_dk16", "b_dk32")]
+    assert [round(n_parameters(model, 40_960) / 1e6, 1) for model in smaller] == [50.9, 55.6]
     assert (BASE.name, BIG.name) == ("base", "big")

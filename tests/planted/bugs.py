@@ -373,8 +373,8 @@ TEXT = [
     Bug(
         "bleu_of_tokenized_hypotheses",
         "evaluation/scoring.py",
-        'return BLEU(), str, ""',
-        'return BLEU(), partial(moses_tokenized, lang=lang), ""',
+        'return WITHOUT_MOSES[kind](), str, ""',
+        'return WITHOUT_MOSES[kind](), partial(moses_tokenized, lang=lang), ""',
         "evaluation/test_scoring.py::"
         "test_sacrebleu_takes_the_text_as_it_is_and_leaves_typographic_quotes_to_their_words",
     ),
@@ -592,8 +592,8 @@ SEARCH = [
     Bug(
         "translations_in_the_order_of_the_batches",
         "inference/translator.py",
-        "for number, hypotheses in zip(batch, found, strict=True):",
-        "for number, hypotheses in zip(sorted(batch), found, strict=True):",
+        "for number, result in zip(batch, found, strict=True):",
+        "for number, result in zip(sorted(batch), found, strict=True):",
         "inference/test_translator.py::test_every_line_comes_back_in_its_place_whatever_the_batches",
     ),
     Bug(

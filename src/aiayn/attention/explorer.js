@@ -217,9 +217,7 @@ function inWords(focus) {
   };
   const other = opposite(focus.side);
   const lists = shownSlots().map((slot) => {
-    const ranked = kind[other].map((_, index) => [index, share(panels[slot].weights, focus, index)])
-      .sort((one, two) => two[1] - one[1]).slice(0, 4).filter(([, weight]) => weight >= 0.01);
-    const list = ranked.map(([index, weight]) => `${word(other, index)} ${percent(weight)}`).join(", ") || "nothing much";
+    const list = largestShares(panels[slot].weights, focus, 4, (index) => word(other, index));
     return make("span", { class: slot ? "second" : "first" }, state.heads[1] ? `${nameOf(state.heads[slot])}: ${list}` : list);
   });
   const said = [make("b", {}, word(focus.side, focus.index)), ` ${focus.side === "queries" ? kind.keysTitle : "is looked at by"}: `, ...lists];

@@ -91,29 +91,14 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: str | None = Non
     sharp, one, two = sharp_heads(weights, is_word, chosen)
     heads = range(len(weights))
     pair = sorted({one, two})
-    unlike = unlike_heads(weights)
+    all_heads = f"{where}: where “{tokens[far]}” looks, all heads", {head: _row(weights, head, far) for head in heads}
+    whole_head = f"{where}: head {one + 1}", {one: weights[one]}
+    one_word = f"only “{tokens[sharp]}”, {_heads(pair)}", {head: _row(weights, head, sharp) for head in pair}
+    unlike = [(f"{where}: head {head + 1}", {head: weights[head]}) for head in dict.fromkeys(unlike_heads(weights))]
     return [
-        *_draw_figure(
-            folder / "figure_3",
-            tokens,
-            [(f"{where}: where “{tokens[far]}” looks, all heads", {head: _row(weights, head, far) for head in heads})],
-        ),
-        *_draw_figure(
-            folder / "figure_4",
-            tokens,
-            [
-                (f"{where}: head {one + 1}", {one: weights[one]}),
-                (
-                    f"only “{tokens[sharp]}”, {_heads(pair)}",
-                    {head: _row(weights, head, sharp) for head in pair},
-                ),
-            ],
-        ),
-        *_draw_figure(
-            folder / "figure_5",
-            tokens,
-            [(f"{where}: head {head + 1}", {head: weights[head]}) for head in dict.fromkeys(unlike)],
-        ),
+        *_draw_figure(folder / "figure_3", tokens, [all_heads]),
+        *_draw_figure(folder / "figure_4", tokens, [whole_head, one_word]),
+        *_draw_figure(folder / "figure_5", tokens, unlike),
     ]
 
 

@@ -40,13 +40,13 @@ def table(
     if as_json and as_csv:
         raise ConfigError("--json and --csv: choose one")
     from aiayn.paper import table_text
-    from aiayn.paper.parameters import finding, parameter_table
+    from aiayn.paper.parameters import parameter_table
     from aiayn.paper.published import STATED_VOCABULARY
     from aiayn.paper.tables import collect
 
     if parameters:
         records = parameter_table(vocab_size or STATED_VOCABULARY)
-        plain: dict = {"parameters": records, "finding": finding()}
+        plain: dict = {"parameters": records}
         text = table_text.parameters_markdown(records)
     else:
         plain = collect(runs or [])

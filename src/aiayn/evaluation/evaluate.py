@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set
 from aiayn.files import atomic_write_text, sha256
-from aiayn.inference.translator import Translator, find_ensemble
+from aiayn.inference.ensemble import find_ensemble
+from aiayn.inference.translator import Translator
 from aiayn.options import to_plain
 from aiayn.paper.published import SECTION_23, SUBSET, TABLE_4, paper_figures
 from aiayn.report.report import write_report
@@ -35,14 +36,6 @@ N_BOOTSTRAP = 1000  # samples of the paired bootstrap
 KEPT_SAMPLES = 20
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """Another run's translations of the same test set."""
-
-    run: Path
-    hypotheses: list[str]
-
-
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Translates raw source, scores the text, prints a table, and writes all of it into the run's folder.
 
@@ -59,7 +52,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         if getattr(config, option):
             raise ConfigError(f"{option} works for translations only, and {run} is a parser (data.task); leave it out")
     test = read_test_set(config, checkpoint.config.data)
-    baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
+    baseline = _read_baseline(Path(config.baseline), test) if config.baseline else []
     if is_parser:
         gold_trees(test.sources, test.references[0])  # references that are no trees are refused before the search
     translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
@@ -87,8 +80,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "hypotheses_sha256": lines_sha256(hypotheses),
     }
     if baseline:
-        compared = paired_bootstrap(baseline.hypotheses, hypotheses, test.references, N_BOOTSTRAP)
-        result["baseline"] = {"run": str(baseline.run), "n_samples": N_BOOTSTRAP, **compared}
+        compared = paired_bootstrap(baseline, hypotheses, test.references, N_BOOTSTRAP)
+        result["baseline"] = {"run": str(Path(config.baseline)), "n_samples": N_BOOTSTRAP, **compared}
 
     # An ensemble's scores do not replace those of the run alone.
     name = "-with-".join([test.name, *(Path(other).resolve().name for other in config.ensemble or [])])
@@ -160,7 +153,7 @@ def table(result: Mapping[str, Any]) -> str:
     return "\n".join(f"{name:<20} {text}".rstrip() for name, text in rows)
 
 
-def _read_baseline(run: Path, test: TestSet) -> Baseline:
+def _read_baseline(run: Path, test: TestSet) -> list[str]:
     """Returns the other run's hypotheses. Raises RefusedError unless they are translations of the same text."""
     stored = RunFolder(folder_of(run)).evaluation(test.name)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
@@ -178,7 +171,7 @@ def _read_baseline(run: Path, test: TestSet) -> Baseline:
             f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} lines, here "
             f"{len(test.sources)}); {remedy}"
         )
-    return Baseline(run, hypotheses)
+    return hypotheses
 
 
 def _result(path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchConfig, scores: Scores) -> dict[str, Any]:

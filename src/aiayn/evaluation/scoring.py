@@ -22,6 +22,7 @@ from sacrebleu.significance import PairedTest
 from aiayn.errors import DataError
 from aiayn.run_folder import METRIC_KINDS
 
+WITHOUT_MOSES: dict[str, type[Metric]] = {"sacrebleu": BLEU, "chrf": CHRF, "ter": TER}
 # What the Moses scripts leave: the reference's German quotes would otherwise match no output of straight quotes.
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromkeys("‚‘’‹›", "'"))
 
@@ -118,12 +119,8 @@ def compound_split(line: str) -> str:
 
 def _kind(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
     """Returns the metric, the function that prepares a line for it, and the name of its tokens in the signature."""
-    if kind == "sacrebleu":
-        return BLEU(), str, ""
-    if kind == "chrf":
-        return CHRF(), str, ""
-    if kind == "ter":
-        return TER(), str, ""
+    if kind in WITHOUT_MOSES:
+        return WITHOUT_MOSES[kind](), str, ""
     # Published tokenised scores come from multi-bleu.perl, which neither tokenises nor smooths.
     lowercase = kind == "bleu_tokenized_lc"
     metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)

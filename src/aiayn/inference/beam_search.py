@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from aiayn.config import BOS_ID, EOS_ID, PAD_ID, SearchConfig
-from aiayn.errors import DivergedError
-from aiayn.inference.ensemble import Ensemble
+from aiayn.inference.ensemble import Ensemble, diverged
 from aiayn.model.transformer import Transformer
 
 # Checking whether sentences are done waits for a GPU. Checking late changes no result: a done sentence stays done.
@@ -80,7 +79,7 @@ def beam_search(
         finite_steps += finite & (finite_steps == length - 1)
         if length % steps_per_check == 0 or length == longest:
             if finite_steps < length:
-                raise _diverged(f"step {int(finite_steps) + 1}")
+                raise diverged(f" at step {int(finite_steps) + 1} of the search")
             n_done = int(beams.done.sum())
             # Copying the caches also takes time, so sentences leave when at least a quarter of them is done.
             if 4 * n_done >= len(beams.done):
@@ -94,7 +93,7 @@ def beam_search(
         last_tokens = beams.tokens[:, :, length - 1]
 
     if not all(results):
-        raise _diverged(f"step {longest} (the end token has no probability)")
+        raise diverged(f" at step {longest} (the end token has no probability) of the search")
     return results
 
 
@@ -202,10 +201,3 @@ def _collect(beams: Beams, results: list[list[Hypothesis]]) -> None:
             for ids, score, log_prob in zip(*finished, strict=True)
             if score > -torch.inf
         ]
-
-
-def _diverged(where: str) -> DivergedError:
-    return DivergedError(
-        f"the model's output is NaN or infinite at {where} of the search: its weights are damaged or its training "
-        "diverged; use an earlier checkpoint"
-    )

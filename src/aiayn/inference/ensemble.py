@@ -1,10 +1,16 @@
 """Several models as one: the mean of their log-probabilities, token by token."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
+from aiayn.checkpoints import Checkpoint
+from aiayn.errors import ConfigError, DivergedError, RefusedError
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
+from aiayn.run_folder import find_checkpoint
 
 
 class Ensemble(nn.Module):
@@ -56,6 +62,36 @@ class EnsembleCache:
 def members(model: nn.Module) -> list[Transformer]:
     """Returns the models of an ensemble; of a Transformer itself alone."""
     return list(model.models) if isinstance(model, Ensemble) else [model]
+
+
+def find_ensemble(run: Path | str, others: Sequence[Path | str], checkpoint: str | None) -> list[Path]:
+    """Returns the checkpoint files of a run and of those that translate with it, the run's own first.
+
+    Raises ConfigError if one file is named for several runs, and what `find_checkpoint` raises.
+    """
+    if others and checkpoint not in (None, "averaged", "best", "last"):
+        raise ConfigError(f"checkpoint={checkpoint}: of several runs choose averaged, best or last, not a file")
+    return [find_checkpoint(Path(folder), checkpoint) for folder in (run, *others)]
+
+
+def refuse_different(first: Checkpoint, other: Checkpoint) -> None:
+    """Raises RefusedError unless both models translate between the same languages, in the same subwords."""
+    before, now = (f"{one.config.data.src_lang}-{one.config.data.tgt_lang}" for one in (first, other))
+    if before != now:
+        raise RefusedError(f"{other.config.name} translates {now}, {first.config.name} {before}: no ensemble of both")
+    if first.tokenizer != other.tokenizer:
+        raise RefusedError(
+            f"{other.config.name} has another vocabulary than {first.config.name}: an ensemble needs runs on one "
+            "prepared corpus, such as runs with other seeds"
+        )
+
+
+def diverged(where: str = "") -> DivergedError:
+    """Returns the error for output that is NaN or infinite; `where` says at which step, beginning with a space."""
+    return DivergedError(
+        f"the model's output is NaN or infinite{where}: its weights are damaged or its training diverged; use an "
+        "earlier checkpoint"
+    )
 
 
 def to_log_probs(model: nn.Module, output: Tensor) -> Tensor:

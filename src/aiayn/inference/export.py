@@ -154,25 +154,7 @@ def _write_marian(checkpoint: Checkpoint, folder: Path) -> None:
         "decoder_start_token_id": BOS_ID,
         "forced_eos_token_id": None,
     }
-    marian_config = MarianConfig(
-        vocab_size=checkpoint.vocab_size,
-        d_model=config.d_model,
-        encoder_layers=config.n_layers,
-        decoder_layers=config.n_layers,
-        encoder_attention_heads=config.n_heads,
-        decoder_attention_heads=config.n_heads,
-        encoder_ffn_dim=config.d_ff,
-        decoder_ffn_dim=config.d_ff,
-        dropout=config.dropout,
-        max_position_embeddings=POSITIONS,
-        activation_function="relu",
-        scale_embedding=True,
-        static_position_embeddings=True,
-        tie_word_embeddings=True,
-        share_encoder_decoder_embeddings=True,
-        **ids,
-    )
-    model = MarianMTModel(marian_config)
+    model = MarianMTModel(MarianConfig(**marian_settings(config, checkpoint.vocab_size), **ids))
     # Not strict: Marian's biases in attention and output layer, which ours lacks, are initialised to zero.
     model.load_state_dict(_marian_weights(checkpoint), strict=False)
     model.generation_config = GenerationConfig(
@@ -208,6 +190,27 @@ def _write_marian(checkpoint: Checkpoint, folder: Path) -> None:
         model_max_length=POSITIONS,
         model_input_names=["input_ids", "attention_mask"],
     ).save_pretrained(folder)
+
+
+def marian_settings(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
+    """Returns the sizes of a model as `transformers.MarianConfig` names them."""
+    return {
+        "vocab_size": vocab_size,
+        "d_model": config.d_model,
+        "encoder_layers": config.n_layers,
+        "decoder_layers": config.n_layers,
+        "encoder_attention_heads": config.n_heads,
+        "decoder_attention_heads": config.n_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
+        "dropout": config.dropout,
+        "max_position_embeddings": POSITIONS,
+        "activation_function": "relu",
+        "scale_embedding": True,
+        "static_position_embeddings": True,
+        "tie_word_embeddings": True,
+        "share_encoder_decoder_embeddings": True,
+    }
 
 
 def _marian_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:

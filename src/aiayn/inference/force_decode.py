@@ -5,8 +5,7 @@ from torch import Tensor
 
 from aiayn.config import PAD_ID
 from aiayn.data.batch import shift_right
-from aiayn.errors import DivergedError
-from aiayn.inference.ensemble import Ensemble, members
+from aiayn.inference.ensemble import Ensemble, diverged, members
 from aiayn.model.transformer import Transformer
 
 LOGITS = 2**22  # computed at a time: those of all positions of a batch can take gigabytes
@@ -21,10 +20,7 @@ def force_decode(model: Transformer | Ensemble, src: Tensor, src_mask: Tensor, t
     """
     log_probs = sum(_log_probs(one, src, src_mask, tgt) for one in members(model)) / len(members(model))
     if not log_probs.isfinite().all():
-        raise DivergedError(
-            "the model's output is NaN or infinite: its weights are damaged or its training diverged; "
-            "use an earlier checkpoint"
-        )
+        raise diverged()
     return log_probs
 
 

@@ -1,7 +1,7 @@
 """The model card of an export: README.md as model hubs read it, a YAML header and a page for people."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ PATH is this folder, or the name of the model on the hub. The tokenizer takes ra
 
 ## Scores
 
-{_scores(evaluations)}
+{_table(evaluations)}
 
 ## Licence
 
@@ -72,21 +72,19 @@ PATH is this folder, or the name of the model on the hub. The tokenizer takes ra
 def _hub_result(result: Mapping[str, Any], test: str, data: DataConfig) -> dict[str, Any]:
     """Returns one entry of the header's model-index, in the hub's layout."""
     metrics = [
-        {
-            "type": HUB_METRICS.get(kind, "bleu"),
-            "name": kind,
-            "value": result["metrics"][kind],
-            "args": {"signature": _signature(result, kind)},
-        }
-        for kind in METRIC_KINDS
-        if result["metrics"].get(kind) is not None
+        {"type": HUB_METRICS.get(kind, "bleu"), "name": kind, "value": score, "args": {"signature": signature}}
+        for kind, score, signature in _scores(result)
     ]
     dataset = {"name": result.get("test_set") or test, "type": "text", "args": f"{data.src_lang}-{data.tgt_lang}"}
     return {"task": {"type": "translation", "name": "Translation"}, "dataset": dataset, "metrics": metrics}
 
 
-def _signature(result: Mapping[str, Any], kind: str) -> str:
-    return (result.get("signatures") or {}).get(kind) or ""
+def _scores(result: Mapping[str, Any]) -> Iterator[tuple[str, float, str]]:
+    """Yields kind, score and signature of every score that an evaluation has."""
+    signatures = result.get("signatures") or {}
+    for kind in METRIC_KINDS:
+        if (score := result["metrics"].get(kind)) is not None:
+            yield kind, score, signatures.get(kind) or ""
 
 
 def _data(data: DataConfig) -> str:
@@ -106,15 +104,13 @@ def _names(value: str | list[str]) -> str:
     return ", ".join(Path(one).name for one in ([value] if isinstance(value, str) else value))
 
 
-def _scores(evaluations: Mapping[str, Mapping[str, Any]]) -> str:
+def _table(evaluations: Mapping[str, Mapping[str, Any]]) -> str:
     if not evaluations:
         return "This checkpoint has not been scored: run evaluate.py and export again."
     rows = ["| test set | lines | kind | score | signature |", "|---|---|---|---|---|"]
     for test, result in evaluations.items():
-        for kind in METRIC_KINDS:
-            if result["metrics"].get(kind) is not None:
-                score, signature = result["metrics"][kind], _signature(result, kind).replace("|", "\\|")
-                rows.append(
-                    f"| {result['test_set'] or test} | {result['lines']} | {kind} | {score:.2f} | {signature} |"
-                )
+        name, lines = result["test_set"] or test, result["lines"]
+        for kind, score, signature in _scores(result):
+            signature = signature.replace("|", "\\|")
+            rows.append(f"| {name} | {lines} | {kind} | {score:.2f} | {signature} |")
     return "\n".join(rows) + "\n\nScored by aiayn, with its own search, against untouched references."

@@ -1,17 +1,35 @@
-"""Which precision translates fastest on this machine."""
+"""The precision of a model that translates, and which one is the fastest on this machine."""
 
-import time
+import timeit
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from aiayn.config import PRECISIONS, one_of
+from aiayn.errors import ConfigError
 from aiayn.hardware import has_bfloat16
-from aiayn.inference.int8 import Int8Linear
-from aiayn.inference.packed import COLUMNS, ROWS, PackedLinear
+from aiayn.inference.int8 import Int8Linear, quantize_int8
+from aiayn.inference.packed import COLUMNS, ROWS, PackedLinear, pack
 from aiayn.model.transformer import Transformer
 
 REPEATS = 5
+
+
+def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
+    """Converts the model in place to float32, bfloat16, int8 or the fastest of them (auto), packed for a CPU.
+
+    Raises ConfigError if that is not possible.
+    """
+    one_of("precision", precision, PRECISIONS)
+    if precision == "auto":
+        precision = fastest_precision(model, device)
+    if precision != "int8":
+        model = model.to(getattr(torch, precision))
+        return pack(model) if device.type == "cpu" else model
+    if device.type != "cpu":
+        raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
+    return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
 
 
 @torch.inference_mode()
@@ -42,9 +60,4 @@ def fastest_precision(model: Transformer, device: torch.device) -> str:
 
 def _seconds(product: Callable[[Tensor], Tensor], x: Tensor) -> float:
     product(x)  # the first one also chooses a kernel
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        product(x)
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(lambda: product(x), number=1, repeat=REPEATS))

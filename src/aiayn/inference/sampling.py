@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from aiayn.config import BOS_ID, EOS_ID, PAD_ID, SamplingConfig, SearchConfig
-from aiayn.errors import DivergedError
 from aiayn.inference.beam_search import Hypothesis, length_penalty
-from aiayn.inference.ensemble import Ensemble, to_log_probs
+from aiayn.inference.ensemble import Ensemble, diverged, to_log_probs
 from aiayn.model.transformer import Transformer
 
 
@@ -53,10 +52,7 @@ def sample(
         drawn = draw_tokens(logits, draws.to(src.device), sampling).masked_fill_(at_limit, EOS_ID)
         found = to_log_probs(model, logits).gather(1, drawn[:, None])[:, 0]
         if not found.isfinite().all():
-            raise DivergedError(
-                f"the model's output is NaN or infinite at step {position + 1} of the sampling: its weights are "
-                "damaged or its training diverged; use an earlier checkpoint"
-            )
+            raise diverged(f" at step {position + 1} of the sampling")
         for row, token, log_prob in zip(alive, drawn.tolist(), found.tolist(), strict=True):
             if not tokens[row] or tokens[row][-1] != EOS_ID:
                 tokens[row].append(token)

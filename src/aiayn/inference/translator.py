@@ -7,31 +7,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from aiayn.checkpoints import Checkpoint, load, restore
-from aiayn.config import EOS_ID, PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides, one_of
+from aiayn.config import EOS_ID, SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import MAX_LINE_BYTES, normalise
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
-from aiayn.hardware import choose_device, has_bfloat16, is_out_of_memory
+from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.hardware import choose_device, is_out_of_memory
 from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
-from aiayn.inference.ensemble import Ensemble, members
+from aiayn.inference.ensemble import Ensemble, find_ensemble, members, refuse_different
 from aiayn.inference.force_decode import force_decode
-from aiayn.inference.int8 import quantize_int8
-from aiayn.inference.packed import pack
-from aiayn.inference.precision import fastest_precision
+from aiayn.inference.precision import convert_precision
 from aiayn.inference.sampling import sample
 from aiayn.model.transformer import Transformer
-from aiayn.run_folder import find_checkpoint
 
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
 
 Progress = Callable[[int, int], None]
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +47,9 @@ class Translation:
     tokens: list[int]
 
 
+BLANK = Translation(text="", score=0.0, log_prob=0.0, tokens=[])  # of a blank line
+
+
 @dataclass(frozen=True)
 class ScoredPair:
     """A given translation: its tokens with eos, log P of each of them, their sum, and the length-penalized score."""
@@ -64,44 +65,6 @@ def perplexity(pairs: list[ScoredPair]) -> float:
     tokens = sum(len(pair.tokens) for pair in pairs)
     nll = -math.fsum(pair.log_prob for pair in pairs)
     return math.exp(min(nll / tokens, 700)) if tokens else math.nan
-
-
-def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
-    """Converts the model in place to float32, bfloat16, int8 or the fastest of them (auto), packed for a CPU.
-
-    Raises ConfigError if that is not possible.
-    """
-    one_of("precision", precision, PRECISIONS)
-    if precision == "auto":
-        precision = fastest_precision(model, device)
-    if precision != "int8":
-        model = model.to(getattr(torch, precision))
-        return pack(model) if device.type == "cpu" else model
-    if device.type != "cpu":
-        raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
-    return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
-
-
-def find_ensemble(run: Path | str, others: Sequence[Path | str], checkpoint: str | None) -> list[Path]:
-    """Returns the checkpoint files of a run and of those that translate with it, the run's own first.
-
-    Raises ConfigError if one file is named for several runs, and what `find_checkpoint` raises.
-    """
-    if others and checkpoint not in (None, "averaged", "best", "last"):
-        raise ConfigError(f"checkpoint={checkpoint}: of several runs choose averaged, best or last, not a file")
-    return [find_checkpoint(Path(folder), checkpoint) for folder in (run, *others)]
-
-
-def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
-    """Raises RefusedError unless both models translate between the same languages, in the same subwords."""
-    before, now = (f"{one.config.data.src_lang}-{one.config.data.tgt_lang}" for one in (first, other))
-    if before != now:
-        raise RefusedError(f"{other.config.name} translates {now}, {first.config.name} {before}: no ensemble of both")
-    if first.tokenizer != other.tokenizer:
-        raise RefusedError(
-            f"{other.config.name} has another vocabulary than {first.config.name}: an ensemble needs runs on one "
-            "prepared corpus, such as runs with other seeds"
-        )
 
 
 class Translator:
@@ -167,7 +130,7 @@ class Translator:
         options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
         for other in others:
-            _refuse_different(checkpoint, other)
+            refuse_different(checkpoint, other)
         models = []
         for one in (checkpoint, *others):
             model = Transformer(one.config.model, tokenizer.vocab_size)
@@ -198,7 +161,14 @@ class Translator:
                 f"{n} translations per line asked for, but search.beam_size={self.search.beam_size}: ask for 1 to "
                 f"{self.search.beam_size} or set search.beam_size={max(n, 1)}"
             )
-        return self._decode(lines, first_line, self.search.beam_size, n, self._search, on_batch)
+        src_ids = self._sources(lines, first_line)
+
+        def search(batch: list[int]) -> list[list[Translation]]:
+            src = self._padded(src_ids, batch)
+            found = beam_search(self.model, src, source_mask(src), self.search)
+            return [self._to_text(hypotheses[:n]) for hypotheses in found]
+
+        return self._in_batches(src_ids, self.search.beam_size, search, [BLANK], first_line, on_batch)
 
     def sample(
         self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
@@ -208,40 +178,14 @@ class Translator:
         A line's sample depends on the model, `sampling` and the line's number (lines[0] has `first_line`), not on the
         other lines. Raises what `translate` raises.
         """
+        src_ids = self._sources(lines, first_line)
 
-        def draw(src: Tensor, batch: list[int]) -> list[list[Hypothesis]]:
+        def draw(batch: list[int]) -> list[Translation]:
+            src = self._padded(src_ids, batch)
             numbers = [first_line + number for number in batch]
-            drawn = sample(self.model, src, source_mask(src), numbers, sampling, self.search)
-            return [[hypothesis] for hypothesis in drawn]
+            return self._to_text(sample(self.model, src, source_mask(src), numbers, sampling, self.search))
 
-        return [drawn for [drawn] in self._decode(lines, first_line, 1, 1, draw, on_batch)]
-
-    def _decode(
-        self,
-        lines: list[str],
-        first_line: int,
-        beams: int,
-        n: int,
-        decode: Callable[[Tensor, list[int]], list[list[Hypothesis]]],
-        on_batch: Progress | None,
-    ) -> list[list[Translation]]:
-        """Returns the first n that `decode` finds for each line; it gets sources (B, S) and the lines' indices."""
-        src_ids = self.source_ids(lines, first_line)
-        for number, ids in enumerate(src_ids, first_line):
-            self._check_length(len(ids), number)
-        results = [[Translation(text="", score=0.0, log_prob=0.0, tokens=[])] for _ in lines]
-        done = src_ids.count([])
-
-        def decode_lines(batch: list[int]) -> list[list[Hypothesis]]:
-            return decode(pad_sources([src_ids[number] for number in batch]).to(self.device), batch)
-
-        for batch, found in self._decoded(src_ids, beams, decode_lines, first_line):
-            for number, hypotheses in zip(batch, found, strict=True):
-                results[number] = self._to_text(hypotheses[:n])
-            done += len(batch)
-            if on_batch:
-                on_batch(done, len(lines))
-        return results
+        return self._in_batches(src_ids, 1, draw, BLANK, first_line, on_batch)
 
     def score(
         self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
@@ -255,27 +199,27 @@ class Translator:
         if len(sources) != len(targets):
             raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
         src_ids, tgt_ids = self.source_ids(sources, first_line), self.source_ids(targets, first_line)
-        for number, ids in enumerate(zip(src_ids, tgt_ids, strict=True), first_line):
-            self._check_positions(max(map(len, ids)), number)
-        results = [ScoredPair([], [], 0.0, 0.0) for _ in sources]
-        done = sum(not (src or tgt) for src, tgt in zip(src_ids, tgt_ids, strict=True))
+        longer, positions = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], self.max_positions
+        for number, ids in enumerate(longer, first_line):
+            if positions and len(ids) + 1 > positions:
+                raise DataError(
+                    f"line {number} has {len(ids)} subwords: this model's {positions} learned positions allow at most "
+                    f"{positions - 1}; split the line"
+                )
 
-        def decode_pairs(batch: list[int]) -> list[list[float]]:
-            src, tgt = (pad_sources([ids[n] for n in batch]).to(self.device) for ids in (src_ids, tgt_ids))
-            return force_decode(self.model, src, source_mask(src), tgt).tolist()
+        def score_pairs(batch: list[int]) -> list[ScoredPair]:
+            src, tgt = self._padded(src_ids, batch), self._padded(tgt_ids, batch)
+            rows = force_decode(self.model, src, source_mask(src), tgt).tolist()
+            return [self._scored_pair(tgt_ids[n], log_probs) for n, log_probs in zip(batch, rows, strict=True)]
 
-        longer = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)]
-        for batch, rows in self._decoded(longer, 1, decode_pairs, first_line):
-            for number, log_probs in zip(batch, rows, strict=True):
-                tokens = [*tgt_ids[number], EOS_ID]
-                log_probs = log_probs[: len(tokens)]
-                total = math.fsum(log_probs)
-                score = total / length_penalty(len(tokens), self.search)
-                results[number] = ScoredPair(tokens, log_probs, total, score)
-            done += len(batch)
-            if on_batch:
-                on_batch(done, len(sources))
-        return results
+        return self._in_batches(longer, 1, score_pairs, ScoredPair([], [], 0.0, 0.0), first_line, on_batch)
+
+    def _scored_pair(self, tgt_ids: list[int], log_probs: list[float]) -> ScoredPair:
+        """`log_probs` may go on with those of padding."""
+        tokens = [*tgt_ids, EOS_ID]
+        log_probs = log_probs[: len(tokens)]
+        total = math.fsum(log_probs)
+        return ScoredPair(tokens, log_probs, total, total / length_penalty(len(tokens), self.search))
 
     def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
         """Returns the subword ids of every line, without eos, after the normalisation of the training text.
@@ -313,34 +257,38 @@ class Translator:
         finally:
             self.model.train(was_training)
 
-    def _check_length(self, length: int, line_number: int) -> None:
-        """Raises DataError if learned positions are too few for a source of this length and its translation."""
-        longest = self.longest_source
-        if longest is not None and length > longest:
-            raise DataError(
-                f"line {line_number} has {length} subwords: with search.max_extra_tokens="
-                f"{self.search.max_extra_tokens} this model's {self.max_positions} learned positions allow at most "
-                f"{longest}; split the line or lower search.max_extra_tokens"
-            )
+    def _sources(self, lines: list[str], first_line: int) -> list[list[int]]:
+        """Returns `source_ids`. Raises DataError if learned positions are too few for a line and its translation."""
+        src_ids, longest = self.source_ids(lines, first_line), self.longest_source
+        for number, ids in enumerate(src_ids, first_line):
+            if longest is not None and len(ids) > longest:
+                raise DataError(
+                    f"line {number} has {len(ids)} subwords: with search.max_extra_tokens="
+                    f"{self.search.max_extra_tokens} this model's {self.max_positions} learned positions allow at most "
+                    f"{longest}; split the line or lower search.max_extra_tokens"
+                )
+        return src_ids
 
-    def _check_positions(self, length: int, line_number: int) -> None:
-        """Raises DataError if learned positions are too few for text of this length and eos."""
-        positions = self.max_positions
-        if positions and length + 1 > positions:
-            raise DataError(
-                f"line {line_number} has {length} subwords: this model's {positions} learned positions allow at most "
-                f"{positions - 1}; split the line"
-            )
+    def _padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
+        """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""
+        return pad_sources([ids[number] for number in batch]).to(self.device)
 
-    def _decoded(
-        self, ids: list[list[int]], beams: int, decode: Callable[[list[int]], list[Any]], first_line: int
-    ) -> Iterator[tuple[list[int], list[Any]]]:
-        """Yields the indices of lines with subwords, in batches, and what `decode` returns for each line of a batch.
+    def _in_batches(
+        self,
+        ids: list[list[int]],
+        beams: int,
+        decode: Callable[[list[int]], list[T]],
+        blank: T,
+        first_line: int,
+        on_batch: Progress | None,
+    ) -> list[T]:
+        """Returns what `decode` finds for each line; it gets the indices of a batch. Lines without subwords give blank.
 
         Batches have `search.batch_tokens` padded positions x beams, and half as many whenever memory runs out. The
         longest lines come first, so that this shows at once.
         """
         order = sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
+        results = [blank for _ in ids]
         start = 0
         while start < len(order):
             width = len(ids[order[start]]) + 1
@@ -362,11 +310,12 @@ class Translator:
                     *(len(batch), width, self.batch_tokens),
                 )
                 continue
-            yield batch, found
+            for number, result in zip(batch, found, strict=True):
+                results[number] = result
             start += len(batch)
-
-    def _search(self, src: Tensor, batch: list[int]) -> list[list[Hypothesis]]:
-        return beam_search(self.model, src, source_mask(src), self.search)
+            if on_batch:
+                on_batch(len(ids) - len(order) + start, len(ids))
+        return results
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:
         texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])

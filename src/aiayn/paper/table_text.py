@@ -2,12 +2,10 @@
 
 import csv
 import io
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from aiayn.paper.parameters import finding
 from aiayn.paper.published import FITTED_VOCABULARY, TABLE_2
 from aiayn.paper.tables import CHANGES, SIZES, changes_against_base, counted_flops
 
@@ -44,7 +42,7 @@ def markdown(tables: Mapping[str, Sequence[Record]], every_row: bool = False) ->
         parts.append("## Notes\n\n" + "\n".join(notes))
     if left_out:
         parts.append(f"{left_out} rows of the paper's tables were not run; `--all` shows them, too.")
-    return "\n\n".join(parts) + "\n"
+    return _paragraphs(*parts) + "\n"
 
 
 def _changes(title: str, records: Sequence[Record]) -> list[str]:
@@ -55,7 +53,7 @@ def _changes(title: str, records: Sequence[Record]) -> list[str]:
 
 
 def parameters_markdown(records: Sequence[Record]) -> str:
-    """Returns what `parameters.parameter_table` counted, and what follows from it."""
+    """Returns what `parameters.parameter_table` counted; docs/fidelity.md says what follows from it."""
     header = ["row", "paper (M)"]
     for name in ("", "_fitted"):
         header += [f"V = {records[0][f'vocab_size{name}']:,}", "difference"]
@@ -68,7 +66,7 @@ def parameters_markdown(records: Sequence[Record]) -> str:
         ]
         for record in records
     ]
-    return f"## Table 3: parameters, in millions\n\n{_grid(header, rows)}\n\n{finding()}\n"
+    return f"## Table 3: parameters, in millions\n\n{_grid(header, rows)}\n"
 
 
 def _table_2(records: Sequence[Record]) -> str:
@@ -93,17 +91,15 @@ def _table_2(records: Sequence[Record]) -> str:
     header = ["model", "text", "BLEU", "paper", "difference", "sacreBLEU", "test set", "weights", "FLOPs"]
     header += ["FLOPs at the paper's length", "paper's FLOPs", "run"]
     ratios = {result.model: f"{result.flops / counted_flops(result):.1f}" for result in TABLE_2[:2]}
-    return "\n\n".join(
-        [
-            "## Table 2: newstest2014",
-            *_warning(records),
-            _grid(header, rows),
-            "BLEU is cased and tokenised (Moses), for German with hyphenated words in parts: the kind of the authors' "
-            "script. The paper itself states neither. sacreBLEU must not be compared with the paper's column.",
-            "FLOPs are those of training, counted from the matrix multiplications of the model and the tokens seen. "
-            "The paper's are device time times a sustained rate, and so "
-            f"{ratios['base']} (base) and {ratios['big']} (big) times what its training computes.",
-        ]
+    return _paragraphs(
+        "## Table 2: newstest2014",
+        *_warning(records),
+        _grid(header, rows),
+        "BLEU is cased and tokenised (Moses), for German with hyphenated words in parts: the kind of the authors' "
+        "script. The paper itself states neither. sacreBLEU must not be compared with the paper's column.",
+        "FLOPs are those of training, counted from the matrix multiplications of the model and the tokens seen. "
+        "The paper's are device time times a sustained rate, and so "
+        f"{ratios['base']} (base) and {ratios['big']} (big) times what its training computes.",
     )
 
 
@@ -116,15 +112,13 @@ def _table_3(records: Sequence[Record]) -> str:
         rows.append([name, *_sizes(record), steps, *numbers, record["run"] or ""])
     header = ["row", *COLUMNS, "steps (paper)", "PPL", "paper", "difference", "BLEU", "paper", "difference"]
     header += ["parameters (M)", "paper", "difference", "run"]
-    return "\n\n".join(
-        [
-            "## Table 3: newstest2013",
-            *_warning(records),
-            _grid(header, rows),
-            "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is of the last checkpoint, "
-            "without averaging, and of the kind of Table 2. Row (E) has learned positions. The paper's parameters fit "
-            f"a vocabulary of {FITTED_VOCABULARY:,}: `aiayn table --parameters` tells more.",
-        ]
+    return _paragraphs(
+        "## Table 3: newstest2013",
+        *_warning(records),
+        _grid(header, rows),
+        "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is of the last checkpoint, "
+        "without averaging, and of the kind of Table 2. Row (E) has learned positions. The paper's parameters fit "
+        f"a vocabulary of {FITTED_VOCABULARY:,}: `aiayn table --parameters` tells more.",
     )
 
 
@@ -135,14 +129,13 @@ def _table_3_quarter(records: Sequence[Record]) -> str:
         scores = [_shown(record[name], ".2f") for name in ("ppl", "paper_ppl", "bleu", "paper_bleu", "parameters")]
         rows.append([name, *_sizes(record), _shown(record["steps"], ",", "not run"), *scores, record["run"] or ""])
     header = ["row", *COLUMNS, "steps", "PPL", "paper", "BLEU", "paper", "parameters (M)", "run"]
-    parts = [
+    return _paragraphs(
         "## Table 3 at a quarter of its widths",
         "Text, steps and widths are not the paper's, whose figures are those of the full row: only what a row changes "
         "against base can be compared.",
         _grid(header, rows),
         *_changes("Change against base, at a quarter of the widths", records),
-    ]
-    return "\n\n".join(parts)
+    )
 
 
 def _table_4(records: Sequence[Record]) -> str:
@@ -159,13 +152,11 @@ def _table_4(records: Sequence[Record]) -> str:
         for record in records
     ]
     header = ["training", "F1", "paper", "difference", "precision", "recall", "complete", "malformed", "test set"]
-    return "\n\n".join(
-        [
-            "## Table 4: parsing, section 23 of the Wall Street Journal",
-            _grid([*header, "steps", "run"], rows),
-            "F1 is of labelled brackets, counted as EVALB with COLLINS.prm counts. Runs on other text, or with another "
-            "model or vocabulary, are `other`: their figures cannot be compared with the paper's.",
-        ]
+    return _paragraphs(
+        "## Table 4: parsing, section 23 of the Wall Street Journal",
+        _grid([*header, "steps", "run"], rows),
+        "F1 is of labelled brackets, counted as EVALB with COLLINS.prm counts. Runs on other text, or with another "
+        "model or vocabulary, are `other`: their figures cannot be compared with the paper's.",
     )
 
 
@@ -173,21 +164,20 @@ def _warning(records: Sequence[Record]) -> list[str]:
     """One paragraph with the reasons why these runs cannot be compared with the paper's figures; none if they can."""
     measured = [record for record in records if record["run"]]
     concerned = [record for record in measured if record["not_comparable"]]
-    names = defaultdict(list)
-    for record in concerned:
-        for reason in record["not_comparable"]:
-            names[reason].append(PurePath(record["run"]).name)
-    if not names:
+    reasons = dict.fromkeys(reason for record in concerned for reason in record["not_comparable"])
+    if not reasons:
         return []
-    # Runs are named where a reason does not apply to all of them.
-    reasons = [
-        f"- {reason}" + (f" ({', '.join(who)})" if len(who) < len(measured) else "") for reason, who in names.items()
-    ]
     count = f"{len(concerned)} of {len(measured)} run{'s' * (len(measured) > 1)}"
-    return [
-        f"**Not comparable with the paper's figures** ({count}), whatever the differences below:\n\n"
-        + "\n".join(reasons)
-    ]
+    lines = [f"**Not comparable with the paper's figures** ({count}), whatever the differences below:\n"]
+    for reason in reasons:
+        runs = [PurePath(record["run"]).name for record in concerned if reason in record["not_comparable"]]
+        # Runs are named where a reason does not apply to all of them.
+        lines.append(f"- {reason}" + (f" ({', '.join(runs)})" if len(runs) < len(measured) else ""))
+    return ["\n".join(lines)]
+
+
+def _paragraphs(*parts: str) -> str:
+    return "\n\n".join(parts)
 
 
 def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,8 +1,8 @@
 """Tables 2 to 4 of the paper: what runs measured, beside what was published."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiayn.config import DataConfig
 from aiayn.errors import RefusedError
@@ -24,6 +24,7 @@ from aiayn.paper.published import (
 from aiayn.paper.runs import MeasuredRun, find_runs, read_run
 from aiayn.run_folder import BRACKET_KINDS
 
+T = TypeVar("T")
 Record = dict[str, Any]  # one line of a table, with plain values
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "label_smoothing")
 CHANGES = ("ppl", "paper_ppl", "bleu", "paper_bleu")
@@ -43,22 +44,31 @@ def collect(folders: list[Path]) -> dict[str, list[Record]]:
         except RefusedError as error:
             unread.append({"run": str(folder.path), "reason": str(error)})
     parsers = [run for run in runs if run.config.data.task == "parsing"]
-    runs = [run for run in runs if run not in parsers]
+    runs = [run for run in runs if run.config.data.task != "parsing"]
     _note_other_text(runs)
-    rows = {run.name: _row_of(run) for run in runs}
-
-    def records(table: Sequence[Row]) -> list[Record]:
-        members = {row.name: [run for run in runs if rows[run.name] is row] or [None] for row in table}
-        return [_table_3_record(row, run) for row in table for run in members[row.name]]
-
+    table_2 = [pair for pair in _beside(TABLE_2, runs, _is_of) if pair[0] or "test" in pair[1].evaluations]
+    rows = _beside((*TABLE_3, *QUARTER_TABLE_3), runs, _is_of_row)
     return {
-        "table_2": _table_2(runs),
-        "table_3": records(TABLE_3),
-        "table_3_quarter": records(QUARTER_TABLE_3),
-        "table_4": _table_4(parsers),
-        "other_runs": [_table_3_record(None, run) for run in runs if rows[run.name] is None],
+        "table_2": [_table_2_record(*pair) for pair in table_2],
+        "table_3": [_table_3_record(row, run) for row, run in rows if row in TABLE_3],
+        "table_3_quarter": [_table_3_record(row, run) for row, run in rows if row in QUARTER_TABLE_3],
+        "table_4": [_table_4_record(*pair) for pair in _beside(TABLE_4, parsers, _is_parser_of)],
+        "other_runs": [_table_3_record(None, run) for row, run in rows if row is None],
         "unread": unread,
     }
+
+
+def _beside(
+    published: Sequence[T], runs: Sequence[MeasuredRun], is_of: Callable[[MeasuredRun, T], bool]
+) -> list[tuple[T | None, MeasuredRun | None]]:
+    """Returns every published result with each run of it, or with None, and then None with all other runs."""
+    pairs: list[tuple[T | None, MeasuredRun | None]] = []
+    others = list(runs)
+    for result in published:
+        members = [run for run in others if is_of(run, result)]
+        others = [run for run in others if run not in members]
+        pairs += [(result, run) for run in members or [None]]
+    return pairs + [(None, run) for run in others]
 
 
 def _note_other_text(runs: Sequence[MeasuredRun]) -> None:
@@ -73,13 +83,11 @@ def _note_other_text(runs: Sequence[MeasuredRun]) -> None:
                     run.notes.append(f"{split} is other text than that of {name}: do not compare their scores")
 
 
-def _row_of(run: MeasuredRun) -> Row | None:
-    """Returns the row of Table 3, or of its quarter, with the run's configuration, apart from its text and length."""
-    config = run.config
-    if (config.data.src_lang, config.data.tgt_lang) != ("en", "de"):
-        return None
-    return next(
-        (row for row in TABLE_3 + QUARTER_TABLE_3 if row.is_of(config.model, config.optim.label_smoothing)), None
+def _is_of_row(run: MeasuredRun, row: Row) -> bool:
+    """Whether a row of Table 3, or of its quarter, has the run's configuration, apart from its text and length."""
+    data = run.config.data
+    return (data.src_lang, data.tgt_lang) == ("en", "de") and row.is_of(
+        run.config.model, run.config.optim.label_smoothing
     )
 
 
@@ -88,9 +96,10 @@ def _table_3_record(row: Row | None, run: MeasuredRun | None) -> Record:
     model = run.config.model if run else row.model()
     evaluation = run.evaluations.get("val") if run else None
     kind = comparable_kind(run.config.data.tgt_lang if run else "de")
+    published = vars(row) if row else {}
     record: Record = {
-        "row": row.name if row else None,
-        "label": row.label if row else None,
+        "row": published.get("name"),
+        "label": published.get("label"),
         "run": run.name if run else None,
         **{name: getattr(model, name) for name in ("n_layers", "d_model", "d_ff", "n_heads")},
         "d_k": model.key_size,
@@ -108,9 +117,8 @@ def _table_3_record(row: Row | None, run: MeasuredRun | None) -> Record:
         "parameters": run.parameters / 1e6 if run else None,
     }
     for name, value in measured.items():
-        published = getattr(row, {"steps": "max_steps"}.get(name, name)) if row else None
-        record |= {name: value, f"paper_{name}": published}
-        record[f"{name}_difference"] = _less(value, published)
+        paper = published.get("max_steps" if name == "steps" else name)
+        record |= {name: value, f"paper_{name}": paper, f"{name}_difference": _less(value, paper)}
     record["vocab_size"] = run.config.data.vocab_size if run else None
     record["flops"] = run.flops if run else None
     record["not_comparable"] = _obstacles(run, row.max_steps, evaluation, "newstest2013") if run and row else []
@@ -136,18 +144,6 @@ def _less(value: float | None, base: float | None) -> float | None:
     return None if value is None or base is None else value - base
 
 
-def _table_2(runs: Sequence[MeasuredRun]) -> list[Record]:
-    """Returns the paper's lines with the runs of their model and direction, then all other runs with a test score."""
-    records, placed = [], set()
-    for result in TABLE_2:
-        members = [run for run in runs if _is_of(run, result)]
-        placed |= {run.name for run in members}
-        records += [_table_2_record(result, run) for run in members or [None]]
-    return records + [
-        _table_2_record(None, run) for run in runs if run.name not in placed and "test" in run.evaluations
-    ]
-
-
 def _is_of(run: MeasuredRun, result: Result) -> bool:
     data = run.config.data
     same = result.row.is_of(run.config.model, run.config.optim.label_smoothing)
@@ -156,23 +152,22 @@ def _is_of(run: MeasuredRun, result: Result) -> bool:
 
 def _table_2_record(result: Result | None, run: MeasuredRun | None) -> Record:
     src_lang, tgt_lang = result.direction if result else (run.config.data.src_lang, run.config.data.tgt_lang)
-    evaluation = run.evaluations.get("test") if run else None
-    kind = comparable_kind(tgt_lang)
-    bleu = evaluation["metrics"].get(kind) if evaluation else None
+    evaluation = (run.evaluations.get("test") if run else None) or {}
+    metrics, kind = evaluation.get("metrics", {}), comparable_kind(tgt_lang)
     published = result.bleu if result else None
-    scored = evaluation["step"] if evaluation else run.step if run else None
+    scored = evaluation.get("step", run.step if run else None)
     record = {
         "model": result.model if result else None,
         "src_lang": src_lang,
         "tgt_lang": tgt_lang,
         "run": run.name if run else None,
         "bleu_kind": kind,
-        "bleu": bleu,
+        "bleu": metrics.get(kind),
         "paper_bleu": published,
-        "bleu_difference": _less(bleu, published),
-        "sacrebleu": evaluation["metrics"].get("sacrebleu") if evaluation else None,
-        "lines": evaluation["lines"] if evaluation else None,
-        "test_set": evaluation.get("test_set") if evaluation else None,
+        "bleu_difference": _less(metrics.get(kind), published),
+        "sacrebleu": metrics.get("sacrebleu"),
+        "lines": evaluation.get("lines"),
+        "test_set": evaluation.get("test_set"),
         "averaged": len(evaluation.get("averaged") or []) if evaluation else None,
         "steps": scored,
         # All steps cost about the same.
@@ -185,16 +180,6 @@ def _table_2_record(result: Result | None, run: MeasuredRun | None) -> Record:
     if evaluation and result and record["averaged"] != result.average:
         obstacles.append(f"{record['averaged'] or 'no'} checkpoints averaged, the paper {result.average}")
     return record | {"not_comparable": obstacles, "notes": run.notes if run else []}
-
-
-def _table_4(parsers: Sequence[MeasuredRun]) -> list[Record]:
-    """Returns the paper's lines with the runs of their model scored on section 23, then all other parsers."""
-    records, placed = [], set()
-    for result in TABLE_4:
-        members = [run for run in parsers if _is_parser_of(run, result)]
-        placed |= {run.name for run in members}
-        records += [_table_4_record(result, run) for run in members or [None]]
-    return records + [_table_4_record(None, run) for run in parsers if run.name not in placed]
 
 
 def _is_parser_of(run: MeasuredRun, result: ParsingResult) -> bool:

@@ -4,7 +4,6 @@ import base64
 import difflib
 import os
 import re
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +13,7 @@ from markupsafe import Markup, escape
 
 from aiayn.run_folder import is_number
 
-WORD = re.compile(r"\w+|[^\w\s]")
+WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; that at the end by itself
 
 
 def shown(value: Any) -> Any:
@@ -30,25 +29,21 @@ def shown(value: Any) -> Any:
 
 def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
     """Both as HTML: words that only the reference has in <del>, words that only the hypothesis has in <ins>."""
-    matcher = difflib.SequenceMatcher(None, WORD.findall(reference), WORD.findall(hypothesis), autojunk=False)
-    blocks = matcher.get_matching_blocks()
-    before = {block.a + i for block in blocks for i in range(block.size)}
-    after = {block.b + i for block in blocks for i in range(block.size)}
-    return _marked(reference, before, "del"), _marked(hypothesis, after, "ins")
+    before, after = WORD.findall(reference), WORD.findall(hypothesis)
+    matcher = difflib.SequenceMatcher(None, *([word.strip() for word in side] for side in (before, after)), False)
+    deleted, inserted = Markup(), Markup()
+    for kind, start, end, other_start, other_end in matcher.get_opcodes():
+        old, new = "".join(before[start:end]), "".join(after[other_start:other_end])
+        deleted += escape(old) if kind == "equal" else _marked(old, "del")
+        inserted += escape(new) if kind == "equal" else _marked(new, "ins")
+    return deleted, inserted
 
 
-def _marked(text: str, common: set[int], tag: str) -> Markup:
-    """Neighbouring words that are not in common share one mark."""
-    marked, end = Markup(), 0
-    for is_common, group in groupby(enumerate(WORD.finditer(text)), lambda word: word[0] in common):
-        words = [word for _, word in group]
-        start, stop = words[0].start(), words[-1].end()
-        words_marked = (
-            escape(text[start:stop]) if is_common else Markup(f"<{tag}>{{}}</{tag}>").format(text[start:stop])
-        )
-        marked += escape(text[end:start]) + words_marked
-        end = stop
-    return marked + escape(text[end:])
+def _marked(text: str, tag: str) -> Markup:
+    """The space before the first word stays outside of the mark."""
+    words = text.lstrip()
+    space = text.removesuffix(words)
+    return escape(space) + Markup(f"<{tag}>{{}}</{tag}>").format(words) if words else escape(text)
 
 
 def link(target: str, text: str) -> Markup:

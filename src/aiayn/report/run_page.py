@@ -110,14 +110,10 @@ def _when(run: RunFolder, records: list[Record], corpus: Record) -> str:
 def _tiles(records: list[Record], evaluations: dict[str, Record]) -> list[tuple[str, str]]:
     """Returns (figure, what it is)."""
     found = [
-        (shown(float(result["metrics"]["sacrebleu"])), f"sacreBLEU, {split}")
+        (shown(float(result["metrics"][kind])), f"{name}, {split}")
+        for kind, name in (("sacrebleu", "sacreBLEU"), ("f1", "F1"))
         for split, result in evaluations.items()
-        if result["metrics"].get("sacrebleu") is not None
-    ]
-    found += [
-        (shown(float(result["metrics"]["f1"])), f"F1, {split}")
-        for split, result in evaluations.items()
-        if result["metrics"].get("f1") is not None
+        if result["metrics"].get(kind) is not None
     ]
     if perplexity := best_and_last(records, "val/ppl"):
         found.append((shown(float(perplexity[2])), f"validation perplexity (lowest {shown(float(perplexity[0]))})"))

@@ -99,20 +99,19 @@ class Routes:
     def settings(self, _: Request) -> Response:
         """What LibreTranslate tells its clients, and for our page the run and the number of alternatives."""
         language = {"source": self._language(self.src_lang), "target": self._language(self.tgt_lang)}
-        return JSONResponse(
-            {
-                "apiKeys": bool(self.api_keys),
-                "keyRequired": bool(self.api_keys),
-                "charLimit": -1,
-                "filesTranslation": False,
-                "supportedFilesFormat": [],
-                "suggestions": False,
-                "frontendTimeout": 500,
-                "language": language,
-                "run": self.run,
-                "alternatives": self.max_alternatives,
-            }
-        )
+        settings = {
+            "apiKeys": bool(self.api_keys),
+            "keyRequired": bool(self.api_keys),
+            "charLimit": -1,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "suggestions": False,
+            "frontendTimeout": 500,
+            "language": language,
+            "run": self.run,
+            "alternatives": self.max_alternatives,
+        }
+        return JSONResponse(settings)
 
     def limited(self, work: Callable[[Fields], Coroutine[Any, Any, Any]]) -> Callable[[Request], Awaitable[Response]]:
         """Returns the endpoint that answers with `work(fields)`, within the limits and for those who may."""

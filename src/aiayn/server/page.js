@@ -141,9 +141,7 @@ function focusOn(focus) {
   showShares(state.drawing, focus, true);
   const other = opposite(focus.side);
   const word = (side, index) => state.drawing.tokens[side][index]?.title;
-  const ranked = state.drawing.tokens[other].map((_, index) => [index, share(state.drawing.weights, focus, index)])
-    .sort((one, two) => two[1] - one[1]).slice(0, 3).filter(([, weight]) => weight >= 0.01);
-  const names = ranked.map(([index, weight]) => `${word(other, index)} ${percent(weight)}`).join(", ") || "nothing much";
+  const names = largestShares(state.drawing.weights, focus, 3, (index) => word(other, index));
   get("says").replaceChildren(make("b", {}, word(focus.side, focus.index) ?? ""), focus.side === "queries" ? " looks at: " : " is looked at by: ", names);
 }
 
