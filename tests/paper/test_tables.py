@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from aiayn.model.flops import training_flops
 from aiayn.options import to_plain
 from aiayn.paper.runs import find_runs, read_run
 from aiayn.paper.table_text import markdown
-from aiayn.paper.tables import changes_against_base, collect
+from aiayn.paper.tables import changes_against_base, collect, noise_of_base
 from aiayn.run_folder import RunFolder
 
 METRICS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
@@ -274,6 +275,28 @@ def test_changes_against_base_are_measured_and_published_ones(sweep):
     assert changes["a_h4"]["paper_bleu"] == pytest.approx(-0.3)
     assert (changes["c_n2"]["ppl"], changes["c_n2"]["run"]) == (None, None)
     assert {"base", "big"} & set(changes) == set()
+
+
+def test_changes_are_against_the_mean_of_bases_seeds_and_named_where_beyond_their_noise(tmp_path, configs):
+    scores = [
+        ("base", 9.0, 20.0),
+        ("base", 9.5, 21.0),
+        ("base", 10.0, 22.0),
+        ("a_h4", 10.5, 19.0),
+        ("c_n2", 10.7, 24.0),
+    ]
+    for number, (row, ppl, bleu) in enumerate(scores):
+        store(tmp_path / str(number), configs[row], ppl=ppl, val=evaluation(40, bleu))
+    tables = collect([tmp_path])
+
+    noise = noise_of_base(tables["table_3"])
+    changes = {change["row"]: change for change in changes_against_base(tables["table_3"]) if change["run"]}
+
+    assert noise == pytest.approx({"ppl": 2 * 0.5 * math.sqrt(4 / 3), "bleu": 2 * math.sqrt(4 / 3)})
+    assert (changes["a_h4"]["ppl"], changes["c_n2"]["bleu"]) == (1.0, 3.0)
+    lines = [[cell.strip() for cell in line.split("|")] for line in markdown(tables).splitlines() if "|" in line]
+    cells = {line[1]: line[6] for line in lines if len(line) == 9}
+    assert (cells["a_h4"], cells["c_n2"]) == ("", "PPL, BLEU")
 
 
 def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path, configs):

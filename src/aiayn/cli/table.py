@@ -44,6 +44,7 @@ def table(
     from aiayn.paper.published import STATED_VOCABULARY
     from aiayn.paper.tables import collect
 
+    drawn: list[dict] = []
     if parameters:
         records = parameter_table(vocab_size or STATED_VOCABULARY)
         plain: dict = {"parameters": records}
@@ -51,6 +52,7 @@ def table(
     else:
         plain = collect(runs or [])
         quarter = [record for record in plain["table_3_quarter"] if record["run"]]
+        drawn = quarter if quarter and not any(record["run"] for record in plain["table_3"]) else plain["table_3"]
         records = plain["table_3"] + quarter + plain["other_runs"]
         text = table_text.markdown(plain, every_row)
     forms = {
@@ -60,10 +62,10 @@ def table(
     }
     print(forms["json" if as_json else "csv" if as_csv else "md"], end="")
     if out:
-        _write(out, forms, None if parameters else plain["table_3"])
+        _write(out, forms, drawn)
 
 
-def _write(folder: Path, forms: dict[str, str], table_3: list[dict] | None) -> None:
+def _write(folder: Path, forms: dict[str, str], table_3: list[dict]) -> None:
     """Writes table.md, table.json, table.csv and, for Table 3, table.png."""
     from aiayn.files import atomic_write_text
     from aiayn.paper.table_plot import draw_table_3

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.drawing import new_figure, save_figure
-from aiayn.paper.tables import changes_against_base
+from aiayn.paper.tables import changes_against_base, noise_of_base
 
 MEASURED, PUBLISHED = "#1f77b4", "0.45"
 
@@ -13,7 +13,8 @@ MEASURED, PUBLISHED = "#1f77b4", "0.45"
 def draw_table_3(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     """What each row changes against base, in perplexity and in BLEU: measured as discs, published as rings.
 
-    Writes a PNG. Rows that were not run have rings only. Raises ResourceError where it cannot be written.
+    A grey band is what chance changes, where base was run with several seeds. Writes a PNG. Rows that were not run have
+    rings only. Raises ResourceError where it cannot be written.
     """
     changes = changes_against_base(records)
     rows = list(dict.fromkeys(change["row"] for change in changes))
@@ -21,6 +22,8 @@ def draw_table_3(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     panels = figure.subplots(1, 2, sharey=True)
     for axis, key, title in zip(panels, ("ppl", "bleu"), ("perplexity", "BLEU"), strict=True):
         axis.axvline(0, color="0.8", linewidth=1)
+        if noise := noise_of_base(records).get(key):
+            axis.axvspan(-noise, noise, color="0.93", zorder=0)
         for change in changes:
             place = rows.index(change["row"])
             measured, published = change[key], change[f"paper_{key}"]

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from aiayn.paper.published import FITTED_VOCABULARY, TABLE_2
-from aiayn.paper.tables import CHANGES, SIZES, changes_against_base, counted_flops
+from aiayn.paper.tables import CHANGES, SIZES, changes_against_base, counted_flops, noise_of_base
 
 Record = Mapping[str, Any]
 NOTED = ("table_3", "table_3_quarter", "other_runs", "table_4")
@@ -47,9 +47,19 @@ def markdown(tables: Mapping[str, Sequence[Record]], every_row: bool = False) ->
 
 def _changes(title: str, records: Sequence[Record]) -> list[str]:
     """Of all comparisons the one that a short run allows: what each row changes against base, here and in the paper."""
-    changes = [change for change in changes_against_base(records) if change["run"]]
+    changes, noise = [change for change in changes_against_base(records) if change["run"]], noise_of_base(records)
+    if not changes:
+        return []
+    header, text = ["row", "PPL", "paper", "BLEU", "paper", "run"], []
     rows = [[change["row"], *(_shown(change[name], "+.2f") for name in CHANGES), change["run"]] for change in changes]
-    return [f"## {title}\n\n" + _grid(["row", "PPL", "paper", "BLEU", "paper", "run"], rows)] if rows else []
+    if noise:
+        header.insert(-1, "beyond noise")
+        for row, change in zip(rows, changes, strict=True):
+            far = [name for name, limit in noise.items() if abs(change[name] or 0) > limit]
+            row.insert(-1, ", ".join(name.upper() for name in far))
+        limits = " and ".join(f"{limit:.2f} {name.upper()}" for name, limit in noise.items())
+        text = [f"One run lies within {limits} of the mean of base's seeds by chance (two standard deviations)."]
+    return [_paragraphs(f"## {title}", _grid(header, rows), *text)]
 
 
 def parameters_markdown(records: Sequence[Record]) -> str:

@@ -1,7 +1,9 @@
 """Tables 2 to 4 of the paper: what runs measured, beside what was published."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from aiayn.config import DataConfig
@@ -129,15 +131,28 @@ def _table_3_record(row: Row | None, run: MeasuredRun | None) -> Record:
 def changes_against_base(records: Sequence[Record]) -> list[Record]:
     """Returns, for every row of Table 3 but base and big, its ppl and bleu minus base's: measured, and published.
 
-    Measured changes are None where a row, or base, was not run.
+    Base's are the means of its runs, which differ in their seeds. Measured changes are None where a row, or base, was
+    not run.
     """
-    bases = [record for record in records if record["row"] == "base"]
-    base = next((record for record in bases if record["ppl"] is not None), bases[0])
+    base = {name: fmean(values) if (values := _of_base(records, name)) else None for name in CHANGES}
     return [
         {"row": record["row"], "run": record["run"]} | {name: _less(record[name], base[name]) for name in CHANGES}
         for record in records
         if record["row"] not in ("base", "big")
     ]
+
+
+def noise_of_base(records: Sequence[Record]) -> dict[str, float]:
+    """Returns how far, in ppl and in bleu, one run may lie from the mean of base's n seeds by chance.
+
+    Twice the standard deviation of the difference, s sqrt(1 + 1/n). Empty if base was run with one seed only.
+    """
+    measured = {name: _of_base(records, name) for name in ("ppl", "bleu")}
+    return {name: 2 * stdev(v) * math.sqrt(1 + 1 / len(v)) for name, v in measured.items() if len(v) > 1}
+
+
+def _of_base(records: Sequence[Record], name: str) -> list[float]:
+    return [record[name] for record in records if record["row"] == "base" and record[name] is not None]
 
 
 def _less(value: float | None, base: float | None) -> float | None:
