@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aiayn.data import batch_plan as plan_module
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.datamodule import micro_batch_numbers
+from aiayn.data.datamodule import MicroBatchSampler
 
 LENGTHS = st.integers(1, 40)
 CORPORA = st.lists(st.tuples(LENGTHS, LENGTHS), min_size=1, max_size=120).map(np.array)
@@ -62,7 +62,7 @@ def test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches
     for e in (0, 1, 7):
         start, count = e * plan.steps_per_epoch, plan.steps_per_epoch * accumulate
         shares = [
-            list(itertools.islice(micro_batch_numbers(start, plan.micro_batches, rank, world), count))
+            list(itertools.islice(MicroBatchSampler(start, plan.micro_batches, rank, world), count))
             for rank in range(world)
         ]
         seen = np.concatenate([plan.micro_batch(number).pairs for share in shares for number in share])

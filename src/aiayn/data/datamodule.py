@@ -1,11 +1,10 @@
 """Lightning's data module."""
 
-import itertools
 import signal
 from collections.abc import Iterator
 
 import pytorch_lightning as pl
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
@@ -30,12 +29,17 @@ class MicroBatchDataset(Dataset):
         return collate(self.split, self.plan.micro_batch(number), number)
 
 
-def micro_batch_numbers(start: int, micro_batches: int, rank: int, world_size: int) -> Iterator[int]:
-    """Returns the numbers of one rank's micro-batches, from optimizer step `start` on, without end.
+class MicroBatchSampler(Sampler):
+    """Numbers of the micro-batches of one rank, from optimizer step `start` on, without end.
 
     The trainer decides when to stop, so no rank can run out of batches before the others.
     """
-    return itertools.count(start * micro_batches + rank, world_size)
+
+    def __init__(self, start: int, micro_batches: int, rank: int, world_size: int):
+        self.numbers = range(start * micro_batches + rank, 2**62, world_size)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers)
 
 
 class TranslationDataModule(pl.LightningDataModule):
@@ -49,11 +53,12 @@ class TranslationDataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         trainer = self.trainer
+        sampler = MicroBatchSampler(
+            trainer.global_step, self.plan.micro_batches, trainer.global_rank, trainer.world_size
+        )
         return DataLoader(
             MicroBatchDataset(self.train, self.plan),
-            sampler=micro_batch_numbers(
-                trainer.global_step, self.plan.micro_batches, trainer.global_rank, trainer.world_size
-            ),
+            sampler=sampler,
             batch_size=None,
             num_workers=self.workers,
             pin_memory=trainer.strategy.root_device.type == "cuda",
