@@ -27,7 +27,7 @@ from hydra.types import RunMode
 from aiayn import drawing
 from aiayn.config import Config, ModelConfig
 from aiayn.entry import check_config, register
-from aiayn.report import plots
+from aiayn.report import plots, run_page, sweep_page
 from hydra_plugins.aiayn_launcher.jobs import SweepJob, make_jobs
 
 ROOT = Path(__file__).parent.parent
@@ -82,6 +82,10 @@ def spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
     """From now on every picture is an empty one, of the right format."""
     for module in (drawing, plots):
         patch.setattr(module, "render", lambda figure, kind: _empty_picture(kind))
+    svg = _empty_picture("svg").decode()
+    for module in (run_page, sweep_page):
+        patch.setattr(module, "panel_svg", lambda *arguments: svg)
+    patch.setattr(run_page, "corpus_svgs", lambda corpus: (svg, svg))
 
 
 @functools.cache
@@ -102,7 +106,7 @@ def in_new_interpreter(folder: Path, script: str, *arguments: str) -> subprocess
     )
 
 
-# Text that `write_pairs` wrote to train and dev; the latter is tested on, too.
+# Text that `write_text` wrote to train and dev; the latter is tested on, too.
 TEXT = ("data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de")
 # The small run, which every test that trains begins with: a model and text of which a step takes milliseconds ...
 SMALL = (
@@ -230,3 +234,18 @@ def write_pairs(prefix: Path, count: int, seed: int) -> None:
     for lang, words in (("en", english), ("de", german)):
         text = "".join(" ".join(words[digit] for digit in digits) + "\n" for digits in drawn)
         Path(f"{prefix}.{lang}").write_text(text, encoding="utf-8")
+
+
+def reversed_digits(count: int, seed: int, shortest: int, longest: int) -> tuple[list[str], list[str]]:
+    """Digits in words, and the same digits reversed in figures."""
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    rng = random.Random(seed)
+    drawn = [[rng.randrange(10) for _ in range(rng.randint(shortest, longest))] for _ in range(count)]
+    english = [" ".join(words[digit] for digit in digits) for digits in drawn]
+    return english, [" ".join(str(digit) for digit in reversed(digits)) for digits in drawn]
+
+
+def write_text(folder: Path) -> None:
+    """What TEXT names: 90 pairs to train on and 5 others."""
+    write_pairs(folder / "train", 90, seed=1)
+    write_pairs(folder / "dev", 5, seed=2)

@@ -1,5 +1,6 @@
 """What all tests share: one thread, reproducible examples, slow tests on request only."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -36,6 +37,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="takes minutes; --slow runs it"))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: no test spends its time on searching the libraries' many objects for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -184,7 +184,7 @@ def test_there_is_a_file_at_a_quarter_of_the_width_for_every_row_of_table_3_and_
 
 
 @pytest.mark.parametrize("row", QUARTER)
-def test_each_row_at_a_quarter_of_the_width_changes_only_its_own_keys_and_names_the_row_of_the_paper(row):
+def test_each_row_at_a_quarter_of_the_width_changes_only_its_own_keys_and_names_its_row(row):
     expected, paper = QUARTER[row]
 
     assert (
@@ -344,7 +344,7 @@ def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with():
     assert "34.2 to 34.8" in (CONF / "experiment/iwslt14_de_en.yaml").read_text()
 
 
-def test_table_3_at_a_quarter_is_the_quarter_model_on_text_files_and_keeps_the_papers_loss_and_search(base):
+def test_table_3_at_a_quarter_keeps_the_papers_loss_and_search_with_the_quarter_model(base):
     changed = changes(base, composed("experiment=table3_quarter"))
 
     assert {key: value for key, value in changed.items() if key.startswith("model.")} == {

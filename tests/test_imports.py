@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from applications import ROOT, TEXT, TINY, write_pairs
+from applications import ROOT, TEXT, TINY, write_text
 
 SOURCE = ROOT / "src"
 MODULES = {
@@ -372,8 +372,7 @@ def test_pages_and_tables_load_no_torch(tmp_path):
 
 
 def test_training_on_files_without_a_logger_runs_where_datasets_and_wandb_are_not_installed(tmp_path):
-    write_pairs(tmp_path / "train", 90, seed=1)
-    write_pairs(tmp_path / "dev", 5, seed=2)
+    write_text(tmp_path)
 
     trained, evaluated = in_a_fresh_interpreter(
         tmp_path,

@@ -1,20 +1,15 @@
 """A model that must learn, through the command line: digits in words become the same digits reversed."""
 
 import json
-import random
 from pathlib import Path
 
 import pytest
-from applications import run_application
-
-WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+from applications import reversed_digits, run_application
 
 
 def write(prefix, count, seed):
-    rng = random.Random(seed)
-    drawn = [[rng.randrange(10) for _ in range(rng.randint(2, 6))] for _ in range(count)]
-    Path(f"{prefix}.en").write_text("".join(" ".join(WORDS[d] for d in digits) + "\n" for digits in drawn))
-    Path(f"{prefix}.xx").write_text("".join(" ".join(map(str, reversed(digits))) + "\n" for digits in drawn))
+    for lang, lines in zip(("en", "xx"), reversed_digits(count, seed, 2, 6), strict=True):
+        Path(f"{prefix}.{lang}").write_text("\n".join(lines) + "\n")
 
 
 def call(folder, script, *arguments):

@@ -3,7 +3,7 @@
 import ast
 
 import nbformat
-from applications import ROOT, TEXT, TINY, write_pairs
+from applications import ROOT, TEXT, TINY, write_text
 from nbclient import NotebookClient
 
 NOTEBOOK = nbformat.read(ROOT / "examples/tour.ipynb", as_version=4)
@@ -11,8 +11,7 @@ CODE = [cell for cell in NOTEBOOK.cells if cell.cell_type == "code"]
 
 
 def test_the_tour_runs_and_ends_with_a_translation_and_its_attention(tmp_path):
-    write_pairs(tmp_path / "train", 90, seed=1)
-    write_pairs(tmp_path / "dev", 5, seed=2)
+    write_text(tmp_path)
     tour = nbformat.from_dict(NOTEBOOK)
     [chosen] = [cell for cell in tour.cells if "options = [" in cell.source]
     chosen.source += f"\noptions = {[*TEXT, *TINY, 'name=tour']}"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from applications import ROOT, TEXT, TINY, composed, run_application, write_pairs
+from applications import ROOT, TEXT, TINY, composed, run_application, write_text
 
 import aiayn
 from aiayn.config import Config
@@ -16,8 +16,7 @@ from aiayn.options import flatten, to_plain
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    write_pairs(tmp_path / "train", 90, seed=1)
-    write_pairs(tmp_path / "dev", 5, seed=2)
+    write_text(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AIAYN_OUTPUTS", raising=False)
     return tmp_path

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import submitit
-from applications import ROOT, TEXT, TINY, composed_jobs, run_application, write_pairs
+from applications import ROOT, TEXT, TINY, composed_jobs, run_application, write_text
 
 from hydra_plugins.aiayn_launcher import slurm
 from hydra_plugins.aiayn_launcher.slurm import Row
@@ -27,8 +27,7 @@ SLURM = ("-m", *TEXT, *TINY, "hydra/launcher=slurm", "sweep=s")
 @pytest.fixture
 def cluster(tmp_path, monkeypatch) -> Path:
     """A working directory with a little text, on a machine with SLURM's commands."""
-    write_pairs(tmp_path / "train", 90, seed=1)
-    write_pairs(tmp_path / "dev", 5, seed=2)
+    write_text(tmp_path)
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, does in COMMANDS.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from applications import ROOT, TEXT, TINY, composed, composed_jobs, in_new_interpreter, run_application, write_pairs
+from applications import ROOT, TEXT, TINY, composed, composed_jobs, in_new_interpreter, run_application, write_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,8 +30,7 @@ SMALL = (*TEXT, *TINY)
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """A working directory with a little text."""
-    write_pairs(tmp_path / "train", 90, seed=1)
-    write_pairs(tmp_path / "dev", 5, seed=2)
+    write_text(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

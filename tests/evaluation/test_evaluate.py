@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 import torch
-from applications import composed, in_new_interpreter, run_application
+from applications import composed, run_application
 from texts import write_lines
 
 from aiayn import checkpoints
@@ -292,12 +292,12 @@ def test_results_that_cannot_be_written_leave_the_old_ones_and_no_debris(run, mo
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_the_real_command_scores_and_exits_with_the_contracts_codes(run, monkeypatch):
-    good = in_new_interpreter(run.parent, "evaluate.py", "run=tiny", "accelerator=cpu", "search.beam_size=2")
-    assert (good.returncode, good.stderr) == (0, "")
-    assert "sacrebleu" in good.stdout
-    assert sorted(path.name for path in run.parent.iterdir()) == ["text-de.de", "text-de.en", "tiny"]
+def test_the_command_scores_and_exits_with_the_contracts_codes(run, monkeypatch):
     monkeypatch.chdir(run.parent)
+    good = run_application("evaluate.py", "run=tiny", "accelerator=cpu", "search.beam_size=2")
+    assert (good.code, good.err) == (0, "")
+    assert "sacrebleu" in good.out
+    assert sorted(path.name for path in run.parent.iterdir()) == ["text-de.de", "text-de.en", "tiny"]
     bad = run_application("evaluate.py", "run=tiny", "split=val")
     assert (bad.code, bad.out, bad.err.count("\n")) == (3, "", 1)
     assert bad.err.startswith("error: data.val=")

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,8 +31,9 @@ def begin(text, tmp_path):
 
     yield begin
     for process in processes:
-        with suppress(ProcessLookupError):
+        if process.poll() is None:  # else its number may belong to others by now
             os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 def step_reached(folder: Path) -> int:

@@ -58,9 +58,10 @@ def test_250_of_250_damages_are_detected(unbroken, tmp_path):
 
 @pytest.mark.parametrize("kind", ["truncated", "header", "flipped", "emptied"])
 @pytest.mark.parametrize("suffix", [".ckpt", ".optim"])
-def test_a_run_continues_from_the_newest_good_checkpoint_with_a_warning(config, unbroken, tmp_path, kind, suffix):
-    train(config, tmp_path, dies_at(TranslationModule, "training_step", 20))
-    path = tmp_path / "run" / "checkpoints" / f"step_9{suffix}"
+def test_a_run_continues_from_the_newest_good_checkpoint_with_a_warning(
+    config, killed_at, unbroken, tmp_path, kind, suffix
+):
+    path = killed_at(20) / "checkpoints" / f"step_9{suffix}"
     path.write_bytes(b"" if kind == "emptied" else damaged(path.read_bytes(), random.Random(1), kind))
     end = train(config, tmp_path)
     assert end.code == 0, end.said
@@ -69,8 +70,8 @@ def test_a_run_continues_from_the_newest_good_checkpoint_with_a_warning(config, 
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_a_disk_that_fills_up_leaves_the_old_checkpoints_and_says_what_is_needed(config, unbroken, tmp_path):
-    train(config, tmp_path, dies_at(TranslationModule, "training_step", 11))
+def test_a_disk_that_fills_up_leaves_the_old_checkpoints_and_says_what_is_needed(config, killed_at, unbroken, tmp_path):
+    killed_at(9)
     before = {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoints").iterdir()}
     size = (tmp_path / "run" / "checkpoints" / "step_3.ckpt").stat().st_size
     end = train(config, tmp_path, disk_is_full_beyond(size // 2))
@@ -227,8 +228,9 @@ def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a
     assert opened
 
 
-@pytest.mark.parametrize("call", [9, 24])  # in the middle, and in the last step
-@pytest.mark.parametrize("how", ["moved", "removed", "only its lock removed"])
+@pytest.mark.parametrize(
+    ("how", "call"), [("moved", 9), ("removed", 9), ("only its lock removed", 9), ("moved", 24)]
+)  # in the middle, and in the last step
 def test_a_run_whose_folder_was_begun_anew_stops_and_writes_nothing_there(config, tmp_path, how, call):
     folder, seen = tmp_path / "run", tmp_path / "seen"
 

@@ -81,7 +81,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_run_stops_at_the_same_step_with_the_same_best_checkpoint(stopping, stopped, tmp_path, moment):
+def test_a_killed_run_stops_at_the_same_step_with_the_same_best_one(stopping, stopped, tmp_path, moment):
     assert train(stopping, tmp_path, both(scripted, MOMENTS[moment])).code == -signal.SIGKILL
     end = train(stopping, tmp_path, scripted)
     assert end.code == 0, end.said

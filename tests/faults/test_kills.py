@@ -4,7 +4,6 @@ import itertools
 import multiprocessing
 import os
 import random
-import shutil
 import signal
 import sys
 import time
@@ -162,9 +161,9 @@ def test_a_finished_run_is_left_as_it_is_to_the_byte(config, unbroken):
     ],
 )
 def test_a_killed_run_continues_to_the_bit_with_other_workers_validations_and_loggers(
-    text, config, unbroken, tmp_path, others
+    text, killed_at, unbroken, tmp_path, others
 ):
-    assert train(config, tmp_path, dies_at(TranslationModule, "training_step", 17)).code == -signal.SIGKILL
+    killed_at(17)
     continued(configured(text, *others), tmp_path)
     for name in ("step_9.ckpt", "last.ckpt"):
         assert same_weights(tmp_path / "run", unbroken, name)
@@ -214,11 +213,10 @@ def test_a_killed_data_loader_worker_ends_the_run_in_one_line_and_it_continues_t
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_a_killed_run_continues_to_the_bit_in_another_folder(config, unbroken, tmp_path):
-    assert train(config, tmp_path / "here", dies_at(TranslationModule, "training_step", 15)).code == -signal.SIGKILL
-    shutil.move(tmp_path / "here", tmp_path / "there")
-    continued(config, tmp_path / "there")
-    assert differences(tmp_path / "there" / "run", unbroken) == []
+def test_a_killed_run_continues_to_the_bit_in_another_folder(config, killed_at, unbroken, tmp_path):
+    killed_at(17)
+    continued(config, tmp_path)
+    assert differences(tmp_path / "run", unbroken) == []
 
 
 def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(text, config, tmp_path):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from applications import ROOT, TEXT, TINY, run_application, write_pairs
+from applications import ROOT, TEXT, TINY, run_application, write_text
 
 # A command line, and what its one line must say: the key, then the rule or the nearest valid key.
 MISTAKES = [
@@ -24,13 +24,6 @@ MISTAKES = [
     ("train.py ++a.b.c=1", "a.b.c:", "--help lists them all"),
     ("train.py data.train={en:x}", "data.train.en:", "did you mean data.train?"),
     ("train.py hydra.run.dirr=x", "hydra.run.dirr:", "no such option"),
-    ("train.py model.d_modle=3", "model.d_modle:", "did you mean model.d_model?"),
-    ("train.py optim.warmup=1", "optim.warmup:", "did you mean optim.warmup_steps?"),
-    ("train.py trainer.max_stpes=3", "trainer.max_stpes:", "did you mean trainer.max_steps?"),
-    ("train.py max_steps=5", "max_steps:", "did you mean trainer.max_steps?"),
-    ("train.py beam_size=5", "beam_size:", "did you mean search.beam_size?"),
-    ("train.py +model.n_layer=3", "model.n_layer:", "did you mean model.n_layers?"),
-    ("train.py ++search.beamsize=3", "search.beamsize:", "did you mean search.beam_size?"),
     ("train.py 'trainer={max_stepz: 3}'", "trainer.max_stepz:", "did you mean trainer.max_steps?"),
     ("train.py nonsense=1", "nonsense:", "--help lists them all"),
     # keys of other programs
@@ -38,8 +31,6 @@ MISTAKES = [
     ("train.py trainer.max_epochs=3", "trainer.max_epochs:", "counted in steps, trainer.max_steps=N"),
     ("train.py trainer.gpus=2", "trainer.gpus:", "did you mean trainer.devices?"),
     ("train.py lr=0.1", "lr:", "optim.lr_scale=N"),
-    ("train.py batch_tokens=64", "batch_tokens:", "did you mean search.batch_tokens?"),
-    ("train.py num_workers=2", "num_workers:", "did you mean data.num_workers?"),
     # keys that were renamed
     ("train.py data.workers=2", "data.workers is now", "is now data.num_workers\n"),
     ("train.py +search.max_tokens=64", "search.max_tokens is now", "is now search.batch_tokens\n"),
@@ -50,16 +41,12 @@ MISTAKES = [
     ("train.py +experiments=multi30k", "experiments:", "did you mean experiment?"),
     ("train.py model=bigg", "'model/bigg':", "did you mean big?"),
     ("train.py ablation=A_H4", "'ablation/A_H4':", "did you mean a_h4?"),
-    ("train.py experiment=multi30", "'experiment/multi30':", "did you mean multi30k?"),
     ("train.py model=3", "model=3:", "name of a file"),
     ("train.py data=null", "data=null:", "name of a file"),
     ("train.py model=[big,base]", "model:", "name of one file"),
     ("train.py model=big,base", "model=big,base", "-m for a sweep"),
     ("train.py ablation=a_h3", "'ablation/a_h3':", "a_h1, a_h16, a_h32, a_h4"),
     ("train.py ablation=quarter/a_h3", "'ablation/quarter/a_h3':", "quarter/a_h1, quarter/a_h16"),
-    ("train.py model=bgi", "'model/bgi':", "auto, base, big, quarter, tiny"),
-    ("train.py experiment=quikstart", "'experiment/quikstart':", "multi30k_en_fr, quickstart"),
-    ("train.py logger=wandbb", "'logger/wandbb':", "csv, none, tensorboard, wandb"),
     # what is no key=value
     ("train.py model.n_heads 4", "model.n_heads:", "write model.n_heads=value"),
     ("train.py model.n_heads =4", "=4:", "key=value, without spaces"),
@@ -78,17 +65,13 @@ MISTAKES = [
     ("train.py trainer.max_steps=1e5", "trainer.max_steps:", "Integer"),
     ("train.py model.n_heads=[4,8]", "model.n_heads:", "Integer"),
     ("train.py model.attention_dropout=null", "model.attention_dropout", "not Optional"),
-    ("train.py trainer.devices=auto", "trainer.devices:", "Integer"),
     ("train.py optim.beta1=high", "optim.beta1:", "Float"),
     ("train.py debug=perhaps", "debug:", "bool"),
     ("train.py model.n_heads=8.5", "model.n_heads:", "Integer"),
     ("train.py model.d_model=", "model.d_model:", "Integer"),
-    ("train.py model.dropout=a_lot", "model.dropout:", "Float"),
     ("train.py seed=1,2", "seed", "Ambiguous"),
     ("train.py data.train=3", "data.train=3:", "prefix"),
     # values
-    ("train.py trainer.devices=0", "trainer.devices=0:", "at least 1"),
-    ("train.py model.dropout=1.1", "model.dropout=1.1:", "below 1"),
     ("train.py optim.label_smoothing=nan", "optim.label_smoothing=nan:", "at least 0"),
     ("train.py optim.lr_scale=inf", "optim.lr_scale=inf:", "finite"),
     ("train.py data.max_length_ratio=0.5", "data.max_length_ratio=0.5:", "at least 1"),
@@ -101,15 +84,10 @@ MISTAKES = [
     ("train.py trainer.val_bleu_sentences=-1", "trainer.val_bleu_sentences=-1:", "at least 0"),
     ("train.py model.dropout=1", "model.dropout=1.0:", "below 1"),
     ("train.py model.dropout=nan", "model.dropout=nan:", "below 1"),
-    ("train.py optim.label_smoothing=-0.1", "optim.label_smoothing=-0.1:", "at least 0"),
     ("train.py optim.lr_scale=0", "optim.lr_scale=0.0:", "above 0"),
-    ("train.py model.positions=relative", "model.positions=relative:", "sinusoidal, learned"),
     ("train.py trainer.precision=16", "trainer.precision=16:", "32-true, bf16-mixed"),
-    ("train.py trainer.strategy=fsdp", "trainer.strategy=fsdp:", "auto, ddp"),
-    ("train.py search.penalty=wu", "search.penalty=wu:", "gnmt, power"),
     ("train.py data.vocab_size=260", "data.vocab_size=260:", "at least 261"),
     ("train.py seed=-1", "seed=-1:", "at least 0"),
-    ("train.py name=../elsewhere", "name=../elsewhere:", "letters"),
     ("train.py 'name=a b'", "name=a b:", "letters"),
     # one against another
     ("train.py model.n_heads=7", "d_model=512 is not divisible by model.n_heads=7:", "both model.d_k and model.d_v"),
@@ -122,7 +100,6 @@ MISTAKES = [
     ("train.py ablation=a_h4 data=files data.train=a data.val=b", "ablation=a_h4", "choose model=base"),
     ("train.py trainer.best_metric=val/f1", "trainer.best_metric=val/f1:", "val/loss and val/bleu"),
     ("train.py data=files", "data.train", "data.train=PREFIX"),
-    ("train.py model.d_model=511 model.d_k=3 model.d_v=3", "model.d_model=511:", "even"),
     ("train.py data.src_lang=de", "data.src_lang", "two languages"),
     ("train.py data.tokens_per_step=200", "data.tokens_per_step=200:", "data.max_length=255"),
     ("train.py ablation=e_learned model.max_positions=100", "model.max_positions=100:", "model.max_positions=306"),
@@ -142,9 +119,6 @@ MISTAKES = [
     ("evaluate.py run=x beam_size=3", "beam_size:", "did you mean search.beam_size?"),
     ("evaluate.py run=x search.beam_size=0", "search.beam_size=0:", "at least 1"),
     ("evaluate.py run=x model=big", "'model'", "No match in the defaults list"),
-    ("evaluate.py run=x splitt=val", "splitt:", "did you mean split?"),
-    ("evaluate.py run=x search.beam=3", "search.beam:", "did you mean search.beam_size?"),
-    ("evaluate.py run=x search.length_penalty=nan", "search.length_penalty=nan:", "at least 0"),
     ("evaluate.py run=x accelerator=tpu", "accelerator=tpu:", "auto, cpu, gpu"),
     ("evaluate.py run=x -m", "-m:", "one run at a time"),
     ("aiayn translat x", "'translat'", "'translate'"),
@@ -229,8 +203,7 @@ def test_mistakes_are_many_and_write_nothing(ended):
 def no_gpu(tmp_path, monkeypatch):
     import torch
 
-    write_pairs(tmp_path / "train", 90, seed=1)
-    write_pairs(tmp_path / "dev", 5, seed=2)
+    write_text(tmp_path)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -272,14 +245,15 @@ def test_a_gpu_that_is_not_there_is_exit_code_2_for_scores_and_translations_too(
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("output", "command"),
     [
-        *("evaluate.py --help", "train.py --cfg job", "train.py --info config"),
-        *("aiayn --help", "aiayn table --parameters", "aiayn translate --help"),
+        *(("full", command) for command in ("evaluate.py --help", "aiayn --help")),
+        *((output, "train.py --info config") for output in ("full", "closed pipe")),
+        *((output, "train.py --cfg job") for output in ("full", "closed pipe")),
+        *((output, "aiayn table --parameters") for output in ("full", "closed pipe")),
     ],
 )
-@pytest.mark.parametrize("output", ["full", "closed pipe"])
-def test_a_full_disk_or_closed_pipe_behind_standard_output_is_one_line(command, output):
+def test_a_full_disk_or_closed_pipe_behind_standard_output_is_one_line(output, command):
     program, *arguments = command.split()
     call = ["-c", "from aiayn.cli import main; main()"] if program == "aiayn" else [str(ROOT / program)]
     reader, pipe = os.pipe()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from faults.harness import bytes_of, configured, dies_at, measured, same_weights, train
+from faults.harness import bytes_of, configured, measured, same_weights, train
 
 from aiayn import checkpoints
 from aiayn.config import Config
@@ -14,7 +14,6 @@ from aiayn.data.prepare import prepare
 from aiayn.errors import RefusedError
 from aiayn.options import NEW_OPTIONS, RENAMED, flatten, is_harmless, option_names, to_plain
 from aiayn.run_folder import RunFolder
-from aiayn.training.module import TranslationModule
 from aiayn.training.resume import load_resume_state
 
 # Every harmless option with another value than the harness has. Options of devices are tested with two processes.
@@ -49,23 +48,22 @@ OF_DEVICES = {"trainer.accelerator", "trainer.devices", "trainer.num_nodes", "tr
 OF_PLACE_AND_LENGTH = {"name", "outputs", "data.folder", "trainer.max_steps"}  # continued elsewhere, and to other ends
 
 
-def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(text, config, unbroken, tmp_path):
+def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(text, config, killed_at, unbroken, tmp_path):
     harmless = {key for key in option_names(Config) if is_harmless(key)}
     assert harmless == set(OTHERWISE) | OF_DEVICES | OF_PLACE_AND_LENGTH
     other = configured(text, *(f"{key}={value}" for key, value in OTHERWISE.items()), f"data.folder={tmp_path}/data")
     now, before = flatten(to_plain(other)), flatten(to_plain(config))
     assert {key for key in now if now[key] != before[key]} == {*OTHERWISE, "data.folder"}
-    assert train(config, tmp_path, dies_at(TranslationModule, "training_step", 9)).code == -9
+    killed_at(9)
     end = train(other, tmp_path)
     assert end.code == 0, end.said
     assert same_weights(tmp_path / "run", unbroken)
 
 
 @pytest.fixture
-def begun(config, tmp_path) -> Path:
+def begun(killed_at) -> Path:
     """The folder of a run that has saved steps 3 and 6."""
-    assert train(config, tmp_path, dies_at(TranslationModule, "training_step", 13)).code == -9
-    return tmp_path / "run"
+    return killed_at(13)
 
 
 def assert_refused(config, folder, *said):

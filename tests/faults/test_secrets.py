@@ -15,8 +15,8 @@ import pytest
 import torch
 import wandb
 import yaml
-from applications import TEXT, TINY, run_application, write_pairs
-from test_checkpoints import sealed
+from applications import TEXT, TINY, run_application, spare_the_pictures, write_text
+from test_checkpoints import Evil, sealed
 
 TRAIN = ("train.py", *TEXT, *TINY, "name=run")
 RUN = "outputs/run"
@@ -34,8 +34,7 @@ READERS = [
 def trained(tmp_path_factory) -> Path:
     """A working directory with text and a finished run."""
     folder = tmp_path_factory.mktemp("trained")
-    write_pairs(folder / "train", 90, seed=1)
-    write_pairs(folder / "dev", 5, seed=2)
+    write_text(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         ended = run_application(*TRAIN)
@@ -49,17 +48,8 @@ def place(trained, tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "inner" / "place"
     shutil.copytree(trained, folder)
     monkeypatch.chdir(folder)
+    spare_the_pictures(monkeypatch)
     return folder
-
-
-class Evil:
-    """Unpickling this writes a file."""
-
-    def __init__(self, sentinel: Path):
-        self.sentinel = sentinel
-
-    def __reduce__(self):
-        return exec, (f"open({str(self.sentinel)!r}, 'w').close()",)
 
 
 def payload(path: Path) -> dict:

@@ -1,26 +1,18 @@
 """A run small enough to be repeated many times: 300 generated pairs, a model of 30 thousand weights, 12 steps."""
 
 import gzip
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from applications import TWELVE_STEPS, composed, spare_the_pictures, text_in
+from applications import TWELVE_STEPS, composed, reversed_digits, spare_the_pictures, text_in
 
 from aiayn.config import Config
 
 
 def write(prefix: Path, count: int, seed: int) -> None:
-    """Digits in words, and the same digits reversed in figures."""
-    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    rng = random.Random(seed)
-    drawn = [[rng.randrange(10) for _ in range(rng.randint(1, 7))] for _ in range(count)]
-    for lang, lines in (
-        ("en", [" ".join(words[digit] for digit in digits) for digits in drawn]),
-        ("xx", [" ".join(str(digit) for digit in reversed(digits)) for digits in drawn]),
-    ):
+    for lang, lines in zip(("en", "xx"), reversed_digits(count, seed, 1, 7), strict=True):
         with gzip.open(f"{prefix}.{lang}.gz", "wt", encoding="utf-8", newline="\n") as file:
             file.write("\n".join(lines) + "\n")
 

@@ -122,7 +122,7 @@ def test_under_bfloat16_autocast_it_differs_from_single_precision_by_rounding(ta
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-def test_compiled_it_is_the_plain_loss_and_stores_the_logits_once_in_the_precision_of_the_product(targets, autocast):
+def test_compiled_it_is_the_plain_loss_and_stores_the_logits_once_in_the_products_precision(targets, autocast):
     """Compiled but for the last stage, in which a compiler would be called."""
     torch._dynamo.reset()
     states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
