@@ -42,7 +42,7 @@ def table(
     from aiayn.paper import table_text
     from aiayn.paper.parameters import parameter_table
     from aiayn.paper.published import STATED_VOCABULARY
-    from aiayn.paper.tables import collect
+    from aiayn.paper.tables import changes_against_base, collect, mean_of_base, noise_of_base
 
     drawn: list[dict] = []
     if parameters:
@@ -53,6 +53,8 @@ def table(
         plain = collect(runs or [])
         quarter = [record for record in plain["table_3_quarter"] if record["run"]]
         drawn = quarter if quarter and not any(record["run"] for record in plain["table_3"]) else plain["table_3"]
+        plain["base"], plain["noise"] = mean_of_base(drawn), noise_of_base(drawn)
+        plain["changes"] = changes_against_base(drawn)
         records = plain["table_3"] + quarter + plain["other_runs"]
         text = table_text.markdown(plain, every_row)
     forms = {

@@ -134,12 +134,17 @@ def changes_against_base(records: Sequence[Record]) -> list[Record]:
     Base's are the means of its runs, which differ in their seeds. Measured changes are None where a row, or base, was
     not run.
     """
-    base = {name: fmean(values) if (values := _of_base(records, name)) else None for name in CHANGES}
+    base = mean_of_base(records)
     return [
         {"row": record["row"], "run": record["run"]} | {name: _less(record[name], base[name]) for name in CHANGES}
         for record in records
         if record["row"] not in ("base", "big")
     ]
+
+
+def mean_of_base(records: Sequence[Record]) -> dict[str, float | None]:
+    """Returns ppl and bleu of base, measured over its runs and published; None where nothing was measured."""
+    return {name: fmean(values) if (values := _of_base(records, name)) else None for name in CHANGES}
 
 
 def noise_of_base(records: Sequence[Record]) -> dict[str, float]:
