@@ -124,7 +124,7 @@ def test_one_file_is_as_good_as_a_list_and_nothing_else_is():
         one = compose("evaluate", overrides=["run=x", "references=a.de"])
         number = compose("evaluate", overrides=["run=x", "references=3"])
     assert check_config(one, EvaluateConfig).references == ["a.de"]
-    with pytest.raises(ConfigError, match="references=3: must be a file or a list of files"):
+    with pytest.raises(ConfigError, match="references=3: must be a file or a list of them"):
         check_config(number, EvaluateConfig)
 
 
