@@ -159,7 +159,7 @@ HEAVY = {"torch", "pytorch_lightning", "numpy", "tokenizers", "datasets", "wandb
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """How each command line ended, the seconds that SHOW took, and what all of them left in their folder."""
+    """How each command line ended, and what all of them left in their folder."""
     folder = tmp_path_factory.mktemp("mistakes")
     code = DRIVER.replace("{root}", str(ROOT)).replace("{heavy}", repr(HEAVY))
     done = subprocess.run(
@@ -175,11 +175,11 @@ def ended(tmp_path_factory):
     shown, *outcomes = [json.loads(line) for line in done.stdout.split("\n")[:-1]]
     assert shown["code"] == 0
     ended = {line: outcome for (line, *_), outcome in zip(MISTAKES, outcomes, strict=True)}
-    return ended, shown["seconds"], list(folder.iterdir())
+    return ended, list(folder.iterdir())
 
 
 @pytest.mark.parametrize(("line", "key", "hint"), MISTAKES, ids=[line for line, *_ in MISTAKES])
-def test_a_mistake_is_one_line_with_key_and_remedy_at_once_and_before_torch(ended, line, key, hint):
+def test_a_mistake_is_one_line_with_key_and_remedy_before_torch_is_loaded(ended, line, key, hint):
     outcome = ended[0][line]
 
     assert (outcome["code"], outcome["out"]) == (2, "")
@@ -188,12 +188,11 @@ def test_a_mistake_is_one_line_with_key_and_remedy_at_once_and_before_torch(ende
     assert key in outcome["err"]
     assert hint in outcome["err"]
     assert outcome["heavy"] == []
-    assert outcome["seconds"] < 3 * ended[1]  # processor time
 
 
 def test_mistakes_are_many_and_write_nothing(ended):
     assert len(ended[0]) == len(MISTAKES) >= 40
-    assert ended[2] == []
+    assert ended[1] == []
 
 
 # What only torch knows: how many devices there are.

@@ -336,7 +336,10 @@ def test_the_command_prints_markdown_json_or_csv_and_succeeds_in_spite_of_broken
     grids = [line for line in text.out.split("\n") if line.startswith("|")]
     assert all(line.endswith("|") for line in grids)
     plain = run_application("aiayn", "table", str(sweep), "--json")
-    assert json.loads(plain.out) == collect([sweep])
+    found = json.loads(plain.out)
+    assert found | collect([sweep]) == found
+    assert found["base"]["ppl"] == 9.5
+    assert found["changes"] == changes_against_base(found["table_3"])
     rows = list(csv.DictReader(io.StringIO(run_application("aiayn", "table", str(sweep), "--csv").out)))
     assert [row["row"] for row in rows].count("") == 1  # zero
     assert float(rows[0]["ppl"]) == 9.5

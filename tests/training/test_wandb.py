@@ -10,6 +10,7 @@ from copy import deepcopy
 import pytest
 import wandb
 import wandb_file
+from faults.harness import wait_until
 from wandb.sdk.lib import wbauth
 from wandb_file import SPEED, TRAINING, VALIDATION
 
@@ -66,8 +67,9 @@ def test_the_written_run_holds_every_series_samples_pictures_configuration_and_m
     interrupted_and_continued, tmp_path
 ):
     folder = interrupted_and_continued
-    starts = [wandb_file.read(path) for path in sorted(folder.glob("wandb/offline-run-*/*.wandb"))]
-    first, second, upload = starts
+    paths = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
+    starts = [wandb_file.read(path) for path in paths]
+    first, second, _ = starts  # the third uploads
     runs = [record.run for records in starts for record in records if record.HasField("run")]
 
     # One run, wherever it was interrupted.
@@ -111,7 +113,11 @@ def test_the_written_run_holds_every_series_samples_pictures_configuration_and_m
     assert config["corpus"]["train"]["kept"] == 300
     assert config["machine"]["precision"] == "32-true"
 
-    [artifact] = [record.artifact for record in upload if record.HasField("artifact")]
+    def artifacts() -> list:
+        return [record.artifact for record in wandb_file.read(paths[-1]) if record.HasField("artifact")]
+
+    wait_until(artifacts)  # wandb's own process writes it
+    [artifact] = artifacts()
     assert artifact.type == "model"
     files = {entry.path: entry for entry in artifact.manifest.contents}
     assert set(files) == {"averaged.ckpt", "tokenizer.json", "config.yaml"}
