@@ -41,6 +41,8 @@ class FileScans:
         path, new = folder / ".scans.json", folder / f".scans.{os.getpid()}.tmp"
         with suppress(OSError):
             if not path.exists() or path.read_text("utf-8") != text:
+                for orphan in folder.glob(".scans.*.tmp"):  # of a process that was killed
+                    orphan.unlink()
                 new.write_text(text, "utf-8")
                 new.replace(path)
 
