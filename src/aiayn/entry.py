@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.resolvers import oc
 
 from aiayn import __version__
 from aiayn.config import Config, EvaluateConfig, ModelConfig, OptimConfig
@@ -71,18 +71,37 @@ def check_config(composed: DictConfig, schema: type) -> Any:
     Raises ConfigError for unknown, missing or impossible ones.
     """
     known = option_names(schema)
-    for key, value in flatten(OmegaConf.to_container(composed, resolve=False)).items():
+    for key in flatten(OmegaConf.to_container(composed, resolve=False)):
         if key not in known:  # `+key=value` passes Hydra's own check of names
             raise ConfigError(no_such_option(key, schema))
-        if asked := re.search(r"oc\.env\s*:\s*(\w+)", str(value)):  # it may be a secret
-            raise ConfigError(
-                f"${{oc.env:{asked[1]}}}: an option takes its value from the environment, and options are stored in "
-                f"config.yaml and in every checkpoint; if it is no secret let the shell insert it, KEY=${asked[1]}"
-            )
+    resolved = _resolved(composed)
     missing = OmegaConf.missing_keys(composed)
     if missing:
         raise ConfigError(f"{min(missing)} is missing: set {min(missing)}=VALUE")
-    return from_plain(schema, OmegaConf.to_container(composed, resolve=True))
+    return from_plain(schema, resolved)
+
+
+def _resolved(composed: DictConfig) -> dict[str, Any]:
+    """Returns the options with their interpolations resolved. Raises ConfigError if one of them asks the environment.
+
+    Options are stored in config.yaml and in every checkpoint, where no secret may be.
+    """
+    asked: list[str] = []
+
+    def ask(name: str, *default: str) -> str | None:
+        asked.append(name)
+        return oc.env(name, *default)
+
+    OmegaConf.register_new_resolver("oc.env", ask, replace=True)
+    try:
+        return OmegaConf.to_container(composed, resolve=True)
+    finally:
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+        if asked:
+            raise ConfigError(
+                f"${{oc.env:{asked[0]}}}: an option takes its value from the environment, and options are stored in "
+                f"config.yaml and in every checkpoint; if it is no secret let the shell insert it, KEY=${asked[0]}"
+            )
 
 
 def resolve_config(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str], conf: Path) -> Config:
