@@ -6,9 +6,9 @@
 
 PREFIX names raw text, as for `train.py data=files`; the default is the generated phrasebook. All implementations get
 the same batches, loss (label smoothing 0.1), Adam (fused) and dropout, in bfloat16 autocast (or --float32). Our step is
-that of `train.py`, dropout reseeding included; --compile adds it with `trainer.compile=true`. The matrix rate is that
-of `perf/mfu` (`aiayn.hardware.matmul_rate`); the share of it that a step reaches counts matrix products only
-(`aiayn.model.flops`, real tokens).
+that of `train.py`, dropout reseeding included; --compile adds it with `trainer.compile=true`. The matrix rate is the
+speed of the model's largest matrix product, measured in turn with the steps; the share of it that a step reaches counts
+matrix products only (`aiayn.model.flops`, real tokens).
 """
 
 from collections.abc import Callable
@@ -25,11 +25,12 @@ from aiayn.config import PAD_ID, Config, ModelConfig
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.prepare import prepare
-from aiayn.hardware import matmul_rate
 from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
 from aiayn.training.loss import output_cross_entropy
 from aiayn.training.module import dropout_seed
+
+PRODUCTS = 100  # matrix products that take about as long as a step of the base model
 
 
 def first_batches(config: Config, count: int) -> tuple[list[Batch], int]:
@@ -93,6 +94,19 @@ def implementation(
     return training(model, our_loss(model, compiled=name != "aiayn"), batches, device, bf16)
 
 
+def products(config: ModelConfig, rows: int, device: str, bf16: bool) -> Callable[[], None]:
+    """Returns a function that multiplies rows with the first matrix of the feed-forward network, PRODUCTS times."""
+    like = {"device": device, "dtype": torch.bfloat16 if bf16 else torch.float32}
+    x, w = torch.randn(rows, config.d_model, **like), torch.randn(config.d_model, config.d_ff, **like)
+    out = torch.empty(rows, config.d_ff, **like)
+
+    def multiply() -> None:
+        for _ in range(PRODUCTS):
+            torch.mm(x, w, out=out)
+
+    return multiply
+
+
 def flops(config: ModelConfig, vocab_size: int, batch: Batch) -> int:
     src, tgt = batch.src_mask.sum((1, 2, 3)), (batch.tgt_out != PAD_ID).sum(1)
     return int(training_flops(config, vocab_size, src, tgt).sum())
@@ -116,10 +130,11 @@ def main(arguments: list[str] | None = None) -> None:
             workers[name] = Worker(implementation, name, config, vocab_size, batches, options.device, bf16)
         except ImportError as error:
             print(f"without {name}: {error}")
-    rate = matmul_rate(torch.device(options.device), "bf16-mixed" if bf16 else "32-true", options.threads)
+    workers["products"] = Worker(products, config, options.tokens, options.device, bf16)
 
     # A round is one pass through all batches, so that every round is the same work.
     seconds = {name: spread(taken) for name, taken in interleaved(workers, options.rounds).items()}
+    rate = PRODUCTS * 2 * options.tokens * config.d_model * config.d_ff / seconds.pop("products")["median"]
     tokens = sum(batch.n_tokens for batch in batches)
     needed = sum(flops(config, vocab_size, batch) for batch in batches)
     rows = [
