@@ -79,7 +79,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "device": translator.device.type,
         "hypotheses_sha256": lines_sha256(hypotheses),
     }
-    if baseline:
+    if config.baseline:
         compared = paired_bootstrap(baseline, hypotheses, test.references, N_BOOTSTRAP)
         result["baseline"] = {"run": str(Path(config.baseline)), "n_samples": N_BOOTSTRAP, **compared}
 

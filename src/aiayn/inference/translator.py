@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,25 +39,28 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Translation:
-    """One candidate: its text, its length-penalized score, log P of its tokens and eos, and the tokens without eos."""
+    """One candidate: its text, its length-penalized score, log P of its tokens and eos, and the tokens without eos.
 
-    text: str
-    score: float
-    log_prob: float
-    tokens: list[int]
+    By default that of a blank line.
+    """
 
-
-BLANK = Translation(text="", score=0.0, log_prob=0.0, tokens=[])  # of a blank line
+    text: str = ""
+    score: float = 0.0
+    log_prob: float = 0.0
+    tokens: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """A given translation: its tokens with eos, log P of each of them, their sum, and the length-penalized score."""
+    """A given translation: its tokens with eos, log P of each of them, their sum, and the length-penalized score.
 
-    tokens: list[int]
-    token_log_probs: list[float]
-    log_prob: float
-    score: float
+    By default that of a blank line.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    token_log_probs: list[float] = field(default_factory=list)
+    log_prob: float = 0.0
+    score: float = 0.0
 
 
 def perplexity(pairs: list[ScoredPair]) -> float:
@@ -168,7 +171,7 @@ class Translator:
             found = beam_search(self.model, src, source_mask(src), self.search)
             return [self._to_text(hypotheses[:n]) for hypotheses in found]
 
-        return self._in_batches(src_ids, self.search.beam_size, search, [BLANK], first_line, on_batch)
+        return self._in_batches(src_ids, self.search.beam_size, search, lambda: [Translation()], first_line, on_batch)
 
     def sample(
         self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
@@ -185,7 +188,7 @@ class Translator:
             numbers = [first_line + number for number in batch]
             return self._to_text(sample(self.model, src, source_mask(src), numbers, sampling, self.search))
 
-        return self._in_batches(src_ids, 1, draw, BLANK, first_line, on_batch)
+        return self._in_batches(src_ids, 1, draw, Translation, first_line, on_batch)
 
     def score(
         self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
@@ -212,7 +215,7 @@ class Translator:
             rows = force_decode(self.model, src, source_mask(src), tgt).tolist()
             return [self._scored_pair(tgt_ids[n], log_probs) for n, log_probs in zip(batch, rows, strict=True)]
 
-        return self._in_batches(longer, 1, score_pairs, ScoredPair([], [], 0.0, 0.0), first_line, on_batch)
+        return self._in_batches(longer, 1, score_pairs, ScoredPair, first_line, on_batch)
 
     def _scored_pair(self, tgt_ids: list[int], log_probs: list[float]) -> ScoredPair:
         """`log_probs` may go on with those of padding."""
@@ -278,17 +281,17 @@ class Translator:
         ids: list[list[int]],
         beams: int,
         decode: Callable[[list[int]], list[T]],
-        blank: T,
+        blank: Callable[[], T],
         first_line: int,
         on_batch: Progress | None,
     ) -> list[T]:
-        """Returns what `decode` finds for each line; it gets the indices of a batch. Lines without subwords give blank.
+        """Returns what `decode` finds for each line; it gets the indices of a batch. For blank lines: `blank()`.
 
         Batches have `search.batch_tokens` padded positions x beams, and half as many whenever memory runs out. The
         longest lines come first, so that this shows at once.
         """
         order = sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
-        results = [blank for _ in ids]
+        results = [blank() for _ in ids]
         start = 0
         while start < len(order):
             width = len(ids[order[start]]) + 1
