@@ -24,6 +24,13 @@ MISTAKES = [
     ("train.py ++a.b.c=1", "a.b.c:", "--help lists them all"),
     ("train.py data.train={en:x}", "data.train.en:", "did you mean data.train?"),
     ("train.py hydra.run.dirr=x", "hydra.run.dirr:", "no such option"),
+    ("train.py model.d_modle=3", "model.d_modle:", "did you mean model.d_model?"),
+    ("train.py optim.warmup=1", "optim.warmup:", "did you mean optim.warmup_steps?"),
+    ("train.py trainer.max_stpes=3", "trainer.max_stpes:", "did you mean trainer.max_steps?"),
+    ("train.py max_steps=5", "max_steps:", "did you mean trainer.max_steps?"),
+    ("train.py beam_size=5", "beam_size:", "did you mean search.beam_size?"),
+    ("train.py +model.n_layer=3", "model.n_layer:", "did you mean model.n_layers?"),
+    ("train.py ++search.beamsize=3", "search.beamsize:", "did you mean search.beam_size?"),
     ("train.py 'trainer={max_stepz: 3}'", "trainer.max_stepz:", "did you mean trainer.max_steps?"),
     ("train.py nonsense=1", "nonsense:", "--help lists them all"),
     # keys of other programs
@@ -31,6 +38,8 @@ MISTAKES = [
     ("train.py trainer.max_epochs=3", "trainer.max_epochs:", "counted in steps, trainer.max_steps=N"),
     ("train.py trainer.gpus=2", "trainer.gpus:", "did you mean trainer.devices?"),
     ("train.py lr=0.1", "lr:", "optim.lr_scale=N"),
+    ("train.py batch_tokens=64", "batch_tokens:", "did you mean search.batch_tokens?"),
+    ("train.py num_workers=2", "num_workers:", "did you mean data.num_workers?"),
     # keys that were renamed
     ("train.py data.workers=2", "data.workers is now", "is now data.num_workers\n"),
     ("train.py +search.max_tokens=64", "search.max_tokens is now", "is now search.batch_tokens\n"),
@@ -41,12 +50,16 @@ MISTAKES = [
     ("train.py +experiments=multi30k", "experiments:", "did you mean experiment?"),
     ("train.py model=bigg", "'model/bigg':", "did you mean big?"),
     ("train.py ablation=A_H4", "'ablation/A_H4':", "did you mean a_h4?"),
+    ("train.py experiment=multi30", "'experiment/multi30':", "did you mean multi30k?"),
     ("train.py model=3", "model=3:", "name of a file"),
     ("train.py data=null", "data=null:", "name of a file"),
     ("train.py model=[big,base]", "model:", "name of one file"),
     ("train.py model=big,base", "model=big,base", "-m for a sweep"),
     ("train.py ablation=a_h3", "'ablation/a_h3':", "a_h1, a_h16, a_h32, a_h4"),
     ("train.py ablation=quarter/a_h3", "'ablation/quarter/a_h3':", "quarter/a_h1, quarter/a_h16"),
+    ("train.py model=bgi", "'model/bgi':", "auto, base, big, quarter, tiny"),
+    ("train.py experiment=quikstart", "'experiment/quikstart':", "multi30k_en_fr, quickstart"),
+    ("train.py logger=wandbb", "'logger/wandbb':", "csv, none, tensorboard, wandb"),
     # what is no key=value
     ("train.py model.n_heads 4", "model.n_heads:", "write model.n_heads=value"),
     ("train.py model.n_heads =4", "=4:", "key=value, without spaces"),
@@ -65,13 +78,17 @@ MISTAKES = [
     ("train.py trainer.max_steps=1e5", "trainer.max_steps:", "Integer"),
     ("train.py model.n_heads=[4,8]", "model.n_heads:", "Integer"),
     ("train.py model.attention_dropout=null", "model.attention_dropout", "not Optional"),
+    ("train.py trainer.devices=auto", "trainer.devices:", "Integer"),
     ("train.py optim.beta1=high", "optim.beta1:", "Float"),
     ("train.py debug=perhaps", "debug:", "bool"),
     ("train.py model.n_heads=8.5", "model.n_heads:", "Integer"),
     ("train.py model.d_model=", "model.d_model:", "Integer"),
+    ("train.py model.dropout=a_lot", "model.dropout:", "Float"),
     ("train.py seed=1,2", "seed", "Ambiguous"),
     ("train.py data.train=3", "data.train=3:", "prefix"),
     # values
+    ("train.py trainer.devices=0", "trainer.devices=0:", "at least 1"),
+    ("train.py model.dropout=1.1", "model.dropout=1.1:", "below 1"),
     ("train.py optim.label_smoothing=nan", "optim.label_smoothing=nan:", "at least 0"),
     ("train.py optim.lr_scale=inf", "optim.lr_scale=inf:", "finite"),
     ("train.py data.max_length_ratio=0.5", "data.max_length_ratio=0.5:", "at least 1"),
@@ -84,10 +101,15 @@ MISTAKES = [
     ("train.py trainer.val_bleu_sentences=-1", "trainer.val_bleu_sentences=-1:", "at least 0"),
     ("train.py model.dropout=1", "model.dropout=1.0:", "below 1"),
     ("train.py model.dropout=nan", "model.dropout=nan:", "below 1"),
+    ("train.py optim.label_smoothing=-0.1", "optim.label_smoothing=-0.1:", "at least 0"),
     ("train.py optim.lr_scale=0", "optim.lr_scale=0.0:", "above 0"),
+    ("train.py model.positions=relative", "model.positions=relative:", "sinusoidal, learned"),
     ("train.py trainer.precision=16", "trainer.precision=16:", "32-true, bf16-mixed"),
+    ("train.py trainer.strategy=fsdp", "trainer.strategy=fsdp:", "auto, ddp"),
+    ("train.py search.penalty=wu", "search.penalty=wu:", "gnmt, power"),
     ("train.py data.vocab_size=260", "data.vocab_size=260:", "at least 261"),
     ("train.py seed=-1", "seed=-1:", "at least 0"),
+    ("train.py name=../elsewhere", "name=../elsewhere:", "letters"),
     ("train.py 'name=a b'", "name=a b:", "letters"),
     # one against another
     ("train.py model.n_heads=7", "d_model=512 is not divisible by model.n_heads=7:", "both model.d_k and model.d_v"),
@@ -100,6 +122,7 @@ MISTAKES = [
     ("train.py ablation=a_h4 data=files data.train=a data.val=b", "ablation=a_h4", "choose model=base"),
     ("train.py trainer.best_metric=val/f1", "trainer.best_metric=val/f1:", "val/loss and val/bleu"),
     ("train.py data=files", "data.train", "data.train=PREFIX"),
+    ("train.py model.d_model=511 model.d_k=3 model.d_v=3", "model.d_model=511:", "even"),
     ("train.py data.src_lang=de", "data.src_lang", "two languages"),
     ("train.py data.tokens_per_step=200", "data.tokens_per_step=200:", "data.max_length=255"),
     ("train.py ablation=e_learned model.max_positions=100", "model.max_positions=100:", "model.max_positions=306"),
@@ -119,6 +142,9 @@ MISTAKES = [
     ("evaluate.py run=x beam_size=3", "beam_size:", "did you mean search.beam_size?"),
     ("evaluate.py run=x search.beam_size=0", "search.beam_size=0:", "at least 1"),
     ("evaluate.py run=x model=big", "'model'", "No match in the defaults list"),
+    ("evaluate.py run=x splitt=val", "splitt:", "did you mean split?"),
+    ("evaluate.py run=x search.beam=3", "search.beam:", "did you mean search.beam_size?"),
+    ("evaluate.py run=x search.length_penalty=nan", "search.length_penalty=nan:", "at least 0"),
     ("evaluate.py run=x accelerator=tpu", "accelerator=tpu:", "auto, cpu, gpu"),
     ("evaluate.py run=x -m", "-m:", "one run at a time"),
     ("aiayn translat x", "'translat'", "'translate'"),
@@ -133,12 +159,11 @@ MISTAKES = [
 ]
 
 DRIVER = """
-import contextlib, io, json, runpy, sys, time
+import contextlib, io, json, runpy, sys
 from hydra.core.global_hydra import GlobalHydra
 for script, *arguments in json.load(sys.stdin):
     GlobalHydra.instance().clear()
     sys.argv = [script, *arguments]
-    start = time.process_time()
     with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()) as out:
         try:
             if script == "aiayn":
@@ -150,10 +175,10 @@ for script, *arguments in json.load(sys.stdin):
         except SystemExit as end:
             code = end.code
     heavy = sorted({heavy} & set(sys.modules))
-    ended = dict(code=code, out=out.getvalue(), err=err.getvalue(), heavy=heavy, seconds=time.process_time() - start)
+    ended = dict(code=code, out=out.getvalue(), err=err.getvalue(), heavy=heavy)
     sys.__stdout__.write(json.dumps(ended) + "\\n")
 """
-SHOW = "train.py --cfg job"  # the first command, which also imports Hydra: about a third of a second
+SHOW = "train.py --cfg job"  # the first command, which is none
 HEAVY = {"torch", "pytorch_lightning", "numpy", "tokenizers", "datasets", "wandb", "matplotlib", "sacrebleu"}
 
 
@@ -244,15 +269,14 @@ def test_a_gpu_that_is_not_there_is_exit_code_2_for_scores_and_translations_too(
 
 
 @pytest.mark.parametrize(
-    ("output", "command"),
+    "command",
     [
-        *(("full", command) for command in ("evaluate.py --help", "aiayn --help")),
-        *((output, "train.py --info config") for output in ("full", "closed pipe")),
-        *((output, "train.py --cfg job") for output in ("full", "closed pipe")),
-        *((output, "aiayn table --parameters") for output in ("full", "closed pipe")),
+        *("evaluate.py --help", "train.py --cfg job", "train.py --info config", "train.py --version"),
+        *("aiayn --help", "aiayn table --parameters", "aiayn translate --help"),
     ],
 )
-def test_a_full_disk_or_closed_pipe_behind_standard_output_is_one_line(output, command):
+@pytest.mark.parametrize("output", ["full", "closed pipe"])
+def test_a_full_disk_or_closed_pipe_behind_standard_output_is_one_line(command, output):
     program, *arguments = command.split()
     call = ["-c", "from aiayn.cli import main; main()"] if program == "aiayn" else [str(ROOT / program)]
     reader, pipe = os.pipe()

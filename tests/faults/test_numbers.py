@@ -49,10 +49,9 @@ def assert_finite(value) -> None:
             assert_finite(inner)
 
 
-@pytest.mark.parametrize(
-    ("value", "gradient", "log_every"),
-    [(math.nan, False, 1), (math.nan, True, 100), (math.inf, False, 100), (math.inf, True, 1)],
-)
+@pytest.mark.parametrize("log_every", [1, 100])
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_one_of_them_ends_the_run_and_names_the_step_and_its_sentences(
     text, unbroken, tmp_path, value, gradient, log_every
 ):
@@ -130,7 +129,8 @@ def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_pa
     assert "at step 5" in end.said
 
 
-@pytest.mark.parametrize(("log_every", "lr_scale"), [(1, 100), (100, 1000)])
+@pytest.mark.parametrize("lr_scale", [100, 1000])
+@pytest.mark.parametrize("log_every", [1, 100])
 def test_a_finite_explosion_ends_the_run_as_diverged_and_again_at_the_next_start(text, tmp_path, lr_scale, log_every):
     options = [f"optim.lr_scale={lr_scale}", f"trainer.log_every={log_every}", "optim.warmup_steps=1"]
     config = configured(text, *options)
@@ -156,12 +156,9 @@ def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("message", "call", "remedy"),
-    [
-        ("CUDA out of memory. Tried to allocate 2.00 GiB", 3, "lower data.max_tokens_per_device (now 400)"),
-        ("DefaultCPUAllocator: can't allocate memory", 9, "name="),
-    ],
+    "message", ["CUDA out of memory. Tried to allocate 2.00 GiB", "DefaultCPUAllocator: can't allocate memory"]
 )
+@pytest.mark.parametrize(("call", "remedy"), [(3, "lower data.max_tokens_per_device (now 400)"), (9, "name=")])
 def test_an_out_of_memory_step_is_named_with_its_shape_and_its_cure(config, tmp_path, message, call, remedy):
     def fails() -> None:
         raise (torch.OutOfMemoryError if "CUDA" in message else RuntimeError)(message)

@@ -86,15 +86,16 @@ def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(config, pair,
     assert same_weights(tmp_path / "run", unbroken)
 
 
+@pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize(
-    ("place", "call", "saved", "ranks"),
+    ("place", "call", "saved"),
     [
-        *(((TranslationModule, "training_step"), 5, 5, ranks) for ranks in [(0,), (1,), (0, 1)]),
-        *(((TranslationModule, "validation_sums"), 1, 6, ranks) for ranks in [(0,), (1,)]),
-        *(((Translator, "translate"), 1, 6, ranks) for ranks in [(0,), (1,)]),
+        ((TranslationModule, "training_step"), 5, 5),
+        ((TranslationModule, "validation_sums"), 1, 6),
+        ((Translator, "translate"), 1, 6),
     ],
 )
-def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, place, call, saved, ranks):
+def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ranks, place, call, saved):
     first, second = ends(pair, tmp_path, {rank: signals(place, call) for rank in ranks})
     assert (first.code, second.code) == (143, 0), first.said + second.said
     assert f"error: stopped and saved at step {saved}; continue with: " in first.said
