@@ -170,7 +170,9 @@ def test_an_out_of_memory_step_is_named_with_its_shape_and_its_cure(config, tmp_
     assert remedy in last
 
 
-def test_an_out_of_memory_validation_is_not_blamed_on_a_training_batch(config, tmp_path):
+def test_an_out_of_memory_validation_is_not_blamed_on_a_training_batch(text, tmp_path):
+    config = configured(text, "data.max_tokens_per_device=null")
+
     def prelude() -> None:
         def fails(self, batch):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
@@ -182,3 +184,4 @@ def test_an_out_of_memory_validation_is_not_blamed_on_a_training_batch(config, t
     last = end.said.rstrip("\n").split("\n")[-1]
     assert last.startswith("error: out of memory in validation, with ")
     assert "split the longest lines of data.val=" in last
+    assert last.endswith("lower data.max_tokens_per_device (now 16384)")

@@ -11,7 +11,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from aiayn.data.batch import Batch
 from aiayn.evaluation.bracket_f1 import gold_trees, score_linear_forms
 from aiayn.evaluation.scoring import score
-from aiayn.hardware import explain_memory
+from aiayn.hardware import explain_memory, tokens_per_device
 from aiayn.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
 from aiayn.training.context import RunContext
@@ -96,7 +96,7 @@ class Validate(StepCallback):
         return (
             f"in validation, with {pairs} pairs of up to {source} source and {batch.tgt_out.size(1)} target subwords: "
             f"split the longest lines of data.val={self.run.config.data.val} on both sides, or lower "
-            f"data.max_tokens_per_device (now {self.run.config.data.max_tokens_per_device})"
+            f"data.max_tokens_per_device (now {tokens_per_device(self.run.config)})"
         )
 
     def _translate(self, trainer: pl.Trainer, module: TranslationModule) -> list[str]:
