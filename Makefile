@@ -2,9 +2,11 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
-# A process a core; a file's tests stay together, for they share what is costly to make. PYTEST_ARGS="-n 0" undoes it.
+# A process a core and one more, at most five: some tests wait. A file's tests stay together, for they share what is
+# costly to make. PYTEST_ARGS="-n 0" undoes it.
 # Bytecode is written, or each of the many processes that the tests start would compile this program anew.
-IN_PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+WORKERS = $(shell $(BIN)/python -c 'import os; print(min(os.cpu_count(), 4) + 1)')
+IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
