@@ -145,7 +145,7 @@ def test_a_page_has_the_rows_that_were_run_and_says_how_many_more_there_are(swee
     assert "c_dmodel1024" not in text
     assert "not run" not in text.replace("were not run", "")
     # 15 of Table 3, three of Table 2 and both of Table 4.
-    assert text.endswith("\n\n20 rows of the paper's tables were not run; `--all` shows them, too.\n")
+    assert text.endswith("\n\n20 rows of these tables were not run; `--all` shows them, too.\n")
 
 
 def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):

@@ -41,7 +41,7 @@ def markdown(tables: Mapping[str, Sequence[Record]], every_row: bool = False) ->
     if notes:
         parts.append("## Notes\n\n" + "\n".join(notes))
     if left_out:
-        parts.append(f"{left_out} rows of the paper's tables were not run; `--all` shows them, too.")
+        parts.append(f"{left_out} rows of these tables were not run; `--all` shows them, too.")
     return _paragraphs(*parts) + "\n"
 
 
