@@ -7,8 +7,8 @@
 PREFIX names raw text, as for `train.py data=files`; the default is the generated phrasebook. All implementations get
 the same batches, loss (label smoothing 0.1), Adam (fused) and dropout, in bfloat16 autocast (or --float32). Our step is
 that of `train.py`, dropout reseeding included; --compile adds it with `trainer.compile=true`. The matrix rate is the
-speed of the model's largest matrix product, measured in turn with the steps; the share of it that a step reaches counts
-matrix products only (`aiayn.model.flops`, real tokens).
+speed of the feed-forward network's first product, measured in turn with the steps; the share of it that a step reaches
+counts matrix products only (`aiayn.model.flops`, real tokens).
 """
 
 from collections.abc import Callable

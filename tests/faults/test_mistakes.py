@@ -178,7 +178,7 @@ for script, *arguments in json.load(sys.stdin):
     ended = dict(code=code, out=out.getvalue(), err=err.getvalue(), heavy=heavy)
     sys.__stdout__.write(json.dumps(ended) + "\\n")
 """
-SHOW = "train.py --cfg job"  # the first command, which is none
+SHOW = "train.py --cfg job"  # the first command, and no mistake
 HEAVY = {"torch", "pytorch_lightning", "numpy", "tokenizers", "datasets", "wandb", "matplotlib", "sacrebleu"}
 
 
