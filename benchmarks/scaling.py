@@ -1,13 +1,15 @@
 """How time and memory of a training step grow with tokens per step, sentence length, vocabulary and depth.
 
-    python benchmarks/scaling.py [--d-model 256] [--rounds 3] [--threads 1] [--float32] [--no-processes] [--out FOLDER]
+    python benchmarks/scaling.py [--d-model 256] [--rounds 3] [--threads 1] [--float32] [--only-processes] [--out DIR]
 
 One size grows while the others stay at 2,048 target tokens, sentences of 32, 8,000 vocabulary entries and 2 layers.
 Every point is measured in its own process, and memory is what it takes beyond the libraries; dashed lines are
-proportional growth. At the end `train.py` trains on the phrasebook with one and with two processes.
+proportional growth. At the end `train.py` trains on the phrasebook with one and with two processes, in turn.
 """
 
+import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -52,24 +54,36 @@ def measured(config: ModelConfig, sizes: dict[str, int], rounds: int, bf16: bool
     return {"seconds": seconds.pop("median"), **seconds, "MB": worker.peak_mb}
 
 
-def training_speed(processes: int, folder: str) -> dict[str, float]:
+def training_speed(processes: int, name: str, folder: str) -> float:
     """Returns the target tokens per second of `train.py` with so many processes of one thread."""
-    name = f"processes_{processes}"
     command = [sys.executable, str(ROOT / "train.py"), "data=phrasebook", "model=tiny", f"name={name}", "logger=none"]
-    command += ["data.vocab_size=2000", "data.tokens_per_step=8192", "data.micro_batches=2", "trainer.max_steps=40"]
-    command += ["trainer.val_every=40", "trainer.val_bleu_sentences=0", "trainer.checkpoint_every=40"]
+    command += ["data.vocab_size=2000", "data.tokens_per_step=8192", "data.micro_batches=2", "trainer.max_steps=25"]
+    command += ["trainer.val_every=25", "trainer.val_bleu_sentences=0", "trainer.checkpoint_every=25"]
     command += ["trainer.average_last=1", "trainer.log_every=5", f"trainer.devices={processes}"]
     command += ["trainer.accelerator=cpu", f"data.folder={folder}/data"]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run(command, cwd=folder, check=True, env=one_thread, stderr=subprocess.DEVNULL)
     records = read_jsonl(Path(folder, "outputs", name, "metrics.jsonl"))
     rates = [record["perf/tokens_per_sec"] for record in records if "perf/tokens_per_sec" in record]
-    return {"processes": processes, **spread(rates[2:])}
+    return statistics.median(rates[2:])
 
 
-def main(arguments: list[str] | None = None) -> None:
-    flags = {"float32": False, "no_processes": False}
-    options = parse_options(__doc__, arguments, d_model=256, rounds=3, threads=1, **flags)
+def processes_in_turn(rounds: int) -> list[dict[str, float]]:
+    """Returns the speeds of one and of two processes, and how many times as fast as one, over several rounds."""
+    speeds: dict[int, list[float]] = {1: [], 2: []}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(rounds):
+            for processes, found in speeds.items():
+                found.append(training_speed(processes, f"processes_{processes}_{turn}", folder))
+    one = statistics.median(speeds[1])
+    return [
+        {"processes": processes, **spread(found), "times_one": statistics.median(found) / one}
+        for processes, found in speeds.items()
+    ]
+
+
+def measure_sizes(options: argparse.Namespace) -> None:
+    """Reports and draws a step's time and memory as each size grows."""
     config = aiayn.compose("data=phrasebook", "model=base", f"model.d_model={options.d_model}", "model.n_heads=4").model
     config.d_ff = 4 * options.d_model
 
@@ -86,10 +100,14 @@ def main(arguments: list[str] | None = None) -> None:
             line = [values[-1] * size / sizes[-1] for size in sizes]
             panels[name] = {label: (sizes, values), "~ in proportion": (sizes, line)}
         draw(options.out / f"scaling_{key.lower()}.png", panels, "size", label)
-    if not options.no_processes:
-        with tempfile.TemporaryDirectory() as folder:
-            speeds = [training_speed(processes, folder) for processes in (1, 2)]
-        report("scaling_processes", speeds, options.out)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    flags = {"float32": False, "only_processes": False}
+    options = parse_options(__doc__, arguments, d_model=256, rounds=3, threads=1, **flags)
+    if not options.only_processes:
+        measure_sizes(options)
+    report("scaling_processes", processes_in_turn(options.rounds), options.out)
 
 
 if __name__ == "__main__":
