@@ -40,6 +40,7 @@ def _collect(run: Path, target: Path, origin: Mapping[str, str]) -> Path:
     absolute = [f"data.{key}={value}" for key, value in config["data"].items() if _is_absolute(value)]
     if absolute:
         raise RefusedError(f"{run}: {', '.join(absolute)}: names a path of this machine; link the text and train again")
+    config["outputs"] = None  # where the run was kept is not part of the result
     versions = {package: version(package) for package in PACKAGES}
     for path in _evaluations(run):
         place = target / path.relative_to(run)

@@ -62,6 +62,17 @@ def test_a_single_run_is_collected_too(tmp_path):
     assert collect(tmp_path / "mine", tmp_path / "results", "c", "abc") == [tmp_path / "results/mine"]
 
 
+def test_the_folder_in_which_the_run_was_kept_is_left_out(tmp_path):
+    write_run(tmp_path / "mine")
+    config = tmp_path / "mine/config.yaml"
+    config.write_text(config.read_text().replace("outputs: null", f"outputs: {tmp_path}"))
+    assert str(tmp_path) in config.read_text()
+
+    [folder] = collect(tmp_path / "mine", tmp_path / "results", "python train.py", "abc")
+
+    assert str(tmp_path) not in (folder / "config.yaml").read_text()
+
+
 def test_a_configuration_with_a_path_of_this_machine_is_refused_and_nothing_written(tmp_path):
     write_run(tmp_path / "mine", train="/somewhere/train")
 
