@@ -54,8 +54,20 @@ COUNTS = [
     *(f"trainer.{name}" for name in ("average_last", "log_every", "patience")),
     *(f"search.{name}" for name in ("beam_size", "max_extra_tokens", "batch_tokens")),
 ]
+UP_TO = {
+    "data.vocab_size": 10_000_000,
+    "data.micro_batches": 1_000_000,
+    "data.num_workers": 1000,
+    "trainer.devices": 1000,
+    "trainer.num_nodes": 1000,
+    "search.beam_size": 1000,
+    "search.max_extra_tokens": 10_000,
+}
 BAD = [
     *((key, value) for key in COUNTS for value in (0, -1)),
+    # Libraries end in tracebacks or hang with larger numbers.
+    *((key, 2**31) for key in (*COUNTS, "trainer.timeout", "model.attention_window") if key not in UP_TO),
+    *((key, most + 1) for key, most in UP_TO.items()),
     *(("data.vocab_size", value) for value in (0, 260)),
     *((key, -1) for key in ("data.num_workers", "trainer.val_bleu_sentences", "search.length_penalty")),
     *(

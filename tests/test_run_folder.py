@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from aiayn.errors import RefusedError
 from aiayn.run_folder import (
     RunFolder,
     drop_records_after,
@@ -49,6 +50,11 @@ def test_nesting_without_end_is_skipped_too(tmp_path):
     path = tmp_path / "corpus.json"
     path.write_text("[" * 99_999)
     assert (read_json(path), read_jsonl(path)) == ({}, [])
+
+    run = RunFolder(tmp_path)
+    run.config.write_text("trainer: " + "[" * 9_999)
+    with pytest.raises(RefusedError, match=r"config\.yaml: not the configuration of a run"):
+        run.read_config()
 
 
 def test_saved_steps_are_sorted_as_numbers_and_other_files_are_none(tmp_path):

@@ -20,6 +20,9 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 # The number formats that a translation can be computed in; auto: the fastest one here, which is measured.
 PRECISIONS = ("float32", "bfloat16", "int8", "auto")
 
+# The largest count that all libraries take. Options of which fewer would already exhaust a machine have lower bounds.
+MOST = 2**31 - 1
+
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -33,9 +36,9 @@ def one_of(key: str, value: Any, choices: tuple[str, ...]) -> None:
     require(value in choices, f"{key}={value}: choose one of {', '.join(choices)}")
 
 
-def at_least(key: str, value: float | None, least: float, most: float | None = None) -> None:
+def at_least(key: str, value: float | None, least: float, most: float = MOST) -> None:
     require(value is None or least <= value < math.inf, f"{key}={value}: must be at least {least:g}, and finite")
-    require(None in (value, most) or value <= most, f"{key}={value}: must be at most {most}")
+    require(value is None or value <= most, f"{key}={value}: must be at most {most}")
 
 
 def fraction(key: str, value: float | None) -> None:
@@ -138,11 +141,13 @@ class DataConfig:
             self.src_lang != self.tgt_lang,
             f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
         )
-        at_least("data.vocab_size", self.vocab_size, 261)  # more than the 256 bytes and 4 special tokens
-        for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "micro_batches", "tokenizer_pairs"):
+        # At least more than the 256 bytes and 4 special tokens.
+        at_least("data.vocab_size", self.vocab_size, 261, most=10_000_000)
+        for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "tokenizer_pairs"):
             at_least(f"data.{name}", getattr(self, name), 1)
+        at_least("data.micro_batches", self.micro_batches, 1, most=1_000_000)
         at_least("data.max_length_ratio", self.max_length_ratio, 1)
-        at_least("data.num_workers", self.num_workers, 0)
+        at_least("data.num_workers", self.num_workers, 0, most=1000)
         for name in ("tokens_per_step", "max_tokens_per_device"):
             value = getattr(self, name)
             require(
@@ -197,10 +202,9 @@ class TrainerConfig:
         one_of("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu"))
         one_of("trainer.strategy", self.strategy, ("auto", "ddp"))
         one_of("trainer.precision", self.precision, ("auto", "32-true", "bf16-mixed"))
-        for name in (
-            *("max_steps", "devices", "num_nodes", "val_every", "patience"),
-            *("checkpoint_every", "average_last", "log_every", "timeout"),
-        ):
+        for name in ("devices", "num_nodes"):
+            at_least(f"trainer.{name}", getattr(self, name), 1, most=1000)
+        for name in ("max_steps", "val_every", "patience", "checkpoint_every", "average_last", "log_every", "timeout"):
             at_least(f"trainer.{name}", getattr(self, name), 1)
         one_of("trainer.best_metric", self.best_metric, ("val/loss", "val/bleu", "val/f1"))
         require(

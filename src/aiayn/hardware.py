@@ -90,6 +90,11 @@ def explain_memory(doing: str) -> Iterator[None]:
         raise
 
 
+def machine_memory() -> int:
+    """Returns the bytes of main memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def describe_machine(device: torch.device, precision: str, devices: int) -> dict[str, Any]:
     """Returns what machine.json says of the machine; neither its name nor its user's."""
     on_gpu = device.type == "cuda"
@@ -100,7 +105,7 @@ def describe_machine(device: torch.device, precision: str, devices: int) -> dict
         "matmul_tflops": round(matmul_rate(device, precision, torch.get_num_threads()) / 1e12, 4),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "memory_gb": round(machine_memory() / 1e9, 1),
         "gpu_memory_gb": round(torch.cuda.get_device_properties(device).total_memory / 1e9, 1) if on_gpu else None,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

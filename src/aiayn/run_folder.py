@@ -83,7 +83,7 @@ class RunFolder:
             config = yaml.safe_load(self.config.read_text(encoding="utf-8"))
             for section, option in (("trainer", "max_steps"), ("data", "src_lang"), ("data", "tgt_lang")):
                 config[section][option]
-        except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError) as error:
+        except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError) as error:
             raise RefusedError(f"{self.config}: not the configuration of a run; restore it, or train again") from error
         return config
 

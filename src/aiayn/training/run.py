@@ -11,13 +11,12 @@ from aiayn import checkpoints
 from aiayn.checkpoints import Checkpoint
 from aiayn.config import Config
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.cleaning import normalise
-from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
+from aiayn.data.corpus_store import PreparedSplit
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.prepare import count_training_pairs, prepare
 from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import DataError, DivergedError, InterruptedRunError
+from aiayn.errors import DivergedError, InterruptedRunError
 from aiayn.hardware import choose_hardware, tokens_per_device
 from aiayn.model.transformer import Transformer
 from aiayn.options import automatic_options
@@ -35,6 +34,7 @@ from aiayn.training.callbacks.run_artifacts import RunArtifacts
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.checkpoint_io import RunCheckpointIO, steps_to_average
+from aiayn.training.checks import check_positions, check_size
 from aiayn.training.context import RunContext, TrainingClock
 from aiayn.training.distributed.failures import explain_disk_errors, explain_failures
 from aiayn.training.distributed.local_ranks import local_ranks
@@ -80,7 +80,8 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
         config = settle_sizes(config, count_training_pairs(config.data))
     refuse_changes(folder, config)
     prepared = prepare(config.data, Tokenizer.from_json(source.tokenizer) if source else None)
-    _check_positions(config, prepared)
+    check_size(config.model, prepared.tokenizer.vocab_size)
+    check_positions(config, prepared)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, prepared, config)
         plan = _training_plan(config, prepared.train, found)
@@ -172,32 +173,6 @@ def _finish(run: RunContext) -> None:
     if folder.best.exists() and validations.best_step is not None:
         log.info("best     %s at step %d: checkpoint=best", validations.metric, validations.best_step)
     log.info(summary(folder.path))
-
-
-def _check_positions(config: Config, prepared: PreparedCorpus) -> None:
-    """Raises DataError, naming the line, for a validation sentence longer than the model's learned positions.
-
-    Training text is no longer than `data.max_length`, for which `Config` requires enough of them.
-    """
-    if config.model.positions != "learned":
-        return
-    most, extra = config.model.max_positions, config.search.max_extra_tokens
-    longest = max(int(lengths.max()) for lengths in (prepared.val.src_lengths, prepared.val.tgt_lengths))
-    if longest + 1 + extra <= most:
-        return
-    sides = config.data.src_lang, config.data.tgt_lang
-    for number, pair in enumerate(zip(*read_split(config.data, "val"), strict=True), 1):
-        # The end mark takes a position; a translation may have max_extra_tokens more than its source.
-        translated = number <= config.trainer.val_bleu_sentences
-        limits = most - 1 - extra * translated, most - 1
-        ids = prepared.tokenizer.encode([normalise(line)[0] for line in pair])
-        for side, length, limit in zip(sides, map(len, ids), limits, strict=True):
-            if length > limit:
-                raise DataError(
-                    f"data.val={config.data.val}: line {number} ({side}) has {length} subwords, model.max_positions="
-                    f"{most} learned positions allow {limit} (search.max_extra_tokens={extra}); raise "
-                    "model.max_positions, or split or remove the line on both sides"
-                )
 
 
 def _training_plan(config: Config, split: PreparedSplit, found: ResumeState | None) -> BatchPlan:

@@ -1,0 +1,47 @@
+"""What would end a training with a traceback, or late, found before it starts."""
+
+from aiayn.config import Config, ModelConfig
+from aiayn.data.cleaning import normalise
+from aiayn.data.corpus_store import PreparedCorpus
+from aiayn.data.sources import read_split
+from aiayn.errors import ConfigError, DataError
+from aiayn.hardware import machine_memory
+from aiayn.model.flops import n_parameters
+
+
+def check_size(model: ModelConfig, vocab_size: int) -> None:
+    """Raises ConfigError for a model whose weights exceed this machine's memory: building it would fail, or hang."""
+    n, memory = n_parameters(model, vocab_size), machine_memory()
+    if 4 * n > memory:
+        names = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v")
+        sizes = [f"model.{name}={getattr(model, name)}" for name in names if getattr(model, name) is not None]
+        raise ConfigError(
+            f"model: its {n / 1e9:,.1f} billion parameters take {4 * n / 1e9:,.0f} GB, and this machine has "
+            f"{memory / 1e9:,.0f}; lower the largest of {', '.join(sizes)}, data.vocab_size={vocab_size}"
+        )
+
+
+def check_positions(config: Config, prepared: PreparedCorpus) -> None:
+    """Raises DataError, naming the line, for a validation sentence longer than the model's learned positions.
+
+    Training text is no longer than `data.max_length`, for which `Config` requires enough of them.
+    """
+    if config.model.positions != "learned":
+        return
+    most, extra = config.model.max_positions, config.search.max_extra_tokens
+    longest = max(int(lengths.max()) for lengths in (prepared.val.src_lengths, prepared.val.tgt_lengths))
+    if longest + 1 + extra <= most:
+        return
+    sides = config.data.src_lang, config.data.tgt_lang
+    for number, pair in enumerate(zip(*read_split(config.data, "val"), strict=True), 1):
+        # The end mark takes a position; a translation may have max_extra_tokens more than its source.
+        translated = number <= config.trainer.val_bleu_sentences
+        limits = most - 1 - extra * translated, most - 1
+        ids = prepared.tokenizer.encode([normalise(line)[0] for line in pair])
+        for side, length, limit in zip(sides, map(len, ids), limits, strict=True):
+            if length > limit:
+                raise DataError(
+                    f"data.val={config.data.val}: line {number} ({side}) has {length} subwords, model.max_positions="
+                    f"{most} learned positions allow {limit} (search.max_extra_tokens={extra}); raise "
+                    "model.max_positions, or split or remove the line on both sides"
+                )

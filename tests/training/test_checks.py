@@ -1,0 +1,19 @@
+import pytest
+
+from aiayn.errors import ConfigError
+from aiayn.model.transformer import Transformer
+from aiayn.training import checks
+from aiayn.training.checks import check_size
+
+
+def test_a_model_larger_than_main_memory_is_refused_before_it_is_built(monkeypatch, tiny_config):
+    size = sum(weight.numel() * weight.element_size() for weight in Transformer(tiny_config, 37).parameters())
+
+    monkeypatch.setattr(checks, "machine_memory", lambda: size)
+    check_size(tiny_config, 37)
+
+    monkeypatch.setattr(checks, "machine_memory", lambda: size - 1)
+    with pytest.raises(ConfigError) as error:
+        check_size(tiny_config, 37)
+    assert f"model.d_model={tiny_config.d_model}" in str(error.value)
+    assert "\n" not in str(error.value)
