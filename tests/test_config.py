@@ -54,6 +54,10 @@ COUNTS = [
     *(f"trainer.{name}" for name in ("average_last", "log_every", "patience")),
     *(f"search.{name}" for name in ("beam_size", "max_extra_tokens", "batch_tokens")),
 ]
+FURTHER = [
+    "model.attention_window",
+    *(f"trainer.{name}" for name in ("timeout", "max_skipped_steps", "val_bleu_sentences")),
+]
 UP_TO = {
     "data.vocab_size": 10_000_000,
     "data.micro_batches": 1_000_000,
@@ -66,7 +70,7 @@ UP_TO = {
 BAD = [
     *((key, value) for key in COUNTS for value in (0, -1)),
     # Libraries end in tracebacks or hang with larger numbers.
-    *((key, 2**31) for key in (*COUNTS, "trainer.timeout", "model.attention_window") if key not in UP_TO),
+    *((key, 2**31) for key in (*COUNTS, *FURTHER) if key not in UP_TO),
     *((key, most + 1) for key, most in UP_TO.items()),
     *(("data.vocab_size", value) for value in (0, 260)),
     *((key, -1) for key in ("data.num_workers", "trainer.val_bleu_sentences", "search.length_penalty")),

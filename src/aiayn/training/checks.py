@@ -13,7 +13,9 @@ def check_size(model: ModelConfig, vocab_size: int) -> None:
     """Raises ConfigError for a model whose weights exceed this machine's memory: building it would fail, or hang."""
     n, memory = n_parameters(model, vocab_size), machine_memory()
     if 4 * n > memory:
-        names = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v")
+        names = ["n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v"]
+        if model.positions == "learned":
+            names.append("max_positions")
         sizes = [f"model.{name}={getattr(model, name)}" for name in names if getattr(model, name) is not None]
         raise ConfigError(
             f"model: its {n / 1e9:,.1f} billion parameters take {4 * n / 1e9:,.0f} GB, and this machine has "

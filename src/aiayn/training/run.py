@@ -79,8 +79,8 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
     if automatic_options(config):
         config = settle_sizes(config, count_training_pairs(config.data))
     refuse_changes(folder, config)
+    check_size(config.model, config.data.vocab_size)
     prepared = prepare(config.data, Tokenizer.from_json(source.tokenizer) if source else None)
-    check_size(config.model, prepared.tokenizer.vocab_size)
     check_positions(config, prepared)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, prepared, config)
