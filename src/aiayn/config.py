@@ -22,6 +22,7 @@ PRECISIONS = ("float32", "bfloat16", "int8", "auto")
 
 # The largest count that all libraries take. Options of which fewer would already exhaust a machine have lower bounds.
 MOST = 2**31 - 1
+MAX_BEAM_SIZE = 1000
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -232,7 +233,7 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         # Useful values are far below: with these, one sentence takes seconds and not hours, and no score overflows.
-        at_least("search.beam_size", self.beam_size, 1, most=1000)
+        at_least("search.beam_size", self.beam_size, 1, most=MAX_BEAM_SIZE)
         at_least("search.max_extra_tokens", self.max_extra_tokens, 1, most=10_000)
         at_least("search.length_penalty", self.length_penalty, 0, most=5)
         at_least("search.batch_tokens", self.batch_tokens, 1)

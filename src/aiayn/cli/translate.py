@@ -11,7 +11,7 @@ import typer
 
 from aiayn.cli import arguments
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
-from aiayn.config import SamplingConfig, one_of
+from aiayn.config import MAX_BEAM_SIZE, SamplingConfig, one_of
 from aiayn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ def translate(
         Path | None, typer.Argument(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
     ] = None,
     n_best: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="N translations per line, as INDEX ||| TEXT ||| SCORE.")
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=MAX_BEAM_SIZE, help="N translations per line, as INDEX ||| TEXT ||| SCORE."
+        ),
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Append a tab and the score to every translation.")] = False,
     style: Annotated[
