@@ -20,7 +20,7 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 # The number formats that a translation can be computed in; auto: the fastest one here, which is measured.
 PRECISIONS = ("float32", "bfloat16", "int8", "auto")
 
-# The largest count that all libraries take. Options of which fewer would already exhaust a machine have lower bounds.
+# The largest count that all libraries take. Options that exhaust a machine long before it have smaller limits.
 MOST = 2**31 - 1
 MAX_BEAM_SIZE = 1000
 

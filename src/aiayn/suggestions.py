@@ -172,18 +172,18 @@ def _hydra_setting(key: str, value: str) -> str | None:
 def _answer(name: str, key: str, schema: type) -> str | None:
     """Returns the line about an option that other programs have and this one lacks."""
     if schema is not Config:
-        return _answer_of_evaluate(key, schema)
+        return _answer_of_evaluate(name, key, schema)
     answer = ANSWERS.get(name.lower().replace("/", ".").rpartition(".")[2])
     return f"{key}: no such option; {answer}" if answer else None
 
 
-def _answer_of_evaluate(key: str, schema: type) -> str | None:
+def _answer_of_evaluate(name: str, key: str, schema: type) -> str | None:
     """Returns the line about an option that only training has."""
-    if key == "outputs":
+    if name == "outputs":
         return f"{key}: no such option; the run's whole path is given, run=DIR/NAME"
-    if key not in option_names(Config) and key not in groups(Config):
+    if name not in option_names(Config) and name not in groups(Config):
         return None
-    near = None if key in groups(Config) else _nearest(key, schema)
+    near = None if name in groups(Config) else _nearest(name, schema)
     return f"{key}: an option of train; " + (f"did you mean {near}?" if near else "--help lists those of evaluate")
 
 

@@ -145,6 +145,8 @@ MISTAKES = [
     ("evaluate.py run=x logger=none", "logger:", "an option of train; --help lists those of evaluate"),
     ("evaluate.py run=x trainer.devices=2", "trainer.devices:", "an option of train; --help lists those of evaluate"),
     ("evaluate.py run=x data.test=my/other", "data.test:", "an option of train; did you mean test?"),
+    ("evaluate.py run=x --logger=none", "--logger:", "an option of train; --help lists those of evaluate"),
+    ("evaluate.py run=x --outputs=elsewhere", "--outputs:", "run=DIR/NAME"),
     ("evaluate.py run=x splitt=val", "splitt:", "did you mean split?"),
     ("evaluate.py run=x search.beam=3", "search.beam:", "did you mean search.beam_size?"),
     ("evaluate.py run=x search.length_penalty=nan", "search.length_penalty=nan:", "at least 0"),
