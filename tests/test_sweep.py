@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from aiayn.config import NAME_CHARACTERS, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
+from hydra_plugins.aiayn_launcher import processes
 from hydra_plugins.aiayn_launcher.grid import _values
 from hydra_plugins.aiayn_launcher.jobs import SweepJob, is_finished, job_names
 from hydra_plugins.aiayn_launcher.launcher import _flags
@@ -419,6 +420,26 @@ def test_under_nohup_a_sweep_outlives_its_terminal(folder, capsys, monkeypatch, 
 
     assert signal.getsignal(HUP) == signal.SIG_IGN
     assert "sweep outputs/sweeps/s: 3 of 3 jobs finished" in capsys.readouterr().err
+
+
+WAITS = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("ready", flush=True)
+sys.exit(143 if signal.sigtimedwait([signal.SIGTERM], 20) else 0)
+"""
+
+
+def test_a_signal_that_another_thread_received_reaches_the_running_job(folder, monkeypatch, handlers):
+    def say(text: str) -> None:  # called by the thread that reads the job's output
+        if text == "[base] ready":
+            signal.pthread_kill(threading.get_ident(), TERM)
+
+    monkeypatch.setattr(processes, "say", say)
+    scores = [sys.executable, "-c", ""]
+
+    with pytest.raises(InterruptedRunError, match="sweep stopped, 0 of 1 jobs finished"):
+        Processes(composed_jobs(["sweep=s"]), [sys.executable, "-c", WAITS], scores, 1).run()
 
 
 # The whole, in real processes.

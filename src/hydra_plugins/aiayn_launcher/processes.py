@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -47,7 +47,11 @@ class Processes:
         to_run = [(number, job) for number, job in enumerate(self.jobs, 1) if job.name in self.open]
         say(f"sweep {self.folder}: {len(self.jobs)} jobs, {len(self.jobs) - len(to_run)} finished before")
         with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as pool:
-            for future in as_completed([pool.submit(self._run_job, *job) for job in to_run]):
+            futures = [pool.submit(self._run_job, *job) for job in to_run]
+            # The main thread alone runs signal handlers, and a signal that another thread received does not wake it.
+            while wait(futures, timeout=1).not_done:
+                pass
+            for future in futures:
                 future.result()
         done = f"{len(self.jobs) - len(self.open) - len(self.failed)} of {len(self.jobs)} jobs finished"
         if self.requested:
