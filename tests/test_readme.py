@@ -64,8 +64,9 @@ def in_miniature(words: list[str], data: Path) -> list[str] | None:
         return [script, *(option for option in first if option != "-m" and "hydra" not in option), "--cfg", "job"]
     if "--cfg" in options:
         return [script, *options]
-    here = ("data=files", "data.source=files", "data=treebank", "experiment=quickstart", "experiment=captions")
-    if any(option in here for option in options):
+    here = {"data=files", "data.source=files", "data=treebank"}
+    here |= {f"experiment={name}" for name in ("quickstart", "captions", "multi30k_en_fr")}
+    if not here.isdisjoint(options):
         learnt = not any(option.startswith("init_from=") for option in options)
         return [script, *options, *TINY, f"data.folder={data}", *(["data.tokenizer_pairs=400"] if learnt else [])]
     return [script, *options, "--cfg", "job"]
@@ -92,6 +93,8 @@ def folder(tmp_path, monkeypatch) -> Path:
     for number, prefix in enumerate(CAPTIONS):
         write_pairs(tmp_path / prefix, 120 if "train" in prefix else 4, seed=number)
         (tmp_path / f"{prefix}.de").rename(tmp_path / f"{prefix}.fr")
+    for prefix in MULTI30K:
+        shutil.copy(f"{prefix}.de", f"{prefix}.fr")
     for number, prefix in enumerate(PREFIXES):
         write_split(tmp_path / prefix, generated_trees(120 if "train" in prefix else 4, seed=number))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
