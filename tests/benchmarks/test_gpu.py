@@ -9,9 +9,7 @@ import torch
 ROWS = {"ceilings": 3, "correct": 9, "run": 3, "sdpa": 8, "step": 1, "kernels": 15, "loss": 1, "save": 1, "decode": 4}
 
 
-@pytest.mark.parametrize(
-    "stage", [pytest.param(stage, marks=[pytest.mark.slow] * (stage == "run")) for stage in gpu.STAGES]
-)
+@pytest.mark.parametrize("stage", gpu.STAGES)
 def test_every_stage_prints_a_table_and_writes_json(tmp_path, capsys, stage):
     gpu.main([stage, "--device", "cpu", "--models", "base", "--toy", "--out", str(tmp_path)])
     rows = json.loads((tmp_path / f"gpu_{stage}.json").read_text())["rows"]
