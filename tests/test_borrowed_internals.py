@@ -31,6 +31,7 @@ from torch.utils.data import DataLoader, Dataset
 from aiayn.config import Config
 from aiayn.entry import register
 from aiayn.inference import int8
+from aiayn.training.trainer import configure_libraries
 
 # Hydra and argparse: entry.py, error_messages.py.
 
@@ -115,6 +116,7 @@ def trainer(tmp_path) -> pl.Trainer:
 
 
 def test_lightning_installs_signal_handlers_through_its_signal_connector(trainer):
+    configure_libraries()
     before, calls = signal.getsignal(signal.SIGTERM), []
     trainer._signal_connector.register_signal_handlers = lambda: calls.append(signal.getsignal(signal.SIGTERM))
     trainer.fit(BoringModel())
@@ -123,6 +125,7 @@ def test_lightning_installs_signal_handlers_through_its_signal_connector(trainer
 
 
 def test_lightnings_checkpoints_count_batches_under_the_keys_that_are_rewritten(trainer, tmp_path):
+    configure_libraries()
     trainer.fit(BoringModel())
     trainer.save_checkpoint(tmp_path / "lightning.ckpt")
     loops = torch.load(tmp_path / "lightning.ckpt", weights_only=True)["loops"]
