@@ -4,7 +4,7 @@ python evaluate.py run=outputs/quickstart
 python evaluate.py --help
 """
 
-from aiayn.hydra_commands import evaluate
+from aiayn.cli.hydra_commands import evaluate
 
 if __name__ == "__main__":
     evaluate(__file__)

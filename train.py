@@ -6,7 +6,7 @@ python train.py -m ablation='glob(*)' sweep=table3
 python train.py --help
 """
 
-from aiayn.hydra_commands import train
+from aiayn.cli.hydra_commands import train
 
 if __name__ == "__main__":
     train(__file__)

@@ -18,7 +18,7 @@ from measure import commit
 
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write_text
-from aiayn.run_folder import RunFolder, read_json, read_jsonl, runs_within, write_json, write_jsonl
+from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl, runs_within, write_json, write_jsonl
 
 PACKAGES = ("torch", "pytorch-lightning", "tokenizers", "sacrebleu")
 

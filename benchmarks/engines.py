@@ -6,7 +6,7 @@ from pathlib import Path
 import tokenizers
 import torch
 
-from aiayn.config import EOS_ID, PAD_ID, SearchConfig
+from aiayn.config.schema import EOS_ID, PAD_ID, SearchConfig
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.inference.beam_search import beam_search
 from aiayn.model.cache import DecoderCache

@@ -17,13 +17,13 @@ import tokenizers
 from engines import Engine, Ids, ctranslate2_engine, marian_engine, our_engine
 from measure import parse_options, report
 
-from aiayn.checkpoints import load
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.text_files import read_lines
-from aiayn.inference.export import export
+from aiayn.export.export import export
 from aiayn.inference.force_decode import force_decode
 from aiayn.inference.translator import Translator
-from aiayn.run_folder import find_checkpoint
+from aiayn.runs.checkpoints import load
+from aiayn.runs.run_folder import find_checkpoint
 
 BATCH_SIZE = 20
 TIE = 1e-3  # outputs whose log P differ by less: rounding decides

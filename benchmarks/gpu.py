@@ -42,15 +42,15 @@ from torch.profiler import ProfilerActivity, profile
 from train_step import flops, implementation
 
 import aiayn
-from aiayn import checkpoints
-from aiayn.checkpoints import Checkpoint
-from aiayn.config import PAD_ID, ModelConfig
+from aiayn.config.schema import PAD_ID, ModelConfig
 from aiayn.data.batch import Batch
 from aiayn.files import atomic_write_text
 from aiayn.hardware import matmul_rate
 from aiayn.inference.precision import convert_precision
 from aiayn.model.attention import additive_mask
 from aiayn.model.transformer import Transformer
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
 from aiayn.training.checkpoint_io import copied
 from aiayn.training.loss import output_cross_entropy
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from train_step import our_loss
 
 import aiayn
-from aiayn import checkpoints
-from aiayn.config import ModelConfig
+from aiayn.config.schema import ModelConfig
 from aiayn.data.batch import Batch
 from aiayn.model.transformer import Transformer
-from aiayn.run_folder import RunFolder
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder
 from aiayn.training.module import TranslationModule
 
 LOSS_SUMS = TranslationModule._loss_sums

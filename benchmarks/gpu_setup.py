@@ -11,7 +11,7 @@ from measure import synchronize
 from translate import sources
 
 import aiayn
-from aiayn.config import ModelConfig
+from aiayn.config.schema import ModelConfig
 from aiayn.data.batch import Batch, pad_sources, shift_right
 from aiayn.hardware import gpu_seconds
 

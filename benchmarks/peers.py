@@ -7,9 +7,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from aiayn.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
+from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
 from aiayn.data.batch import Batch
-from aiayn.inference.export import marian_settings
+from aiayn.export.export import marian_settings
 from aiayn.model.embedding import sinusoids
 
 Forward = Callable[[Batch], Tensor]

@@ -23,9 +23,9 @@ from measure import Worker, draw, interleaved, parse_options, report, spread
 from train_step import implementation
 
 import aiayn
-from aiayn.config import EOS_ID, ModelConfig
+from aiayn.config.schema import EOS_ID, ModelConfig
 from aiayn.data.batch import Batch, shift_right
-from aiayn.run_folder import read_jsonl
+from aiayn.runs.run_folder import read_jsonl
 
 ROOT = Path(__file__).parent.parent
 USUAL = {"tokens": 2048, "length": 32, "vocabulary": 8000, "layers": 2}

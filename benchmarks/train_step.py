@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aiayn
-from aiayn.config import PAD_ID, Config, ModelConfig
+from aiayn.config.schema import PAD_ID, Config, ModelConfig
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.prepare import prepare

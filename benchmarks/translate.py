@@ -24,13 +24,13 @@ from engines import Ids, ctranslate2_engine, marian_engine, our_engine
 from measure import Worker, draw_bars, interleaved, parse_options, report, spread
 
 import aiayn
-from aiayn.checkpoints import Checkpoint
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.errors import ConfigError
-from aiayn.inference.export import export
+from aiayn.export.export import export
 from aiayn.inference.precision import convert_precision
 from aiayn.model.transformer import Transformer
+from aiayn.runs.checkpoints import Checkpoint
 
 VOCAB = 37000
 ENGINES = {

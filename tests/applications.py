@@ -24,11 +24,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hydra.types import RunMode
 
-from aiayn import drawing
-from aiayn.config import Config, ModelConfig
-from aiayn.entry import check_config, register
-from aiayn.report import plots, run_page, sweep_page
-from hydra_plugins.aiayn_launcher.jobs import SweepJob, make_jobs
+from aiayn.config.compose import check_config, register
+from aiayn.config.schema import Config, ModelConfig
+from aiayn.reports import drawing, plots, run_page, sweep_page
+from aiayn.sweep.jobs import SweepJob, make_jobs
 
 ROOT = Path(__file__).parent.parent
 # Published texts and scores that some tests compare with; see CONTRIBUTING.md.
@@ -207,9 +206,9 @@ def write_run(folder: Path) -> Path:
     """A run's folder with two checkpoints of different tiny models, `last` and `averaged`, that translate nonsense."""
     import torch
 
-    from aiayn import checkpoints
     from aiayn.data.tokenizer import Tokenizer
     from aiayn.model.transformer import Transformer
+    from aiayn.runs import checkpoints
 
     options = ["data=files", "data.train=x", "data.val=x", "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
     config = composed(*options, "model.n_heads=2", "search.beam_size=3", "search.max_extra_tokens=4")

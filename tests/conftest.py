@@ -11,7 +11,7 @@ from applications import small_model
 from chromium import Chromium, find_chromium
 from hypothesis import HealthCheck, settings
 
-from aiayn.config import ModelConfig
+from aiayn.config.schema import ModelConfig
 
 # Equality to the bit holds for one number of threads only, and small tensors are fastest on one.
 torch.set_num_threads(1)

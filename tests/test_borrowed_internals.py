@@ -28,12 +28,12 @@ from pytorch_lightning.demos.boring_classes import BoringModel
 from torch import distributed
 from torch.utils.data import DataLoader, Dataset
 
-from aiayn.config import Config
-from aiayn.entry import register
-from aiayn.inference import int8
+from aiayn.config.compose import register
+from aiayn.config.schema import Config
+from aiayn.kernels import int8
 from aiayn.training.trainer import configure_libraries
 
-# Hydra and argparse: entry.py, error_messages.py.
+# Hydra and argparse: config/compose.py, error_messages.py.
 
 
 @dataclass
@@ -50,7 +50,7 @@ def test_hydras_store_copies_what_is_taken_out_of_it_so_that_it_need_not_be_copi
     copies = []
     monkeypatch.setattr(ConfigRepository, "__deepcopy__", lambda self, memo: copies.append(1), raising=False)
     CachingConfigRepository(ConfigRepository.__new__(ConfigRepository))
-    assert copies, "Hydra no longer copies its repository: ConfigStore.__deepcopy__ in entry.py can go"
+    assert copies, "Hydra no longer copies its repository: ConfigStore.__deepcopy__ in config/compose.py can go"
 
 
 def test_hydras_parser_reports_through_argument_parser_error_and_may_take_overrides_anywhere(monkeypatch):
@@ -137,7 +137,7 @@ def test_lightnings_checkpoints_count_batches_under_the_keys_that_are_rewritten(
     }
 
 
-# torch: training/module.py, inference/int8.py, hardware.py.
+# torch: training/module.py, kernels/int8.py, hardware.py.
 
 
 def test_fused_adam_skips_a_step_whose_found_inf_is_one():
@@ -246,7 +246,7 @@ def test_the_default_store_is_shared_and_a_lost_rank_is_told_by_the_text_of_gloo
         distributed.destroy_process_group()
 
 
-# Weights & Biases: report/wandb_workspace.py.
+# Weights & Biases: reports/wandb_workspace.py.
 
 
 def test_a_workspace_becomes_json_through_its_model():

@@ -16,10 +16,11 @@ import torch
 from applications import write_run
 from typer.testing import CliRunner, Result
 
-from aiayn import checkpoints, cli
-from aiayn.config import SamplingConfig
+from aiayn import cli
+from aiayn.config.schema import SamplingConfig
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.inference.translator import Translator, perplexity
+from aiayn.runs import checkpoints
 
 LINES = ["the old house", "", "two\u2028cats see", "the man \x85 sees", "the cat\r", "é 猫"]
 TEXT = "\n".join(LINES).encode()  # its last line has no LF
@@ -256,7 +257,7 @@ def test_samples_are_those_of_the_seed_whatever_the_chunks(run, translator, monk
 
 
 def test_search_options_and_checkpoint_reach_the_search(run):
-    from aiayn.config import SearchOverrides
+    from aiayn.config.schema import SearchOverrides
 
     search = SearchOverrides(beam_size=5, length_penalty=2.5)
     expected = [c.text for cs in Translator.from_run(run, "last", search).n_best(LINES, 5) for c in cs]

@@ -25,66 +25,49 @@ def room(module: str) -> str:
 
 
 def imported_room(name: str) -> str | None:
-    """The room that `import aiayn.ROOM.MODULE`, `hydra_plugins.MODULE` or `phrasebook` reaches into."""
+    """The room that `import aiayn.ROOM.MODULE` or `hydra_plugins.MODULE` reaches into."""
     package, _, inner = name.partition(".")
-    return {"aiayn": inner.split(".")[0], "hydra_plugins": package, "phrasebook": package}.get(package)
+    return {"aiayn": inner.split(".")[0], "hydra_plugins": package}.get(package)
 
 
 # Room: the rooms that it may import from, besides itself. `__init__` holds the version and the public functions.
-GROUND = {
-    "program",
-    "config",
-    "options",
-    "entry",
-    "errors",
-    "files",
-    "hardware",
-    "signals",
-    "checkpoints",
-    "run_folder",
-}
+GROUND = {"errors", "files", "hardware", "signals", "config", "runs"}
 WALLS = {
-    "__init__": {"config", "entry", "program", "inference", "training", "evaluation"},
+    "__init__": {"config", "inference", "training", "evaluation"},
     "errors": set(),
-    "program": {"errors"},
     "files": set(),
     "signals": set(),
-    "config": {"errors"},
-    "options": {"config", "errors"},
-    "suggestions": {"config", "options"},
-    "error_messages": {"program", "config", "options", "errors", "suggestions"},
-    "entry": {"program", "config", "options", "errors", "suggestions", "error_messages"},
-    "hydra_commands": {"program", "config", "entry", "error_messages", "run_folder", "signals"}
-    | {"data", "training", "evaluation"},
     "hardware": {"config", "errors"},
-    "checkpoints": {"config", "options", "errors", "files", "run_folder"},
-    "run_folder": {"config", "options", "errors", "files"},
-    "model": {"config", "errors"},
+    "config": {"errors"},
     "phrasebook": set(),
-    "treebank": {"data", "errors", "files"},
+    "runs": {"config", "errors", "files"},
     "data": {"config", "errors", "files", "signals", "phrasebook"},
-    "inference": GROUND - {"entry"} | {"data", "model"},
-    "drawing": {"errors", "files"},
-    "paper": {"program", "config", "options", "errors", "run_folder", "drawing", "model"},
-    "report": {"config", "program", "options", "errors", "files", "run_folder", "drawing", "model", "treebank"},
-    "attention": {"config", "errors", "files", "hardware", "drawing", "data", "model", "inference"},
+    "model": {"config", "errors", "kernels"},
+    "kernels": GROUND | {"model"},
+    "inference": GROUND | {"data", "model", "kernels", "export"},
+    "export": GROUND | {"data", "model", "inference"},
+    "parsing": {"data", "errors", "files", "config", "runs"},
+    "reports": {"config", "errors", "files", "runs", "model", "parsing"},
+    "visualize": {"config", "errors", "files", "hardware", "reports", "data", "model", "inference"},
     "server": {"config", "errors", "inference"},
-    "evaluation": GROUND - {"entry", "hardware", "signals"} | {"data", "inference", "paper", "report", "treebank"},
-    "training": GROUND - {"entry"} | {"data", "model", "inference", "evaluation", "report", "attention", "drawing"},
-    "hydra_plugins": GROUND - {"checkpoints"} | {"error_messages", "data", "report"},
-    "cli": GROUND - {"entry"}
-    | {"hydra_commands", "data", "model", "inference", "evaluation", "paper", "report", "attention", "training"}
-    | {"treebank", "server"},
+    "evaluation": GROUND - {"hardware", "signals"} | {"data", "inference", "reports", "parsing"},
+    "training": GROUND | {"data", "model", "kernels", "inference", "evaluation", "reports", "visualize", "parsing"},
+    "sweep": GROUND | {"data", "reports"},
+    "hydra_plugins": {"sweep"},
+    "cli": GROUND
+    | {"data", "model", "kernels", "inference", "export", "evaluation", "reports", "visualize", "training"}
+    | {"parsing", "server", "phrasebook"},
 }
 LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of searches and scores
 
 # Library: the modules, or rooms, that may import it.
+HYDRA = {"config/compose", "config/messages", "cli/hydra_commands", "sweep"}
 HOMES = {
-    "hydra": {"entry", "error_messages", "hydra_commands", "hydra_plugins"},
-    "omegaconf": {"entry", "error_messages", "hydra_commands", "hydra_plugins"},
+    "hydra": HYDRA,
+    "omegaconf": HYDRA,
     "torch": {
-        *("model", "data/batch", "data/datamodule", "checkpoints", "hardware"),
-        *("inference", "attention", "training"),
+        *("model", "kernels", "data/batch", "data/datamodule", "runs/checkpoints", "hardware"),
+        *("inference", "export", "visualize", "training"),
     },
     "pytorch_lightning": {
         "data/datamodule",
@@ -101,17 +84,17 @@ HOMES = {
     "pyarrow": {"data/hub"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
-    "jinja2": {"report/page", "attention/explorer"},
-    "markupsafe": {"report/page"},
-    "matplotlib": {"drawing", "report/plots", "attention/figures", "attention/heatmaps"},
-    "wandb": {"training/loggers", "report/wandb_workspace"},
-    "wandb_workspaces": {"report/wandb_workspace"},
+    "jinja2": {"reports/page", "visualize/explorer"},
+    "markupsafe": {"reports/page"},
+    "matplotlib": {"reports/drawing", "reports/plots", "visualize/figures", "visualize/heatmaps"},
+    "wandb": {"training/loggers", "reports/wandb_workspace"},
+    "wandb_workspaces": {"reports/wandb_workspace"},
     "rich": {"training/callbacks", "evaluation/progress"},
-    "yaml": {"run_folder"},
+    "yaml": {"runs/run_folder"},
     "typer": {"cli"},
-    "submitit": {"hydra_plugins"},
-    "ctranslate2": {"inference/export"},
-    "transformers": {"inference/export"},
+    "submitit": {"sweep"},
+    "ctranslate2": {"export/export"},
+    "transformers": {"export/export"},
     "starlette": {"server/app"},
     "uvicorn": {"server/serve"},
 }
@@ -119,19 +102,17 @@ HOMES = {
 LAZY = {
     *("datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"),
     "submitit",
-    "phrasebook",
 }
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
-    *("__init__", "errors", "files", "signals", "config", "options", "suggestions", "error_messages", "entry"),
-    *("run_folder", "program", "hydra_commands"),
-    *(name for name in MODULES if room(name) in ("cli", "hydra_plugins")),  # Hydra loads plugins at every start
+    *("__init__", "errors", "files", "signals", "runs/__init__", "runs/run_folder"),
+    *(name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")),  # Hydra loads plugins
 }
 INSTALLED_WITH = {"yaml": "pyyaml", "markupsafe": "jinja2", "huggingface_hub": "datasets", "pyarrow": "datasets"}
 
 # Lines of text end at LF only, so these are the places where text is no corpus: messages, and line breaks of every kind
 # that a model wrote and that must become spaces.
-MAY_SPLIT_LINES = {"error_messages", "inference/translator"}
+MAY_SPLIT_LINES = {"config/messages", "inference/translator"}
 
 
 class Import(NamedTuple):
@@ -153,13 +134,13 @@ def imports(tree: ast.Module) -> Iterator[Import]:
             yield from (Import(alias.name, node.lineno, node in lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"relative import in line {node.lineno}"
-            # `from aiayn import entry` imports aiayn.entry.
+            # `from aiayn import entry` imports aiayn.config.compose.
             names = [f"aiayn.{alias.name}" for alias in node.names if alias.name != "__version__"]
             names = names if node.module == "aiayn" else [node.module]
             yield from (Import(name, node.lineno, node in lazy) for name in names)
 
 
-OURS = {"aiayn", "hydra_plugins", "phrasebook"}
+OURS = {"aiayn", "hydra_plugins"}
 
 
 @cache
@@ -191,7 +172,7 @@ def test_imports_only_point_back():
     for module, imported in all_imports().items():
         allowed = WALLS[room(module)] | {room(module)}
         if module in LEARNING:
-            allowed = allowed - {"inference", "evaluation", "report", "attention"}
+            allowed = allowed - {"inference", "evaluation", "reports", "visualize"}
         seen = [(module, imported_room(found.name), found.line) for found in imported]
         wrong += [(module, name, line) for module, name, line in seen if name and name not in allowed]
 
@@ -365,9 +346,8 @@ def test_help_and_configuration_errors_load_neither_torch_nor_any_other_heavy_li
 
 
 def test_pages_and_tables_load_no_torch(tmp_path):
-    code = (
-        "import sys, aiayn.report.report, aiayn.paper.tables, aiayn.paper.table_text; sys.exit('torch' in sys.modules)"
-    )
+    modules = "sys, aiayn.reports.report, aiayn.reports.tables, aiayn.reports.table_text"
+    code = f"import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=600, check=False).returncode == 0
 
 

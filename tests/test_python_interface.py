@@ -9,9 +9,9 @@ import pytest
 from applications import ROOT, TEXT, TINY, composed, run_application, write_text
 
 import aiayn
-from aiayn.config import Config
+from aiayn.config.options import flatten, to_plain
+from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
-from aiayn.options import flatten, to_plain
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_an_impossible_option_is_a_config_error_in_python(option, line):
 
 
 def test_a_notebook_is_told_that_it_cannot_start_other_ranks(monkeypatch):
-    from aiayn import program
+    from aiayn.config import program
 
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
 

@@ -11,9 +11,9 @@ import pytest
 from applications import ROOT, TINY, run_application, spare_the_pictures, write_pairs
 from treebank.generated_grammar import generated_trees, write_split
 
-import phrasebook
-from aiayn.config import Config, EvaluateConfig
-from aiayn.options import option_names
+from aiayn import phrasebook
+from aiayn.config.options import option_names
+from aiayn.config.schema import Config, EvaluateConfig
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "data/README.md", ROOT / "outputs/README.md"])
 # Prefixes of text that the pages' commands name.

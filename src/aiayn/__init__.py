@@ -12,10 +12,10 @@ From Python:
 
 Options are those of the command line. Public as well:
 
-    aiayn.checkpoints.load         a checkpoint file: weights, configuration, tokenizer
+    aiayn.runs.checkpoints.load         a checkpoint file: weights, configuration, tokenizer
     aiayn.model.transformer        Transformer, the model of the paper, in torch alone
     aiayn.inference.translator     Translator: translate, n_best
-    aiayn.attention.maps           attention weights of a sentence
+    aiayn.visualize.maps           attention weights of a sentence
     aiayn.evaluation.scoring       BLEU, chrF and TER of text
     aiayn.errors                   UserError and its kinds, which all of these raise
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aiayn.config import Config
+    from aiayn.config.schema import Config
     from aiayn.inference.translator import Translator
 
 __all__ = ["compose", "evaluate", "load", "train"]
@@ -46,7 +46,7 @@ def load(
     length_penalty and the other options of `search`; those not given are as the run was configured.
     Raises RefusedError for a missing or damaged run, ConfigError for impossible options.
     """
-    from aiayn.config import PRECISIONS, SearchOverrides, one_of
+    from aiayn.config.schema import PRECISIONS, SearchOverrides, one_of
 
     one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
     one_of("precision", precision, PRECISIONS)
@@ -58,7 +58,7 @@ def load(
 
 def compose(*options: str) -> "Config":
     """Returns the checked configuration that `aiayn train OPTIONS` runs with. Raises ConfigError."""
-    from aiayn.entry import compose_training
+    from aiayn.config.compose import compose_training
 
     return compose_training(options)
 
@@ -69,9 +69,9 @@ def train(*options: "str | Config") -> Path:
     It runs in this process, on one device. Raises UserError for whatever `aiayn train` would refuse, and
     InterruptedRunError if Ctrl-C stops it, after everything has been saved.
     """
-    from aiayn.config import Config
-    from aiayn.entry import chosen_options
-    from aiayn.program import conf_folder
+    from aiayn.config.compose import chosen_options
+    from aiayn.config.program import conf_folder
+    from aiayn.config.schema import Config
 
     if len(options) == 1 and isinstance(options[0], Config):
         config, chosen = options[0], None
@@ -84,7 +84,7 @@ def train(*options: "str | Config") -> Path:
 
 def evaluate(*options: str) -> dict[str, Any]:
     """Scores a run as `aiayn evaluate OPTIONS` does; returns what it writes to evaluation.json."""
-    from aiayn.entry import compose_evaluation
+    from aiayn.config.compose import compose_evaluation
 
     config = compose_evaluation(options)
     from aiayn.evaluation.evaluate import evaluate as evaluate_run

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from aiayn.config import Config, TrainerConfig, one_of
+from aiayn.config.schema import Config, TrainerConfig, one_of
 from aiayn.errors import ConfigError, ResourceError
 
 

@@ -8,10 +8,10 @@ import yaml
 from applications import composed
 from collect_results import collect
 
+from aiayn.config.options import to_plain
 from aiayn.errors import RefusedError
-from aiayn.options import to_plain
-from aiayn.paper.runs import read_run
-from aiayn.run_folder import RunFolder
+from aiayn.reports.runs import read_run
+from aiayn.runs.run_folder import RunFolder
 
 RECORDS = [
     {"step": 50, "train/loss": 7.0},

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiayn.config import BOS_ID, EOS_ID, PAD_ID
+from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID
 from aiayn.data.batch import collate, pad_sources, shift_right, source_mask
 from aiayn.data.batch_plan import MicroBatch
 from aiayn.data.corpus_store import PreparedSplit

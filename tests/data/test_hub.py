@@ -6,7 +6,7 @@ import time
 import pytest
 from texts import data_config
 
-from aiayn.config import DataConfig
+from aiayn.config.schema import DataConfig
 from aiayn.data import sources
 from aiayn.data.sources import raw_pairs, read_split
 from aiayn.data.text_files import FileScans

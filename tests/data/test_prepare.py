@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from texts import data_config, write_lines
 
-from aiayn.config import DataConfig
+from aiayn.config.schema import DataConfig
 from aiayn.data import build_corpus, corpus_store, text_files
 from aiayn.data.cleaning import CleaningReport
 from aiayn.data.prepare import SHAPING, prepare
@@ -311,7 +311,7 @@ def test_a_corpus_changed_by_hand_is_built_again(config):
 
 def start(config: DataConfig, before: str = "") -> subprocess.Popen:
     program = (
-        "import json, sys, os, signal; from aiayn.config import DataConfig; from aiayn.data import prepare\n"
+        "import json, sys, os, signal; from aiayn.config.schema import DataConfig; from aiayn.data import prepare\n"
         f"{before}\nprint(prepare.prepare(DataConfig(**json.loads(sys.argv[1]))).folder)"
     )
     return subprocess.Popen(

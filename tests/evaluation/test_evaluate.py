@@ -12,9 +12,7 @@ import torch
 from applications import composed, run_application
 from texts import write_lines
 
-from aiayn import checkpoints
-from aiayn.checkpoints import Checkpoint
-from aiayn.config import PAD_ID, Config, EvaluateConfig, SearchOverrides
+from aiayn.config.schema import PAD_ID, Config, EvaluateConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, shift_right, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -22,7 +20,9 @@ from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.evaluation.evaluate import evaluate
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
-from aiayn.run_folder import RunFolder, read_jsonl
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import RunFolder, read_jsonl
 
 # Some hold what any idea of a line but LF's would break in two. The tiny models learn TAUGHT by heart, which is not
 # quite what the references say.

@@ -16,7 +16,7 @@ from applications import CORPORA
 from aiayn.errors import DataError
 from aiayn.evaluation import scoring
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, paired_bootstrap, score
-from aiayn.run_folder import METRIC_KINDS
+from aiayn.runs.run_folder import METRIC_KINDS
 
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"
 SYSTEMS = sorted(path.name.split(".")[1] for path in WMT21.glob("hyp.*.de.gz"))

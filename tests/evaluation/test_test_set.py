@@ -7,11 +7,11 @@ import pytest
 from applications import ROOT, TEXT, TINY, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 
-from aiayn.config import EvaluateConfig
-from aiayn.entry import check_config, register
+from aiayn.config.compose import check_config, register
+from aiayn.config.schema import EvaluateConfig
 from aiayn.errors import ConfigError
 from aiayn.evaluation.evaluate import table
-from aiayn.paper import published
+from aiayn.reports import published
 
 
 @pytest.fixture(scope="module")

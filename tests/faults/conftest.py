@@ -10,7 +10,7 @@ import pytest
 import torch
 from faults import harness
 
-from aiayn.config import Config
+from aiayn.config.schema import Config
 from aiayn.training.module import TranslationModule
 
 

@@ -23,11 +23,11 @@ import torch
 from applications import TWELVE_STEPS, composed, text_in, write_pairs
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn import checkpoints
-from aiayn.config import Config, DataConfig
+from aiayn.config.schema import Config, DataConfig
 from aiayn.data.prepare import prepare
 from aiayn.errors import InterruptedRunError, UserError
-from aiayn.run_folder import read_jsonl
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import read_jsonl
 from aiayn.training import run
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks import throughput_monitor

@@ -35,7 +35,7 @@ from faults.harness import (
     write_splits,
 )
 
-from aiayn.config import DataConfig
+from aiayn.config.schema import DataConfig
 
 # What is trained, in turn; each is compared with an unbroken run of its own kind.
 KINDS = {

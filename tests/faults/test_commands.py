@@ -10,8 +10,8 @@ import pytest
 from applications import ROOT
 from faults.harness import settings, wait_until, within
 
-from aiayn import checkpoints
-from aiayn.run_folder import read_jsonl
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import read_jsonl
 
 
 def command(text, *arguments):

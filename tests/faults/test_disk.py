@@ -21,8 +21,8 @@ from faults.harness import (
     wait_until,
 )
 
-from aiayn import checkpoints
 from aiayn.errors import RefusedError
+from aiayn.runs import checkpoints
 from aiayn.training import run
 from aiayn.training.module import TranslationModule
 
@@ -206,7 +206,7 @@ def test_a_second_process_on_the_folder_is_refused_and_told_of_the_first(config,
 def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a_lock(tmp_path):
     """Two processes must not both hold the lock of a folder, one of them through an unlinked file."""
     from aiayn.errors import ConfigError
-    from aiayn.run_folder import RunFolder
+    from aiayn.runs.run_folder import RunFolder
     from aiayn.training import resume
 
     plain, opened = resume.fcntl.flock, []

@@ -7,10 +7,10 @@ import pytest
 import torch
 from faults.harness import acts_at, configured, dies_at, differences, measured, start_ranks, train, within
 
-from aiayn import checkpoints
 from aiayn.errors import RefusedError
 from aiayn.inference.translator import Translator
-from aiayn.run_folder import RunFolder, find_checkpoint
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder, find_checkpoint
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.module import TranslationModule

@@ -4,9 +4,9 @@ import pytest
 from applications import run_application
 
 from aiayn import __version__
-from aiayn.config import Config, EvaluateConfig
-from aiayn.options import option_names
-from aiayn.suggestions import ANSWERS, HYDRA_ANSWERS, OTHER_NAMES
+from aiayn.config.options import option_names
+from aiayn.config.schema import Config, EvaluateConfig
+from aiayn.config.suggestions import ANSWERS, HYDRA_ANSWERS, OTHER_NAMES
 
 # What is typed after `train`, and what the one line must say.
 FOREIGN = [

@@ -24,9 +24,9 @@ from faults.harness import (
     train,
 )
 
-from aiayn import checkpoints
 from aiayn.inference.translator import Translator
-from aiayn.run_folder import find_checkpoint
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import find_checkpoint
 from aiayn.training.module import TranslationModule
 
 # Calls in the life of the run: 4 steps an epoch, 2 micro-batches a step, checkpoints of steps 3, 6, 9, 12, validations

@@ -7,8 +7,8 @@ import pytest
 import torch
 from faults.harness import acts_at, configured, dies_at, differences, measured, train
 
-from aiayn import checkpoints
 from aiayn.data.batch import Batch
+from aiayn.runs import checkpoints
 from aiayn.training.module import TranslationModule
 
 

@@ -23,8 +23,8 @@ from faults.harness import (
 from pytorch_lightning.strategies import DDPStrategy
 from torch import distributed
 
-from aiayn import checkpoints
 from aiayn.inference.translator import Translator
+from aiayn.runs import checkpoints
 from aiayn.training import run
 from aiayn.training.callbacks import rendezvous
 from aiayn.training.distributed.control_group import ControlGroup

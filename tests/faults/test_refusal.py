@@ -8,12 +8,12 @@ import torch
 import yaml
 from faults.harness import bytes_of, configured, measured, same_weights, train
 
-from aiayn import checkpoints
-from aiayn.config import Config
+from aiayn.config.options import NEW_OPTIONS, RENAMED, flatten, is_harmless, option_names, to_plain
+from aiayn.config.schema import Config
 from aiayn.data.prepare import prepare
 from aiayn.errors import RefusedError
-from aiayn.options import NEW_OPTIONS, RENAMED, flatten, is_harmless, option_names, to_plain
-from aiayn.run_folder import RunFolder
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder
 from aiayn.training.resume import load_resume_state
 
 # Every harmless option with another value than the harness has. Options of devices are tested with two processes.

@@ -7,9 +7,9 @@ import pytest
 import torch
 from faults.harness import acts_at, configured, differences, measured, train
 
-from aiayn import checkpoints
 from aiayn.data import build_corpus
 from aiayn.inference.translator import Translator
+from aiayn.runs import checkpoints
 from aiayn.training import checkpoint_io, run
 from aiayn.training.module import TranslationModule
 

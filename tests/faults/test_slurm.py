@@ -12,7 +12,7 @@ import pytest
 from applications import ROOT
 from faults.harness import settings, wait_until, within
 
-from aiayn import checkpoints
+from aiayn.runs import checkpoints
 
 PAGE = (ROOT / "docs/slurm.md").read_text(encoding="utf-8")
 

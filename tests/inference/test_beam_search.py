@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from aiayn.config import BOS_ID, EOS_ID, PAD_ID, SearchConfig
+from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SearchConfig
 from aiayn.errors import DivergedError
 from aiayn.inference import beam_search as module
 from aiayn.inference.beam_search import beam_search, length_penalty

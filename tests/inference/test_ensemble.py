@@ -6,15 +6,15 @@ import pytest
 import torch
 from applications import composed, run_application, small_model, write_pairs
 
-from aiayn import checkpoints
-from aiayn.checkpoints import Checkpoint
-from aiayn.config import BOS_ID, EOS_ID, SamplingConfig, SearchConfig
+from aiayn.config.schema import BOS_ID, EOS_ID, SamplingConfig, SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
-from aiayn.run_folder import read_json
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import read_json
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60)
 LINES = ["the old house", "a", "the cat sees the old house of the man", "two cats", "", "the man the man"]

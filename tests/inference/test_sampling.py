@@ -9,7 +9,7 @@ import torch
 from applications import small_model
 from torch.nn.utils.rnn import pad_sequence
 
-from aiayn.config import BOS_ID, EOS_ID, PAD_ID, SamplingConfig, SearchConfig
+from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SamplingConfig, SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DivergedError
 from aiayn.inference.beam_search import Hypothesis

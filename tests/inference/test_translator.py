@@ -10,9 +10,7 @@ from applications import composed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiayn import checkpoints
-from aiayn.checkpoints import Checkpoint
-from aiayn.config import EOS_ID, PAD_ID, ModelConfig, SearchConfig, SearchOverrides
+from aiayn.config.schema import EOS_ID, PAD_ID, ModelConfig, SearchConfig, SearchOverrides
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.hardware import choose_device
@@ -20,6 +18,8 @@ from aiayn.inference import translator as module
 from aiayn.inference.beam_search import Hypothesis, beam_search
 from aiayn.inference.translator import Translation, Translator
 from aiayn.model.transformer import Transformer
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60)
 LINES = [

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from aiayn.config import ModelConfig
+from aiayn.config.schema import ModelConfig
 from aiayn.model import layers
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
 from aiayn.model.masks import causal_mask

@@ -8,8 +8,8 @@ import torch
 from applications import composed
 from torch import Tensor, nn
 
-from aiayn.config import BOS_ID, PAD_ID, ModelConfig
-from aiayn.model import dropout
+from aiayn.config.schema import BOS_ID, PAD_ID, ModelConfig
+from aiayn.kernels import dropout
 from aiayn.model.embedding import sinusoids
 from aiayn.model.transformer import Transformer
 

@@ -9,11 +9,11 @@ from functools import cache
 
 import pytest
 
-import phrasebook
-from phrasebook import held_out, lexicon, pairs, splits
-from phrasebook.grammar import IT, PRONOUNS, Clause, Phrase, copula, forms, noun_phrase, prepositional
-from phrasebook.lexicon import ADJECTIVE, ADJECTIVES_OF, NOUNS, VERB, members
-from phrasebook.sentences import KINDS, Dice, start
+from aiayn import phrasebook
+from aiayn.phrasebook import held_out, lexicon, pairs, splits
+from aiayn.phrasebook.grammar import IT, PRONOUNS, Clause, Phrase, copula, forms, noun_phrase, prepositional
+from aiayn.phrasebook.lexicon import ADJECTIVE, ADJECTIVES_OF, NOUNS, VERB, members
+from aiayn.phrasebook.sentences import KINDS, Dice, start
 
 SPLITS = ("train", "val", "test")
 HASHES = {
@@ -51,7 +51,7 @@ def test_no_sentence_occurs_twice_in_any_split_on_either_side():
 
 def test_the_bytes_are_the_same_whatever_the_hash_seed():
     code = (
-        "import hashlib; from phrasebook import pairs\n"
+        "import hashlib; from aiayn.phrasebook import pairs\n"
         "for split in ('train', 'val', 'test'):\n"
         "    print(hashlib.sha256(''.join(f'{en}\\t{de}\\n' for en, de in pairs(split)).encode()).hexdigest())"
     )

@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.testclient import TestClient
 
-from aiayn.config import ServeConfig
+from aiayn.config.schema import ServeConfig
 from aiayn.server.app import make_app, while_connected
 from aiayn.server.batching import Batcher, QueueFullError
 

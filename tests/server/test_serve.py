@@ -14,7 +14,7 @@ from faults.harness import wait_until
 from libretranslatepy import LibreTranslateAPI
 from server.conftest import serving
 
-from aiayn.config import ServeConfig
+from aiayn.config.schema import ServeConfig
 from aiayn.errors import ConfigError
 from aiayn.server import serve as module
 from aiayn.server.serve import listen

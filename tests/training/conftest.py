@@ -8,7 +8,7 @@ import pytest
 import torch
 from applications import TWELVE_STEPS, composed, reversed_digits, spare_the_pictures, text_in
 
-from aiayn.config import Config
+from aiayn.config.schema import Config
 
 
 def write(prefix: Path, count: int, seed: int) -> None:

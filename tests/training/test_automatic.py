@@ -7,8 +7,8 @@ import pytest
 import yaml
 from applications import SMALL, composed, text_in
 
-from aiayn.options import AUTOMATIC, automatic_options
-from aiayn.run_folder import RunFolder, saved_steps
+from aiayn.config.options import AUTOMATIC, automatic_options
+from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.training import automatic
 from aiayn.training.automatic import misfits, settle_sizes, settle_steps
 from aiayn.training.callbacks import throughput_monitor

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from aiayn import checkpoints
 from aiayn.errors import RefusedError
+from aiayn.runs import checkpoints
 from aiayn.training import checkpoint_io
 from aiayn.training.checkpoint_io import RunCheckpointIO, copied
 

@@ -12,15 +12,15 @@ import torch
 import yaml
 from applications import ROOT, run_application
 
-from aiayn import checkpoints
-from aiayn.config import BOS_ID, EOS_ID, Config
+from aiayn.config.compose import chosen_options
+from aiayn.config.schema import BOS_ID, EOS_ID, Config
 from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.entry import chosen_options
 from aiayn.errors import InterruptedRunError, RefusedError
 from aiayn.inference.translator import Translator
-from aiayn.run_folder import read_jsonl
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import read_jsonl
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.init_from import fingerprint
 from aiayn.training.run import train

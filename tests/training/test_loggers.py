@@ -6,9 +6,9 @@ from copy import deepcopy
 import pytest
 from wandb_file import SPEED, TRAINING, VALIDATION
 
-from aiayn.drawing import read_picture
 from aiayn.errors import ConfigError
-from aiayn.run_folder import read_jsonl
+from aiayn.reports.drawing import read_picture
+from aiayn.runs.run_folder import read_jsonl
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.run import train
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from aiayn.config import PAD_ID
+from aiayn.config.schema import PAD_ID
 from aiayn.training.loss import _RowsAtATime, cross_entropy, output_cross_entropy
 from aiayn.training.module import dropout_seed
 

@@ -8,7 +8,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
-from aiayn.config import BOS_ID, EOS_ID, PAD_ID, OptimConfig
+from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, OptimConfig
 from aiayn.data.batch import Batch, shift_right
 from aiayn.model.transformer import Transformer
 from aiayn.training.module import TranslationModule

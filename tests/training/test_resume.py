@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from aiayn import checkpoints
-from aiayn.checkpoints import Checkpoint
-from aiayn.config import Config
+from aiayn.config.options import flatten, is_harmless, option_names, to_plain
+from aiayn.config.schema import Config
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.model.transformer import Transformer
-from aiayn.options import flatten, is_harmless, option_names, to_plain
-from aiayn.run_folder import RunFolder
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import RunFolder
 from aiayn.training.resume import load_resume_state, refuse_changes
 
 

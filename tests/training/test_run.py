@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aiayn import checkpoints
 from aiayn.errors import ConfigError, DataError, DivergedError, InterruptedRunError, ResourceError
-from aiayn.run_folder import RunFolder
-from aiayn.run_folder import read_jsonl as read_metrics
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder
+from aiayn.runs.run_folder import read_jsonl as read_metrics
 from aiayn.training import resume
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.module import TranslationModule

@@ -5,10 +5,10 @@ from copy import deepcopy
 import pytest
 import torch
 
-from aiayn.config import PAD_ID
+from aiayn.config.schema import PAD_ID
 from aiayn.hardware import describe_machine, gpu_seconds, matmul_rate, peak_memory
 from aiayn.model.flops import training_flops
-from aiayn.run_folder import read_jsonl
+from aiayn.runs.run_folder import read_jsonl
 from aiayn.training.callbacks import throughput_monitor
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.context import TrainingClock

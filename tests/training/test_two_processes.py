@@ -6,7 +6,7 @@ import shutil
 import pytest
 from applications import TWELVE_STEPS, in_new_interpreter, run_application, text_in
 
-from aiayn import checkpoints
+from aiayn.runs import checkpoints
 
 
 def arguments(corpus, name, *more):

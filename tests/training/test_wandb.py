@@ -14,9 +14,9 @@ from faults.harness import wait_until
 from wandb.sdk.lib import wbauth
 from wandb_file import SPEED, TRAINING, VALIDATION
 
-from aiayn import checkpoints
 from aiayn.errors import ConfigError, InterruptedRunError
-from aiayn.run_folder import read_jsonl
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import read_jsonl
 from aiayn.training import loggers
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.loggers import wandb_mode

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.config import PRECISIONS, SearchOverrides, one_of
-from aiayn.run_folder import find_checkpoint
+from aiayn.config.schema import PRECISIONS, SearchOverrides, one_of
+from aiayn.runs.run_folder import find_checkpoint
 
 if TYPE_CHECKING:
     from aiayn.inference.translator import Translator

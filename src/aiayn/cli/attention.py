@@ -22,12 +22,12 @@ def attention(
     Also writes the paper's Figures 3 to 5 and the position encodings for this model (figure_3, figure_4, figure_5,
     positions; .png and .svg), and the attention of every layer, head by head (layer_1.png, ...).
     """
-    from aiayn.attention.explorer import write_explorer
-    from aiayn.attention.figures import draw_paper_figures, draw_positions
-    from aiayn.attention.heatmaps import draw_attention_maps
-    from aiayn.attention.maps import attention_maps
-    from aiayn.attention.positions import position_tables
-    from aiayn.run_folder import RunFolder, folder_of
+    from aiayn.runs.run_folder import RunFolder, folder_of
+    from aiayn.visualize.explorer import write_explorer
+    from aiayn.visualize.figures import draw_paper_figures, draw_positions
+    from aiayn.visualize.heatmaps import draw_attention_maps
+    from aiayn.visualize.maps import attention_maps
+    from aiayn.visualize.positions import position_tables
 
     translator = load_translator(run, checkpoint, None, None, accelerator)
     maps = attention_maps(translator, sentence)

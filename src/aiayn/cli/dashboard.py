@@ -19,7 +19,7 @@ def dashboard(
 
     Needs the extra `dashboard`. Without a W&B key, or offline, the definition is printed as with --show.
     """
-    from aiayn.report.wandb_workspace import create, definition
+    from aiayn.reports.wandb_workspace import create, definition
     from aiayn.training.loggers import wandb_mode
 
     if show or wandb_mode("auto") != "online":

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aiayn.cli.arguments import CheckpointName, Debug, RunArgument
-from aiayn.run_folder import RunFolder, find_checkpoint, folder_of
+from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of
 
 
 def export(
@@ -28,10 +28,10 @@ def export(
     evaluate.py wrote for this checkpoint. The command that uploads the folder is printed, not run.
     """
     path = find_checkpoint(run, checkpoint)
-    from aiayn.checkpoints import load
+    from aiayn.export.export import export as write
+    from aiayn.export.model_card import model_card
     from aiayn.files import sha256
-    from aiayn.inference.export import export as write
-    from aiayn.inference.model_card import model_card
+    from aiayn.runs.checkpoints import load
 
     found, name, card = load(path), run.resolve().name.removesuffix(".ckpt"), None
     if target == "marian":

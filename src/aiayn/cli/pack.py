@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from aiayn.cli.arguments import CheckpointName, Debug, RunArgument
-from aiayn.config import one_of
+from aiayn.config.schema import one_of
 from aiayn.errors import ConfigError
-from aiayn.run_folder import find_checkpoint
+from aiayn.runs.run_folder import find_checkpoint
 
 
 def pack(
@@ -26,7 +26,7 @@ def pack(
     if file.exists():
         raise ConfigError(f"{file}: is there already; choose another file")
     path = find_checkpoint(run, checkpoint)
-    from aiayn.checkpoints import in_bfloat16, load, save
+    from aiayn.runs.checkpoints import in_bfloat16, load, save
 
     found = load(path)
     save(file, in_bfloat16(found) if precision == "bfloat16" else found)

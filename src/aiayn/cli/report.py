@@ -18,6 +18,6 @@ def report(
 
     The page is one file and needs no network. For a folder of runs it compares scores, curves and options.
     """
-    from aiayn.report.report import write_report
+    from aiayn.reports.report import write_report
 
     print(write_report(folder))

@@ -10,7 +10,7 @@ import typer
 
 from aiayn.cli import arguments
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
-from aiayn.config import one_of
+from aiayn.config.schema import one_of
 from aiayn.errors import DataError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from aiayn.cli import arguments
-from aiayn.config import ServeConfig
+from aiayn.config.schema import ServeConfig
 from aiayn.errors import ConfigError
 
 

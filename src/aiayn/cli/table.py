@@ -39,10 +39,10 @@ def table(
         raise ConfigError("--vocab-size only works with --parameters; runs have their own vocabulary")
     if as_json and as_csv:
         raise ConfigError("--json and --csv: choose one")
-    from aiayn.paper import table_text
-    from aiayn.paper.parameters import parameter_table
-    from aiayn.paper.published import STATED_VOCABULARY
-    from aiayn.paper.tables import changes_against_base, collect, mean_of_base, noise_of_base
+    from aiayn.reports import table_text
+    from aiayn.reports.parameters import parameter_table
+    from aiayn.reports.published import STATED_VOCABULARY
+    from aiayn.reports.tables import changes_against_base, collect, mean_of_base, noise_of_base
 
     drawn: list[dict] = []
     if parameters:
@@ -70,7 +70,7 @@ def table(
 def _write(folder: Path, forms: dict[str, str], table_3: list[dict]) -> None:
     """Writes table.md, table.json, table.csv and, for Table 3, table.png."""
     from aiayn.files import atomic_write_text
-    from aiayn.paper.table_plot import draw_table_3
+    from aiayn.reports.table_plot import draw_table_3
 
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

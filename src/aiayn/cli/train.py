@@ -5,7 +5,7 @@ import sys
 
 def train() -> None:
     """Trains a model, or continues a run: options are written key=value."""
-    from aiayn import hydra_commands
+    from aiayn.cli import hydra_commands
 
     del sys.argv[1]  # Hydra reads the rest
     hydra_commands.train()
@@ -13,7 +13,7 @@ def train() -> None:
 
 def evaluate() -> None:
     """Scores a run on a test set: options are written key=value."""
-    from aiayn import hydra_commands
+    from aiayn.cli import hydra_commands
 
     del sys.argv[1]
     hydra_commands.evaluate()

@@ -11,12 +11,12 @@ import typer
 
 from aiayn.cli import arguments
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
-from aiayn.config import MAX_BEAM_SIZE, SamplingConfig, one_of
+from aiayn.config.schema import MAX_BEAM_SIZE, SamplingConfig, one_of
 from aiayn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from aiayn.inference.translator import Translation, Translator
-    from aiayn.treebank.tree import Tree
+    from aiayn.parsing.tree import Tree
 
 STREAM_BYTES = 1 << 17  # of a stream translated at once: up to 2,000 lines or so
 
@@ -82,7 +82,7 @@ def translate(
     the line's number only, so the same command gives the same text.
     """
     from aiayn.data.text_files import read_lines
-    from aiayn.treebank.tree import escape_brackets, indented, penn_brackets
+    from aiayn.parsing.tree import escape_brackets, indented, penn_brackets
 
     one_of("--format", style, ("text", "jsonl", "tree", "brackets"))
     if tsv and (n_best or scores or style != "text"):
@@ -178,7 +178,7 @@ def _as_rows(rows: list[list[str]], results: "list[list[Translation]]", column: 
 
 def _as_trees(lines: list[str], results: "list[list[Translation]]", style: "Callable[[Tree], str]") -> Iterator[str]:
     """Yields the trees of each sentence, repaired where the model wrote none of it."""
-    from aiayn.treebank.linear_form import repaired_tree
+    from aiayn.parsing.linear_form import repaired_tree
 
     for line, translations in zip(lines, results, strict=True):
         for translation in translations:

@@ -21,7 +21,7 @@ def trees(
     (S (NP DT NN )NP (VP VBZ )VP . )S. Traces, function tags and the outer label are removed. Train on them with
     data=treebank data.train=PREFIX.
     """
-    from aiayn.treebank.convert import convert
+    from aiayn.parsing.convert import convert
 
     converted = convert(files, out)
     print(

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiayn.config import BOS_ID, EOS_ID, PAD_ID
+from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID
 from aiayn.data.batch_plan import MicroBatch
 from aiayn.data.corpus_store import PreparedSplit
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.config import DataConfig
+from aiayn.config.schema import DataConfig
 from aiayn.data.cached_tokenizer import CachedTokenizer
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.corpus_store import SIDES, fingerprint

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.config import EOS_ID
+from aiayn.config.schema import EOS_ID
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
 

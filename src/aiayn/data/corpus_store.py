@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.config import PAD_ID, DataConfig
+from aiayn.config.schema import PAD_ID, DataConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import sha256
 

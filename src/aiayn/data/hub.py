@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from aiayn.config import DataConfig
+from aiayn.config.schema import DataConfig
 from aiayn.errors import DataError
 
 REMEDY = "download it elsewhere and set data.hub_path=FOLDER, or use text files: data=files data.train=PREFIX"

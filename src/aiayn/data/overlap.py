@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator
 
-from aiayn.config import DataConfig
+from aiayn.config.schema import DataConfig
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.sources import identity, raw_pairs
 from aiayn.data.text_files import FileScans

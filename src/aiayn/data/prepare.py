@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aiayn.config import DataConfig
+from aiayn.config.schema import DataConfig
 from aiayn.data.build_corpus import build
 from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_flaw, fingerprint
 from aiayn.data.sources import count_pairs, identity, raw_pairs

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aiayn.config import DataConfig
+from aiayn.config.schema import DataConfig
 from aiayn.data.hub import hub_pairs, local_folder
 from aiayn.data.pair_files import pair_file_kind
 from aiayn.data.parallel_files import aligned_files, file_pairs, read_parallel
@@ -58,7 +58,7 @@ def identity(config: DataConfig, split: str, scans: FileScans) -> Any:
         kinds = ([pair_file_kind(paths[0].name)] if len(paths) == 1 else [] for paths in files)
         return [kind + [scans.scan(path)["sha256"] for path in paths] for kind, paths in zip(kinds, files, strict=True)]
     if config.source == "phrasebook":
-        import phrasebook
+        from aiayn import phrasebook
 
         return ["phrasebook", phrasebook.VERSION]
     folder = local_folder(config)
@@ -84,7 +84,7 @@ def _files(config: DataConfig, split: str, scans: FileScans) -> list[tuple[Path,
 
 
 def _phrasebook_pairs(config: DataConfig, split: str) -> Iterator[tuple[bytes, bytes]]:
-    import phrasebook
+    from aiayn import phrasebook
 
     _choice(config, split)
     if {config.src_lang, config.tgt_lang} != {"en", "de"}:

@@ -9,7 +9,7 @@ from functools import cached_property
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from aiayn.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from aiayn.errors import DataError
 
 SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}

@@ -6,22 +6,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from aiayn import program
-from aiayn.checkpoints import Checkpoint, load
-from aiayn.config import EvaluateConfig, SearchConfig
+from aiayn.config import program
+from aiayn.config.options import to_plain
+from aiayn.config.schema import EvaluateConfig, SearchConfig
 from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
-from aiayn.evaluation.bracket_f1 import SIGNATURE, gold_trees, score_linear_forms
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set
 from aiayn.files import atomic_write_text, sha256
 from aiayn.inference.ensemble import find_ensemble
 from aiayn.inference.translator import Translator
-from aiayn.options import to_plain
-from aiayn.paper.published import SECTION_23, SUBSET, TABLE_4, paper_figures
-from aiayn.report.report import write_report
-from aiayn.run_folder import (
+from aiayn.parsing.bracket_f1 import SIGNATURE, gold_trees, score_linear_forms
+from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4, paper_figures
+from aiayn.reports.report import write_report
+from aiayn.runs.checkpoints import Checkpoint, load
+from aiayn.runs.run_folder import (
     BRACKET_KINDS,
     METRIC_KINDS,
     Evaluation,

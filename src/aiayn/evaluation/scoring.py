@@ -20,7 +20,7 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from aiayn.errors import DataError
-from aiayn.run_folder import METRIC_KINDS
+from aiayn.runs.run_folder import METRIC_KINDS
 
 WITHOUT_MOSES: dict[str, type[Metric]] = {"sacrebleu": BLEU, "chrf": CHRF, "ter": TER}
 # What the Moses scripts leave: the reference's German quotes would otherwise match no output of straight quotes.

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from aiayn.config import DataConfig, EvaluateConfig
+from aiayn.config.schema import DataConfig, EvaluateConfig
 from aiayn.data.parallel_files import read_parallel
 from aiayn.data.sources import read_split
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError
-from aiayn.paper.published import known_test_set
-from aiayn.run_folder import RunFolder, is_of_split, read_json
+from aiayn.reports.published import known_test_set
+from aiayn.runs.run_folder import RunFolder, is_of_split, read_json
 
 
 @dataclass(frozen=True)

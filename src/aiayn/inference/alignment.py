@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from aiayn.config import BOS_ID
+from aiayn.config.schema import BOS_ID
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.hardware import explain_memory
 from aiayn.inference.ensemble import members

@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from aiayn.checkpoints import Checkpoint
 from aiayn.errors import ConfigError, DivergedError, RefusedError
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
-from aiayn.run_folder import find_checkpoint
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import find_checkpoint
 
 
 class Ensemble(nn.Module):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from aiayn.config import PAD_ID
+from aiayn.config.schema import PAD_ID
 from aiayn.data.batch import shift_right
 from aiayn.inference.ensemble import Ensemble, diverged, members
 from aiayn.model.transformer import Transformer

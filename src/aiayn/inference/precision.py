@@ -6,11 +6,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from aiayn.config import PRECISIONS, one_of
+from aiayn.config.schema import PRECISIONS, one_of
 from aiayn.errors import ConfigError
 from aiayn.hardware import has_bfloat16
-from aiayn.inference.int8 import Int8Linear, quantize_int8
-from aiayn.inference.packed import COLUMNS, ROWS, PackedLinear, pack
+from aiayn.kernels.int8 import Int8Linear, quantize_int8
+from aiayn.kernels.packed import COLUMNS, ROWS, PackedLinear, pack
 from aiayn.model.transformer import Transformer
 
 REPEATS = 5

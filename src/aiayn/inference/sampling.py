@@ -9,7 +9,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from aiayn.config import BOS_ID, EOS_ID, PAD_ID, SamplingConfig, SearchConfig
+from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SamplingConfig, SearchConfig
 from aiayn.inference.beam_search import Hypothesis, length_penalty
 from aiayn.inference.ensemble import Ensemble, diverged, to_log_probs
 from aiayn.model.transformer import Transformer

@@ -12,8 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from aiayn.checkpoints import Checkpoint, load, restore
-from aiayn.config import EOS_ID, SamplingConfig, SearchConfig, SearchOverrides
+from aiayn.config.schema import EOS_ID, SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import MAX_LINE_BYTES, normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -25,6 +24,7 @@ from aiayn.inference.force_decode import force_decode
 from aiayn.inference.precision import convert_precision
 from aiayn.inference.sampling import sample
 from aiayn.model.transformer import Transformer
+from aiayn.runs.checkpoints import Checkpoint, load, restore
 
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
 

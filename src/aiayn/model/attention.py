@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aiayn.model.dropout import dropout
-from aiayn.model.windowed_attention import merge_blocks, split_blocks
+from aiayn.kernels.dropout import dropout
+from aiayn.kernels.windowed_attention import merge_blocks, split_blocks
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
@@ -59,7 +59,7 @@ class MultiHeadAttention(nn.Module):
         self.w_k = nn.Linear(d_model, n_heads * d_k, bias=False)
         self.w_v = nn.Linear(d_model, n_heads * d_v, bias=False)
         self.w_o = nn.Linear(n_heads * d_v, d_model, bias=False)
-        self.w_qkv: nn.Module | None = None  # w_q, w_k and w_v in one, packed for translation (inference/packed.py)
+        self.w_qkv: nn.Module | None = None  # w_q, w_k and w_v in one, packed for translation (kernels/packed.py)
 
     def forward(self, x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
         """Queries from x (B, T, D); keys and values from context (B, S, D). Returns (B, T, D)."""

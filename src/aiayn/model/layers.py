@@ -6,10 +6,10 @@ Every sub-layer is wrapped as LayerNorm(x + Dropout(Sublayer(x))): post-norm, wi
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aiayn.config import ModelConfig
+from aiayn.config.schema import ModelConfig
+from aiayn.kernels.dropout import Dropout
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.cache import LayerCache
-from aiayn.model.dropout import Dropout
 
 
 class FeedForward(nn.Module):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from aiayn.model.windowed_attention import window_mask
+from aiayn.kernels.windowed_attention import window_mask
 
 
 def encoder_mask(src_mask: Tensor, window: int | None) -> Tensor:

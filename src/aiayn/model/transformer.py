@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from aiayn.config import ModelConfig
+from aiayn.config.schema import ModelConfig
+from aiayn.kernels.dropout import Dropout
 from aiayn.model.cache import DecoderCache, LayerCache
-from aiayn.model.dropout import Dropout
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions
 from aiayn.model.layers import DecoderLayer, EncoderLayer
 from aiayn.model.masks import decoder_mask, encoder_mask

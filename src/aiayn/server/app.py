@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from aiayn.config import ServeConfig
+from aiayn.config.schema import ServeConfig
 from aiayn.errors import DataError, ResourceError, UserError
 from aiayn.inference.translator import Translation, Translator
 from aiayn.server.batching import Batcher, QueueFullError

@@ -4,7 +4,7 @@ import socket
 
 import uvicorn
 
-from aiayn.config import ServeConfig
+from aiayn.config.schema import ServeConfig
 from aiayn.errors import ConfigError
 from aiayn.inference.translator import Translator
 from aiayn.server.app import make_app

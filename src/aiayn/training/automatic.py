@@ -8,9 +8,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from aiayn.config import Config
+from aiayn.config.options import automatic_options, settle
+from aiayn.config.schema import Config
 from aiayn.model.flops import n_parameters
-from aiayn.options import automatic_options, settle
 from aiayn.training.schedule import learning_rate, usual_peak
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Lightning's checkpoints as the files of `aiayn.checkpoints`: how a run is written to disk and read back."""
+"""Lightning's checkpoints as the files of `aiayn.runs.checkpoints`: how a run is written to disk and read back."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +8,9 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
 
-from aiayn import checkpoints
-from aiayn.checkpoints import Checkpoint
-from aiayn.config import TrainerConfig
+from aiayn.config.schema import TrainerConfig
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
 from aiayn.training.callbacks.steps import due
 from aiayn.training.context import RunContext
 from aiayn.training.resume import NOTHING_LOGGED, ResumeState

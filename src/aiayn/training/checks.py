@@ -1,6 +1,6 @@
 """What would end a training with a traceback, or late, found before it starts."""
 
-from aiayn.config import Config, ModelConfig
+from aiayn.config.schema import Config, ModelConfig
 from aiayn.data.cleaning import normalise
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.sources import read_split

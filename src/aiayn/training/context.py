@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from aiayn.config import Config
+from aiayn.config.schema import Config
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.inference.translator import Translator
-from aiayn.run_folder import RunFolder
+from aiayn.runs.run_folder import RunFolder
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.stop_request import StopRequest

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aiayn.config import TrainerConfig
+from aiayn.config.schema import TrainerConfig
 
 
 class ValidationHistory:

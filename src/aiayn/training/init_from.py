@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from aiayn import checkpoints
-from aiayn.checkpoints import Checkpoint
-from aiayn.config import Config
+from aiayn.config.options import as_option, automatic_options, flatten, to_plain
+from aiayn.config.schema import Config
 from aiayn.errors import RefusedError
-from aiayn.options import as_option, automatic_options, flatten, to_plain
-from aiayn.run_folder import RunFolder, find_checkpoint
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import RunFolder, find_checkpoint
 
 FREE = ("model.dropout",)  # the only option of the model that may differ: no weight depends on it
 

@@ -12,13 +12,13 @@ from typing import Any
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn import checkpoints
-from aiayn.config import Config
-from aiayn.drawing import read_picture
+from aiayn.config.options import flatten, to_plain
+from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 from aiayn.files import atomic_write_text
-from aiayn.options import flatten, to_plain
-from aiayn.run_folder import RunFolder, append_jsonl, drop_records_after, read_jsonl
+from aiayn.reports.drawing import read_picture
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder, append_jsonl, drop_records_after, read_jsonl
 
 log = logging.getLogger(__name__)
 

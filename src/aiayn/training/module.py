@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from aiayn.config import OptimConfig
+from aiayn.config.schema import OptimConfig
 from aiayn.data.batch import Batch
 from aiayn.model.transformer import Transformer
 from aiayn.training.loss import output_cross_entropy

@@ -10,14 +10,14 @@ from typing import Any, TextIO
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
-from aiayn import checkpoints
-from aiayn.checkpoints import Checkpoint
-from aiayn.config import Config
+from aiayn.config.options import automatic_options, changed_options, flatten, settle, stored_options, to_plain
+from aiayn.config.schema import Config
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
-from aiayn.options import automatic_options, changed_options, flatten, settle, stored_options, to_plain
-from aiayn.run_folder import RunFolder, is_count
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import RunFolder, is_count
 
 NOTHING_LOGGED = {"loss_sum": 0.0, "tokens": 0}
 # What reading values of other types and shapes raises.

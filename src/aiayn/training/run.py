@@ -7,9 +7,8 @@ from pathlib import Path
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn import checkpoints
-from aiayn.checkpoints import Checkpoint
-from aiayn.config import Config
+from aiayn.config.options import automatic_options
+from aiayn.config.schema import Config
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedSplit
 from aiayn.data.datamodule import TranslationDataModule
@@ -19,10 +18,11 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DivergedError, InterruptedRunError
 from aiayn.hardware import choose_hardware, tokens_per_device
 from aiayn.model.transformer import Transformer
-from aiayn.options import automatic_options
-from aiayn.report.plots import draw_learning_curve
-from aiayn.report.report import summary, write_report
-from aiayn.run_folder import RunFolder, read_jsonl
+from aiayn.reports.plots import draw_learning_curve
+from aiayn.reports.report import summary, write_report
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.signals import handle_signals
 from aiayn.training.automatic import misfits, settle_sizes, settle_steps
 from aiayn.training.background_writer import BackgroundWriter

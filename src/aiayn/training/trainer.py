@@ -11,7 +11,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn.config import TrainerConfig
+from aiayn.config.schema import TrainerConfig
 from aiayn.training.checkpoint_io import RunCheckpointIO
 from aiayn.training.context import RunContext
 

@@ -5,8 +5,8 @@ import logging
 import pytorch_lightning as pl
 from torch import Tensor
 
-from aiayn import checkpoints
 from aiayn.data.batch import Batch
+from aiayn.runs import checkpoints
 from aiayn.training.callbacks.steps import StepCallback, due
 from aiayn.training.checkpoint_io import checkpoint_of, copied
 from aiayn.training.module import TranslationModule

@@ -4,18 +4,18 @@ import logging
 
 import pytorch_lightning as pl
 
-from aiayn.attention.heatmaps import draw_cross_attention
-from aiayn.attention.maps import attention_maps
 from aiayn.data.batch import Batch
 from aiayn.data.corpus_statistics import describe_corpus
 from aiayn.errors import UserError
 from aiayn.hardware import describe_machine
-from aiayn.report.plots import draw_corpus
-from aiayn.run_folder import read_json, write_json
+from aiayn.reports.plots import draw_corpus
+from aiayn.runs.run_folder import read_json, write_json
 from aiayn.training.callbacks.steps import StepCallback, due
 from aiayn.training.context import RunContext
 from aiayn.training.loggers import send_facts, send_picture, send_samples
 from aiayn.training.module import TranslationModule
+from aiayn.visualize.heatmaps import draw_cross_attention
+from aiayn.visualize.maps import attention_maps
 
 log = logging.getLogger(__name__)
 

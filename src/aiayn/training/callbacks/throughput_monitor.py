@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from aiayn.config import PAD_ID
+from aiayn.config.schema import PAD_ID
 from aiayn.data.batch import Batch
 from aiayn.data.corpus_statistics import unigram_loss
 from aiayn.errors import DivergedError

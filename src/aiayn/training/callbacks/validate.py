@@ -9,10 +9,10 @@ import torch
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.data.batch import Batch
-from aiayn.evaluation.bracket_f1 import gold_trees, score_linear_forms
 from aiayn.evaluation.scoring import score
 from aiayn.hardware import explain_memory, tokens_per_device
-from aiayn.run_folder import append_jsonl, drop_records_after, read_jsonl
+from aiayn.parsing.bracket_f1 import gold_trees, score_linear_forms
+from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.stop_request import ValidationInterrupted

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytorch_lightning as pl
 import torch
 
-from aiayn import program
+from aiayn.config import program
 from aiayn.errors import ConfigError, ResourceError
 from aiayn.signals import TERMINATION_SIGNALS, exit_signal
 from aiayn.training.distributed.control_group import GRACE, exit_at_once

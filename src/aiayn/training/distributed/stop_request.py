@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from aiayn import program
+from aiayn.config import program
 from aiayn.errors import InterruptedRunError
 from aiayn.signals import exit_signal
 from aiayn.training.distributed.control_group import ControlGroup

@@ -1,0 +1,240 @@
+"""What `train`, `evaluate` and the jobs of a sweep begin with: from Hydra's composition to checked options."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.resolvers import oc
+
+from aiayn import __version__
+from aiayn.config.messages import (
+    COMPOSITION_ERRORS,
+    file_group_error,
+    one_line,
+    one_line_errors,
+    refuse_flags,
+    refuse_unsupported,
+)
+from aiayn.config.options import default_name, flatten, from_plain, option_names
+from aiayn.config.program import conf_folder
+from aiayn.config.schema import Config, EvaluateConfig, ModelConfig, OptimConfig
+from aiayn.config.suggestions import FILE_GROUPS, no_such_option
+from aiayn.errors import ConfigError
+
+MODEL_OPTIONS = {name for name in option_names(Config) if name.startswith("model.")}
+
+
+def run(main: Callable[[], None], schema: type) -> None:
+    """Runs a Hydra application. Errors in its command line end it with one line and exit code 2."""
+    if "--version" in sys.argv[1:]:
+        with one_line_errors(schema):
+            print(f"aiayn {__version__}")
+        return
+    register(schema)
+    # For --help Hydra copies its whole store ninety times, a third of the time that --help takes. It never changes the
+    # store, and copies what it takes out of it.
+    ConfigStore.__deepcopy__ = lambda store, memo: store
+    # Else Hydra prints its own errors over several lines and exits with 1.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    argparse.ArgumentParser.error = refuse_flags
+    # Else Hydra's parser takes options before or after a flag, not on both sides.
+    argparse.ArgumentParser.parse_args = argparse.ArgumentParser.parse_intermixed_args
+    with one_line_errors(schema):
+        refuse_unsupported(sys.argv[1:], schema)
+        try:
+            main()
+        except ValueError as error:
+            if cause := file_group_error(error, sys.argv[1:], schema):
+                raise cause from error
+            raise
+
+
+def register(schema: type) -> None:
+    """Makes a schema class the first entry of the defaults list, so that Hydra checks names and types against it."""
+    ConfigStore.instance().store(name="schema", node=schema)
+
+
+def check_config(composed: DictConfig, schema: type) -> Any:
+    """Returns the composed options as an instance of the schema.
+
+    Raises ConfigError for unknown, missing or impossible ones.
+    """
+    known = option_names(schema)
+    for key in flatten(OmegaConf.to_container(composed, resolve=False)):
+        if key not in known:  # `+key=value` passes Hydra's own check of names
+            raise ConfigError(no_such_option(key, schema))
+    resolved = _resolved(composed)
+    missing = OmegaConf.missing_keys(composed)
+    if missing:
+        raise ConfigError(f"{min(missing)} is missing: set {min(missing)}=VALUE")
+    return from_plain(schema, resolved)
+
+
+def _resolved(composed: DictConfig) -> dict[str, Any]:
+    """Returns the options with their interpolations resolved. Raises ConfigError if one of them asks the environment.
+
+    Options are stored in config.yaml and in every checkpoint, where no secret may be.
+    """
+    asked: list[str] = []
+
+    def ask(name: str, *default: str) -> str | None:
+        asked.append(name)
+        return oc.env(name, *default)
+
+    OmegaConf.register_new_resolver("oc.env", ask, replace=True)
+    try:
+        return OmegaConf.to_container(composed, resolve=True)
+    finally:
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+        if asked:
+            raise ConfigError(
+                f"${{oc.env:{asked[0]}}}: an option takes its value from the environment, and options are stored in "
+                f"config.yaml and in every checkpoint; if it is no secret let the shell insert it, KEY=${asked[0]}"
+            )
+
+
+def resolve_config(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str], conf: Path) -> Config:
+    """Returns the checked options of one training run, with its name. Raises ConfigError.
+
+    choices are the files that were chosen from Hydra's groups, overrides the arguments that chose them, conf is their
+    folder.
+    """
+    config = check_config(composed, Config)
+    _check_row(config, composed, choices["ablation"], overrides, conf)
+    if config.name is None:
+        config.name = default_name(choices, config.init_from)
+    config.outputs_folder  # noqa: B018  (checked before anything starts)
+    return config
+
+
+def _check_row(config: Config, composed: DictConfig, row: str, overrides: Sequence[str], conf: Path) -> None:
+    """Raises ConfigError for a row of Table 3 that changes nothing, or whose change other options take back."""
+    path = conf / "ablation" / f"{row}.yaml"  # not there: the user's own row, from --config-dir
+    tree = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
+    for key, value in flatten(tree).items():
+        now = OmegaConf.select(composed, key)
+        if now != value:
+            raise ConfigError(
+                f"ablation={row} sets {key}={value}, which the experiment or the command line sets to {now}"
+            )
+    if not tree:
+        return
+    changes = " and ".join(f"{key}={value}" for key, value in flatten(tree).items())
+    if "model" in tree and config.model.d_model is None:
+        raise ConfigError(f"ablation={row} sets {changes} of a known model, and model=auto is none; choose model=base")
+    others = [override for override in overrides if override.lstrip("+").partition("=")[0] != "ablation"]
+    try:
+        without = check_config(_without_hydra(_compose("train", others, Config)), Config)
+    except ConfigError:  # it needs files that are not in conf, from --config-dir
+        return
+    if _sizes(without) == _sizes(config):
+        raise ConfigError(f"ablation={row} changes nothing: {changes} holds without it; choose another row or model=")
+
+
+def _sizes(config: Config) -> tuple[ModelConfig, OptimConfig]:
+    """What a row of Table 3 can change, with the sizes of heads that follow from others, unless model=auto."""
+    model = config.model
+    if model.d_model is not None:
+        model = replace(model, d_k=model.key_size, d_v=model.value_size)
+    return model, config.optim
+
+
+def choices_of_single_run() -> Mapping[str, str]:
+    """Returns Hydra's group choices. Raises ConfigError if this process runs several jobs, or should submit them."""
+    choices = HydraConfig.get().runtime.choices
+    launcher = choices["hydra/launcher"]
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        raise ConfigError(f"hydra/launcher={launcher}: each job of a sweep needs a process of its own; leave it out")
+    if launcher == "slurm":
+        raise ConfigError("hydra/launcher=slurm: submits the rows of a sweep: add -m")
+    return choices
+
+
+def chosen_options(overrides: Sequence[str], conf: Path) -> set[str]:
+    """Returns the options that the command line sets, by name or, for the model's, through files of groups in conf."""
+    chosen = set()
+    for key, _, value in (override.lstrip("+").partition("=") for override in overrides):
+        chosen |= MODEL_OPTIONS if key == "model" else {key}
+        if key in FILE_GROUPS:
+            chosen |= _model_options(conf / key / f"{value}.yaml", conf)
+    return chosen
+
+
+def _model_options(path: Path, conf: Path) -> set[str]:
+    """Returns the model's options that a file or one of the files in its defaults list sets."""
+    if not path.is_file():
+        return set()
+    tree = OmegaConf.to_container(OmegaConf.load(path))
+    found = MODEL_OPTIONS & set(flatten(tree))
+    for entry in tree.get("defaults", []):
+        if "override /model" in entry:
+            found |= MODEL_OPTIONS
+        elif isinstance(entry, str):  # a file beside this one, or /GROUP/NAME
+            folder = conf if entry.startswith("/") else path.parent
+            found |= _model_options(folder / f"{entry.lstrip('/')}.yaml", conf)
+    return found
+
+
+def compose_training(options: Sequence[str]) -> Config:
+    """Returns the checked options of `train OPTIONS`, for Python. Raises ConfigError."""
+    with _initialized(options, Config):
+        composed = _compose("train", options, Config)
+        return resolve_config(_without_hydra(composed), composed.hydra.runtime.choices, options, conf_folder())
+
+
+def compose_evaluation(options: Sequence[str]) -> EvaluateConfig:
+    """Returns the checked options of `evaluate OPTIONS`, for Python. Raises ConfigError."""
+    with _initialized(options, EvaluateConfig):
+        return check_config(_without_hydra(_compose("evaluate", options, EvaluateConfig)), EvaluateConfig)
+
+
+@contextmanager
+def _initialized(options: Sequence[str], schema: type) -> Iterator[None]:
+    """Lets Hydra compose outside its applications."""
+    refuse_unsupported(options, schema)
+    register(schema)
+    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+        yield
+
+
+def _compose(name: str, options: Sequence[str], schema: type) -> DictConfig:
+    try:
+        return compose(name, overrides=list(options), return_hydra_config=True)
+    except COMPOSITION_ERRORS as error:
+        raise ConfigError(one_line(error, schema)) from error
+    except ValueError as error:
+        if cause := file_group_error(error, options, schema):
+            raise cause from error
+        raise
+
+
+def _without_hydra(composed: DictConfig) -> DictConfig:
+    return OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Lets Ctrl-C end the import of large libraries, some of which swallow KeyboardInterrupt."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        os.write(2, b"error: interrupted\n")
+        os._exit(130)  # nothing has been opened yet
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # a script's background job ignores it
+        signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,116 @@
+"""The model card of an export: README.md as model hubs read it, a YAML header and a page for people."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from aiayn.config.schema import DataConfig
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import METRIC_KINDS
+
+HUB_METRICS = {"chrf": "chrf", "ter": "ter"}  # our kinds by the hub's names; all others are kinds of bleu
+
+
+def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Mapping[str, Any]], licence: str) -> str:
+    """Returns the card of a Marian export; `evaluations` holds the evaluation.json of this checkpoint by test set.
+
+    The header is YAML whose values are JSON, which is YAML, too.
+    """
+    data, model = checkpoint.config.data, checkpoint.config.model
+    header = {
+        "language": [data.src_lang, data.tgt_lang],
+        "license": licence,
+        "library_name": "transformers",
+        "pipeline_tag": "translation",
+        "tags": ["translation", "marian", "aiayn"],
+    }
+    if data.hub_path and data.source == "hub" and not Path(data.hub_path).is_absolute():
+        header["datasets"] = [data.hub_path]
+    if evaluations:
+        results = [_hub_result(result, test, data) for test, result in evaluations.items()]
+        header["model-index"] = [{"name": name, "results": results}]
+    yaml = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items())
+    weights = f"the average of {len(checkpoint.averaged)} checkpoints" if checkpoint.averaged else "one checkpoint"
+    parameters = sum(weight.numel() for weight in checkpoint.weights.values()) / 1e6
+    return f"""---
+{yaml}
+---
+
+# {name}
+
+Translates {data.src_lang} to {data.tgt_lang}: a Transformer ("Attention Is All You Need") with {parameters:.1f} M
+parameters, {model.n_layers} + {model.n_layers} layers, d_model {model.d_model}, trained for {checkpoint.step:,} steps;
+{weights}, in float32.
+
+## How to load it
+
+```python
+from transformers import AutoTokenizer, MarianMTModel
+
+tokenizer, model = AutoTokenizer.from_pretrained("PATH"), MarianMTModel.from_pretrained("PATH")
+ids = model.generate(**tokenizer(["..."], return_tensors="pt", padding=True))
+print(*tokenizer.batch_decode(ids, skip_special_tokens=True), sep="\\n")
+```
+
+PATH is this folder, or the name of the model on the hub. The tokenizer takes raw text.
+
+## Training data
+
+{_data(data)}
+
+## Scores
+
+{_table(evaluations)}
+
+## Licence
+
+{licence}. The training data may have terms of its own that also apply to models trained on it.
+"""
+
+
+def _hub_result(result: Mapping[str, Any], test: str, data: DataConfig) -> dict[str, Any]:
+    """Returns one entry of the header's model-index, in the hub's layout."""
+    metrics = [
+        {"type": HUB_METRICS.get(kind, "bleu"), "name": kind, "value": score, "args": {"signature": signature}}
+        for kind, score, signature in _scores(result)
+    ]
+    dataset = {"name": result.get("test_set") or test, "type": "text", "args": f"{data.src_lang}-{data.tgt_lang}"}
+    return {"task": {"type": "translation", "name": "Translation"}, "dataset": dataset, "metrics": metrics}
+
+
+def _scores(result: Mapping[str, Any]) -> Iterator[tuple[str, float, str]]:
+    """Yields kind, score and signature of every score that an evaluation has."""
+    signatures = result.get("signatures") or {}
+    for kind in METRIC_KINDS:
+        if (score := result["metrics"].get(kind)) is not None:
+            yield kind, score, signatures.get(kind) or ""
+
+
+def _data(data: DataConfig) -> str:
+    """Says what the model was trained on, without paths of the machine."""
+    if data.source == "hub":
+        parts = [data.hub_path, data.hub_name, data.hub_revision and f"revision {data.hub_revision}"]
+        where = ", ".join(Path(part).name if Path(part).is_absolute() else part for part in parts if part)
+        text = f"`{where}`, split(s) {_names(data.train)}"
+    elif data.source == "files":
+        text = f"text files of the person who trained it ({_names(data.train)})"
+    else:
+        text = "the generated phrasebook that is built into aiayn"
+    return f"{text[0].upper()}{text[1:]}. Pairs of more than {data.max_length} subwords were left out."
+
+
+def _names(value: str | list[str]) -> str:
+    return ", ".join(Path(one).name for one in ([value] if isinstance(value, str) else value))
+
+
+def _table(evaluations: Mapping[str, Mapping[str, Any]]) -> str:
+    if not evaluations:
+        return "This checkpoint has not been scored: run evaluate.py and export again."
+    rows = ["| test set | lines | kind | score | signature |", "|---|---|---|---|---|"]
+    for test, result in evaluations.items():
+        name, lines = result["test_set"] or test, result["lines"]
+        for kind, score, signature in _scores(result):
+            signature = signature.replace("|", "\\|")
+            rows.append(f"| {name} | {lines} | {kind} | {score:.2f} | {signature} |")
+    return "\n".join(rows) + "\n\nScored by aiayn, with its own search, against untouched references."

@@ -1,0 +1,121 @@
+"""8-bit weights: faster than bfloat16 on CPUs with int8 instructions, in half of its memory.
+
+Every row of a weight matrix, and every row that is multiplied with it, is quantized to 255 levels with its own scale.
+Sums of the integer products are exact, so a sentence's result does not depend on the others in its batch.
+
+oneDNN multiplies, and scales its 32-bit sums before they leave the CPU's registers. It takes one scale for all rows of
+a product, so it gets 1, and its result is multiplied by the scale of each row.
+"""
+
+import platform
+from functools import cache, partial
+
+import torch
+from torch import Tensor, nn
+
+from aiayn.kernels.packed import COLUMNS, ROWS, replace_linears
+from aiayn.model.embedding import SharedEmbedding
+from aiayn.model.transformer import Transformer
+
+ZERO = 128  # added to the integers of a product's rows: CPUs multiply unsigned with signed bytes
+COLUMNS_OF_SUMS = 1024  # without oneDNN: output columns at a time, so that their sums are scaled in a CPU's cache
+
+
+def quantize_rows(x: Tensor, dtype: torch.dtype = torch.float32, unsigned: bool = False) -> tuple[Tensor, Tensor]:
+    """x (R, D). Returns integers (R, D) and a scale of `dtype` for each row (R, 1).
+
+    The integers are -127 to 127 as int8, or 1 to 255 as `unsigned` bytes, with 128 added to them.
+    """
+    x = x.float()
+    tiny = torch.finfo(torch.float32).tiny  # for a row of zeros
+    scale = x.abs().amax(-1, keepdim=True).div_(127).clamp_(min=tiny).to(dtype)
+    codes = (x / scale.float()).round_().to(torch.int8)
+    # Flipping the highest bit adds 128; converting to uint8 is several times as slow.
+    return (codes.view(torch.uint8).bitwise_xor_(ZERO) if unsigned else codes), scale
+
+
+@cache
+def onednn_is_exact() -> bool:
+    """Whether oneDNN has a product of bytes for this CPU, and its sums do not overflow, as they do without VNNI."""
+    if platform.machine() not in ("x86_64", "AMD64") or not hasattr(torch.ops.onednn, "qlinear_pointwise"):
+        return False
+    weight = torch.full((64, 256), 127, dtype=torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(weight, [ROWS, 256])
+    codes, zeros = torch.full((32, 256), 255, dtype=torch.uint8), torch.zeros(64, dtype=torch.int32)
+    return bool((_onednn(codes, packed, torch.ones(64), zeros, torch.float32) == 127 * 127 * 256).all())
+
+
+def _onednn(codes: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor, dtype: torch.dtype) -> Tensor:
+    """Unsigned codes (R, D), a packed matrix (M, D), scale and zero (M,) of its rows. Returns their product (R, M)."""
+    return torch.ops.onednn.qlinear_pointwise(
+        codes, 1.0, ZERO, packed, scale, zeros, None, 1.0, 0, dtype, "none", [], ""
+    )
+
+
+class Int8Linear(nn.Module):
+    """Replaces `nn.Linear`: weight (M, D), bias (M,) or None; results are of `dtype`."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype):
+        super().__init__()
+        codes, scale = quantize_rows(weight.detach())
+        # Attributes rather than buffers: packed tensors cannot be copied to another device or data type.
+        self.codes, self.scale = codes, scale.flatten()
+        self.bias = None if bias is None else bias.detach().to(dtype)
+        self.out_features = len(weight)
+        self.dtype = dtype
+        self.onednn = onednn_is_exact()
+        if self.onednn:
+            self.zeros = torch.zeros(len(weight), dtype=torch.int32)
+            self.codes = torch.ops.onednn.qlinear_prepack(codes, [ROWS, codes.size(1)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., D). Returns (..., M)."""
+        codes, scale = quantize_rows(x.flatten(0, -2), self.dtype, self.onednn)
+        out = self.product(codes)
+        out = out.mul_(scale) if self.bias is None else torch.addcmul(self.bias, out, scale)
+        return out.unflatten(0, x.shape[:-1])
+
+    def product(self, codes: Tensor) -> Tensor:
+        """codes (R, D) of `quantize_rows`. Returns the product (R, M), not yet multiplied by the scales of its rows."""
+        if self.onednn:
+            return _onednn(codes, self.codes, self.scale, self.zeros, self.dtype)
+        out = torch.empty(len(codes), len(self.scale), dtype=self.dtype)
+        for start in range(0, len(self.scale), COLUMNS_OF_SUMS):
+            columns = slice(start, start + COLUMNS_OF_SUMS)
+            out[:, columns] = torch._int_mm(codes, self.codes[columns].t()).float().mul_(self.scale[columns])
+        return out
+
+
+class Int8Embedding(nn.Module):
+    """Replaces `SharedEmbedding`."""
+
+    def __init__(self, embedding: SharedEmbedding, dtype: torch.dtype):
+        super().__init__()
+        weight = embedding.weight.detach()
+        self.codes, self.scale = quantize_rows(weight)
+        self.blocks = [Int8Linear(block, None, dtype) for block in weight.split(COLUMNS)]
+        self.factor = embedding.scale
+        self.dtype = dtype
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids (B, T). Returns their embeddings times sqrt(d_model), (B, T, D)."""
+        return (self.codes[ids] * (self.scale[ids] * self.factor)).to(self.dtype)
+
+    def project(self, states: Tensor) -> Tensor:
+        """states (..., D). Returns logits (..., V)."""
+        logits = torch.empty(*states.shape[:-1], len(self.codes), dtype=self.dtype)
+        self.project_into(logits.flatten(0, -2), states.flatten(0, -2))
+        return logits
+
+    def project_into(self, logits: Tensor, states: Tensor) -> None:
+        """Writes the logits of states (R, D) to an existing tensor, logits (R, V)."""
+        codes, scale = quantize_rows(states, self.dtype, self.blocks[0].onednn)
+        for block, columns in zip(self.blocks, logits.split(COLUMNS, 1), strict=True):
+            torch.mul(block.product(codes), scale, out=columns)
+
+
+def quantize_int8(model: Transformer, dtype: torch.dtype) -> Transformer:
+    """Quantizes the model's matrices in place, converts the rest to `dtype`, and returns it. It cannot be trained."""
+    replace_linears(model, partial(Int8Linear, dtype=dtype))
+    model.embedding = Int8Embedding(model.embedding, dtype)
+    return model.to(dtype)

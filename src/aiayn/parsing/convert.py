@@ -1,0 +1,47 @@
+"""From bracketed files to aligned lines of sentences and linear trees."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiayn.errors import DataError, writing
+from aiayn.files import atomic_write_text
+from aiayn.parsing.linear_form import linear_form, sentence
+from aiayn.parsing.penn_files import read_trees
+from aiayn.parsing.tree import walk
+
+
+@dataclass
+class Converted:
+    """What `convert` wrote; `empty` counts the trees that it left out because they hold traces only."""
+
+    trees: int = 0
+    words: int = 0
+    constituents: int = 0  # TOP not counted
+    empty: int = 0
+
+
+def convert(files: list[Path], prefix: Path) -> Converted:
+    """Writes the trees of all files to PREFIX.words and PREFIX.trees, line N of one for line N of the other.
+
+    Raises DataError with file and line for a file that is no treebank, ResourceError where nothing can be written.
+    """
+    converted = Converted()
+    sentences, linear = [], []
+    for file in files:
+        for tree in read_trees(file):
+            if tree is None:
+                converted.empty += 1
+                continue
+            kinds = [kind for kind, _ in walk(tree)]
+            converted.words += kinds.count("leaf")
+            converted.constituents += kinds.count("open") - 1
+            sentences.append(sentence(tree) + "\n")
+            linear.append(linear_form(tree) + "\n")
+    converted.trees = len(sentences)
+    if not sentences:
+        raise DataError(f"{', '.join(map(str, files))}: no trees; name files with bracketed trees")
+    with writing(prefix, "choose another --out"):
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_text(Path(f"{prefix}.words"), "".join(sentences))
+        atomic_write_text(Path(f"{prefix}.trees"), "".join(linear))
+    return converted

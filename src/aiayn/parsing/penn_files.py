@@ -1,0 +1,99 @@
+"""Reads bracketed files as the Penn Treebank has them, and reduces their trees to what a parser learns."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiayn.data.text_files import read_lines
+from aiayn.errors import DataError
+from aiayn.parsing.tree import TOP, Leaf, Tree
+
+OUTER_LABELS = {"", "TOP", "ROOT", "S1", "VROOT"}
+TRACE = "-NONE-"
+# Only ASCII spaces separate symbols. Other spaces occur inside words, and become `_`: a sentence is split at spaces.
+SYMBOL = re.compile(r"[()]|[^() \t\r\f\v]+")
+OTHER_SPACE = re.compile(r"\s")
+# The first of these ends a label: NP-SBJ-1, NP=2, ADVP|PRT.
+LABEL_END = re.compile(r"[-=|]")
+
+
+@dataclass
+class _Bracket:
+    """A bracket that is still open."""
+
+    line: int
+    label: str | None = None
+    children: list[Tree | Leaf | None] = field(default_factory=list)  # None: nothing is left of it without traces
+    words: list[str] = field(default_factory=list)
+
+
+def read_trees(path: Path) -> Iterator[Tree | None]:
+    """Yields every tree of a bracketed file, plain or .gz: TOP around one or more constituents.
+
+    Traces (-NONE-), constituents that consist of traces only, function tags, indices and the outer label are removed.
+    A tree of nothing but traces gives None. Raises DataError with file and line for text that is no sequence of trees.
+    """
+    stack: list[_Bracket] = []
+    after_opening = False
+    number = 0
+    for number, line in enumerate(read_lines(path), 1):
+        for symbol in SYMBOL.findall(line):
+            if symbol == "(":
+                stack.append(_Bracket(number))
+            elif not stack:
+                what = "a closing bracket closes nothing" if symbol == ")" else f"{symbol} stands outside of brackets"
+                raise DataError(f"{path}: line {number}: {what}; correct the file")
+            elif symbol != ")":
+                if after_opening:
+                    stack[-1].label = symbol
+                else:
+                    stack[-1].words.append(symbol)
+            else:
+                node = _closed(stack.pop(), f"{path}: line {number}", stack[0].line if stack else None)
+                if stack:
+                    stack[-1].children.append(node)
+                else:
+                    yield _with_top(node)
+            after_opening = symbol == "("
+    if stack:
+        raise DataError(
+            f"{path}: line {number}: the file ends inside the tree that begins in line {stack[0].line}; "
+            "close its brackets"
+        )
+
+
+def _closed(bracket: _Bracket, place: str, start: int | None) -> Tree | Leaf | None:
+    """Returns what a bracket holds, None for a trace. Raises DataError for what is neither leaf nor constituent.
+
+    `start` is the line where the tree around the bracket begins; None for the outermost bracket.
+    """
+    label, words, children = bracket.label, bracket.words, bracket.children
+    if words and (children or len(words) > 1 or label is None):
+        raise DataError(
+            f"{place}: ({label or ''} {' '.join(words)}) mixes words and constituents; a bracket holds a tag and one "
+            "word, or a label and constituents"
+        )
+    if words:
+        return None if label == TRACE else Leaf(plain_label(label), OTHER_SPACE.sub("_", words[0]))
+    if label is None and start is not None:
+        raise DataError(
+            f"{place}: a bracket inside the tree that begins in line {start} has no label; add one, or close that tree"
+        )
+    if not children:
+        raise DataError(f"{place}: ({label or ''}) is empty; a bracket holds a tag and a word, or constituents")
+    kept = tuple(child for child in children if child is not None)
+    return Tree(plain_label(label or ""), kept) if kept else None
+
+
+def plain_label(label: str) -> str:
+    """Returns a label or tag without function tags and indices: NP of NP-SBJ-1; -LRB- stays."""
+    return label if label.startswith("-") else LABEL_END.split(label, maxsplit=1)[0] or label
+
+
+def _with_top(node: Tree | Leaf | None) -> Tree | None:
+    """Returns a sentence with TOP in place of its outer label, or around it where it has none."""
+    if node is None:
+        return None
+    is_outer = isinstance(node, Tree) and node.label in OUTER_LABELS
+    return Tree(TOP, node.children if is_outer else (node,))

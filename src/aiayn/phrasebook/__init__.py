@@ -1,0 +1,62 @@
+"""A generated English-German corpus: 40,000 pairs from a small grammar, without files, network or licence.
+
+Every English sentence has exactly one German translation. The test split measures composition: each of its sentences
+contains a (verb, object) or (adjective, noun) pair of lemmas that occurs in no training or validation sentence, while
+every single word of it occurs in training.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from functools import cache
+
+from aiayn.phrasebook.sentences import KINDS, Dice, Sentence
+
+# Raise it when any sentence of any split changes: prepared corpora of another version are then not reused.
+VERSION = 2
+SIZES = {"train": 38_000, "val": 1_000, "test": 1_000}
+HELD_OUT_PERCENT = 8
+LONGEST = 18  # English words
+FAMILIAR = 5  # every word of val and test occurs in at least so many training sentences
+
+
+@cache
+def held_out(combo: tuple[str, str]) -> bool:
+    """Returns whether this pair of lemmas is reserved for the test split."""
+    return int.from_bytes(hashlib.sha256(" ".join(combo).encode()).digest()[:8], "big") % 100 < HELD_OUT_PERCENT
+
+
+def _words(sentence: Sentence) -> set[str]:
+    return set(re.findall(r"[\w'-]+", f"{sentence.en} {sentence.de}"))
+
+
+@cache
+def splits() -> dict[str, list[Sentence]]:
+    """Returns the sentences of "train", "val" and "test", in their fixed order."""
+    kinds = [kind for weight, kind in KINDS for _ in range(weight)]
+    dice = Dice(VERSION)
+    translation: dict[str, str] = {}
+    german: set[str] = set()
+    familiar: list[Sentence] = []
+    novel: list[Sentence] = []
+    # A few more than needed, since some will contain a word that is too rare in training.
+    while len(familiar) < SIZES["train"] + 1.1 * SIZES["val"] or len(novel) < 1.1 * SIZES["test"]:
+        sentence = dice.pick(kinds)(dice)
+        if sentence.en.count(" ") >= LONGEST:
+            continue
+        if sentence.en in translation:
+            assert translation[sentence.en] == sentence.de, f"two translations of {sentence.en}"
+        elif sentence.de not in german:
+            translation[sentence.en] = sentence.de
+            german.add(sentence.de)
+            (novel if any(map(held_out, sentence.combos)) else familiar).append(sentence)
+    train, rest = familiar[: SIZES["train"]], familiar[SIZES["train"] :]
+    counts = Counter(word for sentence in train for word in _words(sentence))
+    known = {word for word, count in counts.items() if count >= FAMILIAR}
+    val, test = ([sentence for sentence in found if _words(sentence) <= known] for found in (rest, novel))
+    return {"train": train, "val": val[: SIZES["val"]], "test": test[: SIZES["test"]]}
+
+
+def pairs(split: str) -> list[tuple[str, str]]:
+    """Returns the (English, German) sentences of "train", "val" or "test", in their fixed order."""
+    return [(sentence.en, sentence.de) for sentence in splits()[split]]

@@ -1,0 +1,70 @@
+"""report.html from its templates: self-contained, without scripts, every text escaped."""
+
+import base64
+import difflib
+import os
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
+
+from aiayn.runs.run_folder import is_number
+
+WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; that at the end by itself
+
+
+def shown(value: Any) -> Any:
+    """Returns what a cell shows: numbers with two decimals or three digits, a dash for None, else the value itself."""
+    if value is None:
+        return "–"
+    if not is_number(value) or abs(value) >= 1e15:
+        return value
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"
+
+
+def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
+    """Both as HTML: words that only the reference has in <del>, words that only the hypothesis has in <ins>."""
+    before, after = WORD.findall(reference), WORD.findall(hypothesis)
+    matcher = difflib.SequenceMatcher(None, *([word.strip() for word in side] for side in (before, after)), False)
+    deleted, inserted = Markup(), Markup()
+    for kind, start, end, other_start, other_end in matcher.get_opcodes():
+        old, new = "".join(before[start:end]), "".join(after[other_start:other_end])
+        deleted += escape(old) if kind == "equal" else _marked(old, "del")
+        inserted += escape(new) if kind == "equal" else _marked(new, "ins")
+    return deleted, inserted
+
+
+def _marked(text: str, tag: str) -> Markup:
+    """The space before the first word stays outside of the mark."""
+    words = text.lstrip()
+    space = text.removesuffix(words)
+    return escape(space) + Markup(f"<{tag}>{{}}</{tag}>").format(words) if words else escape(text)
+
+
+def link(target: str, text: str) -> Markup:
+    """Returns a cell of a table that leads to another file."""
+    return Markup('<a href="{}">{}</a>').format(quote(os.fsencode(target)), text)
+
+
+def data_uri(png: Path) -> str | None:
+    """Returns a PNG as an address that holds it; None where there is no such file."""
+    return f"data:image/png;base64,{base64.b64encode(png.read_bytes()).decode()}" if png.is_file() else None
+
+
+def render_page(template: str, **content: Any) -> str:
+    return TEMPLATES.get_template(template).render(content)
+
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters["shown"] = shown
+TEMPLATES.globals["marked_difference"] = marked_difference

@@ -1,0 +1,194 @@
+"""Curves and histograms of a run: learning_curve.png, corpus.png, and the same panels as SVG inside report.html."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiayn.reports.drawing import new_figure, render, save_figure
+from aiayn.runs.run_folder import Record, is_number, series
+
+COLOURS = ("#2f6fb3", "#d9701a", "#3a8f3f", "#c43d45", "#1f8f8a", "#8a5aa8", "#9a7d0a", "#7d5a45")
+TEXT, GRID = "#667085", "#dfe3e8"
+# On a page its style sheet chooses the colours, for light and for dark screens.
+VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOURS))), strict=True))
+VARIABLES |= {TEXT: "var(--dim)", GRID: "var(--line)"}
+LARGEST = 1e30  # numbers beyond it are drawn as this one; matplotlib fails near the limits of float64
+MAX_POINTS = 600  # of a curve; a picture has no more pixels to show
+
+Points = Sequence[tuple[float, float]]  # (step, value)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves by name over the step; `rate` stands against an axis of its own on the right."""
+
+    title: str
+    curves: dict[str, Points]
+    log_scale: bool = False
+    rate: Points = ()
+
+
+def run_panels(records: list[Record]) -> list[Panel]:
+    """Returns the panels of a run's metrics, without those of which nothing was measured."""
+
+    def panel(title: str, *keys: str, log_scale: bool = False, rate: str = "") -> Panel:
+        curves = {key: series(records, key) for key in keys}
+        return Panel(title, {key: points for key, points in curves.items() if points}, log_scale, series(records, rate))
+
+    panels = [
+        panel("loss per token (nats)", "train/loss", "val/loss", rate="train/lr"),
+        panel("validation perplexity", "val/ppl", log_scale=True),
+        panel("validation BLEU (greedy)", "val/bleu"),
+        panel("validation F1 (greedy)", "val/f1"),
+        panel("norm of the gradient", "train/grad_norm", log_scale=True),
+        panel("target tokens per second", "perf/tokens_per_sec"),
+        panel("model FLOPs utilisation (MFU)", "perf/mfu"),
+    ]
+    return [panel for panel in panels if panel.curves]
+
+
+def draw_learning_curve(records: list[Record], path: Path) -> None:
+    """Writes loss with the learning rate, validation perplexity and validation BLEU, by step, as a PNG.
+
+    Without measurements there is no file. Raises ResourceError where it cannot be written.
+    """
+    quality = [
+        panel
+        for panel in run_panels(records)
+        if {"train/loss", "val/loss", "val/ppl", "val/bleu", "val/f1"} & {*panel.curves}
+    ]
+    if not quality:
+        return
+    figure = new_figure(5 * len(quality), 3.6, layout="constrained")
+    axes = figure.subplots(1, len(quality), squeeze=False)[0]
+    for axis, panel in zip(axes, quality, strict=True):
+        _draw_panel(axis, panel)
+        axis.set_title(panel.title, fontsize=10)
+        if len(panel.curves) > 1:
+            axis.legend(frameon=False)
+    save_figure(figure, path)
+
+
+def draw_corpus(corpus: Record, path: Path) -> None:
+    """Writes the lengths of the training sentences and the padding of micro-batches, from corpus.json, as a PNG.
+
+    Raises ResourceError where it cannot be written.
+    """
+    figure = new_figure(10, 3.2, layout="constrained")
+    lengths, padding = figure.subplots(1, 2, width_ratios=(3, 2))
+    _draw_lengths(lengths, corpus)
+    lengths.set_title(f"{corpus['pairs']:,} training pairs", fontsize=10)
+    lengths.legend(frameon=False)
+    _draw_padding(padding, corpus)
+    padding.set_title(f"{100 * corpus['padding']:.1f} % padding in an epoch", fontsize=10)
+    save_figure(figure, path)
+
+
+def panel_svg(panel: Panel, last_step: float) -> str:
+    """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
+    figure = new_figure(5.4, 2.7)
+    axis = figure.add_axes((0.12, 0.16, 0.72 if panel.rate else 0.83, 0.8))
+    _draw_panel(axis, panel)
+    axis.set_xlim(0, max(min(last_step, LARGEST), 1))
+    return _svg(figure)
+
+
+def corpus_svgs(corpus: Record) -> tuple[str, str]:
+    """Returns the lengths of sentences and the padding of micro-batches as SVG."""
+    drawn = []
+    for draw in (_draw_lengths, _draw_padding):
+        figure = new_figure(5.4, 2.7)
+        draw(figure.add_axes((0.12, 0.17, 0.83, 0.78)), corpus)
+        drawn.append(_svg(figure))
+    return drawn[0], drawn[1]
+
+
+def _draw_panel(axis: Any, panel: Panel) -> None:
+    if panel.log_scale:
+        axis.set_yscale("log", nonpositive="mask")
+    for number, (name, points) in enumerate(panel.curves.items()):
+        steps, values = _drawable(points, panel.log_scale)
+        style = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": ("-", "--", ":", "-.")[number // len(COLOURS) % 4],
+        }
+        axis.plot(
+            steps, values, marker="o" if len(steps) <= 80 else "", markersize=3, linewidth=1.4, label=name, **style
+        )
+    _style(axis, "step")
+    if panel.rate:
+        right = axis.twinx()
+        right.plot(*_drawable(panel.rate, False), color=TEXT, linewidth=1, linestyle=":")
+        _style(right, "", "learning rate (dotted)")
+        right.grid(visible=False)
+
+
+def _draw_lengths(axis: Any, corpus: Record) -> None:
+    for number, (side, name) in enumerate((("src", "source"), ("tgt", "target"))):
+        counts = _counts(corpus["lengths"][side])
+        edges = [n - 0.5 for n in range(len(counts) + 1)]
+        axis.stairs(counts, edges, fill=True, alpha=0.5, color=COLOURS[number], label=name)
+    _style(axis, "subwords of a sentence", "sentences")
+
+
+def _draw_padding(axis: Any, corpus: Record) -> None:
+    counts = _counts(corpus["padding_of_parts"])
+    width = 100 / len(counts)
+    used = max((number for number, count in enumerate(counts, 1) if count), default=1)
+    axis.stairs(counts[:used], [width * n for n in range(used + 1)], fill=True, alpha=0.5, color=COLOURS[0])
+    _style(axis, "padding of a micro-batch (%)", "micro-batches")
+
+
+def _style(axis: Any, xlabel: str, ylabel: str = "") -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    def leading(value: float, _: object) -> str:
+        low, high = axis.get_ylim()
+        return _short(value) if high < 10 * low or f"{value:e}"[0] in "25" else ""
+
+    axis.patch.set_alpha(0)
+    axis.grid(color=GRID, linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.tick_params(which="both", color=GRID, labelcolor=TEXT, labelsize=9)
+    for spine in axis.spines.values():
+        spine.set_color(GRID)
+    axis.set_xlabel(xlabel, color=TEXT, fontsize=9)
+    axis.set_ylabel(ylabel, color=TEXT, fontsize=9)
+    axis.xaxis.set_major_formatter(FuncFormatter(_short))
+    axis.yaxis.set_major_formatter(FuncFormatter(_short))
+    if axis.get_yscale() == "log":
+        axis.yaxis.set_minor_formatter(FuncFormatter(leading))
+
+
+def _short(value: float, _: object = None) -> str:
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if 10 * unit <= abs(value) < 1e12:
+            return f"{value / unit:g}{letter}"
+    return f"{value:g}"
+
+
+def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]]:
+    """Returns steps and values within what can be drawn, evenly thinned to MAX_POINTS; the last one stays."""
+    lowest = 1 / LARGEST if log_scale else -LARGEST
+    kept = [(step, min(max(value, lowest), LARGEST)) for step, value in points if value > 0 or not log_scale]
+    kept = kept[::-1][:: -(-len(kept) // MAX_POINTS) or 1][::-1]
+    return [step for step, _ in kept], [value for _, value in kept]
+
+
+def _counts(values: list[Any]) -> list[float]:
+    return [min(value, LARGEST) for value in values if is_number(value) and value >= 0]
+
+
+def _svg(figure: Any) -> str:
+    """Returns the figure as an <svg> element, transparent, in the page's colours, with ids that no other figure has."""
+    figure.patch.set_alpha(0)
+    text = render(figure, "svg").decode()
+    text = text[text.index("<svg") :]
+    name = hashlib.sha256(text.encode()).hexdigest()[:8]
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, variable)
+    return text

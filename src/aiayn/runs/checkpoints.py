@@ -1,0 +1,270 @@
+"""Checkpoints: complete, verified, and holding everything of a run but the training text.
+
+`step_N.ckpt` holds the weights, the configuration, the tokenizer, the corpus' fingerprint and the counters.
+`step_N.optim` beside it holds the optimizer state, which only training needs, and is kept for the newest two.
+`last.ckpt` is the newest step, `best.ckpt` that of the best validation, `averaged.ckpt` the mean of the last few
+(section 6.1).
+
+Every file is sealed: a torch archive of tensors and plain values with the SHA-256 of its bytes in the zip comment.
+A file under its final name is therefore either whole and verified, or refused.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+import struct
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from aiayn.config.options import stored_config, to_plain
+from aiayn.config.schema import Config, ModelConfig
+from aiayn.errors import ConfigError, RefusedError, writing
+from aiayn.files import atomic_write, fsync_folder
+from aiayn.runs.run_folder import MARK, SEAL_SIZE, is_count, saved_steps
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+END_RECORD = b"PK\x05\x06"  # begins the last 22 bytes of a zip archive without comment
+
+
+def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
+    """Writes tensors and plain values so that `path` is never incomplete, even after a kill or a power cut.
+
+    Raises ResourceError if the disk is full; an earlier file under `path` is then still there.
+    """
+    buffer = BytesIO()
+    torch.save(dict(payload), buffer)
+    archive = buffer.getbuffer()
+    seal = MARK + hashlib.sha256(archive).hexdigest().encode()
+    archive[-2:] = struct.pack("<H", len(seal))  # the length of the zip comment
+    _write(path, archive, seal)
+
+
+def _write(path: Path, *parts: bytes | memoryview) -> None:
+    sizes = f"{sum(map(len, parts)) / 1e6:.1f} MB are needed"
+    with contextlib.suppress(OSError):
+        sizes += f", {shutil.disk_usage(path.parent).free / 1e6:.1f} MB are free"
+    with writing(path, f"{sizes}, earlier checkpoints are intact; make room and run the same command again"):
+        atomic_write(path, *parts)
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Reads what `write_sealed` wrote, onto the CPU. Raises RefusedError if it is missing or damaged."""
+    try:
+        stored = bytearray(path.read_bytes())
+    except OSError as error:
+        raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
+    archive, seal = stored[:-SEAL_SIZE], bytes(stored[-SEAL_SIZE:])
+    if not seal.startswith(MARK) or archive[-22:-18] != END_RECORD or archive[-2:] != struct.pack("<H", SEAL_SIZE):
+        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
+    archive[-2:] = b"\0\0"
+    if MARK + hashlib.sha256(archive).hexdigest().encode() != seal:
+        raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
+    try:
+        payload = torch.load(BytesIO(archive), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises many types on unexpected bytes
+        raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
+    if not isinstance(payload, dict):
+        raise RefusedError(f"{path}: not a checkpoint of this program")
+    written = payload.get("format")
+    if type(written) is not int or written != FORMAT:
+        raise RefusedError(
+            f"{path}: written in format {' '.join(f'{written}'.split()):.80}, this program reads format {FORMAT}"
+        )
+    return payload
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model and all that is needed to use it or to continue its training."""
+
+    step: int
+    config: Config
+    weights: dict[str, Tensor]
+    tokenizer: str  # its JSON
+    corpus: str  # fingerprint of the prepared corpus
+    micro_batches: int  # per step, fixed at the run's first start
+    averaged: list[int]  # the steps whose weights were averaged; empty for a single step
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.weights["embedding.weight"])
+
+
+def save(path: Path, checkpoint: Checkpoint) -> None:
+    """Writes a checkpoint file. Raises ResourceError if the disk is full."""
+    write_sealed(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
+
+
+def _are_weights(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and all(isinstance(name, str) and isinstance(weight, Tensor) for name, weight in value.items())
+        # A tensor that is not contiguous may have more elements than its file has bytes.
+        and all(w.layout == torch.strided and w.is_floating_point() and w.is_contiguous() for w in value.values())
+        and value.get("embedding.weight", torch.empty(0)).dim() == 2
+    )
+
+
+# What each field must be, besides `config`, whose types and ranges are those of `aiayn.config.schema`. A checksum
+# only says that the bytes are those that were written, not by whom.
+FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "step": (is_count, "a number of steps"),
+    "weights": (_are_weights, "names with dense tensors, embedding.weight among them"),
+    "tokenizer": (lambda value: isinstance(value, str), "JSON text"),
+    "corpus": (lambda value: isinstance(value, str), "a fingerprint"),
+    "micro_batches": (lambda value: is_count(value) and value > 0, "a number above 0"),
+    "averaged": (lambda value: isinstance(value, list) and all(map(is_count, value)), "a list of steps"),
+}
+
+
+def load(path: Path) -> Checkpoint:
+    """Reads a checkpoint file. Raises RefusedError if it is missing or damaged, or if a field is of another kind."""
+    payload = read_sealed(path)
+    names = Checkpoint.__dataclass_fields__
+    if not set(names) <= set(payload):
+        raise RefusedError(f"{path}: not a model (it lacks {', '.join(sorted(set(names) - set(payload)))})")
+    for name, (is_valid, expected) in FIELDS.items():
+        if not is_valid(payload[name]):
+            raise RefusedError(f"{path}: not a model of this program ({name} is not {expected})")
+    try:
+        payload["config"] = stored_config(payload["config"])
+    except ConfigError as error:
+        reason = " ".join(str(error).split())
+        raise RefusedError(f"{path}: {reason}; it was written by another version of this program") from error
+    if not _may_fit(payload["config"].model, payload["weights"]):
+        raise RefusedError(f"{path}: not a model of this program (its weights are too few for config.model)")
+    payload["weights"] = {name: weight.float() for name, weight in payload["weights"].items()}  # also of a packed file
+    return Checkpoint(**{name: payload[name] for name in names})
+
+
+def _may_fit(model: ModelConfig, weights: Mapping[str, Tensor]) -> bool:
+    """False for sizes so large that building the model, before `restore` can compare it, would fill the memory."""
+    widest = max(model.d_ff, model.n_heads * model.key_size, model.n_heads * model.value_size)
+    positions = model.max_positions if model.positions == "learned" else 0
+    needed = (model.n_layers * widest + positions) * model.d_model
+    return needed <= sum(weight.numel() for weight in weights.values())
+
+
+def in_bfloat16(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns the checkpoint with rounded weights, of which `save` makes half as large a file."""
+    weights = {name: weight.to(torch.bfloat16) for name, weight in checkpoint.weights.items()}
+    return replace(checkpoint, weights=weights)
+
+
+def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
+    """Loads the weights into a model. Raises RefusedError if the model is not the one that was saved."""
+    try:
+        model.load_state_dict(checkpoint.weights, strict=True)
+    except RuntimeError as error:
+        raise RefusedError(
+            f"the checkpoint of step {checkpoint.step} does not fit the model of its own configuration: "
+            f"{' '.join(str(error).split())[:300]}; it was written by another version of this program"
+        ) from error
+
+
+def step_path(folder: Path, step: int) -> Path:
+    return folder / f"step_{step}.ckpt"
+
+
+def optimizer_path(checkpoint: Path) -> Path:
+    """Returns where the optimizer state of a checkpoint is."""
+    return checkpoint.with_suffix(".optim")
+
+
+def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
+    """Returns the newest undamaged checkpoint with its optimizer state, and warns of damaged ones.
+
+    Returns None if there is no checkpoint at all. Raises RefusedError if all are damaged.
+    """
+    found = saved_steps(folder)
+    for step in reversed(found):
+        path = step_path(folder, step)
+        try:
+            return load(path), read_sealed(optimizer_path(path))
+        except RefusedError as error:
+            log.warning("warning: %s; trying the one before", error)
+    if found:
+        raise RefusedError(f"{folder}: all checkpoints are damaged; remove the folder or choose another name=")
+    return None
+
+
+def update_last(folder: Path, step: int) -> None:
+    """Makes `last.ckpt` the checkpoint of `step`, atomically. Raises ResourceError if the disk is full."""
+    _link(folder, step, "last.ckpt")
+
+
+def update_best(folder: Path, step: int) -> None:
+    """Makes `best.ckpt` the checkpoint of `step`, as `update_last` does."""
+    _link(folder, step, "best.ckpt")
+
+
+def _link(folder: Path, step: int, name: str) -> None:
+    temporary = folder / f".{name}.{os.getpid()}.part"
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(step_path(folder, step), temporary)
+    except OSError:  # a file system without hard links
+        _write(folder / name, step_path(folder, step).read_bytes())
+        return
+    os.replace(temporary, folder / name)
+    temporary.unlink(missing_ok=True)  # a rename between two names of one file does nothing
+    fsync_folder(folder)
+
+
+def set_aside_average(folder: Path) -> None:
+    """Renames the average of a finished run that is trained further to `averaged_N.ckpt`, N its step.
+
+    As `averaged.ckpt` it would be taken for the average of the longer training.
+    """
+    path = folder / "averaged.ckpt"
+    if path.exists():
+        with contextlib.suppress(RefusedError):
+            os.replace(path, folder / f"averaged_{load(path).step}.ckpt")
+        path.unlink(missing_ok=True)  # a damaged one
+        fsync_folder(folder)
+
+
+def prune(folder: Path, keep: Collection[int]) -> None:
+    """Removes checkpoints but for the steps to keep and the newest two, and optimizer states but for the newest two."""
+    found = saved_steps(folder)
+    for step in found[:-2]:
+        optimizer_path(step_path(folder, step)).unlink(missing_ok=True)
+        if step not in keep:
+            step_path(folder, step).unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes what interrupted writes left behind. Only the process that holds the run's lock may call it."""
+    for orphan in folder.glob(".*.part"):
+        orphan.unlink(missing_ok=True)
+    for state in folder.glob("step_*.optim"):
+        if not state.with_suffix(".ckpt").exists():
+            state.unlink(missing_ok=True)
+
+
+def average(checkpoints: list[Checkpoint]) -> Checkpoint:
+    """Returns the newest checkpoint with the arithmetic mean of all weights, summed in float64 (section 6.1).
+
+    Raises RefusedError if the checkpoints are not of one model.
+    """
+    newest = checkpoints[-1]
+    for other in checkpoints[:-1]:
+        if (other.config.model, other.tokenizer) != (newest.config.model, newest.tokenizer):
+            raise RefusedError(f"the checkpoints of steps {other.step} and {newest.step} are not of one model")
+    weights = {}
+    for name, tensor in newest.weights.items():
+        total = torch.zeros_like(tensor, dtype=torch.float64)
+        for checkpoint in checkpoints:
+            total += checkpoint.weights[name]
+        weights[name] = (total / len(checkpoints)).to(tensor.dtype)
+    return replace(newest, weights=weights, averaged=[checkpoint.step for checkpoint in checkpoints])

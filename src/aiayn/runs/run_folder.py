@@ -1,0 +1,245 @@
+"""What a run's folder holds: all file names, readers and writers (docs/run-folder.md lists the files).
+
+Readers skip what a kill or another program left unreadable, so that reports and tables can still be made.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aiayn.config.options import to_plain
+from aiayn.config.schema import Config
+from aiayn.errors import RefusedError
+from aiayn.files import atomic_write_text
+
+Record = dict[str, Any]
+
+# The scores in evaluation.json, in the order in which they are shown: of translations, and of parse trees.
+METRIC_KINDS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
+BRACKET_KINDS = ("f1", "precision", "recall", "complete_match")
+
+
+# A checkpoint ends with this and the SHA-256 of its bytes, see runs/checkpoints.py.
+MARK = b"sha256:"
+SEAL_SIZE = len(MARK) + 64
+
+
+class Evaluation:
+    """`RUN/evaluation/NAME/`: what `evaluate.py` wrote for one test set."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.scores = folder / "evaluation.json"
+        self.hypotheses = folder / "hypotheses.txt"
+        self.source = folder / "source.txt"
+        self.reference = folder / "reference.txt"  # the first of several
+        self.samples = folder / "samples.jsonl"
+
+
+class RunFolder:
+    """`outputs/NAME`."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        # For continuing and translating.
+        self.config = path / "config.yaml"
+        self.checkpoints = path / "checkpoints"  # step_N.ckpt, step_N.optim and the next three; see runs/checkpoints.py
+        self.averaged = self.checkpoints / "averaged.ckpt"
+        self.best = self.checkpoints / "best.ckpt"
+        self.last = self.checkpoints / "last.ckpt"
+        self.lock = path / ".lock"
+        # Measurements.
+        self.metrics = path / "metrics.jsonl"  # one JSON object per line: {"step": 100, "train/loss": 4.2, ...}
+        self.samples = path / "samples.jsonl"  # validation sentences with their translations
+        self.corpus = path / "corpus.json"
+        self.machine = path / "machine.json"
+        # For people.
+        self.report = path / "report.html"
+        self.learning_curve = path / "learning_curve.png"
+        self.attention_picture = path / "attention.png"
+        self.corpus_picture = path / "corpus.png"
+        self.attention = path / "attention"  # the folder that `aiayn attention` writes into
+
+    def non_finite_pairs(self, step: int) -> Path:
+        """The sentence pairs of a step whose loss or gradient was NaN or infinite."""
+        return self.path / f"not_finite_at_step_{step}.tsv"
+
+    def evaluation(self, name: str) -> Evaluation:
+        return Evaluation(self.path / "evaluation" / name)
+
+    def exists(self) -> bool:
+        return self.checkpoints.is_dir() or self.config.is_file()
+
+    def write_config(self, config: Config) -> None:
+        atomic_write_text(self.config, yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True))
+
+    def read_config(self) -> Record:
+        """Returns config.yaml as stored. Raises RefusedError if it is missing or not the configuration of a run."""
+        try:
+            config = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+            for section, option in (("trainer", "max_steps"), ("data", "src_lang"), ("data", "tgt_lang")):
+                config[section][option]
+        except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError) as error:
+            raise RefusedError(f"{self.config}: not the configuration of a run; restore it, or train again") from error
+        return config
+
+    def read_metrics(self) -> list[Record]:
+        """Returns the lines of metrics.jsonl that have a step."""
+        return [record for record in read_jsonl(self.metrics) if is_count(record.get("step"))]
+
+    def read_evaluations(self) -> dict[str, Record]:
+        """Returns each evaluation.json with usable scores by name of the test set, `test` first."""
+        found = {path.parent.name: read_json(path) for path in sorted(self.path.glob("evaluation/*/evaluation.json"))}
+        usable = {name: result for name, result in found.items() if _has_scores(result)}
+        return dict(sorted(usable.items(), key=lambda item: (item[0] != "test", item[0])))
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """Returns the steps of the checkpoints in a folder by the names of their files, oldest first."""
+    numbers = (path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt"))
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
+    """Returns the file of `averaged`, `best`, `last` or a path; for None the average if there is one, else the last.
+
+    `run` may be a checkpoint file itself. Raises RefusedError if there is no such run or file, or it is something else.
+    """
+    if run.is_file():
+        path = run
+        if checkpoint is not None:
+            raise RefusedError(f"{run}: is one checkpoint; leave out checkpoint={checkpoint}, or name the run's folder")
+    else:
+        folder = RunFolder(run)
+        if not folder.checkpoints.is_dir():
+            raise RefusedError(f"{run}: neither a run (no checkpoints/) nor a checkpoint")
+        if checkpoint is None:
+            checkpoint = "averaged" if folder.averaged.exists() else "last"
+        path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
+        if not path.is_file():
+            raise RefusedError(f"{path}: there is no such checkpoint")
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - SEAL_SIZE))
+            end = file.read(SEAL_SIZE)
+    except OSError as error:
+        raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
+    if not end.startswith(MARK):
+        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
+    return path
+
+
+def folder_of(run: Path) -> Path:
+    """Returns where measurements of RUN go: its folder; for a checkpoint file that of its run, or else its own."""
+    if not run.is_file():
+        return run
+    return run.parent.parent if run.parent.name == "checkpoints" else run.parent
+
+
+def is_number(value: Any) -> bool:
+    """True for an int or float that is neither NaN nor infinite, nor too large for a float."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def is_count(value: Any) -> bool:
+    """True for an int that can be a number of steps or lines."""
+    return is_number(value) and isinstance(value, int) and 0 <= value < 1 << 53
+
+
+def _has_scores(evaluation: Record) -> bool:
+    metrics = evaluation.get("metrics")
+    scored = isinstance(metrics, dict) and all(value is None or is_number(value) for value in metrics.values())
+    return scored and is_count(evaluation.get("step")) and is_count(evaluation.get("lines"))
+
+
+def is_of_split(evaluation: Record, split: str) -> bool:
+    """Whether these are scores of the run's own split. Older evaluations have only the option that chose the text."""
+    if "split" in evaluation:
+        return evaluation["split"] == split
+    return evaluation.get("text", f"split={split}") == f"split={split}"
+
+
+def runs_within(folder: Path) -> Iterator[RunFolder]:
+    """Yields the folder itself if it is a run, else every run at any depth inside it, by name."""
+    # The search ends at a run, because loggers keep folders with a config.yaml of their own inside it.
+    run = RunFolder(folder)
+    if run.exists():
+        yield run
+    elif folder.is_dir():
+        for inner in sorted(folder.iterdir()):
+            if inner.is_dir() and not inner.is_symlink() and not inner.name.startswith("."):
+                yield from runs_within(inner)
+
+
+def read_json(path: Path) -> Record:
+    """Returns a JSON object; empty if the file is missing, damaged or holds something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    atomic_write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_jsonl(path: Path) -> list[Record]:
+    """Returns the objects of a .jsonl file in order; none if there is no file. Damaged lines are skipped."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    records = []
+    for line in text.split("\n"):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+    return records
+
+
+def read_samples(path: Path) -> list[Record]:
+    """Returns the lines of a samples.jsonl that have a source, a reference and a hypothesis."""
+    texts = ("source", "reference", "hypothesis")
+    return [record for record in read_jsonl(path) if all(isinstance(record.get(name), str) for name in texts)]
+
+
+def write_jsonl(path: Path, records: list[Record]) -> None:
+    atomic_write_text(path, "".join(map(jsonl_line, records)))
+
+
+def append_jsonl(path: Path, records: list[Record]) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("".join(map(jsonl_line, records)))
+
+
+def jsonl_line(record: Record) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def drop_records_after(path: Path, step: int) -> None:
+    """Drops the records of later steps: a run that resumes at `step` will write them again."""
+    records = [record for record in read_jsonl(path) if is_count(record.get("step"))]
+    write_jsonl(path, [record for record in records if record["step"] <= step])
+
+
+def series(records: list[Record], key: str) -> list[tuple[float, float]]:
+    """Returns (step, value) of every record that has the key, with a finite number."""
+    measured = [record for record in records if is_count(record.get("step")) and is_number(record.get(key))]
+    return [(record["step"], record[key]) for record in measured]
+
+
+def best_and_last(records: list[Record], key: str, best: Any = min) -> tuple[float, float, float] | None:
+    """Returns the best value, its step, and the last value; None if nothing was measured. `best` is min or max."""
+    points = series(records, key)
+    if not points:
+        return None
+    value = best(value for _, value in points)
+    return value, next(step for step, found in points if found == value), points[-1][1]

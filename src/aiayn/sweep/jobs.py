@@ -1,0 +1,141 @@
+"""The jobs of a sweep: their names, their checked configurations, and whether they are finished."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from aiayn.config import compose as entry
+from aiayn.config.messages import COMPOSITION_ERRORS, one_line
+from aiayn.config.options import changed_options, is_from_source, settle, stored_options, to_plain
+from aiayn.config.schema import NAME_CHARACTERS, Config
+from aiayn.errors import ConfigError, DataError, RefusedError, UserError
+from aiayn.runs.run_folder import RunFolder, read_json
+
+MAX_NAME = 150  # characters of a folder's name
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """One run of a sweep: `overrides` make `config` and start its process; `chosen` are the options they set."""
+
+    name: str
+    overrides: list[str]
+    config: Config
+    chosen: frozenset[str]
+
+    @property
+    def folder(self) -> Path:
+        return self.config.outputs_folder / self.config.name
+
+
+def make_jobs(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]], conf: Path) -> list[SweepJob]:
+    """Checks the configurations of all jobs. Raises ConfigError with a line for each mistake.
+
+    compose returns Hydra's configuration for a list of overrides; conf is the folder of the configuration files.
+    """
+    names = job_names(batch)
+    configs, choices, mistakes = [], [], {}
+    for name, overrides in zip(names, batch, strict=True):
+        try:
+            composed = compose(list(overrides))
+            choices.append(composed.hydra.runtime.choices)
+            options = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+            configs.append(entry.resolve_config(options, choices[-1], overrides, conf))
+        except COMPOSITION_ERRORS as error:
+            text = str(error) if isinstance(error, UserError) else one_line(error, Config)
+            mistakes.setdefault(text, []).append(name)
+    _refuse(mistakes, len(batch), ConfigError)
+    sweep = configs[0].sweep or _sweep_name(choices)
+    jobs = []
+    for name, overrides, config in zip(names, batch, configs, strict=True):
+        config.name, config.sweep = f"sweeps/{sweep}/{name}", sweep
+        settings = {"name": config.name, "sweep": sweep}
+        if config.logger.group is None:
+            config.logger.group = settings["logger.group"] = sweep
+        # Quoted, since a name may look like a number.
+        overrides = [*overrides, *(f"{key}='{value}'" for key, value in settings.items())]
+        jobs.append(SweepJob(name, overrides, config, frozenset(entry.chosen_options(overrides, conf))))
+    return jobs
+
+
+def job_names(batch: Sequence[Sequence[str]]) -> list[str]:
+    """Returns what each job changes, as a folder name: a_h1, n_heads-4_d_k-16. Raises ConfigError if two are equal."""
+    jobs = [dict(override.lstrip("+~").partition("=")[::2] for override in job) for job in batch]
+    swept = [key for key in jobs[0] if len({job.get(key) for job in jobs}) > 1 and key != "ablation"]
+    short = [key.rpartition(".")[2] for key in swept]
+    labels = [name if short.count(name) == 1 else key for key, name in zip(swept, short, strict=True)]
+    names: list[str] = []
+    for job in jobs:
+        changes = [job["ablation"].rpartition("/")[2]] if "ablation" in job else []  # quarter/a_h1: a_h1
+        changes += [f"{label}-{job[key]}" for key, label in zip(swept, labels, strict=True)]
+        name = "_".join(_as_name(change) for change in changes) or "base"
+        if name in names or len(name) > MAX_NAME:
+            raise ConfigError(f"{', '.join(swept)}: no distinct short folder names follow from these values ({name})")
+        names.append(name)
+    return names
+
+
+def check_texts(jobs: Sequence[SweepJob]) -> None:
+    """Raises DataError if the text of an unfinished job is missing."""
+    mistakes: dict[str, list[str]] = {}
+    checked = []
+    for job in jobs:
+        if job.config.data in checked or job.config.init_from or is_finished(job):
+            continue
+        from aiayn.data.prepare import check_text
+
+        checked.append(job.config.data)
+        try:
+            check_text(job.config.data)
+        except DataError as error:
+            mistakes.setdefault(str(error), []).append(job.name)
+    _refuse(mistakes, len(checked), DataError)
+
+
+def is_finished(job: SweepJob) -> bool:
+    """Whether the run was trained with these options to its last step, and then scored with this search."""
+    run = RunFolder(job.folder)
+    try:
+        stored = run.read_config()
+        config = settle(job.config, stored_options(Config, stored))
+        changed = set(changed_options(stored, config))
+    except RefusedError:
+        return False
+    if job.config.init_from is not None:
+        changed -= {key for key in changed if is_from_source(key) and key not in job.chosen}
+    scored = read_json(run.evaluation("val").scores)
+    before, now = (
+        stored_options(Config, {"search": search}) for search in (scored.get("search"), to_plain(config.search))
+    )
+    for options in (before, now):
+        options.pop("search.batch_tokens", None)  # changes no result
+    return (
+        not changed
+        and before == now
+        and scored.get("checkpoint") == run.last.name
+        and scored.get("step", 0) >= config.trainer.max_steps
+        and run.averaged.exists()
+    )
+
+
+def _refuse(mistakes: Mapping[str, Sequence[str]], jobs: int, kind: type[UserError]) -> None:
+    """Raises an error with each message once, after the names of the jobs concerned if these are not all."""
+    if mistakes:
+        lines = [text if len(names) == jobs else f"{', '.join(names)}: {text}" for text, names in mistakes.items()]
+        raise kind("\nerror: ".join(lines))
+
+
+def _sweep_name(choices: Sequence[Mapping[str, str]]) -> str:
+    """Returns data and model, or the one of them that all jobs share."""
+    common = [choices[0][group] for group in ("data", "model") if len({choice[group] for choice in choices}) == 1]
+    if not common:
+        raise ConfigError("sweep is missing: the jobs share neither data nor model; set sweep=NAME")
+    return "-".join(common)
+
+
+def _as_name(text: str) -> str:
+    """Returns text without quotes, `=` and `/`, fit for a folder and a command line."""
+    kept = "".join(letter if letter in NAME_CHARACTERS else "-" for letter in text.replace("'", "").replace('"', ""))
+    return kept.strip("-._") or "empty"

@@ -1,0 +1,108 @@
+"""Hydra's launchers of `train.py`: they check all jobs, then run each in a process, or a SLURM job, of its own.
+
+Jobs in one process would share leftover state of distributed training, loggers and allocators: with several devices
+the second job would silently train on a part of its data.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from aiayn.config import program
+from aiayn.config.schema import at_least
+from aiayn.errors import ConfigError
+from aiayn.sweep.jobs import SweepJob, check_texts, make_jobs
+from aiayn.sweep.processes import Processes
+from aiayn.sweep.slurm import check_slurm, submit
+
+
+@dataclass
+class ProcessesConfig:
+    _target_: str = "aiayn.sweep.launcher.ProcessLauncher"
+    jobs: int = 1  # that run at the same time
+
+
+@dataclass
+class SlurmConfig:
+    _target_: str = "aiayn.sweep.launcher.SlurmLauncher"
+    partition: str | None = None  # null: the cluster's default
+    time: int = 1440  # minutes
+    gpus: int | None = None  # a node; null: trainer.devices, or none with trainer.accelerator=cpu
+    cpus: int = 4  # a device
+    memory: float | None = None  # GB a node; null: the cluster's default
+    requeue: bool = True  # put a job back into the queue that was stopped by its time limit or for another job
+    sbatch: dict[str, Any] = field(default_factory=dict)  # any other option of sbatch: {account: mine}
+
+
+for name, config in (("processes", ProcessesConfig), ("slurm", SlurmConfig)):
+    ConfigStore.instance().store(group="hydra/launcher", name=name, node=config, provider="aiayn")
+
+# Hydra's own flags that are passed on to the jobs.
+FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
+
+
+class SweepLauncher(Launcher):
+    """What both launchers share."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.context, self.config = hydra_context, config
+
+    def jobs_and_commands(self, batch: Sequence[Sequence[str]]) -> tuple[list[SweepJob], list[str], list[str]]:
+        """Returns the jobs, and the beginnings of the commands that train and score one.
+
+        Raises ConfigError or DataError with a line for each mistake.
+        """
+        if "LOCAL_RANK" in os.environ:
+            raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
+        loader, config = self.context.config_loader, self.config
+        jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), batch, program.conf_folder())
+        check_texts(jobs)
+        return jobs, [*program.process("train"), *_flags(sys.argv[1:])], program.process("evaluate")
+
+
+class ProcessLauncher(SweepLauncher):
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Trains and scores every job that is not finished, and returns an empty list: results are in the folders.
+
+        Raises ConfigError or DataError before the first job starts, FailedJobsError after the last one, and
+        InterruptedRunError after a signal.
+        """
+        at_least("hydra.launcher.jobs", self.jobs, 1)
+        Processes(*self.jobs_and_commands(job_overrides), self.jobs).run()
+        return []
+
+
+class SlurmLauncher(SweepLauncher):
+    def __init__(self, **options: Any) -> None:
+        self.options = SlurmConfig(**options)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Submits every job that is neither finished nor in SLURM's queue, and returns an empty list.
+
+        Raises ConfigError or DataError before the first one is submitted, and ConfigError if SLURM refuses one.
+        """
+        check_slurm(self.options)
+        submit(*self.jobs_and_commands(job_overrides), self.options)
+        return []
+
+
+def _flags(arguments: Sequence[str]) -> list[str]:
+    """Returns ["-cd", "mine"] for ["-m", "-cd", "mine", "seed=1,2"]."""
+    flags = []
+    for number, argument in enumerate(arguments):
+        if argument in FLAGS:
+            flags += arguments[number : number + 2]
+        elif argument.split("=")[0] in FLAGS:
+            flags.append(argument)
+    return flags

@@ -1,0 +1,127 @@
+"""Submits the jobs of a sweep to SLURM, each as a job of its own, and runs one there."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from signal import SIGTERM
+from typing import Any
+
+from aiayn.config.schema import at_least
+from aiayn.errors import ConfigError, InterruptedRunError, ResourceError, UserError
+from aiayn.sweep.jobs import SweepJob, is_finished
+from aiayn.sweep.processes import Processes, say
+
+
+@dataclass
+class Row:
+    """What a SLURM job runs, in every task: one task for each device."""
+
+    job: SweepJob
+    train: list[str]
+    evaluate: list[str]
+    requeue: bool
+
+    def __call__(self) -> None:
+        """Trains the row, continuing it if it was begun, and scores it. Exits with the code of what failed."""
+        import submitit
+
+        if is_finished(self.job):
+            return
+        if submitit.JobEnvironment().global_rank:
+            os.execv(self.train[0], [*self.train, *self.job.overrides])
+        try:
+            Processes([self.job], self.train, self.evaluate, 1).run()
+        except (UserError, InterruptedRunError) as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            if self.requeue and error.exit_code == 128 + SIGTERM:
+                _requeue()
+            sys.exit(error.exit_code)
+
+
+def check_slurm(options: Any) -> None:
+    """Raises ConfigError for an option out of range, and where no job can be submitted."""
+    for name, least in (("time", 1), ("gpus", 0), ("cpus", 1), ("memory", 0.001)):
+        at_least(f"hydra.launcher.{name}", getattr(options, name), least)
+    if find_spec("submitit") is None:
+        raise ConfigError("hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'")
+    for command in ("sbatch", "srun", "squeue"):
+        if shutil.which(command) is None:
+            raise ConfigError(f"hydra/launcher=slurm: {command} is not on this machine; use a login node")
+
+
+def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], options: Any) -> None:
+    """Submits every job that is neither finished nor in the queue; options are those of `hydra.launcher`.
+
+    If all are finished it prints their scores. Raises ConfigError if SLURM refuses a job.
+    """
+    rows = [(number, job) for number, job in enumerate(jobs, 1) if not is_finished(job)]
+    if not rows:
+        Processes(jobs, train, evaluate, 1).run()
+        return
+    folder = jobs[0].folder.parent
+    say(f"sweep {folder}: {len(jobs)} jobs, {len(jobs) - len(rows)} finished before")
+    queue = set(_slurm("squeue", "--me", "--noheader", "--format=%i").split())
+    for number, job in rows:
+        place = folder / ".slurm" / job.name
+        submitted = queue & {path.name.partition("_")[0] for path in place.glob("*_submitted.pkl")}
+        waiting = ", ".join(sorted(submitted))
+        started = waiting or _submit(Row(job, train, evaluate, options.requeue), place, options)
+        state = "already in the queue" if waiting else "submitted"
+        say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {folder / job.name}.log")
+    say(f"next     squeue --me, aiayn table {folder}, and this command again for what was cancelled or failed")
+
+
+def _submit(row: Row, place: Path, options: Any) -> str:
+    """Returns the number of the submitted job. place is the folder of submitit's own files."""
+    import submitit
+
+    trainer = row.job.config.trainer
+    gpus = 0 if trainer.accelerator == "cpu" else trainer.devices
+    if options.gpus is not None:
+        gpus = options.gpus
+    executor = submitit.AutoExecutor(place, cluster="slurm")
+    executor.update_parameters(
+        name=row.job.config.name,
+        slurm_partition=options.partition,
+        timeout_min=options.time,
+        nodes=trainer.num_nodes,
+        tasks_per_node=trainer.devices,
+        gpus_per_node=gpus or None,
+        cpus_per_task=options.cpus,
+        mem_gb=options.memory,
+        stderr_to_stdout=True,
+        # The first task goes on when the others have ended: it scores the row, or puts the job back into the queue.
+        slurm_srun_args=["--wait=0", "--kill-on-bad-exit=0"],
+        # SIGTERM makes training save and end; submitit's own USR2 would kill it.
+        slurm_additional_parameters={
+            "signal": "TERM@120",
+            "requeue" if options.requeue else "no-requeue": True,
+            **options.sbatch,
+        },
+    )
+    try:
+        return executor.submit(row).job_id
+    except submitit.core.utils.FailedJobError as error:
+        reason = str(error).strip().split("\n")[-1]
+        raise ConfigError(f"hydra/launcher=slurm: {row.job.name} is not accepted: {reason}") from error
+
+
+def _requeue() -> None:
+    """Puts the job that this process is a part of back into the queue, unless it was cancelled."""
+    number = os.environ["SLURM_JOB_ID"]
+    # A cancelled job is COMPLETING, and SLURM would put it back all the same.
+    if _slurm("squeue", "--noheader", f"--jobs={number}", "--format=%T").strip() == "RUNNING":
+        _slurm("scontrol", "requeue", number)
+
+
+def _slurm(*command: str) -> str:
+    """Returns what a command of SLURM prints. Raises ResourceError if it fails."""
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        raise ResourceError(f"{command[0]} failed: {' '.join(ended.stderr.split())}")
+    return ended.stdout

@@ -1,0 +1,101 @@
+"""A page to explore attention with: one file that holds everything, for any browser, with no network."""
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+from torch import Tensor
+
+from aiayn.config.schema import ModelConfig
+from aiayn.errors import DataError, writing
+from aiayn.files import atomic_write_text
+from aiayn.reports.drawing import readable
+from aiayn.visualize.maps import AttentionMaps
+from aiayn.visualize.positions import similarities
+
+MAX_WEIGHTS = 8_000_000  # a byte each; a page of 11 MB is one that browsers still open at once
+TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
+
+
+def write_explorer(
+    path: Path, maps: AttentionMaps, positions: Mapping[str, Tensor], config: ModelConfig, name: str
+) -> None:
+    """Writes the page for a sentence and the model's positions, tables (P, D); `name` is that of the run.
+
+    Raises DataError where the sentence is too long for a page, ResourceError where the file cannot be written.
+    """
+    page = explorer_page(maps, positions, config, name)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_text(path, page)
+
+
+def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: ModelConfig, name: str) -> str:
+    """The page as HTML. Weights are rounded to 1/255. Raises DataError for more than 8 million of them."""
+    n_weights = sum(weights.numel() for weights in (maps.encoder_self, maps.decoder_self, maps.cross))
+    if n_weights > MAX_WEIGHTS:
+        raise DataError(
+            f"the sentence has {len(maps.src)} subwords, its translation {len(maps.tgt_out)}: too many to explore "
+            f"({n_weights:,} weights, a page holds {MAX_WEIGHTS:,}); give a shorter sentence"
+        )
+    data = {
+        "kinds": {
+            "encoder": _kind("Encoder self-attention", "reads", maps.src, "looks at", maps.src, maps.encoder_self),
+            "decoder": _kind(
+                "Decoder self-attention", "writes", maps.tgt_out, "looks back at", maps.tgt_in, maps.decoder_self
+            ),
+            "cross": _kind("Cross-attention", "writes", maps.tgt_out, "looks at", maps.src, maps.cross),
+        },
+        "positions": [_positions(title, table) for title, table in positions.items()],
+    }
+    n_layers, n_heads = maps.cross.shape[:2]
+    score, log_prob = (
+        f"{number:.3f}".replace("-", "−") for number in (maps.translation.score, maps.translation.log_prob)
+    )
+    return TEMPLATES.get_template("explorer.html").render(
+        run=name,
+        model=f"{config.n_layers} layers, {config.n_heads} heads, d_model {config.d_model}, d_k {config.key_size}, "
+        f"d_v {config.value_size}",
+        maps=maps,
+        score=f"{score} (log-probability {log_prob}, divided by the search's length penalty)",
+        layers=n_layers,
+        heads=n_heads,
+        data=data,
+    )
+
+
+def _kind(
+    title: str, queries_title: str, queries: list[str], keys_title: str, keys: list[str], weights: Tensor
+) -> dict[str, Any]:
+    """weights (L, H, T, S) of T queries and S keys; the bytes stand in the same order."""
+    return {
+        "title": title,
+        "queriesTitle": queries_title,
+        "queries": [readable(token) for token in queries],
+        "keysTitle": keys_title,
+        "keys": [readable(token) for token in keys],
+        "layers": weights.size(0),
+        "heads": weights.size(1),
+        "weights": _bytes(weights, 0.0, 1.0),
+    }
+
+
+def _positions(title: str, table: Tensor) -> dict[str, Any]:
+    """A table (P, D) and the similarities of its rows (P, P), each as bytes between its low and its high."""
+    largest = max(float(table.abs().max()), 1e-9)
+    return {
+        "title": title,
+        "length": table.size(0),
+        "width": table.size(1),
+        "largest": largest,
+        "table": _bytes(table, -largest, largest),
+        "similarities": _bytes(similarities(table), -1.0, 1.0),
+    }
+
+
+def _bytes(values: Tensor, low: float, high: float) -> str:
+    """Values between low and high as one byte each, 0 to 255, in base64."""
+    scaled = ((values - low) / (high - low) * 255).round().clamp(0, 255)
+    return base64.b64encode(bytes(scaled.byte().flatten().tolist())).decode()

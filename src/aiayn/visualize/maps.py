@@ -1,0 +1,64 @@
+"""Where the heads look while a sentence is translated: the attention weights of every layer."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aiayn.config.schema import BOS_ID, EOS_ID
+from aiayn.data.batch import source_mask
+from aiayn.errors import DataError
+from aiayn.hardware import explain_memory
+from aiayn.inference.alignment import record_attention
+from aiayn.inference.translator import Translation, Translator
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """Weights of L layers with H heads, rows summing to 1, for S source and T target positions.
+
+    Row t of the decoder's maps is where the model looked when it wrote tgt_out[t], having read tgt_in[: t + 1].
+    """
+
+    src: list[str]  # S tokens, the last one the end mark
+    tgt_in: list[str]  # T tokens, the first one the start mark
+    tgt_out: list[str]  # T tokens, the last one the end mark
+    encoder_self: Tensor  # (L, H, S, S)
+    decoder_self: Tensor  # (L, H, T, T)
+    cross: Tensor  # (L, H, T, S)
+    sentence: str  # as it was given
+    translation: Translation
+
+
+@torch.inference_mode()
+def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
+    """The weights for a sentence and the model's own best translation of it, which is read in one pass.
+
+    Raises DataError for a blank sentence, and what translating raises.
+    """
+    [[best]] = translator.n_best([sentence], 1)
+    [src_ids] = translator.source_ids([sentence])
+    if not src_ids:
+        raise DataError("the sentence is blank: there is nothing to look at; give one with words in it")
+    model, tokens = translator.model, translator.tokenizer.tokens
+    src = torch.tensor([[*src_ids, EOS_ID]], device=translator.device)
+    tgt_in = torch.tensor([[BOS_ID, *best.tokens]], device=translator.device)
+    src_mask = source_mask(src)
+    with (
+        explain_memory(f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a shorter text"),
+        translator.without_dropout(),
+        record_attention([layer.self_attention for layer in model.encoder]) as encoder_self,
+        record_attention([layer.self_attention for layer in model.decoder]) as decoder_self,
+        record_attention([layer.cross_attention for layer in model.decoder]) as cross,
+    ):
+        model.decode(tgt_in, model.encode(src, src_mask), src_mask)
+    return AttentionMaps(
+        src=tokens([*src_ids, EOS_ID]),
+        tgt_in=tokens([BOS_ID, *best.tokens]),
+        tgt_out=tokens([*best.tokens, EOS_ID]),
+        encoder_self=torch.cat(encoder_self),
+        decoder_self=torch.cat(decoder_self),
+        cross=torch.cat(cross),
+        sentence=sentence,
+        translation=best,
+    )

@@ -1,0 +1,187 @@
+"""What the entry points print and how they end; `faults/test_mistakes.py` has the mistakes in options, one by one."""
+
+import os
+import signal
+
+import pytest
+from applications import in_new_interpreter, run_application
+
+FILES = ["data=files", "data.train=nowhere/train", "data.val=nowhere/dev", "model=base", "logger=none"]
+
+
+def the_one_line(err: str) -> str:
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1, err
+    return err
+
+
+def test_debug_adds_the_traceback_to_the_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    outcome = run_application("train.py", "model.dropout=1.5", "debug=true")
+
+    assert outcome.code == 2
+    assert "Traceback" in outcome.err
+    assert outcome.err.endswith("error: model.dropout=1.5: must be at least 0 and below 1\n")
+
+
+def test_text_that_is_not_there_is_exit_code_3_and_names_the_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    outcome = run_application("train.py", *FILES)
+
+    assert outcome.code == 3
+    line = the_one_line(outcome.err)
+    assert "data.train=nowhere/train" in line
+    assert "nowhere/train.en.gz" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["ablation=mine"], ["-m", "ablation=mine,a_h1"]])
+def test_a_row_of_ones_own_is_found_in_a_folder_of_ones_own(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own/ablation").mkdir(parents=True)
+    (tmp_path / "own/ablation/mine.yaml").write_text("# @package _global_\nmodel: {n_heads: 7}\n")
+
+    outcome = run_application("train.py", "-cd", "own", *FILES, *arguments)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "model.d_model=512 is not divisible by model.n_heads=7" in the_one_line(outcome.err)
+
+    (tmp_path / "own/ablation/mine.yaml").write_text("# @package _global_\nmodel: {n_heads: 4}\n")
+    accepted = run_application("train.py", "-cd", "own", *FILES, *arguments)
+
+    assert accepted.code == 3  # all that is wrong now is the text
+    assert "data.train=nowhere/train" in the_one_line(accepted.err)
+
+
+def test_evaluating_what_is_no_run_is_exit_code_4(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    outcome = run_application("evaluate.py", "run=outputs/nothing")
+
+    assert outcome.code == 4
+    assert "outputs/nothing" in the_one_line(outcome.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)]
+)
+def test_a_signal_during_an_evaluation_ends_it_in_one_line_with_the_code_of_a_run(number, code, tmp_path, monkeypatch):
+    from aiayn.cli import hydra_commands
+    from aiayn.evaluation import evaluate as module
+
+    monkeypatch.setattr(hydra_commands, "find_checkpoint", lambda run, checkpoint: None)
+    monkeypatch.setattr(module, "evaluate", lambda config: os.kill(os.getpid(), number))
+    monkeypatch.chdir(tmp_path)
+    before = signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+
+    try:
+        outcome = run_application("evaluate.py", "run=x")
+    finally:
+        signal.signal(number, before)
+
+    assert (outcome.code, outcome.out, outcome.err) == (code, "", "error: interrupted\n")
+
+
+def test_the_name_of_a_run_follows_from_its_groups(tmp_path, monkeypatch):
+    from aiayn.data import prepare
+    from aiayn.training import run
+
+    names = []
+    monkeypatch.setattr(prepare, "check_text", lambda data: None)
+    monkeypatch.setattr(run, "train", lambda config, chosen: names.append(config.name))
+    monkeypatch.chdir(tmp_path)
+
+    for arguments in (
+        [],
+        ["model=big", "ablation=d_ls00"],
+        [*FILES, "model=tiny"],
+        ["experiment=quickstart"],
+        ["experiment=quickstart", "name=my.own/one"],
+        [*FILES, "init_from=outputs/parent/"],
+        [*FILES, "init_from=outputs/the_parent/checkpoints/last.ckpt"],
+    ):
+        assert run_application("train.py", *arguments).code == 0
+
+    assert names == [
+        *("wmt14_en_de-base", "wmt14_en_de-big-d_ls00", "files-tiny", "quickstart", "my.own/one"),
+        *("files-from-parent", "files-from-the_parent"),
+    ]
+
+
+def test_the_exit_code_and_the_line_reach_the_shell(tmp_path):
+    misspelt = in_new_interpreter(tmp_path, "train.py", "model.n_head=4")
+    impossible = in_new_interpreter(tmp_path, "evaluate.py", "run=x", "split=dev")
+
+    assert (misspelt.returncode, misspelt.stdout) == (2, "")
+    assert misspelt.stderr == "error: model.n_head: no such option; did you mean model.n_heads?\n"
+    assert (impossible.returncode, impossible.stdout) == (2, "")
+    assert impossible.stderr == "error: split=dev: choose one of val, test\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cfg_job_shows_the_papers_big(tmp_path):
+    shown = in_new_interpreter(tmp_path, "train.py", "model=big", "trainer.devices=8", "--cfg", "job")
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+    for line in (
+        "  n_layers: 6",
+        "  d_model: 1024",
+        "  d_ff: 4096",
+        "  n_heads: 16",
+        "  dropout: 0.3",
+        "  max_steps: 300000",
+        "  checkpoint_every: 600",
+        "  average_last: 20",
+        "  devices: 8",
+    ):
+        assert line in shown.stdout.split("\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_may_stand_on_both_sides_of_a_flag(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own/ablation").mkdir(parents=True)
+    (tmp_path / "own/ablation/mine.yaml").write_text("# @package _global_\nmodel: {d_ff: 48}\n")
+
+    shown = run_application("train.py", "seed=3", "--config-dir", "own", "ablation=mine", "--cfg", "job", "name=x")
+
+    assert (shown.code, shown.err) == (0, "")
+    for line in ("seed: 3", "name: x", "  d_ff: 48"):
+        assert line in shown.out.split("\n")
+
+
+SPELLINGS = [
+    "data.test=${oc.env:A_KEY}",
+    "data.train=[x,'${oc.env:A_KEY}']",
+    "data.test=${oc.env:A_KEY,nothing}",
+    "trainer.max_steps=${oc.env:A_KEY}",
+    "data.test=${oc.env:NOT_SET}",
+]
+
+
+@pytest.mark.parametrize("option", SPELLINGS)
+def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("A_KEY", "sk_very_secret")
+
+    outcome = run_application("train.py", *FILES, option)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "takes its value from the environment" in the_one_line(outcome.err)
+    assert "sk_very_secret" not in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_shows_commands_groups_and_options():
+    train, evaluate = run_application("train.py", "--help"), run_application("evaluate.py", "--help")
+
+    assert (train.code, evaluate.code) == (0, 0)
+    assert "python train.py model=big trainer.devices=8" in train.out
+    assert "model: auto, base, big, quarter, tiny" in train.out
+    assert "experiment: captions, iwslt14_de_en, multi30k, multi30k_en_fr, quickstart, " in train.out
+    assert "  warmup_steps: 4000" in train.out
+    assert "python evaluate.py run=outputs/" in evaluate.out
+    assert "  beam_size: null" in evaluate.out

@@ -1,0 +1,448 @@
+"""What the files in conf/ compose to: every one of them, and every row of Table 3 as the diff that it claims to be."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from applications import TINY, composed, run_application, write_pairs
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from treebank.generated_grammar import generated_trees, write_split
+
+from aiayn.config.compose import check_config, register
+from aiayn.config.options import flatten, option_names, to_plain
+from aiayn.config.schema import Config, EvaluateConfig, ModelConfig
+
+CONF = Path(__file__).parents[2] / "conf"
+GROUPS = {
+    folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in CONF.iterdir() if folder.is_dir()
+}
+
+# Table 3: what differs from base, newstest2013 perplexity and BLEU as printed in the paper.
+ROWS = {
+    "base": ({}, "4.92", "25.8"),
+    "a_h1": ({"model.n_heads": 1}, "5.29", "24.9"),
+    "a_h4": ({"model.n_heads": 4}, "5.00", "25.5"),
+    "a_h16": ({"model.n_heads": 16}, "4.91", "25.8"),
+    "a_h32": ({"model.n_heads": 32}, "5.01", "25.4"),
+    "b_dk16": ({"model.d_k": 16}, "5.16", "25.1"),
+    "b_dk32": ({"model.d_k": 32}, "5.01", "25.4"),
+    "c_n2": ({"model.n_layers": 2}, "6.11", "23.7"),
+    "c_n4": ({"model.n_layers": 4}, "5.19", "25.3"),
+    "c_n8": ({"model.n_layers": 8}, "4.88", "25.5"),
+    "c_dmodel256": ({"model.d_model": 256}, "5.75", "24.5"),
+    "c_dmodel1024": ({"model.d_model": 1024}, "4.66", "26.0"),
+    "c_dff1024": ({"model.d_ff": 1024}, "5.12", "25.4"),
+    "c_dff4096": ({"model.d_ff": 4096}, "4.75", "26.2"),
+    "d_drop00": ({"model.dropout": 0.0}, "5.77", "24.6"),
+    "d_drop02": ({"model.dropout": 0.2}, "4.95", "25.5"),
+    "d_ls00": ({"optim.label_smoothing": 0.0}, "4.67", "25.3"),
+    "d_ls02": ({"optim.label_smoothing": 0.2}, "5.47", "25.7"),
+    "e_learned": ({"model.positions": "learned"}, "4.92", "25.7"),
+}
+# The sizes of one head that Table 3 prints.
+HEAD_SIZES = {
+    "base": (64, 64),
+    "a_h1": (512, 512),
+    "a_h4": (128, 128),
+    "a_h16": (32, 32),
+    "a_h32": (16, 16),
+    "b_dk16": (16, 64),
+    "b_dk32": (32, 64),
+    "c_dmodel256": (32, 32),
+    "c_dmodel1024": (128, 128),
+}
+# The same rows at a quarter of the width: what differs from base there, and the row of the paper.
+QUARTER = {
+    "base": ({}, "base"),
+    "a_h1": ({"model.n_heads": 1}, "a_h1"),
+    "a_h4": ({"model.n_heads": 4}, "a_h4"),
+    "a_h16": ({"model.n_heads": 16}, "a_h16"),
+    "a_h32": ({"model.n_heads": 32}, "a_h32"),
+    "b_dk4": ({"model.d_k": 4}, "b_dk16"),
+    "b_dk8": ({"model.d_k": 8}, "b_dk32"),
+    "c_n2": ({"model.n_layers": 2}, "c_n2"),
+    "c_n4": ({"model.n_layers": 4}, "c_n4"),
+    "c_n8": ({"model.n_layers": 8}, "c_n8"),
+    "c_dmodel64": ({"model.d_model": 64}, "c_dmodel256"),
+    "c_dmodel256": ({"model.d_model": 256}, "c_dmodel1024"),
+    "c_dff256": ({"model.d_ff": 256}, "c_dff1024"),
+    "c_dff1024": ({"model.d_ff": 1024}, "c_dff4096"),
+    "d_drop00": ({"model.dropout": 0.0}, "d_drop00"),
+    "d_drop02": ({"model.dropout": 0.2}, "d_drop02"),
+    "d_ls00": ({"optim.label_smoothing": 0.0}, "d_ls00"),
+    "d_ls02": ({"optim.label_smoothing": 0.2}, "d_ls02"),
+    "e_learned": ({"model.positions": "learned"}, "e_learned"),
+}
+
+
+@pytest.fixture(scope="module")
+def base() -> Config:
+    return composed()
+
+
+def changes(before: Config, after: Config) -> dict:
+    """What differs, as {option: new value}."""
+    old, new = flatten(to_plain(before)), flatten(to_plain(after))
+    assert old.keys() == new.keys()
+    return {key: new[key] for key in new if new[key] != old[key]}
+
+
+@pytest.mark.parametrize(("group", "choice"), [(group, choice) for group in GROUPS for choice in GROUPS[group]])
+def test_every_choice_of_every_group_composes(group, choice):
+    text = ["data.train=my/train", "data.val=my/dev"] if choice in ("files", "treebank") else []
+
+    config = composed(f"{group}={choice}", *text)
+
+    assert isinstance(config, Config)
+
+
+def test_groups_follow_the_schema_in_the_defaults_list_in_an_order_that_lets_rows_win():
+    defaults = yaml.safe_load((CONF / "train.yaml").read_text())["defaults"]
+
+    names = [next(iter(entry)) if isinstance(entry, dict) else entry for entry in defaults]
+
+    order = ["schema", "_self_", "trainer", "optim", "search", "logger", "model", "data", "ablation", "experiment"]
+    assert [name for name in names if not name.startswith("override")] == order
+    assert set(GROUPS) == set(order[2:])
+
+
+def test_base_is_the_base_model_of_the_paper(base):
+    assert base.model == ModelConfig(
+        n_layers=6,
+        d_model=512,
+        d_ff=2048,
+        n_heads=8,
+        d_k=None,
+        d_v=None,
+        dropout=0.1,
+        positions="sinusoidal",
+        max_positions=512,
+        attention_window=None,
+        attention_dropout=0.0,
+    )
+    optim, trainer, search, data = base.optim, base.trainer, base.search, base.data
+    assert (optim.beta1, optim.beta2, optim.eps, optim.warmup_steps, optim.lr_scale) == (0.9, 0.98, 1e-9, 4000, 1)
+    assert (optim.label_smoothing, trainer.max_steps, trainer.average_last) == (0.1, 100_000, 5)
+    assert (search.beam_size, search.length_penalty, search.penalty, search.max_extra_tokens) == (4, 0.6, "gnmt", 50)
+    assert (data.hub_path, data.src_lang, data.tgt_lang, data.vocab_size) == ("wmt/wmt14", "en", "de", 37_000)
+    assert data.tokens_per_step == 25_000
+
+
+# What differs from base in the paper's big, by Table 3 and sections 5.2 and 6.1.
+BIG = {
+    "model.d_model": 1024,
+    "model.d_ff": 4096,
+    "model.n_heads": 16,
+    "model.dropout": 0.3,
+    "trainer.max_steps": 300_000,
+    "trainer.checkpoint_every": 600,
+    "trainer.average_last": 20,
+}
+
+
+def test_big_on_eight_devices_differs_from_base_in_exactly_what_the_paper_says(base):
+    assert changes(base, composed("model=big", "trainer.devices=8")) == BIG | {"trainer.devices": 8}
+
+
+def test_tiny_differs_from_base_in_its_sizes_and_dropout_only(base):
+    assert changes(base, composed("model=tiny")) == {
+        "model.n_layers": 4,
+        "model.d_model": 128,
+        "model.d_ff": 256,
+        "model.n_heads": 4,
+        "model.dropout": 0.3,
+    }
+
+
+def test_quarter_differs_from_base_in_its_widths_only(base):
+    assert changes(base, composed("model=quarter")) == {"model.d_model": 128, "model.d_ff": 512}
+
+
+def test_there_is_a_file_for_every_row_of_table_3_and_no_other():
+    assert GROUPS["ablation"] == sorted(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_row_changes_only_its_own_keys(base, row):
+    assert changes(base, composed(f"ablation={row}")) == ROWS[row][0]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_row_file_is_global_and_states_the_figures_of_the_paper(row):
+    first, second, *_ = (CONF / "ablation" / f"{row}.yaml").read_text().split("\n")
+
+    assert first == "# @package _global_"  # anywhere else it is silently ignored, and base is trained
+    assert re.search(r"perplexity (\S+), BLEU (\S+)$", second).groups() == ROWS[row][1:]
+
+
+def test_there_is_a_file_at_a_quarter_of_the_width_for_every_row_of_table_3_and_no_other():
+    assert {path.stem for path in (CONF / "ablation/quarter").iterdir()} == set(QUARTER)
+    assert sorted(paper for _, paper in QUARTER.values()) == sorted(ROWS)
+
+
+@pytest.mark.parametrize("row", QUARTER)
+def test_each_row_at_a_quarter_of_the_width_changes_only_its_own_keys_and_names_its_row(row):
+    expected, paper = QUARTER[row]
+
+    assert (
+        changes(composed("experiment=table3_quarter"), composed("experiment=table3_quarter", f"ablation=quarter/{row}"))
+        == expected
+    )
+    first, second, *_ = (CONF / f"ablation/quarter/{row}.yaml").read_text().split("\n")
+    assert first == "# @package _global_"
+    assert f"row {paper}, at a quarter of its width" in second.replace("first row", "row base")
+
+
+@pytest.mark.parametrize("row", QUARTER)
+def test_all_widths_of_a_row_at_a_quarter_are_those_of_the_papers_row_divided_by_four(row):
+    quarter = composed("experiment=table3_quarter", f"ablation=quarter/{row}").model
+    full = composed(f"ablation={QUARTER[row][1]}").model
+
+    for width in ("d_model", "d_ff", "key_size", "value_size"):
+        assert 4 * getattr(quarter, width) == getattr(full, width), width
+    for same in ("n_layers", "n_heads", "dropout", "positions"):
+        assert getattr(quarter, same) == getattr(full, same), same
+
+
+@pytest.mark.parametrize("row", HEAD_SIZES)
+def test_the_sizes_of_a_head_follow_as_table_3_prints_them(row):
+    model = composed(f"ablation={row}").model
+
+    assert (model.key_size, model.value_size) == HEAD_SIZES[row]
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row != "base"])
+def test_a_row_wins_over_the_model_it_is_combined_with(row):
+    [(key, value)] = ROWS[row][0].items()
+
+    assert flatten(to_plain(composed("model=tiny", f"ablation={row}")))[key] == value
+
+
+def test_the_command_line_wins_over_everything():
+    assert composed("experiment=quickstart", "model.dropout=0.25").model.dropout == 0.25
+    assert composed("ablation=a_h4", "model.n_heads=2").model.n_heads == 2
+    assert composed("experiment=quickstart", "model=base").model.d_model == 512
+
+
+def test_the_quickstart_is_the_phrasebook_with_a_tiny_model_and_without_any_account():
+    config = composed("experiment=quickstart")
+
+    assert (config.name, config.data.source, config.logger.kind) == ("quickstart", "phrasebook", "none")
+    assert (config.model.n_layers, config.model.d_model) == (4, 128)
+
+
+def test_multi30k_is_the_recipe_of_transformer_tiny():
+    config = composed("experiment=multi30k")
+
+    assert (config.name, config.data.vocab_size, config.data.tokens_per_step) == ("multi30k", 10_000, 4096)
+    assert changes(composed("model=tiny", "data=multi30k_en_de"), config).keys() <= {
+        *(name for name in option_names(Config) if name.startswith(("trainer.", "search.", "optim."))),
+        "name",
+    }
+    assert (config.search.beam_size, config.search.length_penalty, config.search.penalty) == (5, 1.0, "power")
+    peak = config.optim.lr_scale * 128**-0.5 * config.optim.warmup_steps**-0.5
+    assert peak == pytest.approx(0.0028, rel=0.01)
+
+
+def test_multi30k_reads_text_files_as_well_with_the_same_recipe():
+    files = ["data.source=files", "data.train=m/train", "data.val=m/val", "data.test=m/test"]
+
+    assert changes(composed("experiment=multi30k"), composed("experiment=multi30k", *files)).keys() == {
+        "data.source",
+        "data.train",
+        "data.val",
+        "data.test",
+    }
+
+
+# Table 2 and section 6: what differs from base on WMT14 English-German, and newstest2014 BLEU.
+FRENCH = {"data.hub_name": "fr-en", "data.tgt_lang": "fr", "data.vocab_size": 32_000}
+TABLE_2 = {
+    "table2_base_en_de": ({}, "27.3"),
+    "table2_big_en_de": (BIG, "28.4"),
+    "table2_base_en_fr": (FRENCH, "38.1"),
+    "table2_big_en_fr": (BIG | FRENCH, "41.8"),
+}
+
+
+@pytest.mark.parametrize("experiment", TABLE_2)
+def test_the_experiments_of_table_2_are_the_papers_models_and_state_its_figures(base, experiment):
+    expected, bleu = TABLE_2[experiment]
+    expected = expected | {"name": experiment}
+    if experiment == "table2_big_en_fr":
+        del expected["model.dropout"]  # 0.1, as in base
+
+    changed = changes(base, composed(f"experiment={experiment}"))
+
+    changed.pop("data.tokenizer_pairs", None)  # says how much text the vocabulary is learnt on, not how large it is
+    assert changed == expected
+    assert f"newstest2014 BLEU {bleu}" in (CONF / "experiment" / f"{experiment}.yaml").read_text()
+
+
+def test_table_2_averages_five_checkpoints_of_1500_steps_for_base_and_twenty_of_600_for_big():
+    averaging = {
+        name: (settings.checkpoint_every, settings.average_last)
+        for name, settings in ((name, composed(f"experiment={name}").trainer) for name in TABLE_2)
+    }
+
+    assert averaging == {name: (1500, 5) if "base" in name else (600, 20) for name in TABLE_2}
+
+
+# Section 6.3: what differs from base on a treebank, and F1 on section 23.
+WSJ = {
+    "data.train": "wsj/train",
+    "data.val": "wsj/section22",
+    "data.test": "wsj/section23",
+    "data.vocab_size": 16_000,
+    "data.tokens_per_step": 25_000,
+    "model.n_layers": 4,
+    "model.d_model": 1024,
+    "model.dropout": 0.2,
+    "model.attention_dropout": 0.2,
+    "optim.warmup_steps": 16_000,
+    "search.beam_size": 21,
+    "search.length_penalty": 0.3,
+    "search.max_extra_tokens": 300,
+}
+SEMI = {
+    "data.train": ["wsj/train", "wsj/high_confidence", "wsj/berkeley_parser"],
+    "data.vocab_size": 32_000,
+    "data.tokenizer_pairs": 2_000_000,
+}
+AS_BASE = {"model.dropout", "model.attention_dropout", "optim.warmup_steps"}  # of semi-supervised training
+TABLE_4 = {
+    "table4_wsj": (WSJ, "F1 91.3"),
+    "table4_semi": (WSJ | SEMI, "F1 92.7"),
+}
+
+
+@pytest.mark.parametrize("experiment", TABLE_4)
+def test_the_experiments_of_table_4_are_the_papers_parsers_and_state_its_figures(experiment):
+    expected, f1 = TABLE_4[experiment]
+    expected = expected | {"name": experiment}
+    if experiment == "table4_semi":
+        expected = {key: value for key, value in expected.items() if key not in AS_BASE}
+
+    changed = changes(composed("data=treebank", "data.train=x", "data.val=y"), composed(f"experiment={experiment}"))
+
+    assert changed == expected
+    assert f1 in (CONF / "experiment" / f"{experiment}.yaml").read_text()
+
+
+def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with():
+    config = composed("experiment=iwslt14_de_en")
+
+    model, optim, data, search = config.model, config.optim, config.data, config.search
+    assert (model.n_layers, model.d_model, model.d_ff, model.n_heads, model.dropout) == (6, 512, 1024, 4, 0.3)
+    assert (data.source, data.src_lang, data.tgt_lang, data.vocab_size) == ("files", "de", "en", 10_000)
+    assert (data.max_length, data.tokens_per_step) == (175, 4096)
+    assert (search.beam_size, search.length_penalty, search.penalty) == (5, 1.0, "power")
+    assert optim.lr_scale * 512**-0.5 * optim.warmup_steps**-0.5 == pytest.approx(0.0005, rel=1e-3)
+    assert "34.2 to 34.8" in (CONF / "experiment/iwslt14_de_en.yaml").read_text()
+
+
+def test_table_3_at_a_quarter_keeps_the_papers_loss_and_search_with_the_quarter_model(base):
+    changed = changes(base, composed("experiment=table3_quarter"))
+
+    assert {key: value for key, value in changed.items() if key.startswith("model.")} == {
+        "model.d_model": 128,
+        "model.d_ff": 512,
+    }
+    assert not any(key.startswith("search.") or key == "optim.label_smoothing" for key in changed)
+    assert (changed["data.train"], changed["data.vocab_size"], changed["logger.kind"]) == (
+        "tatoeba/train",
+        8000,
+        "none",
+    )
+
+
+def test_both_directions_of_multi30k_share_one_recipe():
+    recipe = composed("experiment=multi30k")
+
+    assert changes(recipe, composed("experiment=multi30k_en_fr")) == {
+        "name": "multi30k_en_fr",
+        "data.source": "files",
+        "data.hub_path": None,
+        "data.train": "multi30k/data/task1/raw/train",
+        "data.val": "multi30k/data/task1/raw/val",
+        "data.test": "multi30k/data/task1/raw/test_2016_flickr",
+        "data.tgt_lang": "fr",
+    }
+
+
+def test_the_captions_are_the_french_multi30k_with_a_small_model_and_without_any_account():
+    config = composed("experiment=captions")
+
+    assert (config.name, config.logger.kind) == ("captions", "none")
+    assert changes(composed("experiment=multi30k_en_fr"), config).keys() >= {"model.n_layers", "data.vocab_size"}
+    assert config.data.train == composed("experiment=multi30k_en_fr").data.train
+    assert config.trainer.max_steps * config.data.tokens_per_step < 5 * 450_000  # five epochs: minutes
+
+
+def test_every_experiment_is_global_and_begins_with_what_to_expect_of_it():
+    for experiment in GROUPS["experiment"]:
+        first, second, *_ = (CONF / "experiment" / f"{experiment}.yaml").read_text().split("\n")
+        assert first == "# @package _global_"
+        assert second.startswith("# ")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory) -> Path:
+    """A folder with train and dev in every language of the experiments, and as trees."""
+    folder = tmp_path_factory.mktemp("texts")
+    for split, count in (("train", 90), ("dev", 4)):
+        write_pairs(folder / split, count, seed=count)
+        (folder / f"{split}.fr").write_text((folder / f"{split}.de").read_text(encoding="utf-8"), encoding="utf-8")
+        write_split(folder / split, generated_trees(count, seed=count))
+    return folder
+
+
+@pytest.mark.parametrize("experiment", GROUPS["experiment"])
+def test_every_experiment_trains_two_steps_on_generated_text(texts, monkeypatch, experiment):
+    monkeypatch.chdir(texts)
+    text = [f"data.{split}={prefix}" for split, prefix in (("train", "train"), ("val", "dev"), ("test", "dev"))]
+
+    outcome = run_application("train.py", f"experiment={experiment}", "data.source=files", *text, *TINY)
+
+    assert outcome.code == 0, outcome.err
+    run = texts / "outputs" / experiment
+    assert (run / "checkpoints" / "averaged.ckpt").exists()
+    assert yaml.safe_load((run / "config.yaml").read_text())["trainer"]["max_steps"] == 2
+
+
+def values_of(path: Path, prefix: str) -> list[str]:
+    """The options that a file gives a value."""
+    tree = yaml.safe_load(path.read_text()) or {}
+    return list(flatten({key: value for key, value in tree.items() if key not in ("defaults", "hydra")}, prefix))
+
+
+def test_every_option_of_train_has_its_value_exactly_once():
+    defaults = yaml.safe_load((CONF / "train.yaml").read_text())["defaults"]
+    chosen = [next(iter(entry.items())) for entry in defaults if isinstance(entry, dict)]
+    given = values_of(CONF / "train.yaml", "")
+    for group, choice in chosen:
+        if group in GROUPS and choice is not None:
+            prefix = "" if group == "ablation" else f"{group}."
+            inherited = values_of(CONF / "logger/none.yaml", prefix) if group == "logger" else []
+            given += [name for name in inherited if name != "logger.kind"]
+            given += values_of(CONF / group / f"{choice}.yaml", prefix)
+
+    assert Counter(given) == Counter(option_names(Config))
+
+
+def test_every_option_of_evaluate_is_in_its_file_and_only_the_run_must_be_given():
+    register(EvaluateConfig)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        bare = compose("evaluate")
+        config = check_config(compose("evaluate", overrides=["run=outputs/x", "search.beam_size=7"]), EvaluateConfig)
+
+    assert Counter(values_of(CONF / "evaluate.yaml", "")) == Counter(option_names(EvaluateConfig))
+    assert OmegaConf.missing_keys(bare) == {"run"}
+    assert (config.run, config.split, config.search.beam_size, config.search.penalty) == ("outputs/x", "test", 7, None)
+
+
+def test_no_file_names_code():
+    assert [path for path in CONF.rglob("*.yaml") if "_target_" in path.read_text()] == []

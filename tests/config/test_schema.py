@@ -1,0 +1,373 @@
+"""Every rule of every option, and configurations as plain data."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+from applications import composed
+
+from aiayn.config.options import (
+    HARMLESS,
+    RENAMED,
+    default_name,
+    flatten,
+    from_plain,
+    is_harmless,
+    option_names,
+    to_plain,
+)
+from aiayn.config.schema import Config, EvaluateConfig, SearchOverrides
+from aiayn.errors import ConfigError
+
+
+@pytest.fixture(scope="session")
+def plain() -> dict:
+    """The default training configuration, on text files."""
+    return to_plain(composed("data=files", "data.train=a/train", "data.val=a/val"))
+
+
+def changed(plain: dict, **options) -> dict:
+    """plain with dotted options changed: changed(plain, **{"model.dropout": 2})."""
+    tree = deepcopy(plain)
+    for key, value in options.items():
+        *sections, name = key.split(".")
+        section = tree
+        for part in sections:
+            section = section[part]
+        assert name in section, key
+        section[name] = value
+    return tree
+
+
+def refusal(plain: dict, **options) -> str:
+    with pytest.raises(ConfigError) as error:
+        from_plain(Config, changed(plain, **options))
+    message = str(error.value)
+    assert "\n" not in message
+    assert error.value.exit_code == 2
+    return message
+
+
+COUNTS = [
+    *(f"model.{name}" for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions")),
+    *(f"data.{name}" for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "micro_batches")),
+    "data.tokenizer_pairs",
+    "data.max_length_ratio",
+    "optim.warmup_steps",
+    *(f"trainer.{name}" for name in ("max_steps", "devices", "num_nodes", "val_every", "checkpoint_every")),
+    *(f"trainer.{name}" for name in ("average_last", "log_every", "patience")),
+    *(f"search.{name}" for name in ("beam_size", "max_extra_tokens", "batch_tokens")),
+]
+FURTHER = [
+    "model.attention_window",
+    *(f"trainer.{name}" for name in ("timeout", "max_skipped_steps", "val_bleu_sentences")),
+]
+UP_TO = {
+    "data.vocab_size": 10_000_000,
+    "data.micro_batches": 1_000_000,
+    "data.num_workers": 1000,
+    "trainer.devices": 1000,
+    "trainer.num_nodes": 1000,
+    "search.beam_size": 1000,
+    "search.max_extra_tokens": 10_000,
+}
+BAD = [
+    *((key, value) for key in COUNTS for value in (0, -1)),
+    # Libraries end in tracebacks or hang with larger numbers.
+    *((key, 2**31) for key in (*COUNTS, *FURTHER) if key not in UP_TO),
+    *((key, most + 1) for key, most in UP_TO.items()),
+    *(("data.vocab_size", value) for value in (0, 260)),
+    *((key, -1) for key in ("data.num_workers", "trainer.val_bleu_sentences", "search.length_penalty")),
+    *(
+        (key, value)
+        for key in ("model.dropout", "optim.label_smoothing", "optim.beta1", "optim.beta2")
+        for value in (-0.1, 1.0, 1.5, math.nan)
+    ),
+    *((key, value) for key in ("optim.lr_scale", "optim.eps") for value in (0.0, -1.0, math.nan)),
+    *((key, math.nan) for key in ("data.max_length_ratio", "search.length_penalty")),
+    *(("seed", value) for value in (-1, 2**32)),
+    *((f"data.{split}", value) for split in ("train", "val", "test") for value in ("", [], ["a", ""], 3)),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), BAD)
+def test_impossible_values_are_refused_in_one_line_that_begins_with_key_and_value(plain, key, value):
+    assert refusal(plain, **{key: value}).startswith(f"{key}={value}: must be ")
+
+
+@pytest.mark.parametrize(
+    ("key", "choices"),
+    [
+        ("model.positions", "sinusoidal, learned"),
+        ("data.source", "hub, files, phrasebook"),
+        ("trainer.accelerator", "auto, cpu, gpu"),
+        ("trainer.strategy", "auto, ddp"),
+        ("trainer.precision", "auto, 32-true, bf16-mixed"),
+        ("search.penalty", "gnmt, power"),
+        ("logger.kind", "wandb, tensorboard, csv, none"),
+        ("logger.mode", "auto, online, offline"),
+    ],
+)
+def test_unknown_choices_are_refused_with_the_known_ones(plain, key, choices):
+    assert refusal(plain, **{key: "other"}) == f"{key}=other: choose one of {choices}"
+    for choice in choices.split(", "):
+        if (key, choice) != ("data.source", "hub"):  # which wants more than that
+            from_plain(Config, changed(plain, **{key: choice}))
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"model.n_heads": 3}, ["model.d_model=512", "model.n_heads=3", "model.d_k and model.d_v"]),
+        ({"model.n_heads": 3, "model.d_k": 5}, ["model.n_heads=3", "model.d_v"]),
+        ({"model.d_model": 511, "model.n_heads": 7}, ["model.d_model=511", "model.positions=learned"]),
+        ({"model.positions": "learned", "model.max_positions": 305}, ["model.max_positions=305", "306 positions"]),
+        ({"data.source": "hub"}, ["data.hub_path is empty", "data=files"]),
+        ({"data.train": None}, ["data.train is missing", "data.train=PREFIX"]),
+        ({"data.val": None}, ["data.val is missing", "data.val=PREFIX"]),
+        ({"data.src_lang": ""}, ["data.src_lang is empty"]),
+        ({"data.tgt_lang": ""}, ["data.tgt_lang is empty"]),
+        ({"data.src_lang": "de"}, ["data.src_lang", "data.tgt_lang", "both de"]),
+        ({"data.tokens_per_step": 255}, ["data.tokens_per_step=255", "data.max_length=255"]),
+        ({"data.max_tokens_per_device": 255}, ["data.max_tokens_per_device=255", "data.max_length=255"]),
+        ({"data.micro_batches": 3, "trainer.devices": 2}, ["data.micro_batches=3", "2 devices", "multiple of 2"]),
+        (
+            {"data.micro_batches": 4, "trainer.devices": 4, "trainer.num_nodes": 2},
+            ["data.micro_batches=4", "8 devices", "multiple of 8"],
+        ),
+        (
+            {"trainer.best_metric": "val/bleu", "trainer.val_bleu_sentences": 0},
+            ["trainer.best_metric=val/bleu", "trainer.val_bleu_sentences=0", "trainer.best_metric=val/loss"],
+        ),
+        ({"name": "../elsewhere"}, ["name=../elsewhere", "letters"]),
+    ],
+)
+def test_values_at_odds_with_each_other_are_refused_with_every_key_involved(plain, options, named):
+    message = refusal(plain, **options)
+    for words in named:
+        assert words in message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model.n_heads": 3, "model.d_k": 5, "model.d_v": 7},
+        {"model.d_model": 511, "model.n_heads": 7, "model.positions": "learned"},
+        {"model.positions": "learned", "model.max_positions": 306},
+        {"model.d_k": None, "model.d_v": 1},
+        {"model.dropout": 0.0, "optim.label_smoothing": 0.0},
+        {"data.tokens_per_step": 256, "data.max_tokens_per_device": 256},
+        {"data.max_tokens_per_device": None},
+        {"data.micro_batches": 8, "trainer.devices": 4, "trainer.num_nodes": 2},
+        {"data.train": ["a", "b/c"], "data.test": None, "data.vocab_size": 261, "data.max_length_ratio": 1.0},
+        {"data.source": "hub", "data.hub_path": "a/b"},
+        {"search.beam_size": 1, "search.length_penalty": 0.0, "trainer.val_bleu_sentences": 0},
+        {"seed": 2**32 - 1, "name": "sweeps/table3/a_h1"},
+    ],
+)
+def test_values_at_the_edge_of_a_rule_are_accepted(plain, options):
+    flat = flatten(to_plain(from_plain(Config, changed(plain, **options))))
+    assert {key: flat[key] for key in options} == options
+
+
+def test_key_and_value_sizes_follow_the_heads_unless_they_are_set(plain):
+    model = from_plain(Config, plain).model
+    assert (model.key_size, model.value_size) == (64, 64)
+    one_set = from_plain(Config, changed(plain, **{"model.n_heads": 4, "model.d_k": 16})).model
+    assert (one_set.key_size, one_set.value_size) == (16, 128)
+
+
+@pytest.mark.parametrize("name", ["a", "wmt14_en_de-base", "sweeps/table3/b_dk16", "v1.2", "0"])
+def test_names_that_are_safe_as_folders_are_accepted(plain, name):
+    assert from_plain(Config, changed(plain, name=name)).name == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "/abs", "a/", "a//b", "..", "a/../b", ".hidden", "-x", "a b", "a=b", "a\nb", "ü", "a\x00", "$HOME"],
+)
+def test_names_that_leave_the_folder_or_need_quoting_are_refused(plain, name):
+    with pytest.raises(ConfigError, match=r"^name="):
+        from_plain(Config, changed(plain, name=name))
+
+
+def test_a_runs_default_name_says_data_model_and_row():
+    choices = {"data": "wmt14_en_de", "model": "big", "ablation": "base"}
+    assert default_name(choices) == "wmt14_en_de-big"
+    assert default_name(choices | {"ablation": "a_h4", "model": "base"}) == "wmt14_en_de-base-a_h4"
+    assert default_name(choices | {"ablation": "quarter/a_h4", "model": "quarter"}) == "wmt14_en_de-quarter-a_h4"
+    assert default_name(choices | {"ablation": "quarter/base"}) == "wmt14_en_de-big"
+
+
+# Evaluation.
+
+NO_OVERRIDES = dict.fromkeys(option_names(SearchOverrides))
+
+
+def evaluate(**options) -> EvaluateConfig:
+    tree = {
+        "run": "outputs/a",
+        "split": "test",
+        "checkpoint": None,
+        "test": None,
+        "references": None,
+        "ensemble": None,
+        "baseline": None,
+    }
+    tree |= {"accelerator": "auto", "debug": False, "search": NO_OVERRIDES}
+    return from_plain(EvaluateConfig, changed(tree, **options))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("split", "train"),
+        ("accelerator", "tpu"),
+        ("search.penalty", "none"),
+        ("search.beam_size", 0),
+        ("search.max_extra_tokens", 0),
+        ("search.batch_tokens", 0),
+        ("search.length_penalty", -0.5),
+        ("search.beam_size", 1001),
+        ("search.max_extra_tokens", 10_001),
+        ("search.length_penalty", 5.1),
+    ],
+)
+def test_the_options_of_evaluation_have_rules_too(key, value):
+    with pytest.raises(ConfigError, match=f"^{key}={value}: "):
+        evaluate(**{key: value})
+
+
+def test_search_overrides_replace_what_they_name_and_nothing_else(plain):
+    search = from_plain(Config, plain).search
+    assert evaluate().search.apply(search) == search
+    overridden = evaluate(**{"search.beam_size": 7, "search.length_penalty": 0.0}).search.apply(search)
+    assert (overridden.beam_size, overridden.length_penalty) == (7, 0.0)
+    assert (overridden.penalty, overridden.max_extra_tokens, overridden.batch_tokens) == ("gnmt", 50, None)
+
+
+# Plain data.
+
+
+def test_a_configuration_survives_json(plain):
+    config = from_plain(Config, plain)
+    assert from_plain(Config, json.loads(json.dumps(to_plain(config)))) == config
+
+
+def test_option_names_are_the_dotted_keys_of_the_plain_form_in_order(plain):
+    names = option_names(Config)
+    assert names == list(flatten(plain))
+    assert names[:7] == ["name", "outputs", "sweep", "init_from", "init_fingerprint", "seed", "debug"]
+    assert {"data.tokens_per_step", "optim.lr_scale", "search.penalty", "logger.kind"} < set(names)
+    assert len(names) == len(set(names))
+
+
+def test_a_dictionary_where_a_value_belongs_is_refused_as_an_unknown_option(plain):
+    assert refusal(plain, **{"data.train": {"a": "b"}}) == "stored Config has unknown options: data.train.a"
+
+
+@pytest.mark.parametrize("section", [None, "model", "data", "optim", "trainer", "search", "logger"])
+def test_unknown_and_missing_options_are_refused_by_name(plain, section):
+    for change, words in (("add", "has unknown options: "), ("remove", "lacks options: ")):
+        tree = deepcopy(plain)
+        target = tree[section] if section else tree
+        if change == "add":
+            target["nonsense"] = 1
+            words += f"{section}.nonsense" if section else "nonsense"
+        else:
+            words += f"{section}." * bool(section) + next(iter(target))
+            target.pop(next(iter(target)))
+        with pytest.raises(ConfigError, match=words):
+            from_plain(Config, tree)
+
+
+CALLS = [
+    {"_target_": "os.system", "command": "touch {sentinel}"},
+    {"_target_": "pathlib.Path.write_text", "_args_": ["{sentinel}", "x"]},
+    {"_target_": "builtins.eval", "_args_": ["open('{sentinel}', 'w')"]},
+    {"_target_": "torch.load", "f": "{sentinel}", "weights_only": False},
+    {"_target_": "logging.os.system", "_partial_": False, "command": "touch {sentinel}"},
+    {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", "{sentinel}"]}},
+    {"_instantiator": "os.system", "command": "touch {sentinel}"},
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_stored_options_that_name_code_are_refused_and_never_run(plain, call, tmp_path):
+    sentinel = tmp_path / "sentinel"
+    call = json.loads(json.dumps(call).replace("{sentinel}", str(sentinel)))
+    for tree in (
+        plain | call,
+        plain | {"model": plain["model"] | call},
+        plain | {"model": call},
+        changed(plain, **{"data.train": call}),
+        changed(plain, **{"data.train": [call]}),
+    ):
+        with pytest.raises(ConfigError):
+            from_plain(Config, tree)
+    assert not sentinel.exists()
+
+
+# What may change between two starts of a run.
+
+DEFINING = {
+    "init_from",
+    "init_fingerprint",
+    "seed",
+    *(f"model.{name}" for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "positions")),
+    "model.max_positions",
+    "model.attention_window",
+    "model.attention_dropout",
+    "data.task",
+    *(f"data.{name}" for name in ("source", "hub_path", "hub_name", "hub_revision", "train", "val", "src_lang")),
+    *(f"data.{name}" for name in ("tgt_lang", "vocab_size", "max_length", "max_length_ratio", "tokenizer_pairs")),
+    *(f"data.{name}" for name in ("tokens_per_step", "micro_batches")),
+    *(f"optim.{name}" for name in ("warmup_steps", "lr_scale", "beta1", "beta2", "eps", "label_smoothing")),
+    "trainer.precision",
+    "trainer.compile",
+}
+
+
+def test_exactly_the_options_that_shape_the_training_are_not_harmless():
+    # A new option must be put on one side or the other, on purpose.
+    assert {name for name in option_names(Config) if not is_harmless(name)} == DEFINING
+
+
+def test_every_harmless_entry_names_options_that_exist():
+    names = option_names(Config)
+    for entry in HARMLESS:
+        assert entry in names or any(name.startswith(entry.removesuffix("*")) for name in names), entry
+    assert not is_harmless("searching.beam_size")
+    assert not is_harmless("trainer.max_steps_too")
+
+
+def test_configuration_is_checked_without_the_libraries_that_are_slow_to_start():
+    script = (
+        "import sys, aiayn.config.schema; print(sorted({'torch', 'numpy', 'hydra', 'datasets'} & set(sys.modules)))"
+    )
+    source = str(Path(sys.modules["aiayn.config.schema"].__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": source}
+    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True, text=True)
+    assert found.stdout == "[]\n"
+
+
+def test_configurations_stored_before_an_option_existed_still_read(plain):
+    older = deepcopy(plain)
+    for section, option in ((older["model"], "attention_window"), (older["trainer"], "timeout"), (older, "sweep")):
+        del section[option]
+    assert from_plain(Config, older) == from_plain(Config, plain)
+
+
+def test_configurations_stored_under_former_names_of_options_still_read(plain):
+    older = deepcopy(plain)
+    older["data"]["workers"] = 3
+    older["search"]["max_tokens"] = 77
+    del older["data"]["num_workers"], older["search"]["batch_tokens"]
+    config = from_plain(Config, older)
+    assert (config.data.num_workers, config.search.batch_tokens) == (3, 77)
+    assert set(RENAMED.values()) == set(flatten(plain)) - set(flatten(older))

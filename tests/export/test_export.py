@@ -1,0 +1,230 @@
+"""Exports against the program itself: the same subwords, the same translations; refusals by name."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tokenizers
+import torch
+from applications import ROOT, composed, run_application
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiayn.config.schema import BOS_ID, EOS_ID, SearchOverrides
+from aiayn.data.cleaning import normalise
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import ConfigError, RefusedError, ResourceError
+from aiayn.export import export as module
+from aiayn.export.export import export
+from aiayn.inference.translator import Translator
+from aiayn.model.transformer import Transformer
+from aiayn.runs.checkpoints import Checkpoint, restore, save
+
+LINES = ["the old house", "two cats see the man", " the\u2028man \x85 sees\x1f", "</s> <pad> <s>", "a é 猫 b", "cats"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    """A random model that is sure of itself, as unequal in its sizes as the other engines allow."""
+    config = composed(
+        "data=files",
+        "data.train=x",
+        "data.val=x",
+        *("model.n_layers=3", "model.d_model=12", "model.d_ff=20", "model.n_heads=2"),
+        *("search.beam_size=3", "search.length_penalty=0.0", "search.max_extra_tokens=4"),
+    )
+    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280)
+    torch.manual_seed(5)
+    weights = Transformer(config.model, tokenizer.vocab_size).state_dict()
+    for name, weight in weights.items():  # biases and norms as well have something to say
+        weight += 0.3 * torch.randn(weight.shape) if weight.dim() == 1 else 0
+        weight *= 3 if name == "embedding.weight" else 1
+    return Checkpoint(7, config, weights, tokenizer.to_json(), "corpus", 1, [])
+
+
+def changed(checkpoint: Checkpoint, **model) -> Checkpoint:
+    return replace(checkpoint, config=replace(checkpoint.config, model=replace(checkpoint.config.model, **model)))
+
+
+def our_logits(checkpoint: Checkpoint, src: list[int], tgt: list[int]) -> torch.Tensor:
+    """Returns our logits (T, V) for bos and tgt."""
+    model = Translator.from_checkpoint(checkpoint).model
+    with torch.no_grad():
+        source = torch.tensor([[*src, EOS_ID]])
+        return model(source, torch.tensor([[BOS_ID, *tgt]]), torch.ones(1, 1, 1, len(src) + 1, dtype=torch.bool))[0]
+
+
+def test_marians_logits_are_ours(checkpoint, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra: export)")
+    export(checkpoint, "marian", tmp_path / "model")
+    model = transformers.MarianMTModel.from_pretrained(tmp_path / "model").eval()
+    src, tgt = [40, 8, 33, 12, 200], [50, 61, 7]
+    with torch.no_grad():
+        found = model(
+            input_ids=torch.tensor([[*src, EOS_ID]]), decoder_input_ids=torch.tensor([[BOS_ID, *tgt]])
+        ).logits[0]
+    torch.testing.assert_close(found, our_logits(checkpoint, src, tgt), rtol=0, atol=1e-4)
+
+
+def greedy(checkpoint: Checkpoint) -> Translator:
+    """Greedy search: the tokens before a limit are the same whatever an engine does at it."""
+    search = SearchOverrides(beam_size=1)
+    return Translator.from_checkpoint(checkpoint, search)
+
+
+def test_marian_translates_as_we_do_in_three_lines(checkpoint, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra: export)")
+    export(checkpoint, "marian", tmp_path / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    model = transformers.MarianMTModel.from_pretrained(tmp_path / "model")
+    translator = greedy(checkpoint)
+    for line, best in zip(LINES, translator.translate(LINES), strict=True):
+        source = tokenizer([line], return_tensors="pt")
+        assert source["input_ids"].tolist() == [[*translator.source_ids([line])[0], EOS_ID]]
+        ids = model.generate(**source, num_beams=1, max_new_tokens=source["input_ids"].size(1) + 3)
+        found = tokenizer.decode(ids[0], skip_special_tokens=True)
+        assert " ".join(found.splitlines()) == best
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_ctranslate2_scores_outputs_as_we_do(checkpoint, tmp_path, positions):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (extra: export)")
+    if positions == "learned":
+        checkpoint = changed(checkpoint, positions="learned", max_positions=260)
+        tables = {f"{side}_positions.table": torch.randn(260, 12) for side in ("src", "tgt")}
+        checkpoint = replace(checkpoint, weights=checkpoint.weights | tables)
+    export(checkpoint, "ctranslate2", tmp_path / "model")
+    engine = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32", intra_threads=1)
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
+    translator = Translator.from_checkpoint(checkpoint)
+    for line in LINES:
+        src, tgt = tokenizer.encode(line), [50, 61, 7]
+        assert src.ids == translator.source_ids([line])[0]
+        [scored] = engine.score_batch([src.tokens], [[tokenizer.id_to_token(token) for token in tgt]])
+        log_probs = our_logits(checkpoint, src.ids, tgt).log_softmax(-1)
+        expected = log_probs[range(4), [*tgt, EOS_ID]].tolist()
+        assert scored.log_probs == pytest.approx(expected, abs=1e-4)
+
+
+def test_ctranslate2_translates_as_we_do_in_three_lines(checkpoint, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (extra: export)")
+    export(checkpoint, "ctranslate2", tmp_path / "model")
+    engine = ctranslate2.Translator(str(tmp_path / "model"), intra_threads=1)
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
+    for line, best in zip(LINES, greedy(checkpoint).translate(LINES), strict=True):
+        source = tokenizer.encode(line).tokens
+        [result] = engine.translate_batch(
+            [source],
+            beam_size=1,
+            max_decoding_length=len(source) + 4,
+            min_decoding_length=0,
+            suppress_sequences=[["<s>"], ["<pad>"]],
+        )
+        found = tokenizer.decode([tokenizer.token_to_id(token) for token in result.hypotheses[0]])
+        assert " ".join(found.splitlines()) == best
+
+
+PAGE = (ROOT / "docs/other-engines.md").read_text(encoding="utf-8")
+
+
+SENTENCE, TRANSLATION = "A man is sitting on a bench.", "das alte Haus"
+
+
+def taught(checkpoint: Checkpoint) -> Checkpoint:
+    """The model after it has learnt one sentence by heart: whatever rules an engine searches by, it finds that one."""
+    model = Transformer(checkpoint.config.model, checkpoint.vocab_size).eval()
+    restore(model, checkpoint)
+    [src], [tgt] = (Tokenizer.from_json(checkpoint.tokenizer).encode([text]) for text in (SENTENCE, TRANSLATION))
+    mask = torch.ones(1, 1, 1, len(src) + 1, dtype=torch.bool)
+    adam = torch.optim.Adam(model.parameters(), lr=0.02)
+    with torch.enable_grad():
+        for _ in range(500):
+            logits = model(torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tgt]]), mask)
+            loss = torch.nn.functional.cross_entropy(logits[0], torch.tensor([*tgt, EOS_ID]))
+            if loss < 0.003:
+                break
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+    assert loss < 0.003
+    return replace(checkpoint, weights=model.state_dict())
+
+
+@pytest.mark.parametrize(("target", "library"), [("ctranslate2", "ctranslate2"), ("marian", "transformers")])
+def test_the_documented_commands_and_lines_translate(checkpoint, tmp_path, monkeypatch, capsys, target, library):
+    pytest.importorskip(library, reason=f"{library} is not installed (extra: export)")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs/mine/checkpoints").mkdir(parents=True)
+    save(tmp_path / "outputs/mine/checkpoints/last.ckpt", taught(checkpoint))
+
+    for line in re.findall(rf"^aiayn (.* --format {target})$", PAGE, re.MULTILINE):
+        assert run_application("aiayn", *line.split()).code == 0
+    [lines] = re.findall(rf"^```python\n((?:import|from) {library}.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len([line for line in lines.split("\n") if line and not line.startswith(("import", "from"))]) == 3
+    assert SENTENCE in lines
+    capsys.readouterr()
+    exec(lines, {})
+
+    assert capsys.readouterr().out == f"{TRANSLATION}\n"
+
+
+@pytest.mark.parametrize(("target", "library"), [("ctranslate2", "ctranslate2"), ("marian", "transformers")])
+def test_an_exported_folder_is_as_readable_as_any_other(checkpoint, tmp_path, target, library):
+    pytest.importorskip(library, reason=f"{library} is not installed (extra: export)")
+    export(checkpoint, target, tmp_path / "model")
+    (tmp_path / "ordinary").write_text("")
+    ordinary = (tmp_path / "ordinary").stat().st_mode
+    assert {path.name for path in (tmp_path / "model").iterdir() if path.stat().st_mode != ordinary} == set()
+
+
+@settings(max_examples=200)
+@given(st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(" \t\n\r\x0b\x0c\x1c\x1f\x85\u2028</s>"))))
+def test_the_exported_tokenizer_spaces_lines_as_training_did(checkpoint, text):
+    core = tokenizers.Tokenizer.from_str(json.dumps(module._tokenizer(checkpoint) | {"added_tokens": []}))
+    ours = Tokenizer.from_json(checkpoint.tokenizer)
+    assert core.encode(text).ids == ours.encode([normalise(text)[0]])[0]
+
+
+@pytest.mark.parametrize("target", ["ctranslate2", "marian"])
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"d_k": 5}, r"model\.d_k=5 \(other than d_model / n_heads = 6\)"),
+        ({"d_v": 7}, r"model\.d_v=7 \(other than d_model / n_heads = 6\)"),
+        ({"attention_window": 3}, r"model\.attention_window=3"),
+        ({"positions": "learned"}, r"model\.positions=learned"),
+    ],
+)
+def test_what_a_format_cannot_express_is_refused_by_name(checkpoint, tmp_path, monkeypatch, target, model, message):
+    monkeypatch.setattr(module, "find_spec", lambda name: name)
+    if target == "ctranslate2" and "positions" in model:
+        pytest.skip("CTranslate2 has tables of positions")
+    with pytest.raises(RefusedError, match=f"--format {target} cannot express {message}"):
+        export(changed(checkpoint, **model), target, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_formats_missing_libraries_and_folders_in_use_are_named(checkpoint, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="format=onnx: choose one of ctranslate2, marian"):
+        export(checkpoint, "onnx", tmp_path / "model")
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"--format marian needs transformers: pip install -e '\.\[export\]'"):
+        export(checkpoint, "marian", tmp_path / "model")
+    monkeypatch.setattr(module, "find_spec", lambda name: name)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RefusedError, match="exists and is not an empty folder; give a new one"):
+        export(checkpoint, "marian", tmp_path)
+
+
+def test_an_export_that_fails_leaves_nothing_behind(checkpoint, tmp_path, monkeypatch):
+    def full(checkpoint: Checkpoint, folder: Path) -> None:
+        (folder / "half").write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "find_spec", lambda name: name)
+    monkeypatch.setattr(module, "_write_ctranslate2", full)
+    with pytest.raises(ResourceError, match="No space left on device"):
+        export(checkpoint, "ctranslate2", tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []

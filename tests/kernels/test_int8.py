@@ -1,0 +1,131 @@
+"""Products of whole numbers against 64-bit arithmetic; a model in int8 against itself before."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from inference.test_beam_search import SEARCH, SENTENCES, padded, search, transformer
+from torch import nn
+
+from aiayn.config.schema import BOS_ID
+from aiayn.kernels import int8 as module
+from aiayn.kernels.int8 import Int8Embedding, Int8Linear, quantize_int8, quantize_rows
+
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def pair(request):
+    """A model of 41 vocabulary entries, and the same in int8."""
+    plain = transformer(41, seed=3)
+    return plain, quantize_int8(copy.deepcopy(plain), request.param)
+
+
+@given(st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_every_number_is_rounded_to_the_nearest_of_its_rows_255_levels(rows):
+    x = torch.tensor(rows)
+    codes, scale = quantize_rows(x)
+    assert codes.dtype == torch.int8
+    assert codes.int().abs().max() <= 127
+    assert ((codes * scale - x).abs() <= 0.5001 * scale).all()
+
+
+def test_a_rows_largest_number_keeps_its_value_and_zeros_stay_zeros():
+    x = torch.tensor([[0.0, 0.0, 0.0], [1.0, -4.0, 3.0], [1e-30, 0.0, 0.0]])
+    codes, scale = quantize_rows(x)
+    assert codes.tolist() == [[0, 0, 0], [32, -127, 95], [127, 0, 0]]
+    torch.testing.assert_close((codes * scale).abs().amax(1), x.abs().amax(1))
+
+
+@pytest.fixture(params=[True, False], ids=["onednn", "plain"])
+def either_product(request, monkeypatch):
+    """Both ways to multiply; the first only where oneDNN has one for this CPU."""
+    if request.param and not module.onednn_is_exact():
+        pytest.skip("no product of bytes for this CPU in oneDNN")
+    monkeypatch.setattr(module, "onednn_is_exact", lambda: request.param)
+
+
+@pytest.mark.parametrize("columns", [4, 5, 7, 1000])
+def test_a_layers_products_are_those_of_its_codes_in_exact_arithmetic(monkeypatch, either_product, columns):
+    monkeypatch.setattr(module, "COLUMNS_OF_SUMS", columns)
+    torch.manual_seed(0)
+    linear, x = nn.Linear(6, 7), torch.randn(2, 3, 6)
+    layer = Int8Linear(linear.weight, linear.bias, torch.float32)
+    codes, scale = quantize_rows(x.flatten(0, 1))
+    weight_codes, weight_scale = quantize_rows(linear.weight.detach())
+    sums = codes.long() @ weight_codes.long().T
+    expected = sums * scale.double() * weight_scale.double().T + linear.bias.double()
+    torch.testing.assert_close(layer(x).flatten(0, 1), expected.float())
+
+
+@pytest.mark.parametrize("signs", [(1, 1), (1, -1), (-1, -1)])
+def test_the_largest_sums_do_not_overflow(either_product, signs):
+    weight = torch.full((3, 2048), float(signs[0]))
+    product = Int8Linear(weight, None, torch.float32)(torch.full((5, 2048), float(signs[1])))
+    torch.testing.assert_close(product, torch.full((5, 3), 2048.0 * signs[0] * signs[1]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_unsigned_codes_are_the_signed_ones_plus_128(dtype):
+    x = torch.tensor([[0.0, 0.0, 0.0], [1.0, -4.0, 3.0], [1e-30, 0.0, 0.0]])
+    (signed, scale), (unsigned, same) = quantize_rows(x, dtype), quantize_rows(x, dtype, unsigned=True)
+    assert unsigned.dtype == torch.uint8
+    assert torch.equal(unsigned.int(), signed.int() + 128)
+    assert scale.dtype == same.dtype == dtype
+    assert torch.equal(scale, same)
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=9))
+def test_rounding_the_scale_to_bfloat16_moves_no_code_out_of_range(row):
+    codes, scale = quantize_rows(torch.tensor([row]), torch.bfloat16)
+    assert codes.int().abs().max() <= 127
+    assert ((codes * scale.float() - torch.tensor([row])).abs() <= 0.51 * scale.float()).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_rows_product_does_not_depend_on_the_other_rows(either_product, dtype):
+    torch.manual_seed(0)
+    layer, x = Int8Linear(torch.randn(70, 48), torch.randn(70), dtype), torch.randn(33, 48).to(dtype)
+    together = layer(x)
+    for rows in (1, 5, 16):
+        assert torch.equal(layer(x[:rows]), together[:rows])
+
+
+def test_a_model_in_int8_says_nearly_what_it_said_before(pair):
+    plain, small = pair
+    src, mask = padded(SENTENCES)
+    tgt_in = torch.tensor([[BOS_ID, 7, 5, 20]] * len(SENTENCES))
+    with torch.no_grad():
+        before, after = plain(src, tgt_in, mask), small(src, tgt_in, mask).float()
+    assert 0 < (before - after).norm() / before.norm() < 0.05
+
+
+def test_its_steps_say_nearly_what_its_full_computation_says(pair):
+    _, small = pair
+    src, mask = padded(SENTENCES)
+    tgt_in = torch.tensor([[BOS_ID, 7, 5, 20]] * len(SENTENCES))
+    with torch.inference_mode():
+        logits = small(src, tgt_in, mask)
+        cache = small.init_cache(small.encode(src, mask), mask, 1)
+        steps = torch.stack([small.step(tgt_in[:, [t]], cache)[:, 0].clone() for t in range(4)], dim=1)
+    assert (steps - logits).float().norm() / logits.float().norm() < 0.05
+
+
+def test_a_sentences_translations_do_not_depend_on_the_others_in_the_batch():
+    small = quantize_int8(transformer(41, seed=3), torch.float32)
+    together = search(small, SENTENCES, SEARCH)
+    for sentence, found in zip(SENTENCES, together, strict=True):
+        (alone,) = search(small, [sentence], SEARCH)
+        assert [each.tokens for each in found] == [each.tokens for each in alone]
+        assert [each.score for each in found] == pytest.approx([each.score for each in alone], abs=1e-5)
+
+
+def test_all_matrices_are_of_eight_bits_and_all_the_rest_of_the_asked_type(pair):
+    plain, small = pair
+    matrices = {name for name, weight in plain.named_parameters() if weight.dim() > 1}
+    quantized = {name for name, layer in small.named_modules() if isinstance(layer, (Int8Linear, Int8Embedding))}
+    assert {f"{name}.weight" for name in quantized if not name.endswith("w_qkv")} == matrices
+    assert {weight.dtype for weight in small.parameters()} == {small.embedding.dtype}
+    assert not {name for name, _ in small.named_parameters()} & matrices

@@ -1,0 +1,39 @@
+"""A model with packed weights against itself before."""
+
+import copy
+
+import pytest
+import torch
+from inference.test_beam_search import SENTENCES, padded, transformer
+
+from aiayn.config.schema import BOS_ID
+from aiayn.hardware import has_bfloat16
+from aiayn.kernels import packed
+from aiayn.kernels.packed import PackedEmbedding, PackedLinear, pack
+
+CPU = torch.device("cpu")
+DTYPES = [torch.float32] + [torch.bfloat16] * has_bfloat16(CPU)
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("columns", [7, 4096])
+def test_packed_weights_give_the_same_logits_and_the_same_steps(monkeypatch, dtype, columns):
+    monkeypatch.setattr(packed, "COLUMNS", columns)
+    plain = transformer(41, seed=3).to(dtype)
+    quick = pack(copy.deepcopy(plain))
+    assert {type(quick.embedding), type(quick.decoder[0].feed_forward.w_1)} == {PackedEmbedding, PackedLinear}
+    src, mask = padded(SENTENCES)
+    tgt_in = torch.tensor([[BOS_ID, 7, 5, 20]] * len(SENTENCES))
+    tolerance = {"rtol": 0, "atol": 1e-5 if dtype == torch.float32 else 0.1}
+    with torch.inference_mode():
+        expected = plain(src, tgt_in, mask)
+        torch.testing.assert_close(quick(src, tgt_in, mask), expected, **tolerance)
+        cache = quick.init_cache(quick.encode(src, mask), mask, 1)
+        steps = torch.stack([quick.step(tgt_in[:, [t]], cache)[:, 0].clone() for t in range(4)], dim=1)
+        torch.testing.assert_close(steps, expected, **tolerance)
+
+
+def test_a_model_stays_as_it_is_where_the_hardware_has_no_bfloat16(monkeypatch):
+    monkeypatch.setattr(packed, "has_bfloat16", lambda device: False)
+    assert not isinstance(pack(transformer(41, seed=3).bfloat16()).embedding, PackedEmbedding)

@@ -1,0 +1,131 @@
+"""The paper's figures as data agree with the files in conf/, and stand beside the right texts only."""
+
+import gzip
+import hashlib
+import re
+from dataclasses import replace
+
+import pytest
+from applications import CORPORA, ROOT, composed
+
+from aiayn.model.flops import n_parameters
+from aiayn.reports.parameters import parameter_table
+from aiayn.reports.published import (
+    BASE,
+    BIG,
+    SUBSET,
+    TABLE_2,
+    TABLE_3,
+    known_test_set,
+    paper_figures,
+)
+from aiayn.reports.tables import counted_flops
+
+NEWS = CORPORA / "wmt-news"
+
+
+def test_there_is_a_row_for_every_file_of_the_ablation_and_one_for_big():
+    files = {path.stem for path in (ROOT / "conf" / "ablation").glob("*.yaml")}
+    assert {row.name for row in TABLE_3} == files | {"big"}
+    assert len(TABLE_3) == 20
+
+
+@pytest.mark.parametrize("row", TABLE_3, ids=lambda row: row.name)
+def test_a_row_is_what_its_file_composes_to_and_no_other_row_is(row):
+    config = composed("model=big") if row.name == "big" else composed(f"ablation={row.name}")
+    same = [other.name for other in TABLE_3 if other.is_of(config.model, config.optim.label_smoothing)]
+    assert same == [row.name]
+    assert row.max_steps == config.trainer.max_steps
+
+
+@pytest.mark.parametrize("row", TABLE_3, ids=lambda row: row.name)
+def test_a_rows_figures_are_those_in_its_file(row):
+    name = "model/big" if row.name == "big" else f"ablation/{row.name}"
+    text = (ROOT / "conf" / f"{name}.yaml").read_text()
+    ppl, bleu = re.search(r"newstest2013 perplexity (\S+), BLEU ([\d.]+)", text).groups()
+    assert (row.ppl, row.bleu) == (float(ppl), float(bleu))
+
+
+def test_a_windowed_model_is_no_row():
+    config = composed("model.attention_window=8")
+    assert not any(row.is_of(config.model, config.optim.label_smoothing) for row in TABLE_3)
+
+
+def test_the_lines_of_table_2_are_the_experiments_models():
+    french = composed("model=big", "data=wmt14_en_fr", "model.dropout=0.1")
+    assert TABLE_2[3].row.is_of(french.model, 0.1)
+    assert not BIG.is_of(french.model, 0.1)
+    assert [(r.model, r.bleu, r.average) for r in TABLE_2] == [
+        ("base", 27.3, 5), ("big", 28.4, 20), ("base", 38.1, 5), ("big", 41.8, 20)
+    ]  # fmt: skip
+
+
+def test_the_papers_flops_are_three_and_a_half_and_two_and_a_half_times_the_counted_ones():
+    base, big = TABLE_2[:2]
+    per_layer = 6 * 512**2 + 2 * 512 * 2048  # for a token of either side
+    by_hand = 6 * (12 * per_layer + 512 * 37_000) * 25_000 * 100_000
+    assert counted_flops(base) == pytest.approx(by_hand, rel=1e-3)
+    assert base.flops / counted_flops(base) == pytest.approx(3.5, abs=0.05)
+    assert big.flops / counted_flops(big) == pytest.approx(2.4, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "from_wmt14", "expected"),
+    [
+        (3003, "newstest2014-ende", False, "newstest2014"),
+        (3003, "mine", False, None),
+        (3003, "mine", True, "newstest2014"),
+        (3000, "newstest2013", False, "newstest2013"),
+        (3000, "newstest2014", False, None),
+        (2737, "newstest2014", False, SUBSET),
+        (2737, "mine", False, None),
+        (3002, "newstest2014", True, None),
+    ],
+)
+def test_a_test_set_is_known_by_its_lines_together_with_its_name_or_source(lines, name, from_wmt14, expected):
+    assert known_test_set("0" * 64, lines, name, from_wmt14) == expected
+
+
+@pytest.mark.skipif(not NEWS.is_dir(), reason="no wmt-news in AIAYN_CORPORA")
+@pytest.mark.parametrize(
+    ("prefix", "tgt_lang", "expected"),
+    [
+        ("newstest2014-ende", "de", "newstest2014"),
+        ("newstest2014-enfr", "fr", "newstest2014"),
+        ("newstest2013", "de", "newstest2013"),
+    ],
+)
+def test_the_real_test_sets_are_known_by_their_content_alone(prefix, tgt_lang, expected):
+    lines = []
+    for lang in ("en", tgt_lang):
+        text = gzip.decompress((NEWS / f"{prefix}.{lang}.gz").read_bytes()).decode()
+        lines += text.removesuffix("\n").split("\n")
+    sha256 = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    assert known_test_set(sha256, len(lines) // 2, "x", False) == expected
+
+
+def test_the_papers_figures_stand_beside_one_kind_of_one_text_in_one_direction():
+    german = paper_figures("newstest2014", "en", "de", 1)
+    assert (german.base, german.big, german.kind) == (27.3, 28.4, "bleu_compound_split")
+    french = paper_figures("newstest2014", "en", "fr", 1)
+    assert (french.base, french.big, french.kind) == (38.1, 41.8, "bleu_tokenized")
+    assert paper_figures("newstest2014", "de", "en", 1) is None
+    assert paper_figures("newstest2014", "en", "de", 2) is None
+    assert paper_figures(SUBSET, "en", "de", 1) is None
+    assert paper_figures(None, "en", "de", 1) is None
+
+
+def test_base_sized_rows_have_the_printed_parameters_at_40960_subwords_and_none_at_37000():
+    records = [record for record in parameter_table(37_000) if record["paper"] and record["row"] != "big"]
+    assert len(records) == 10
+    assert all(abs(record["difference_fitted"]) < 0.6 for record in records)
+    assert all(abs(record["difference"]) > 1 for record in records)
+
+
+def test_what_the_fidelity_page_concludes_follows_from_the_counts():
+    page = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")
+    first, last = (round((millions * 1e6 - n_parameters(BIG.model(), 0)) / 1024) for millions in (212.5, 213.5))
+    assert f"{first:,} to {last:,} entries" in page
+    smaller = [replace(row.model(), d_v=row.d_k) for row in TABLE_3 if row.name in ("b_dk16", "b_dk32")]
+    assert [round(n_parameters(model, 40_960) / 1e6, 1) for model in smaller] == [50.9, 55.6]
+    assert (BASE.name, BIG.name) == ("base", "big")

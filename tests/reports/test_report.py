@@ -1,0 +1,357 @@
+"""report.html: what it says of a run and of a sweep, and that any browser shows it without network or complaint."""
+
+import json
+import math
+import os
+import re
+from datetime import date
+from html import escape, unescape
+
+import pytest
+import yaml
+from applications import composed, run_application
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from aiayn.config.options import to_plain
+from aiayn.errors import RefusedError
+from aiayn.reports.page import marked_difference
+from aiayn.reports.plots import _drawable, draw_corpus, draw_learning_curve, panel_svg, run_panels
+from aiayn.reports.report import summary, sweep_summary, write_report
+from aiayn.runs.run_folder import RunFolder, read_jsonl
+
+NASTY = 'das </script><b>"Haus"</b> & {{Hof}}'
+REFERENCE = "das alte Haus & Hof"
+
+
+def write_run(folder, n_heads=4, ppl=5.25):
+    """A run of 40 of 50 steps as training leaves it, with a scored test set."""
+    folder.mkdir(parents=True)
+    config = {
+        "name": folder.name,
+        "model": {"n_heads": n_heads, "dropout": 0.1},
+        "data": {"src_lang": "en", "tgt_lang": "de"},
+        "trainer": {"max_steps": 50},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    records = [
+        {"step": step, "train/loss": 9 / step, "train/lr": step * 1e-5, "train/grad_norm": 2 / step, "perf/mfu": 0.25}
+        | {"perf/tokens_per_sec": 1200 + step}
+        for step in range(1, 41)
+    ]
+    for step, bleu in ((20, 31.5), (40, 30.25)):
+        records.append({"step": step, "val/loss": 3.5, "val/ppl": ppl * 40 / step, "val/bleu": bleu})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + '{"step": 41, "tr')
+    samples = [
+        {"step": step, "source": "the old house", "reference": REFERENCE, "hypothesis": text}
+        for step, text in ((20, "nichts"), (40, NASTY))
+    ]
+    (folder / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    split = {"read": 310, "kept": 300, "src_tokens": 2900, "tgt_tokens": 3100, "dropped": {"empty": 10}}
+    corpus = {"splits": {"train": split}, "pairs": 300, "padding": 0.0625, "padding_of_parts": [3, 2, 0, 1]}
+    corpus["lengths"] = {"src": [0, 2, 5, 1], "tgt": [0, 4, 4]}
+    (folder / "corpus.json").write_text(json.dumps(corpus))
+    (folder / "machine.json").write_text(json.dumps({"device": "Abacus <3>", "devices": 2}))
+    scored = folder / "evaluation" / "test"
+    scored.mkdir(parents=True)
+    result = {"metrics": {"sacrebleu": 33.375, "ter": None}, "signatures": {"sacrebleu": "tok:13a"}, "lines": 2}
+    (scored / "evaluation.json").write_text(json.dumps(result | {"checkpoint": "averaged.ckpt", "step": 40}))
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "mine")
+
+
+def write_sweep_of_heads(folder):
+    for name, n_heads, ppl in (("a_h1", 1, 6.5), ("a_h16", 16, 5.75)):
+        write_run(folder / name, n_heads, ppl)
+        write_report(folder / name)
+    return folder
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    return write_sweep_of_heads(tmp_path / "heads")
+
+
+def cells(page):
+    """The text of every cell of every table."""
+    return [unescape(re.sub("<[^>]*>", "", cell)) for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", page, re.DOTALL)]
+
+
+def test_a_page_of_a_run_holds_scores_curves_samples_corpus_machine_and_configuration(run):
+    page = write_report(run).read_text()
+    headings = re.findall("<h2>(.*?)</h2>", page)
+    assert headings == [
+        *("Scores", "Curves", "Validation samples of step 40", "From step to step"),
+        *("Corpus", "Machine", "Configuration"),
+    ]
+    assert "en to de, step 40 of 50" in page
+    assert re.findall(r"<div><b>(.*?)</b>(.*?)</div>", page) == [
+        ("33.38", "sacreBLEU, test"),
+        ("5.25", "validation perplexity (lowest 5.25)"),
+        ("30.2", "validation BLEU, greedy (highest 31.5)"),
+        ("1,221", "target tokens per second (median)"),
+    ]
+    for name in ("train/loss", "val/loss", "val/ppl", "val/bleu", "train/grad_norm", "perf/mfu"):
+        assert f">{name}</span>" in page
+    assert ">learning rate (dotted)</text>" in page
+    shown = cells(page)
+    for text in (NASTY, REFERENCE, "310", "10 empty", "Abacus <3>", "tok:13a", "2,900"):
+        assert text in shown
+    assert escape(yaml.safe_dump({"n_heads": 4}).strip()) in page
+
+
+def test_a_page_begins_with_the_model_the_day_and_the_time_that_training_took(tmp_path):
+    run = write_sweep(tmp_path, ("seed=3", 5.0, 20.0)) / "seed-3"
+    # Two epochs of 5 steps of 30 tokens: 4 steps at 10 tokens a second, then 6 at 20.
+    train = {"kept": 30, "tgt_tokens": 120}
+    (run / "corpus.json").write_text(json.dumps({"splits": {"train": train}, "steps_per_epoch": 5}))
+    records = [{"step": step, "perf/tokens_per_sec": speed} for step, speed in ((4, 10.0), (10, 20.0))]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    os.utime(run / "metrics.jsonl", (1_700_000_000, 1_700_000_000))
+
+    page = write_report(run).read_text()
+
+    lines = re.findall('<p class="dim">(.*?)</p>', page)
+    assert lines[1] == (
+        "n_layers 6, d_model 512, d_ff 2048, n_heads 8, d_k 64, d_v 64, dropout 0.1, parameters (M) 44.26"
+    )
+    assert lines[2] == f"{date.fromtimestamp(1_700_000_000)}, 0:00:21 of training"
+
+
+def test_of_a_run_that_has_hardly_begun_there_is_a_page_too(tmp_path):
+    run = write_run(tmp_path / "new")
+    for path in (*run.glob("*.json*"), run / "evaluation/test/evaluation.json"):
+        path.write_text("[1, 2") if path.suffix == ".json" else path.unlink()
+    page = write_report(run).read_text()
+    assert re.findall("<h2>(.*?)</h2>", page) == ["Configuration"]
+    assert summary(run).startswith(f"done     {run}, step 0\nfiles    report.html, config.yaml\n")
+
+
+def test_what_is_no_run_is_refused_in_one_line(run):
+    with pytest.raises(RefusedError, match=r"evaluation: neither a run nor a folder of runs \(no config\.yaml\)$"):
+        write_report(run / "evaluation")
+    (run / "config.yaml").write_text("just: text")
+    with pytest.raises(RefusedError, match=r"config\.yaml: not the configuration of a run; restore it"):
+        write_report(run)
+    outcome = run_application("aiayn", "report", str(run / "evaluation"))
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (4, "", 1)
+
+
+def write_sweep(folder, *rows):
+    """Runs of one sweep, each from its options, its perplexity and its BLEU."""
+    for *options, ppl, bleu in rows:
+        run = folder / "_".join(option.rpartition(".")[2].replace("=", "-") for option in options)
+        run.mkdir(parents=True)
+        config = composed("data=files", "data.train=x", "data.val=x", "data.vocab_size=300", *options)
+        (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
+        (run / "metrics.jsonl").write_text(json.dumps({"step": 10, "val/ppl": ppl}) + "\n")
+        (run / "evaluation/val").mkdir(parents=True)
+        scores = {"metrics": {"sacrebleu": bleu}, "step": 10, "lines": 3}
+        (run / "evaluation/val/evaluation.json").write_text(json.dumps(scores))
+    return folder
+
+
+def test_a_sweep_over_heads_and_d_k_begins_with_a_grid_and_names_all_sizes_that_differ(tmp_path):
+    rows = [(f"model.n_heads={h}", f"model.d_k={k}", 9.0, float(h + k)) for h in (8, 16) for k in (32, 8)]
+    sweep = write_sweep(tmp_path / "grid", *rows[:3])
+
+    shown = cells(write_report(sweep).read_text())
+
+    assert shown[:9] == ["heads", "d_k 8", "d_k 32", "8", "16.00", "40.00", "16", "–", "48.00"]
+    sizes = ["model.n_heads", "model.d_k", "model.d_v", "parameters (M)"]
+    assert shown[9:19] == ["run", "step", "val/ppl", "val/bleu (greedy)", "BLEU val", "BLEU test", *sizes]
+    # By hand: base has 44.26 M with 300 words, and each of its 18 attentions 1024 for a column of W_Q and of W_K.
+    assert [shown[19 + 10 * n :][:1] + shown[19 + 10 * n :][6:10] for n in range(3)] == [
+        ["n_heads-8_d_k-8", "8", "8", "64", "36.00"],
+        ["n_heads-8_d_k-32", "8", "32", "64", "39.54"],
+        ["n_heads-16_d_k-32", "16", "32", "32", "44.26"],
+    ]
+
+
+def test_a_sweep_over_heads_alone_has_no_grid(tmp_path):
+    sweep = write_sweep(tmp_path / "heads", *((f"model.n_heads={h}", 9.0, 20.0) for h in (4, 8)))
+
+    assert cells(write_report(sweep).read_text())[0] == "run"
+
+
+def test_a_sweep_over_seeds_ends_with_mean_and_standard_deviation(tmp_path):
+    sweep = write_sweep(tmp_path / "seeds", ("seed=1", 5.0, 20.0), ("seed=2", 6.0, 21.0), ("seed=3", 7.0, 25.0))
+
+    assert sweep_summary(sweep).split("\n")[-1] == (
+        "mean     3 seeds, with standard deviation  val/ppl 6.00\u00a0±\u00a01.00  val sacrebleu 22.00\u00a0±\u00a02.65"
+    )
+    shown = cells(write_report(sweep).read_text())
+    start = shown.index("1, 2, 3")
+    assert shown[start + 1 : start + 5] == ["6.00\u00a0±\u00a01.00", "–", "22.00\u00a0±\u00a02.65", "–"]
+
+
+def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
+    outcome = run_application("aiayn", "report", str(sweep))
+    assert outcome.out == f"{sweep}/report.html\n"
+    page = (sweep / "report.html").read_text()
+    shown = cells(page)
+    start = shown.index("model.n_heads") + 1
+    assert shown[start - 7 : start] == [
+        *("run", "step", "val/ppl", "val/bleu (greedy)", "BLEU val", "BLEU test", "model.n_heads")
+    ]
+    assert shown[start : start + 14] == [
+        *("a_h1", "40", "6.50", "30.25", "–", "33.38", "1"),
+        *("a_h16", "40", "5.75", "30.25", "–", "33.38", "16"),
+    ]
+    targets = re.findall('<a href="([^"]*)"', page)
+    assert targets == ["a_h1/report.html", "a_h16/report.html"]
+    assert all((sweep / target).is_file() for target in targets)
+    assert [text for text in shown if "Haus" in text] == [REFERENCE, NASTY, NASTY]  # neither run's first hypothesis
+    assert "nichts" not in page
+    assert "model.dropout: 0.1\n" in page
+    assert sweep_summary(sweep) == "scores   a_h1   val/ppl 6.50\nscores   a_h16  val/ppl 5.75"
+
+
+# Texts and curves.
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_marks_change_no_text(reference, hypothesis):
+    for text, marked in zip((reference, hypothesis), marked_difference(reference, hypothesis), strict=True):
+        assert unescape(re.sub("</?(del|ins)>", "", marked)) == text
+
+
+def test_words_that_differ_are_marked_together_and_no_others():
+    before, after = marked_difference("Sie musste <nicht> gehen.", "Sie musste eine Lampe gehen!")
+    assert before == "Sie musste <del>&lt;nicht&gt;</del> gehen<del>.</del>"
+    assert after == "Sie musste <ins>eine Lampe</ins> gehen<ins>!</ins>"
+    assert marked_difference("gleich", "gleich") == ("gleich", "gleich")
+
+
+NUMBERS = st.one_of(st.floats(), st.integers(), st.sampled_from([1e304, -1e304, 5e-324, 10**400, "x", None, [1], True]))
+
+
+EXTREMES = [
+    (1, 1e304),
+    (2, 1e-300),
+    (3, math.nan),
+    (4, -math.inf),
+    (5, 0.0),
+    (10**400, 1.0),
+    (math.nan, 1.0),
+    ("x", 2.0),
+]
+
+
+def write_metrics(run, points):
+    keys = ("train/loss", "train/lr", "val/ppl", "val/bleu", "train/grad_norm", "perf/tokens_per_sec")
+    lines = [json.dumps({"step": step, **dict.fromkeys(keys, value)}) for step, value in points]
+    (run / "metrics.jsonl").write_text("\n".join(lines))
+    return RunFolder(run).read_metrics()
+
+
+def test_pages_and_summaries_of_extreme_numbers_are_made(run):
+    records = write_metrics(run, EXTREMES)
+    assert "<h2>Curves</h2>" in write_report(run).read_text()
+    assert "<h2>Curves</h2>" in write_report(run.parent).read_text()
+    draw_learning_curve(records, run / "learning_curve.png")
+    assert (run / "learning_curve.png").exists()
+    assert summary(run).startswith("done ")
+    assert sweep_summary(run.parent).startswith("scores ")
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4))
+@example([(1, 1e304)])
+@example([(5, 0.0)])
+@example([(1, 1.0), (2, 1 + 1e-15)])
+def test_curves_of_any_numbers_are_drawn(run, points):
+    for panel in run_panels(write_metrics(run, points))[:2]:  # on both scales
+        assert panel_svg(panel, 5).startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '"x"', "{", "null", "[" * 99_999, '{"step": 1}', '{"metrics": {"sacrebleu": "x"}}']
+)
+def test_a_page_leaves_out_files_that_hold_something_else(run, content):
+    stored = [run / name for name in ("metrics.jsonl", "samples.jsonl", "corpus.json", "machine.json")]
+    for path in (*stored, run / "evaluation/test/evaluation.json", run / "evaluation/test/samples.jsonl"):
+        path.write_text(content)
+    assert "<h2>Configuration</h2>" in write_report(run).read_text()
+    assert summary(run)
+
+
+def test_half_of_a_character_in_a_name_or_a_text_ends_no_page(tmp_path):
+    folder = tmp_path / "sweep"
+    run = write_run(folder / os.fsdecode(b"a\xff"))
+    (run / "samples.jsonl").write_text(r'{"step": 1, "source": "\ud800", "reference": "b", "hypothesis": "c"}')
+    write_report(run)
+    assert 'href="a%FF/report.html"' in write_report(folder).read_text()
+    for command in (["report", str(run)], ["table", str(folder), "--out", str(folder)], ["table", str(run), "--json"]):
+        outcome = run_application("aiayn", *command)
+        assert outcome.code == 0, outcome.err
+        assert r"a\udcff" in outcome.out
+
+
+def test_pictures_replace_a_symbolic_link_instead_of_following_it(run, tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    for name in ("learning_curve.png", "corpus.png", "report.html"):
+        (run / name).symlink_to(tmp_path / "precious")
+    draw_learning_curve(read_jsonl(run / "metrics.jsonl"), run / "learning_curve.png")
+    draw_corpus(json.loads((run / "corpus.json").read_text()), run / "corpus.png")
+    write_report(run)
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert not any((run / name).is_symlink() for name in ("learning_curve.png", "corpus.png", "report.html"))
+
+
+def test_a_curve_is_thinned_to_what_can_be_seen_and_keeps_its_end():
+    points = [(step, 1 / step) for step in range(1, 5002)]
+    steps, values = _drawable(points, log_scale=True)
+    assert 500 < len(steps) <= 600
+    assert steps == sorted(steps)
+    assert (steps[-1], values[-1]) == points[-1]
+    assert _drawable([(1, 0.0), (2, 1e304)], log_scale=True) == ([2], [1e30])
+
+
+def test_a_curve_is_svg_text_in_the_pages_colours_and_no_two_panels_share_an_id(run):
+    page = write_report(run).read_text()
+    drawn = re.findall("<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawn) == 6 + 2
+    assert all("<text" in svg and "var(--c0)" in svg and "var(--dim)" in svg for svg in drawn)
+    assert "learning rate (dotted)" in drawn[0]
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def addresses(browser, tmp_path_factory):
+    """Of the page of a run and that of a sweep."""
+    folder = tmp_path_factory.mktemp("pages")
+    folders = write_run(folder / "mine"), write_sweep_of_heads(folder / "heads")
+    return [write_report(each).resolve().as_uri() for each in folders]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1300, 380])
+def test_a_browser_shows_both_pages_without_network_complaints_or_a_line_too_wide(addresses, browser, width, dark):
+    for address in addresses:
+        browser.open(address, width=width, dark=dark)
+        assert browser.complaints() == []
+        assert [found for found in browser.requests() if not found.startswith("data:")] == [address]
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run("document.scripts.length") == 0
+        shades = [
+            sum(map(int, re.findall(r"\d+", browser.run(f"getComputedStyle(document.body).{name}"))[:3]))
+            for name in ("backgroundColor", "color")
+        ]
+        assert (shades[0] < 150 and shades[1] > 600) if dark else (shades[0] > 700 and shades[1] < 150)
+        keys = "[...document.querySelectorAll('.key')].map(e => getComputedStyle(e, '::before').content)"
+        assert set(browser.run(keys)) == {'"■\xa0"'}
+        outside = """[...document.querySelectorAll('svg text')].filter(e => {
+            const box = e.getBoundingClientRect(), whole = e.ownerSVGElement.getBoundingClientRect();
+            return box.left < whole.left - 1 || box.top < whole.top - 1
+                || box.right > whole.right + 1 || box.bottom > whole.bottom + 1;
+        }).map(e => e.textContent)"""
+        assert browser.run(outside) == []

@@ -1,0 +1,400 @@
+"""The paper's tables from stored run folders, half of them incomplete or broken."""
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from applications import composed, run_application
+from matplotlib.image import imread
+
+from aiayn.config.options import to_plain
+from aiayn.config.schema import Config
+from aiayn.errors import RefusedError
+from aiayn.model.flops import training_flops
+from aiayn.reports.runs import find_runs, read_run
+from aiayn.reports.table_text import markdown
+from aiayn.reports.tables import changes_against_base, collect, noise_of_base
+from aiayn.runs.run_folder import RunFolder
+
+METRICS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
+
+
+def evaluation(step: int, score: float, **changes) -> dict:
+    """An evaluation.json whose kinds all have scores of their own; `score` is that of the paper's kind."""
+    metrics = {kind: score + place - 3 for place, kind in enumerate(METRICS)}
+    return {"metrics": metrics, "step": step, "lines": 7, "averaged": [], "test_set": None, "n_references": 1} | changes
+
+
+def store(folder: Path, config: Config, step: int = 40, vocab_size: int = 300, **parts) -> Path:
+    """A run's folder; parts: ppl, val, test (evaluations), metrics (text); None leaves a part out."""
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / f"step_{step}.ckpt").write_bytes(b"")  # the table reads its name only
+    config = replace(config, data=replace(config.data, vocab_size=vocab_size))
+    (folder / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
+    ppl = parts.get("ppl", 9.5)
+    lines = [{"step": 10, "val/ppl": 50.0}, {"step": step, "val/ppl": ppl}, {"step": step, "train/loss": 2.0}]
+    (folder / "metrics.jsonl").write_text(parts.get("metrics", "".join(json.dumps(line) + "\n" for line in lines)))
+    for split in ("val", "test"):
+        if result := parts.get(split):
+            (folder / "evaluation" / split).mkdir(parents=True)
+            (folder / "evaluation" / split / "evaluation.json").write_text(json.dumps(result))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def configs() -> dict[str, Config]:
+    """The paper's own training, and short ones on files of rows of Table 3."""
+    paper = composed()
+    data = replace(paper.data, tokens_per_step=2000, source="files", train="my/train")
+    short = replace(paper, data=data, trainer=replace(paper.trainer, max_steps=40))
+    changes = {
+        "base": {},
+        "a_h4": {"n_heads": 4},
+        "b_dk16": {"d_k": 16},
+        "d_k_48": {"d_k": 48},
+        "c_n2": {"n_layers": 2},
+    }
+    changes["e_learned"] = {"positions": "learned"}
+    found = {name: replace(short, model=replace(short.model, **change)) for name, change in changes.items()}
+    found["d_ls02"] = replace(short, optim=replace(short.optim, label_smoothing=0.2))
+    french = replace(paper.data, tgt_lang="fr", hub_name="fr-en", vocab_size=32_000)
+    return found | {"paper": paper, "french": replace(paper, data=french)}
+
+
+@pytest.fixture
+def sweep(tmp_path, configs) -> Path:
+    """Three whole runs, under names that say nothing, and five that are incomplete or broken."""
+    folder = tmp_path / "sweeps" / "small"
+    store(folder / "one", configs["base"], ppl=9.5, val=evaluation(40, 20.0), test=evaluation(40, 19.0))
+    store(folder / "two", configs["a_h4"], ppl=9.75, val=evaluation(40, 19.5))
+    store(folder / "zero", configs["d_k_48"], ppl=9.6, val=evaluation(40, 20.25))
+    torn = '{"step": 10, "val/ppl": 50.0}\n{"step": 20, "val/ppl": 30.5}\n[1]\n{"step": 30, "val/pp'
+    store(folder / "torn", configs["b_dk16"], step=30, metrics=torn)
+    averaged = store(folder / "averaged", configs["d_ls02"], val=evaluation(40, 25.0, averaged=[38, 40]))
+    (averaged / "metrics.jsonl").unlink()
+    damaged = store(folder / "damaged", configs["e_learned"], val=evaluation(40, 18.0))
+    (damaged / "evaluation" / "val" / "evaluation.json").write_text('{"metrics": {"sacrebleu"')
+    nothing = store(folder / "nothing", configs["c_n2"])
+    (nothing / "config.yaml").write_text("model: [")
+    old = store(folder / "foreign", configs["c_n2"])
+    (old / "config.yaml").write_text("new: 1\ntrainer: {max_steps: 5}\ndata: {src_lang: en, tgt_lang: de}\n")
+    # What else lies in a sweep's folder.
+    (folder / "base.log").write_text("step 1\n")
+    (folder / "sweep.json").write_text("{}")
+    (folder / "never_started").mkdir()
+    (folder / "one" / "wandb" / "run").mkdir(parents=True)
+    (folder / "one" / "wandb" / "run" / "config.yaml").write_text("x: 1")
+    return folder
+
+
+def by_row(records: list[dict]) -> dict[str, dict]:
+    return {record["row"]: record for record in records}
+
+
+def test_runs_are_found_inside_folders_each_once_and_nothing_else_is(sweep):
+    names = ["averaged", "damaged", "foreign", "nothing", "one", "torn", "two", "zero"]
+    assert [run.path for run in find_runs([sweep.parent, sweep / "two"])] == [sweep / name for name in names]
+    assert [run.path for run in find_runs([sweep / "two"])] == [sweep / "two"]
+
+
+@pytest.mark.parametrize("name", ["missing", "never_started", "base.log"])
+def test_a_folder_without_runs_is_refused(sweep, name):
+    with pytest.raises(RefusedError, match=rf"{name}: neither a run nor a folder of runs"):
+        find_runs([sweep / "one", sweep / name])
+
+
+def test_a_run_stands_in_the_row_of_its_configuration_whatever_its_folder_is_called(sweep):
+    tables = collect([sweep])
+    rows = {record["row"]: Path(record["run"]).name for record in tables["table_3"] if record["run"]}
+    assert rows == {"base": "one", "a_h4": "two", "b_dk16": "torn", "d_ls02": "averaged", "e_learned": "damaged"}
+    assert [Path(record["run"]).name for record in tables["other_runs"]] == ["zero"]
+    assert len(tables["table_3"]) == 20
+
+
+def test_measured_stands_beside_published_with_the_difference(sweep):
+    row = by_row(collect([sweep])["table_3"])["a_h4"]
+    assert (row["ppl"], row["paper_ppl"], row["ppl_difference"]) == (9.75, 5.0, 4.75)
+    assert (row["bleu"], row["paper_bleu"], row["bleu_difference"]) == (19.5, 25.5, -6.0)
+    assert (row["n_layers"], row["d_model"], row["d_ff"], row["n_heads"]) == (6, 512, 2048, 4)
+    assert (row["d_k"], row["d_v"], row["dropout"], row["label_smoothing"]) == (128, 128, 0.1, 0.1)
+    assert (row["steps"], row["paper_steps"]) == (40, 100_000)
+    # 63.05 M with 37,000 words (section 3 of the paper, counted), here with 300.
+    assert row["parameters"] == pytest.approx((63_045_632 - 36_700 * 512) / 1e6)
+    base = by_row(collect([sweep])["table_3"])["base"]
+    assert base["parameters_difference"] == pytest.approx(base["parameters"] - 65)
+
+
+def test_rows_that_were_not_run_are_there_with_the_papers_configuration(sweep):
+    row = by_row(collect([sweep])["table_3"])["c_dmodel1024"]
+    assert (row["run"], row["ppl"], row["bleu"], row["parameters"], row["steps"]) == (None,) * 5
+    assert (row["d_model"], row["d_k"], row["paper_ppl"], row["paper_parameters"]) == (1024, 128, 4.66, 168)
+    text = markdown(collect([sweep]), every_row=True)
+    [line] = [line for line in text.split("\n") if "c_dmodel1024" in line]
+    assert line.count("not run") == 4
+
+
+def test_a_page_has_the_rows_that_were_run_and_says_how_many_more_there_are(sweep):
+    text = markdown(collect([sweep]))
+
+    assert "c_dmodel1024" not in text
+    assert "not run" not in text.replace("were not run", "")
+    # 15 of Table 3, three of Table 2 and both of Table 4.
+    assert text.endswith("\n\n20 rows of these tables were not run; `--all` shows them, too.\n")
+
+
+def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
+    tables = collect([sweep])
+    rows = by_row(tables["table_3"])
+    assert (rows["b_dk16"]["ppl"], rows["b_dk16"]["steps"], rows["b_dk16"]["bleu"]) == (30.5, 30, None)
+    assert (rows["d_ls02"]["ppl"], rows["d_ls02"]["bleu"]) == (None, None)
+    assert (rows["e_learned"]["ppl"], rows["e_learned"]["bleu"], rows["e_learned"]["steps"]) == (9.5, None, 40)
+    text = markdown(tables)
+    for name, note in {
+        "torn": "unfinished: step 30 of 40",
+        "averaged": "no perplexity in metrics.jsonl",
+        "damaged": "evaluation/val/evaluation.json: damaged; score again",
+    }.items():
+        assert any(line.startswith(f"- {sweep / name}: ") and note in line for line in text.split("\n"))
+    assert f"{sweep}/torn: the perplexity is that of step 20" in text
+    assert f"val was scored with averaged weights, Table 3 has one checkpoint's: aiayn evaluate run={sweep}" in text
+    assert f"{sweep}/damaged/evaluation/val/evaluation.json: damaged; score again" in text
+
+
+def test_what_is_no_run_any_more_is_told_in_a_line_each(sweep):
+    unread = {Path(record["run"]).name: record["reason"] for record in collect([sweep])["unread"]}
+    assert list(unread) == ["foreign", "nothing"]
+    assert "config.yaml: not the configuration of a run; restore it" in unread["nothing"]
+    assert "unknown options: new" in unread["foreign"]
+    assert not any("\n" in reason for reason in unread.values())
+
+
+def test_a_run_that_is_not_the_papers_is_said_to_be_not_comparable_and_why(sweep):
+    text = markdown(collect([sweep]))
+    assert "**Not comparable with the paper's figures**" in text
+    row = by_row(collect([sweep])["table_3"])["base"]
+    assert row["not_comparable"] == [
+        "trained on data.train=my/train, the paper on WMT14",
+        "40 steps, the paper 100,000",
+        "2,000 tokens a step, the paper about 25,000",
+        "a vocabulary of 300, the paper about 37,000",
+        "measured on other text than newstest2013",
+    ]
+    assert all(f"- {reason}" in text for reason in row["not_comparable"])
+
+
+def test_a_run_as_in_the_paper_is_comparable(tmp_path, configs):
+    val = evaluation(100_000, 25.6, test_set="newstest2013", lines=3000)
+    test = evaluation(100_000, 27.1, test_set="newstest2014", lines=3003, averaged=[1, 2, 3, 4, 5])
+    parts = {"step": 100_000, "vocab_size": 37_000, "ppl": 5.0, "val": val, "test": test}
+    tables = collect([store(tmp_path / "run", configs["paper"], **parts)])
+    row, line = tables["table_3"][0], tables["table_2"][0]
+    assert (row["row"], row["not_comparable"], row["notes"]) == ("base", [], [])
+    assert (line["model"], line["not_comparable"]) == ("base", [])
+    assert (line["bleu"], line["bleu_kind"], line["sacrebleu"]) == (27.1, "bleu_compound_split", 24.1)
+    assert line["bleu_difference"] == pytest.approx(-0.2)
+    assert line["flops"] == pytest.approx(line["paper_flops_counted"])
+    assert line["paper_flops"] / line["flops"] == pytest.approx(3.5, abs=0.05)
+    text = markdown(tables)
+    assert "Not comparable" not in text
+    assert "3.5 (base) and 2.4 (big) times what its training computes" in text
+    assert "newstest2014, 3,003 lines" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"test_set": "newstest2014 (2,737 lines)", "lines": 2737}, "measured on other text than newstest2014"),
+        ({"n_references": 3}, "scored with several references"),
+        ({"averaged": []}, "no checkpoints averaged, the paper 5"),
+        ({"averaged": [1, 2]}, "2 checkpoints averaged, the paper 5"),
+    ],
+)
+def test_a_score_of_another_text_or_of_other_weights_is_not_comparable(tmp_path, configs, change, reason):
+    good = {"test_set": "newstest2014", "lines": 3003, "averaged": [1, 2, 3, 4, 5]}
+    test = evaluation(100_000, 27.1, **good | change)
+    store(tmp_path / "run", configs["paper"], step=100_000, vocab_size=37_000, test=test)
+    assert collect([tmp_path])["table_2"][0]["not_comparable"] == [reason]
+
+
+def test_french_runs_stand_in_table_2_only_and_by_the_tokenised_kind(tmp_path, configs):
+    test = evaluation(100_000, 30.0, test_set="newstest2014")
+    tables = collect([store(tmp_path / "run", configs["french"], step=100_000, vocab_size=32_000, test=test)])
+    line = tables["table_2"][2]
+    assert (line["model"], line["tgt_lang"], line["paper_bleu"]) == ("base", "fr", 38.1)
+    assert (line["bleu_kind"], line["bleu"]) == ("bleu_tokenized", 28.0)
+    assert not any(record["run"] for record in tables["table_3"])
+
+
+def test_a_test_score_at_another_step_is_told_and_has_that_steps_flops(tmp_path, configs):
+    store(tmp_path / "a", configs["base"], test=evaluation(10, 19.0))
+    line = collect([tmp_path])["table_2"][0]
+    assert (line["steps"], line["bleu"]) == (10, 19.0)
+    assert line["flops"] == pytest.approx(10 * 2000 * training_flops(configs["base"].model, 300, 1, 1))
+    assert "test was scored at step 10, the run is at 40" in markdown(collect([tmp_path]))
+
+
+def test_flops_are_counted_over_the_lengths_of_the_corpus_where_they_are_known(tmp_path, configs):
+    run = store(tmp_path / "run", configs["base"])
+    assert not read_run(RunFolder(run)).flops_exact
+    src, tgt = [600, 610, 590, 605, 595, 620], [590, 620, 600, 615, 610, 595]
+    lengths = {"src": np.bincount(src).tolist(), "tgt": np.bincount(tgt).tolist()}
+    (run / "corpus.json").write_text(json.dumps({"lengths": lengths, "steps_per_epoch": 2}))
+    counted = read_run(RunFolder(run))
+    assert counted.flops_exact
+    # 40 steps are twenty epochs.
+    model = configs["base"].model
+    epoch = sum(training_flops(model, 300, s + 1, t + 1) for s, t in zip(src, tgt, strict=True))
+    assert counted.flops == pytest.approx(20 * epoch, rel=1e-4)  # which source has which target is not known
+
+
+@pytest.mark.parametrize("corpus", [{}, [], {"lengths": {"src": [1], "tgt": [2]}, "steps_per_epoch": 1}])
+def test_flops_are_estimated_where_the_lengths_of_the_corpus_are_unusable(tmp_path, configs, corpus):
+    run = store(tmp_path / "run", configs["base"])
+    (run / "corpus.json").write_text(json.dumps(corpus))
+    assert not read_run(RunFolder(run)).flops_exact
+
+
+def test_two_runs_of_one_row_are_both_shown(tmp_path, configs):
+    for seed in "01":
+        store(tmp_path / seed, configs["a_h4"], ppl=9.0 + int(seed))
+    records = [record for record in collect([tmp_path])["table_3"] if record["row"] == "a_h4"]
+    assert [record["ppl"] for record in records] == [9.0, 10.0]
+
+
+def test_changes_against_base_are_measured_and_published_ones(sweep):
+    changes = {change["row"]: change for change in changes_against_base(collect([sweep])["table_3"])}
+    assert changes["a_h4"]["ppl"] == 0.25
+    assert changes["a_h4"]["paper_ppl"] == pytest.approx(0.08)
+    assert changes["a_h4"]["bleu"] == -0.5
+    assert changes["a_h4"]["paper_bleu"] == pytest.approx(-0.3)
+    assert (changes["c_n2"]["ppl"], changes["c_n2"]["run"]) == (None, None)
+    assert {"base", "big"} & set(changes) == set()
+
+
+def test_changes_are_against_the_mean_of_bases_seeds_and_named_where_beyond_their_noise(tmp_path, configs):
+    scores = [
+        ("base", 9.0, 20.0),
+        ("base", 9.5, 21.0),
+        ("base", 10.0, 22.0),
+        ("a_h4", 10.5, 19.0),
+        ("c_n2", 10.7, 24.0),
+    ]
+    for number, (row, ppl, bleu) in enumerate(scores):
+        store(tmp_path / str(number), configs[row], ppl=ppl, val=evaluation(40, bleu))
+    tables = collect([tmp_path])
+
+    noise = noise_of_base(tables["table_3"])
+    changes = {change["row"]: change for change in changes_against_base(tables["table_3"]) if change["run"]}
+
+    assert noise == pytest.approx({"ppl": 2 * 0.5 * math.sqrt(4 / 3), "bleu": 2 * math.sqrt(4 / 3)})
+    assert (changes["a_h4"]["ppl"], changes["c_n2"]["bleu"]) == (1.0, 3.0)
+    lines = [[cell.strip() for cell in line.split("|")] for line in markdown(tables).splitlines() if "|" in line]
+    cells = {line[1]: line[6] for line in lines if len(line) == 9}
+    assert (cells["a_h4"], cells["c_n2"]) == ("", "PPL, BLEU")
+
+
+def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path, configs):
+    quarter = {"d_model": 128, "d_ff": 512}
+    for name, change in {"base": {}, "b_dk4": {"d_k": 4}, "c_dmodel64": {"d_model": 64}}.items():
+        model = replace(configs["base"].model, **quarter | change)
+        run = store(
+            tmp_path / name, replace(configs["base"], model=model), ppl=12.0 + len(name), val=evaluation(40, 9.0)
+        )
+        (run / "checkpoints/step_40.ckpt").unlink()  # a folder of collected results has no checkpoints
+        (run / "checkpoints").rmdir()
+
+    tables = collect([tmp_path])
+
+    rows = {record["row"]: record for record in tables["table_3_quarter"] if record["run"]}
+    assert {row: Path(record["run"]).name for row, record in rows.items()} == {
+        "base": "base",
+        "b_dk16": "b_dk4",
+        "c_dmodel256": "c_dmodel64",
+    }
+    assert len(tables["table_3_quarter"]) == 19
+    assert not any(record["run"] for record in tables["table_3"])
+    assert tables["other_runs"] == []
+    row = rows["b_dk16"]
+    assert (row["ppl"], row["paper_ppl"], row["bleu"], row["paper_bleu"], row["steps"]) == (17.0, 5.16, 9.0, 25.1, 40)
+    page = markdown(tables)
+    [line] = [line for line in page.split("\n") if line.startswith("| b_dk16")]
+    assert [cell.strip() for cell in line.split("|")[2:6]] == ["+1.00", "+0.24", "+0.00", "-0.70"]
+    assert "## Table 3:" not in page
+
+
+def test_the_command_prints_markdown_json_or_csv_and_succeeds_in_spite_of_broken_runs(sweep):
+    text = run_application("aiayn", "table", str(sweep))
+    assert (text.code, text.err) == (0, "")
+    assert "## Table 2" in text.out
+    assert "## Table 3" in text.out
+    grids = [line for line in text.out.split("\n") if line.startswith("|")]
+    assert all(line.endswith("|") for line in grids)
+    plain = run_application("aiayn", "table", str(sweep), "--json")
+    found = json.loads(plain.out)
+    assert found | collect([sweep]) == found
+    assert found["base"]["ppl"] == 9.5
+    assert found["changes"] == changes_against_base(found["table_3"])
+    rows = list(csv.DictReader(io.StringIO(run_application("aiayn", "table", str(sweep), "--csv").out)))
+    assert [row["row"] for row in rows].count("") == 1  # zero
+    assert float(rows[0]["ppl"]) == 9.5
+    assert rows[0]["not_comparable"].startswith("trained on data.train=my/train, the paper on WMT14; 40 steps")
+
+
+def test_the_command_writes_every_form_and_a_picture(sweep, tmp_path):
+    outcome = run_application("aiayn", "table", str(sweep), "--out", str(tmp_path / "new" / "tables"))
+    folder = tmp_path / "new" / "tables"
+    assert outcome.code == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["table.csv", "table.json", "table.md", "table.png"]
+    assert (folder / "table.md").read_text() == outcome.out
+    height, width, _ = imread(folder / "table.png").shape
+    assert 500 < height < 1500
+    assert width > height
+    (tmp_path / "file").write_text("")
+    failed = run_application("aiayn", "table", str(sweep), "--out", str(tmp_path / "file"))
+    assert failed.code == 6
+    assert "cannot be written" in failed.err
+
+
+def test_parameters_need_no_run():
+    outcome = run_application("aiayn", "table", "--parameters", "--vocab-size", "10000")
+    assert outcome.code == 0
+    [line] = [line for line in outcome.out.split("\n") if line.startswith("| big ")]
+    assert [cell.strip() for cell in line.split("|")[1:-1]] == ["big", "213", "186.52", "-26.48", "218.23", "+5.23"]
+    plain = json.loads(run_application("aiayn", "table", "--parameters", "--json").out)
+    assert plain["parameters"][0]["parameters"] == pytest.approx(63.045632)
+    assert plain["parameters"][0]["vocab_size"] == 37_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name runs, such as outputs/sweeps/NAME, or use --parameters"),
+        (["x", "--parameters"], "name runs"),
+        (["x", "--vocab-size", "9"], "--vocab-size only works with --parameters"),
+        (["--parameters", "--json", "--csv"], "--json and --csv: choose one"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(arguments, message):
+    outcome = run_application("aiayn", "table", *arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_scores_of_other_text_are_not_taken_for_the_runs_dev_score(tmp_path, configs):
+    """Evaluations of versions that did not check the names of test sets."""
+    own = {"text": "split=val", "text_sha256": "a"}
+    store(tmp_path / "first", configs["base"], val=evaluation(40, 20.0, **own))
+    store(tmp_path / "other", configs["a_h4"], val=evaluation(40, 100.0, text="test=x/val", text_sha256="b"))
+    store(tmp_path / "newer", configs["b_dk16"], val=evaluation(40, 90.0, text="test=x/val", split=None))
+    store(tmp_path / "edited", configs["c_n2"], val=evaluation(40, 30.0, split="val", text_sha256="c"))
+    found = by_row(collect([tmp_path])["table_3"])
+    assert [found[row]["bleu"] for row in ("base", "a_h4", "b_dk16", "c_n2")] == [20.0, None, None, 30.0]
+    assert "has the scores of other text (test=x/val): aiayn evaluate" in found["a_h4"]["notes"][-1]
+    assert found["base"]["notes"][-1].startswith(f"val is other text than that of {tmp_path}/edited")

@@ -1,0 +1,508 @@
+"""Files that are whole or refused, that never run code, and means of weights."""
+
+import fcntl
+import hashlib
+import itertools
+import logging
+import os
+import pickle
+import random
+import resource
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from applications import composed
+
+from aiayn.config.options import to_plain
+from aiayn.errors import RefusedError, ResourceError
+from aiayn.files import atomic_write
+from aiayn.model.transformer import Transformer
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import find_checkpoint, folder_of
+
+
+@pytest.fixture(scope="session")
+def original(tiny_config) -> Checkpoint:
+    config = replace(composed("experiment=quickstart"), model=tiny_config)
+    return Checkpoint(
+        step=1500,
+        config=config,
+        weights=dict(Transformer(tiny_config, 17).state_dict()),
+        tokenizer='{"model": "Grüße"}',
+        corpus="c0ffee",
+        micro_batches=3,
+        averaged=[],
+    )
+
+
+def with_weights(checkpoint: Checkpoint, step: int, seed: int) -> Checkpoint:
+    generator = torch.Generator().manual_seed(seed)
+    weights = {name: torch.randn(w.shape, generator=generator) for name, w in checkpoint.weights.items()}
+    return replace(checkpoint, step=step, weights=weights)
+
+
+def assert_equal(found: Checkpoint, expected: Checkpoint) -> None:
+    assert vars(found) | {"weights": None} == vars(expected) | {"weights": None}
+    assert found.weights.keys() == expected.weights.keys()
+    for name, weight in found.weights.items():
+        assert torch.equal(weight, expected.weights[name])
+        assert weight.dtype == expected.weights[name].dtype
+
+
+def fill(folder: Path, original: Checkpoint, *steps: int) -> None:
+    for step in steps:
+        path = checkpoints.step_path(folder, step)
+        checkpoints.write_sealed(
+            checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, "moments": torch.full((3,), step)}
+        )
+        checkpoints.save(path, with_weights(original, step, seed=step))
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content)
+
+
+# One file.
+
+OPEN = ("data=files", "data.train=x", "data.val=x", "data.vocab_size=null", "trainer.max_steps=null")
+
+
+def test_what_is_saved_is_what_is_loaded_and_saving_that_gives_the_same_bytes(original, tmp_path):
+    checkpoints.save(tmp_path / "a.ckpt", original)
+    loaded = checkpoints.load(tmp_path / "a.ckpt")
+    assert_equal(loaded, original)
+    assert loaded.vocab_size == 17
+    checkpoints.save(tmp_path / "b.ckpt", loaded)
+    assert (tmp_path / "a.ckpt").read_bytes() == (tmp_path / "b.ckpt").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ckpt", "b.ckpt"]
+
+
+def test_options_that_were_never_settled_are_refused(original, tmp_path):
+    checkpoints.save(tmp_path / "a.ckpt", replace(original, config=composed(*OPEN)))
+
+    with pytest.raises(RefusedError, match=r"lacks options: data\.vocab_size, trainer\.max_steps; it was written by"):
+        checkpoints.load(tmp_path / "a.ckpt")
+
+
+def test_the_model_is_whole_again_with_one_matrix_for_three_uses(original, tmp_path):
+    checkpoints.save(tmp_path / "a.ckpt", original)
+    loaded = checkpoints.load(tmp_path / "a.ckpt")
+    model = Transformer(loaded.config.model, loaded.vocab_size)
+    assert model.load_state_dict(loaded.weights, strict=True)
+    assert sum(17 in weight.shape for weight in loaded.weights.values()) == 1
+
+
+def test_plain_torch_reads_the_file_without_running_or_trusting_anything(original, tmp_path):
+    checkpoints.save(tmp_path / "a.ckpt", original)
+    stored = torch.load(tmp_path / "a.ckpt", weights_only=True)
+    assert torch.equal(stored["weights"]["embedding.weight"], original.weights["embedding.weight"])
+    assert stored["config"] == to_plain(original.config)
+    assert zipfile.ZipFile(tmp_path / "a.ckpt").testzip() is None
+
+
+def test_every_flipped_bit_is_noticed(original, tmp_path):
+    path = tmp_path / "a.ckpt"
+    checkpoints.save(path, original)
+    content = path.read_bytes()
+    draw = random.Random(0)
+    anywhere = [(draw.randrange(len(content)), draw.randrange(8)) for _ in range(200)]
+    checksum = list(itertools.product(range(len(content) - 100, len(content)), range(8)))
+    for place, bit in anywhere + checksum:
+        path.write_bytes(content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :])
+        with pytest.raises(RefusedError, match=r"a\.ckpt: (damaged|written in format)"):
+            checkpoints.load(path)
+
+
+def test_every_truncated_emptied_overwritten_or_missing_file_is_refused(original, tmp_path):
+    path = tmp_path / "a.ckpt"
+    checkpoints.save(path, original)
+    content = path.read_bytes()
+    draw = random.Random(0)
+    cuts = [0, 1, 21, 22, 71, 93, len(content) - 1, len(content) - 71, len(content) - 93]
+    broken = [content[:cut] for cut in cuts + [draw.randrange(len(content)) for _ in range(50)]]
+    broken += [content[:-4096] + bytes(4096), content + b"\n", content * 2, b"<html>not found</html>" * 99]
+    for stump in broken:
+        path.write_bytes(stump)
+        with pytest.raises(RefusedError, match=r"a\.ckpt: damaged"):
+            checkpoints.load(path)
+    path.unlink()
+    with pytest.raises(RefusedError, match=r"a\.ckpt: cannot be read \(No such file"):
+        checkpoints.load(path)
+
+
+def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(tmp_path):
+    checkpoints.write_sealed(tmp_path / "a.ckpt", {"format": 99})
+    with pytest.raises(RefusedError, match=r"a\.ckpt: written in format 99, this program reads format 1"):
+        checkpoints.read_sealed(tmp_path / "a.ckpt")
+    checkpoints.write_sealed(tmp_path / "a.optim", {"format": checkpoints.FORMAT, "step": 3})
+    with pytest.raises(RefusedError, match=r"a\.optim: not a model \(it lacks averaged, config"):
+        checkpoints.load(tmp_path / "a.optim")
+
+
+def test_a_checkpoint_with_other_options_than_this_program_has_is_refused_by_name(original, tmp_path):
+    payload = {"format": checkpoints.FORMAT, **vars(original), "config": to_plain(original.config)}
+    payload["config"]["model"]["norm"] = "pre"
+    checkpoints.write_sealed(tmp_path / "a.ckpt", payload)
+    with pytest.raises(RefusedError, match=r"a\.ckpt: .*norm"):
+        checkpoints.load(tmp_path / "a.ckpt")
+
+
+def forged(original: Checkpoint, where: str, value: object) -> dict:
+    """The fields of a checkpoint, one of them replaced, or one inside of it: `where` has a slash for each level."""
+    payload = {"format": checkpoints.FORMAT, **vars(original), "config": to_plain(original.config)}
+    payload["weights"] = dict(original.weights)
+    *folders, last = where.split("/")
+    place = payload
+    for folder in folders:
+        place = place[folder]
+    place[last] = value
+    return payload
+
+
+TYPES = [None, True, -1, 1.5, 2**70, "7", b"7", [], [None], {}, {1: 2}, torch.ones(2)]
+FORGED = [
+    *[("step", value) for value in TYPES],
+    *[("micro_batches", value) for value in [*TYPES, 0]],
+    *[("averaged", value) for value in TYPES if value != []],
+    *[("tokenizer", value) for value in TYPES if value != "7"],
+    *[("corpus", value) for value in TYPES if value != "7"],
+    *[("config", value) for value in TYPES],
+    *[("config/model", value) for value in TYPES],
+    *[("config/model/n_layers", value) for value in [*TYPES, 0, 10**9]],
+    *[("config/model/d_model", value) for value in [*TYPES, 0, 2**40]],
+    *[("config/model/d_k", value) for value in [*TYPES[1:], 2**40]],
+    *[("config/model/dropout", value) for value in [value for value in TYPES if value is not None]],
+    *[("config/model/positions", value) for value in TYPES],
+    *[("config/search/beam_size", value) for value in [*TYPES, 10**6]],
+    *[("config/data/src_lang", value) for value in TYPES if value != "7"],
+    *[("config/data/test", value) for value in ["a\0b", 7, {}, [7], torch.ones(2)]],
+    *[("config/debug", value) for value in TYPES if value is not True],
+    *[("weights", value) for value in TYPES],
+    *[("weights/embedding.weight", value) for value in [*TYPES, torch.ones(3, 4, dtype=torch.int64)]],
+    ("weights/embedding.weight", torch.ones(17, 12).to_sparse()),
+    ("weights/embedding.weight", torch.zeros(1).expand(10**9, 10**6)),
+]
+
+
+@pytest.mark.parametrize("where", dict(FORGED))
+def test_a_field_of_another_kind_is_refused_though_the_checksum_is_right(where, original, tmp_path):
+    path = tmp_path / "a.ckpt"
+    for value in (value for place, value in FORGED if place == where):
+        checkpoints.write_sealed(path, forged(original, where, value))
+        with pytest.raises(RefusedError, match=r"a\.ckpt: ") as refusal:
+            checkpoints.load(path)
+        assert "\n" not in str(refusal.value)
+
+
+# Files made to run code.
+
+
+class Evil:
+    """Unpickling this writes a file."""
+
+    def __init__(self, sentinel: Path):
+        self.sentinel = sentinel
+
+    def __reduce__(self):
+        return exec, (f"open({str(self.sentinel)!r}, 'w').close()",)
+
+
+class FromHub:
+    def __reduce__(self):
+        return torch.hub.load, ("nobody/nothing", "model")
+
+
+def sealed(archive: bytes) -> bytes:
+    """The archive with the checksum that the program itself would give it."""
+    if archive[-22:-18] != b"PK\x05\x06":
+        archive += b"PK\x05\x06" + bytes(18)
+    comment = b"sha256:" + hashlib.sha256(archive).hexdigest().encode()
+    return archive[:-2] + struct.pack("<H", len(comment)) + comment
+
+
+def torch_archive(content: object, **options) -> bytes:
+    buffer = BytesIO()
+    torch.save(content, buffer, **options)
+    return buffer.getvalue()
+
+
+def with_pickle_swapped(archive: bytes, evil: object) -> bytes:
+    buffer = BytesIO()
+    with zipfile.ZipFile(BytesIO(archive)) as old, zipfile.ZipFile(buffer, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, pickle.dumps(evil, 2) if name.endswith("data.pkl") else old.read(name))
+    return buffer.getvalue()
+
+
+def tar(evil: object) -> bytes:
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name in ("sys_info", "pickle", "storages", "tensors"):
+            content = pickle.dumps(evil, 2)
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, BytesIO(content))
+    return buffer.getvalue()
+
+
+ATTACKS: dict[str, Callable[[Evil], bytes]] = {
+    "pickle": lambda evil: pickle.dumps(evil, 2),
+    "archive": lambda evil: torch_archive({"format": 1, "step": evil}),
+    "nested": lambda evil: torch_archive({"format": 1, "weights": {"a": [{"b": (torch.ones(2), evil)}]}}),
+    "legacy": lambda evil: torch_archive({"format": 1, "step": evil}, _use_new_zipfile_serialization=False),
+    "swapped": lambda evil: with_pickle_swapped(torch_archive({"format": 1}), evil),
+    "tar": tar,
+    "hub": lambda evil: torch_archive({"format": 1, "step": FromHub()}),
+    "not a mapping": lambda evil: torch_archive([1, 2]),
+    "not an archive": lambda evil: b"nothing",
+}
+
+
+@pytest.mark.parametrize("seal", [False, True])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_files_made_to_run_code_are_refused_and_run_none_not_even_with_the_right_checksum(attack, seal, tmp_path):
+    content = ATTACKS[attack](Evil(tmp_path / "sentinel"))
+    path = tmp_path / "a.ckpt"
+    path.write_bytes(sealed(content) if seal else content)
+    with pytest.raises(RefusedError, match=r"a\.ckpt: ") as refusal:
+        checkpoints.load(path)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "sentinel").exists()
+
+
+def test_the_attacks_above_are_real(tmp_path):
+    torch.load(BytesIO(ATTACKS["nested"](Evil(tmp_path / "sentinel"))), weights_only=False)
+    assert (tmp_path / "sentinel").exists()
+
+
+# Writing.
+
+
+def test_bytes_reach_the_disk_before_they_get_their_name_and_the_name_after(original, tmp_path, monkeypatch):
+    events = []
+    fsync, rename = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (events.append((str(a), str(b))), rename(a, b)))
+    checkpoints.save(tmp_path / "a.ckpt", original)
+    part, renamed, folder = events
+    assert renamed == (part, str(tmp_path / "a.ckpt"))
+    assert Path(part).parent == tmp_path, "a rename is atomic within one file system only"
+    assert folder == str(tmp_path)
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else_and_says_what_is_needed(original, tmp_path):
+    path = tmp_path / "a.ckpt"
+    checkpoints.save(path, original)
+    before = path.read_bytes()
+    report = tmp_path / "report"
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            report.touch()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, resource.RLIM_INFINITY))
+            checkpoints.save(path, with_weights(original, 9, seed=9))
+        except ResourceError as error:
+            report.write_text(str(error))
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.ckpt", "report"]
+    message = report.read_text()
+    assert f"{path}: cannot be written (" in message
+    assert f"{len(before) / 1e6:.1f} MB are needed" in message
+    assert "\n" not in message
+    assert ResourceError.exit_code == 6
+
+
+def test_a_folder_that_cannot_be_written_to_is_a_resource_error(original, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ResourceError, match=r"a\.ckpt: cannot be written"):
+        checkpoints.save(tmp_path / "file" / "a.ckpt", original)
+
+
+def test_what_a_killed_writer_left_is_swept_by_the_next_one_but_not_what_is_being_written(tmp_path):
+    for name in (".a[1].json.4711.part", ".other.json.4711.part", ".a[1].json.42.part"):
+        (tmp_path / name).write_bytes(b"half")
+    with open(tmp_path / ".a[1].json.42.part", "rb") as busy:
+        fcntl.flock(busy, fcntl.LOCK_EX)
+        atomic_write(tmp_path / "a[1].json", b"whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".a[1].json.42.part",
+        ".other.json.4711.part",
+        "a[1].json",
+    ]
+    assert (tmp_path / "a[1].json").read_bytes() == b"whole"
+
+
+# Many files.
+
+
+def test_the_newest_whole_checkpoint_is_found_with_its_optimizer(original, tmp_path):
+    assert checkpoints.load_newest(tmp_path) is None
+    fill(tmp_path, original, 10, 9, 100)
+    found, optimizer = checkpoints.load_newest(tmp_path)
+    assert_equal(found, with_weights(original, 100, seed=100))
+    assert optimizer["moments"].tolist() == [100] * 3
+
+
+@pytest.mark.parametrize("spoil", [damage, lambda path: path.write_bytes(b""), Path.unlink])
+@pytest.mark.parametrize("suffix", [".ckpt", ".optim"])
+def test_damaged_ones_are_passed_over_with_a_warning_each(original, tmp_path, caplog, spoil, suffix):
+    fill(tmp_path, original, 9, 10, 11)
+    spoil((tmp_path / "step_11.ckpt").with_suffix(suffix))
+    damage(tmp_path / "step_10.optim")
+    with caplog.at_level(logging.WARNING, logger="aiayn.runs.checkpoints"):
+        found, optimizer = checkpoints.load_newest(tmp_path)
+    assert (found.step, optimizer["moments"][0]) == (9, 9)
+    warned = [record.getMessage() for record in caplog.records]
+    gone = suffix == ".ckpt" and spoil is Path.unlink  # then there is no step 11 at all
+    assert ["step_11" in message for message in warned] == ([False] if gone else [True, False])
+    assert "step_10.optim: damaged" in warned[-1]
+
+
+def test_where_none_is_whole_the_run_is_refused_rather_than_begun_anew(original, tmp_path):
+    fill(tmp_path, original, 9, 10)
+    damage(tmp_path / "step_9.ckpt")
+    damage(tmp_path / "step_10.optim")
+    with pytest.raises(RefusedError, match="all checkpoints are damaged; remove the folder"):
+        checkpoints.load_newest(tmp_path)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_last_is_the_checkpoint_that_it_was_pointed_to_and_outlives_it(original, tmp_path, monkeypatch, links):
+    if not links:
+
+        def refuse(*arguments):
+            raise OSError("no hard links here")
+
+        monkeypatch.setattr(os, "link", refuse)
+    fill(tmp_path, original, 9, 10)
+    for step in (9, 10, 10):
+        checkpoints.update_last(tmp_path, step)
+        assert checkpoints.load(tmp_path / "last.ckpt").step == step
+    checkpoints.step_path(tmp_path, 10).unlink()
+    assert_equal(checkpoints.load(tmp_path / "last.ckpt"), with_weights(original, 10, seed=10))
+    assert not list(tmp_path.glob(".*")), "nothing is left behind"
+
+
+@pytest.mark.parametrize(("keep", "left"), [([20, 30], [20, 30, 40, 50]), ([], [40, 50]), ([50, 10], [10, 40, 50])])
+def test_pruning_keeps_the_newest_two_whatever_else_and_the_optimizers_of_the_newest_two(
+    original, tmp_path, keep, left
+):
+    fill(tmp_path, original, 10, 20, 30, 40, 50)
+    for name in ("averaged.ckpt", "last.ckpt"):
+        (tmp_path / name).touch()
+    checkpoints.prune(tmp_path, keep)
+    assert checkpoints.saved_steps(tmp_path) == left
+    assert sorted(path.name for path in tmp_path.glob("*.optim")) == ["step_40.optim", "step_50.optim"]
+    assert {"averaged.ckpt", "last.ckpt"} < {path.name for path in tmp_path.iterdir()}
+    assert checkpoints.load_newest(tmp_path)[0].step == 50
+
+
+def test_sweeping_removes_orphans_only(original, tmp_path):
+    fill(tmp_path, original, 9)
+    checkpoints.update_last(tmp_path, 9)
+    (tmp_path / "score.part").touch()
+    kept = sorted(tmp_path.iterdir())
+    for orphan in (".step_9.ckpt.4711.part", ".step_12.optim.1.part", ".last.ckpt.7.part"):
+        (tmp_path / orphan).write_bytes(b"half")
+    checkpoints.remove_leftovers(tmp_path)
+    assert sorted(tmp_path.iterdir()) == kept
+
+
+# Averages.
+
+
+def test_an_average_is_the_arithmetic_mean_in_double_precision(original):
+    saved = [with_weights(original, step, seed=step) for step in (10, 20, 30)]
+    merged = checkpoints.average(saved)
+    for name, weight in merged.weights.items():
+        mean = np.mean([c.weights[name].numpy().astype(np.float64) for c in saved], axis=0)
+        assert np.array_equal(weight.numpy(), mean.astype(np.float32))
+    assert (merged.step, merged.averaged, merged.tokenizer) == (30, [10, 20, 30], original.tokenizer)
+
+
+def test_small_weights_do_not_drown_in_the_sum(original):
+    values = (2.0**24, 1.0, 1.0)  # in single precision the ones would be lost
+    merged = checkpoints.average([replace(original, weights={"w": torch.tensor([value])}) for value in values])
+    assert merged.weights["w"].item() == (2**24 + 2) / 3
+
+
+def test_the_order_of_the_checkpoints_does_not_matter_to_the_mean(original):
+    saved = [with_weights(original, step, seed=step) for step in (10, 20, 30, 40)]
+    first, *others = (checkpoints.average(list(order)).weights for order in itertools.permutations(saved))
+    for other in others:
+        assert all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_the_average_of_one_is_that_one_and_inputs_stay_as_they_were(original):
+    merged = checkpoints.average([original])
+    assert_equal(merged, replace(original, averaged=[1500]))
+    saved = [with_weights(original, step, seed=step) for step in (10, 20)]
+    checkpoints.average(saved)
+    for checkpoint in saved:
+        assert_equal(checkpoint, with_weights(original, checkpoint.step, seed=checkpoint.step))
+
+
+def test_another_model_or_another_tokenizer_is_not_averaged_in(original, tiny_config):
+    other_heads = replace(original.config, model=replace(tiny_config, n_heads=4))
+    for other in (replace(original, step=3, config=other_heads), replace(original, step=3, tokenizer="{}")):
+        with pytest.raises(RefusedError, match="steps 3 and 1500 are not of one model"):
+            checkpoints.average([other, original])
+
+
+# Which file is meant.
+
+SEALED = b"weights" + b"sha256:" + b"0" * 64
+
+
+def test_a_checkpoint_file_is_a_run_by_itself_and_another_file_is_refused_unread(tmp_path):
+    (tmp_path / "model.ckpt").write_bytes(SEALED)
+    (tmp_path / "text.en").write_text("a sentence\n")
+
+    assert find_checkpoint(tmp_path / "model.ckpt", None) == tmp_path / "model.ckpt"
+    with pytest.raises(RefusedError, match=r"text\.en: damaged or not a checkpoint of this program"):
+        find_checkpoint(tmp_path / "text.en", None)
+    with pytest.raises(RefusedError, match=r"model\.ckpt: is one checkpoint; leave out checkpoint=last"):
+        find_checkpoint(tmp_path / "model.ckpt", "last")
+
+
+def test_what_is_measured_of_a_checkpoint_file_goes_to_its_run_or_beside_it(tmp_path):
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    for place in ("run/checkpoints", "."):
+        (tmp_path / place / "x.ckpt").touch()
+
+    assert folder_of(tmp_path / "run/checkpoints/x.ckpt") == tmp_path / "run"
+    assert folder_of(tmp_path / "x.ckpt") == tmp_path
+    assert folder_of(tmp_path / "run") == tmp_path / "run"
+
+
+def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_path):
+    folder = tmp_path / "run" / "checkpoints"
+    with pytest.raises(RefusedError, match="neither a run"):
+        find_checkpoint(tmp_path / "run", None)
+    folder.mkdir(parents=True)
+    with pytest.raises(RefusedError, match=r"last\.ckpt: there is no such checkpoint"):
+        find_checkpoint(tmp_path / "run", None)
+    (folder / "last.ckpt").write_bytes(SEALED)
+    assert find_checkpoint(tmp_path / "run", None) == folder / "last.ckpt"
+    with pytest.raises(RefusedError, match=r"averaged\.ckpt: there is no such checkpoint"):
+        find_checkpoint(tmp_path / "run", "averaged")
+    (folder / "averaged.ckpt").write_bytes(SEALED)
+    assert find_checkpoint(tmp_path / "run", None) == folder / "averaged.ckpt"
+    assert find_checkpoint(tmp_path / "run", "last") == folder / "last.ckpt"
+    assert find_checkpoint(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"

@@ -1,0 +1,64 @@
+"""What is read from a run's folder, whatever other hands have left there."""
+
+import json
+import math
+
+import pytest
+
+from aiayn.errors import RefusedError
+from aiayn.runs.run_folder import (
+    RunFolder,
+    drop_records_after,
+    is_count,
+    is_number,
+    read_json,
+    read_jsonl,
+    read_samples,
+    saved_steps,
+    series,
+)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, True, "1", None, [1]])
+def test_what_is_no_finite_number_is_not_taken_for_one(value):
+    assert not is_number(value)
+    assert not is_count(value)
+
+
+def test_numbers_up_to_the_limits_of_a_float_are_numbers_and_only_whole_ones_are_counts():
+    assert all(map(is_number, (0, -1, 1e304, 1.7e308, 5e-324)))
+    assert [value for value in (-1, 0, 7, 7.0, 2**53) if is_count(value)] == [0, 7]
+
+
+def test_a_resumed_run_drops_later_records_and_those_without_a_step(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    path.write_text('{"step": 1}\n{"step": 3}\n{"source": "x"}\n{"step": "2"}\n{"step": 2}\n{"step": 2, "cut')
+    drop_records_after(path, 2)
+    assert read_jsonl(path) == [{"step": 1}, {"step": 2}]
+
+
+def test_metrics_and_samples_without_what_every_line_has_are_skipped(tmp_path):
+    run = RunFolder(tmp_path)
+    run.metrics.write_text('{"step": 1, "a": 2.5}\n{"a": 3}\n{"step": NaN, "a": 1}\n[]\n{"step": 2, "a": NaN}\n')
+    assert series(run.read_metrics(), "a") == [(1, 2.5)]
+    whole = {"source": "a", "reference": "b", "hypothesis": "c"}
+    run.samples.write_text("".join(json.dumps(line) + "\n" for line in (whole, whole | {"source": 1}, {"source": "a"})))
+    assert read_samples(run.samples) == [whole]
+
+
+def test_nesting_without_end_is_skipped_too(tmp_path):
+    path = tmp_path / "corpus.json"
+    path.write_text("[" * 99_999)
+    assert (read_json(path), read_jsonl(path)) == ({}, [])
+
+    run = RunFolder(tmp_path)
+    run.config.write_text("trainer: " + "[" * 9_999)
+    with pytest.raises(RefusedError, match=r"config\.yaml: not the configuration of a run"):
+        run.read_config()
+
+
+def test_saved_steps_are_sorted_as_numbers_and_other_files_are_none(tmp_path):
+    assert saved_steps(tmp_path / "not_there") == []
+    for name in ("step_1000.ckpt", "step_99.ckpt", "step_5.optim", "step_x.ckpt", "last.ckpt", ".step_7.ckpt.1.part"):
+        (tmp_path / name).touch()
+    assert saved_steps(tmp_path) == [99, 1000]

@@ -1,0 +1,511 @@
+"""`train.py -m`: what is refused before anything starts, what folders are called, and a sweep in real processes."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from applications import ROOT, TEXT, TINY, composed, composed_jobs, in_new_interpreter, run_application, write_text
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiayn.config.schema import NAME_CHARACTERS, valid_name
+from aiayn.errors import ConfigError, InterruptedRunError
+from aiayn.sweep import processes
+from aiayn.sweep.grid import _values
+from aiayn.sweep.jobs import SweepJob, is_finished, job_names
+from aiayn.sweep.launcher import _flags
+from aiayn.sweep.processes import Processes
+
+SMALL = (*TEXT, *TINY)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A working directory with a little text."""
+    write_text(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# Refusals: before any process starts, and nothing is written.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "lines"),
+    [
+        (["name=x"], 2, ["name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead"]),
+        (["sweep=a,b"], 2, ["sweep=: takes one name, for all jobs"]),
+        (["sweep=../a", "seed=1,2"], 2, ["sweep=../a: use letters, digits"]),
+        (["ablation=d_ls00,a_h3"], 2, ["a_h3: In 'train': Could not find 'ablation/a_h3': choose one of a_h1, a_h16"]),
+        (["ablation=glob(zz*)"], 2, ["ablation=glob(zz*): matches nothing"]),
+        (["model.n_heads=1,3,5"], 2, ["n_heads-3: model.d_model=16 is not", "n_heads-5: model.d_model=16 is not"]),
+        (["seed=1,2", "model.dropout=1.5"], 2, ["model.dropout=1.5: must be"]),
+        (["ablation=a_h1,d_ls00"], 2, ["a_h1: ablation=a_h1 sets model.n_heads=1, which the experiment or the"]),
+        (
+            ["ablation=a_h1,d_ls00", "model.n_heads=1"],
+            2,
+            ["a_h1: ablation=a_h1 changes nothing: model.n_heads=1 holds"],
+        ),
+        (["model.d_modle=3,4"], 2, ["model.d_modle: no such option; did you mean model.d_model?"]),
+        (["optim.lr_scale=interval(1,2)"], 2, ["optim.lr_scale=interval(1,2): has no list of values"]),
+        (
+            ["data.train=nowhere,gone"],
+            3,
+            ["train-nowhere: data.train=nowhere", "train-gone: data.train=gone"],
+        ),
+        (["seed=1", "hydra.launcher.jobs=0"], 2, ["hydra.launcher.jobs=0: must be at least 1"]),
+        (["seed=1", "hydra.launcher.job=2"], 2, ["hydra.launcher.job: no such option"]),
+        (["--cfg", "job"], 2, ["Only one of --run, --multirun, --cfg"]),
+    ],
+    ids=lambda value: "_".join(value) if isinstance(value, list) else None,
+)
+def test_a_sweep_that_cannot_work_is_refused_with_a_line_for_each_mistake_and_nothing_written(
+    folder, arguments, code, lines
+):
+    before = sorted(folder.iterdir())
+
+    outcome = run_application("train.py", *SMALL, "-m", *arguments)
+
+    assert (outcome.code, outcome.out) == (code, "")
+    shown = outcome.err.split("\n")[:-1]
+    assert len(shown) == len(lines), outcome.err
+    for line, start in zip(shown, lines, strict=True):
+        assert line.startswith(f"error: {start}")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_launcher_that_keeps_all_jobs_in_one_process_is_refused(folder):
+    outcome = run_application("train.py", "-m", *SMALL, "seed=1,2", "hydra/launcher=basic")
+
+    assert outcome.code == 2
+    assert "hydra/launcher=basic: each job of a sweep needs a process of its own" in outcome.err
+
+
+def test_torchrun_and_a_sweep_exclude_each_other(folder, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "0")
+
+    outcome = run_application("train.py", "-m", *SMALL, "seed=1,2")
+
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "torchrun" in outcome.err
+
+
+def test_scores_are_not_swept():
+    for flag in ("-m", "--multirun", "hydra.mode=MULTIRUN"):
+        outcome = run_application("evaluate.py", "run=x", flag)
+        assert (outcome.code, outcome.err[:10]) == (2, "error: -m:")
+
+
+# Names of folders.
+
+
+@pytest.mark.parametrize(
+    ("batch", "names"),
+    [
+        ([["ablation=base", "seed=1"], ["ablation=a_h1", "seed=1"]], ["base", "a_h1"]),
+        ([["ablation=a_h1"]], ["a_h1"]),
+        ([["ablation=quarter/base"], ["ablation=quarter/a_h1"]], ["base", "a_h1"]),
+        ([["trainer.max_steps=3"]], ["base"]),
+        (
+            [["model.n_heads=4", "model.d_k=16"], ["model.n_heads=8", "model.d_k=32"]],
+            ["n_heads-4_d_k-16", "n_heads-8_d_k-32"],
+        ),
+        ([["model.d_k=null", "seed=3"], ["model.d_k=16", "seed=3"]], ["d_k-null", "d_k-16"]),
+        ([["ablation=a_h1", "seed=1"], ["ablation=a_h1", "seed=2"]], ["a_h1_seed-1", "a_h1_seed-2"]),
+        ([["model=tiny"], ["model=base"]], ["model-tiny", "model-base"]),
+        ([["+model.d_k=1"], ["+model.d_k=2"]], ["d_k-1", "d_k-2"]),
+        ([["data.train='my/a=b'"], ["data.train=[x,y]"]], ["train-my-a-b", "train--x-y"]),
+        (
+            [["search.batch_tokens=9", "data.batch_tokens=1"], ["search.batch_tokens=8", "data.batch_tokens=2"]],
+            ["search.batch_tokens-9_data.batch_tokens-1", "search.batch_tokens-8_data.batch_tokens-2"],
+        ),
+    ],
+)
+def test_a_folder_is_named_by_what_its_job_changes(batch, names):
+    assert job_names(batch) == names
+
+
+def test_two_jobs_never_share_a_folder():
+    with pytest.raises(ConfigError, match=r"data\.train.*train-a-b"):
+        job_names([["data.train=a/b"], ["data.train=a-b"]])
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["C"]), max_size=20), min_size=2, max_size=4, unique=True))
+def test_folder_names_need_no_quotes_whatever_the_values_are(values):
+    try:
+        names = job_names([[f"data.hub_path={value}"] for value in values])
+    except ConfigError:
+        return
+    assert len(set(names)) == len(values)
+    for name in names:
+        assert set(name) <= NAME_CHARACTERS
+        valid_name("name", f"sweeps/x/{name}")
+
+
+def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
+    jobs = composed_jobs(*([f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").glob("*.yaml")))
+
+    assert len(jobs) == 19
+    for job in jobs:
+        assert job.config.name == f"sweeps/wmt14_en_de-base/{job.name}"
+        assert (job.config.sweep, job.config.logger.group) == ("wmt14_en_de-base", "wmt14_en_de-base")
+        assert composed(*job.overrides) == job.config  # what its process will be told
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rows"),
+    [
+        ("glob(quarter/*)", [f"quarter/{path.stem}" for path in sorted((ROOT / "conf/ablation/quarter").iterdir())]),
+        ("glob([quarter/b*,e*],exclude=*/base)", ["e_learned", "quarter/b_dk4", "quarter/b_dk8"]),
+        ("glob(b*)", ["b_dk16", "b_dk32", "base"]),
+    ],
+)
+def test_a_pattern_with_a_folder_matches_the_rows_in_it_and_one_without_does_not(pattern, rows):
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        [override] = OverridesParser.create(config_loader=loader).parse_overrides([f"ablation={pattern}"])
+
+        assert _values(override, loader) == [f"ablation={row}" for row in rows]
+
+
+def test_a_name_a_group_and_a_sweep_that_are_given_win_over_derived_ones():
+    [first, _] = composed_jobs(
+        *(["experiment=multi30k", "sweep='3'", "logger.group=mine", f"seed={seed}"] for seed in (1, 2))
+    )
+
+    assert (first.config.name, first.config.sweep, first.config.logger.group) == ("sweeps/3/seed-1", "3", "mine")
+
+
+def test_jobs_that_share_neither_data_nor_model_need_a_name():
+    with pytest.raises(ConfigError, match="sweep=NAME"):
+        composed_jobs(["data=wmt14_en_fr", "model=tiny"], ["data=wmt14_en_de", "model=base"])
+
+
+# What is finished.
+
+
+@pytest.fixture
+def scored(tmp_path, monkeypatch) -> SweepJob:
+    """A job with all files of one that was trained for two steps and scored."""
+    monkeypatch.chdir(tmp_path)
+    [job] = composed_jobs([*SMALL, "ablation=d_ls00"])
+    from aiayn.config.options import to_plain
+
+    (job.folder / "evaluation/val").mkdir(parents=True)
+    (job.folder / "checkpoints").mkdir()
+    (job.folder / "checkpoints/averaged.ckpt").touch()
+    (job.folder / "config.yaml").write_text(yaml.safe_dump(to_plain(job.config), sort_keys=False))
+    result = {"checkpoint": "last.ckpt", "step": 2, "search": to_plain(job.config.search)}
+    (job.folder / "evaluation/val/evaluation.json").write_text(json.dumps(result))
+    return job
+
+
+def test_a_trained_and_scored_job_is_finished_unless_anything_is_missing_or_differs(scored):
+    config = scored.config
+    assert is_finished(scored)
+    for section, option, value, finished in (
+        ("model", "dropout", 0.2, False),
+        ("trainer", "max_steps", 3, False),
+        ("search", "beam_size", 7, False),
+        ("trainer", "val_every", 9, True),
+        ("logger", "kind", "csv", True),
+    ):
+        before = getattr(getattr(config, section), option)
+        setattr(getattr(config, section), option, value)
+        assert is_finished(scored) == finished, option
+        setattr(getattr(config, section), option, before)
+
+    for path in ("config.yaml", "evaluation/val/evaluation.json"):
+        whole = (scored.folder / path).read_text()
+        for torn in (whole[: len(whole) // 2], "[]", "", "{'"):
+            (scored.folder / path).write_text(torn)
+            assert not is_finished(scored)
+        (scored.folder / path).write_text(whole)
+    assert is_finished(scored)
+    for path in ("config.yaml", "evaluation/val/evaluation.json"):  # as an earlier version named the options
+        whole = (scored.folder / path).read_text()
+        former = whole.replace("num_workers", "workers").replace("batch_tokens", "max_tokens")
+        assert former != whole
+        (scored.folder / path).write_text(former)
+    assert is_finished(scored)
+    (scored.folder / "checkpoints/averaged.ckpt").unlink()
+    assert not is_finished(scored)
+
+
+# Order, failures and signals, with programs that take no time.
+
+FAKE = """
+import os, signal, sys
+job = next((a for a in sys.argv if a.startswith(("name=", "run="))), "").strip("'").split("/")[-1]
+print("working on", job, flush=True)
+here = os.path.basename(sys.argv[0])
+if here == "train.py" and job == "a_h4":
+    print("error: the loss is nan", file=sys.stderr); print("afterwards"); sys.exit(5)
+if here == "evaluate.py" and job == "c_n2":
+    os.kill(os.getpid(), signal.SIGKILL)
+if here == "train.py" and job == "d_drop02":
+    ending = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
+    heeded = [number for number in ending if signal.getsignal(number) is not signal.SIG_IGN]
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    for number in map(int, os.environ["SEND"].split()):
+        os.kill(os.getppid(), number)
+        if number in heeded:
+            print("heard", signal.sigwait(ending).name, flush=True)
+    sys.exit(1 if heeded == ending else 0)
+"""
+
+
+def fake_sweep(folder: Path, rows: list[str], parallel: int = 1) -> Processes:
+    for script in ("train.py", "evaluate.py"):
+        (folder / script).write_text(FAKE)
+    jobs = composed_jobs(*([f"ablation={row}", "sweep=s"] for row in rows))
+    train, evaluate = ([sys.executable, str(folder / script)] for script in ("train.py", "evaluate.py"))
+    return Processes(jobs, train, evaluate, parallel)
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder, capsys, parallel):
+    with pytest.raises(Exception, match=r"2 of 4 jobs failed: a_h4 \(exit 5\), c_n2 \(exit 137\)") as failed:
+        fake_sweep(folder, ["a_h1", "a_h4", "c_n2", "base"], parallel).run()
+
+    assert failed.value.exit_code == 5
+    said = capsys.readouterr().err
+    assert "sweep 2/4 a_h4: failed with exit code 5 after 0:00:0" in said
+    assert ": the loss is nan; " in said
+    assert "sweep 3/4 c_n2: failed with exit code 137" in said
+    assert "killed by signal 9; working on c_n2" in said
+    assert "sweep 1/4 a_h1: done in 0:00:0" in said
+    assert "sweep 4/4 base: done in 0:00:0" in said
+    assert said.endswith("sweep outputs/sweeps/s: 2 of 4 jobs finished\nnext     aiayn table outputs/sweeps/s\n")
+    assert "[a_h4] afterwards" in said
+    assert (folder / "outputs/sweeps/s/a_h1.log").read_text() == "working on a_h1\n" * 2
+    assert sorted(path.name for path in (folder / "outputs/sweeps/s").iterdir()) == [
+        "a_h1.log",
+        "a_h4.log",
+        "base.log",
+        "c_n2.log",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices", "parallel", "expected"),
+    [
+        (None, 1, 2, ["0", "1"]),
+        ("4,5,7", 1, 3, ["4", "5", "7"]),
+        (None, 2, 2, ["0,1", "2,3"]),
+        (None, 1, 1, [None]),
+        (None, 9, 2, [None]),  # too many: the job itself says so
+    ],
+)
+def test_parallel_jobs_have_gpus_of_their_own(folder, monkeypatch, visible, devices, parallel, expected):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(visible.split(",")) if visible else 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    rows = ["a_h1", "a_h4", "c_n2"][: max(parallel, 2)]
+    sweep = fake_sweep(folder, rows, parallel)
+    together, given = threading.Barrier(parallel), []
+
+    def run_process(command, name, log, environment):
+        if list(command[: len(sweep.train)]) == sweep.train:
+            given.append(environment.get("CUDA_VISIBLE_DEVICES"))
+            if len(given) <= parallel:
+                together.wait(30)
+        return 0, ""
+
+    monkeypatch.setattr(sweep, "_run_process", run_process)
+    monkeypatch.setattr(sweep, "_summarise", lambda write: None)
+    for job in sweep.jobs:
+        job.config.trainer.devices = devices
+        job.config.trainer.accelerator = "auto"
+    sweep.run()
+    assert set(given) == set(expected)
+
+
+def test_parallel_jobs_share_gpus_evenly_and_jobs_for_cpus_get_none(folder, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    sweep = fake_sweep(folder, ["a_h1", "a_h4", "c_n2"], 3)
+    with ExitStack() as stack:
+        given = [stack.enter_context(sweep._own_gpus(job)) for job in [*sweep.jobs, sweep.jobs[0]]]
+        assert sorted(each.get("CUDA_VISIBLE_DEVICES") for each in given) == ["0", "0", "1", "1"]
+        sweep.jobs[0].config.trainer.accelerator = "cpu"
+        assert stack.enter_context(sweep._own_gpus(sweep.jobs[0])) == {}
+    assert sweep.gpu_users == {"0": 0, "1": 0}
+
+
+def test_a_job_whose_log_cannot_be_written_fails_and_says_why_before_it_starts(folder, capsys):
+    (folder / "outputs/sweeps/s/a_h1.log").mkdir(parents=True)  # as in a folder that is read-only, also for root
+
+    with pytest.raises(Exception, match=r"1 of 2 jobs failed: a_h1 \(exit 6\)"):
+        fake_sweep(folder, ["a_h1", "base"]).run()
+
+    said = capsys.readouterr().err
+    assert "sweep 1/2 a_h1: failed with exit code 6 after 0:00:00: outputs/sweeps/s/a_h1.log: Is a directory; " in said
+    assert "[a_h1]" not in said
+    assert "sweep 2/2 base: done" in said
+
+
+def test_a_full_disk_costs_a_job_its_log_and_not_its_end(folder, capsys):
+    (folder / "outputs/sweeps/s").mkdir(parents=True)
+    (folder / "outputs/sweeps/s/base.log").symlink_to("/dev/full")
+
+    fake_sweep(folder, ["base"]).run()
+
+    said = capsys.readouterr().err
+    assert "[base] working on base" in said
+    assert "sweep 1/1 base: done" in said
+    assert "Traceback" not in said
+
+
+INT, TERM, HUP, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
+
+
+@pytest.fixture
+def handlers():
+    """Every signal that asks for an end as a shell in the foreground has it."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (INT, TERM, HUP, USR1)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("sent", "heard", "code"),
+    [
+        ([INT], ["SIGINT"], 130),
+        ([TERM], ["SIGTERM"], 143),
+        ([HUP], ["SIGTERM"], 143),
+        ([USR1], ["SIGTERM"], 143),
+        ([USR1, INT], ["SIGTERM", "SIGTERM"], 143),
+        ([INT, TERM], ["SIGINT", "SIGINT"], 130),
+    ],
+)
+def test_a_signal_reaches_the_running_job_and_ends_the_sweep_and_a_second_one_changes_nothing(
+    folder, capsys, monkeypatch, handlers, sent, heard, code
+):
+    monkeypatch.setenv("SEND", " ".join(str(int(number)) for number in sent))
+
+    with pytest.raises(
+        InterruptedRunError, match="sweep stopped, 1 of 3 jobs finished; run the same command"
+    ) as stopped:
+        fake_sweep(folder, ["base", "d_drop02", "a_h1"]).run()
+
+    assert stopped.value.exit_code == code
+    assert all(signal.getsignal(number) == signal.SIG_DFL for number in (INT, TERM, HUP, USR1))
+    said = capsys.readouterr().err
+    assert re.findall("heard (.*)", said) == heard
+    assert "sweep 2/3 d_drop02: stopped after" in said
+    assert "a_h1" not in said
+
+
+def test_under_nohup_a_sweep_outlives_its_terminal(folder, capsys, monkeypatch, handlers):
+    monkeypatch.setenv("SEND", str(int(HUP)))
+    signal.signal(HUP, signal.SIG_IGN)
+
+    fake_sweep(folder, ["base", "d_drop02", "a_h1"]).run()
+
+    assert signal.getsignal(HUP) == signal.SIG_IGN
+    assert "sweep outputs/sweeps/s: 3 of 3 jobs finished" in capsys.readouterr().err
+
+
+WAITS = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("ready", flush=True)
+sys.exit(143 if signal.sigtimedwait([signal.SIGTERM], 20) else 0)
+"""
+
+
+def test_a_signal_that_another_thread_received_reaches_the_running_job(folder, monkeypatch, handlers):
+    def say(text: str) -> None:  # called by the thread that reads the job's output
+        if text == "[base] ready":
+            signal.pthread_kill(threading.get_ident(), TERM)
+
+    monkeypatch.setattr(processes, "say", say)
+    scores = [sys.executable, "-c", ""]
+
+    with pytest.raises(InterruptedRunError, match="sweep stopped, 0 of 1 jobs finished"):
+        Processes(composed_jobs(["sweep=s"]), [sys.executable, "-c", WAITS], scores, 1).run()
+
+
+# The whole, in real processes.
+
+
+def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return in_new_interpreter(folder, "train.py", "-m", *arguments)
+
+
+def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_costs_nothing(folder):
+    command = (*SMALL, "sweep=table", "ablation=base,d_ls00")
+    first = sweep(folder, *command, "hydra.launcher.jobs=2")
+    assert first.returncode == 0, first.stderr
+    done = folder / "outputs/sweeps/table"
+    for job in ("base", "d_ls00"):
+        result = json.loads((done / job / "evaluation/val/evaluation.json").read_text())
+        assert (result["checkpoint"], result["step"], result["lines"]) == ("last.ckpt", 2, 5)
+        assert f"[{job}] step 2/2" in first.stderr
+        assert "step 2/2" in (done / f"{job}.log").read_text()
+    assert first.stdout == ""
+    page, last = first.stderr.split("\n")[-3:-1]
+    assert (page, last) == ("page     outputs/sweeps/table/report.html", "next     aiayn table outputs/sweeps/table")
+    scores = re.findall(r"^scores   (\w+) +val/ppl [\d.]+  val sacrebleu [\d.]+$", first.stderr, re.MULTILINE)
+    assert scores == ["base", "d_ls00"]
+    assert "base/report.html" in (done / "report.html").read_text()
+
+    # As if one job had been killed after its first step, and the other had been started with another seed.
+    for lost in ("step_2.ckpt", "averaged.ckpt", "last.ckpt"):
+        (done / "base/checkpoints" / lost).unlink()
+    shutil.rmtree(done / "base/evaluation")
+    stored = (done / "d_ls00/config.yaml").read_text()
+    (done / "d_ls00/config.yaml").write_text(stored.replace("seed: 0", "seed: 7"))
+    second = sweep(folder, *command)
+    assert second.returncode == 4
+    assert "[base] run      outputs/sweeps/table/base, continued at step 1" in second.stderr
+    assert (done / "base/evaluation/val/evaluation.json").exists()
+    assert "seed: 7 -> 0" in second.stderr
+    assert second.stderr.split("\n")[-2].startswith("error: 1 of 2 jobs failed: d_ls00 (exit 4); the same command")
+
+    (done / "d_ls00/config.yaml").write_text(stored)
+    before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
+    third = run_application("train.py", "-m", *command)
+    assert (third.code, "2 finished before" in third.err, "started" in third.err) == (0, True, False)
+    assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
+
+
+def test_a_fine_tuned_job_is_finished_with_the_model_and_the_vocabulary_of_its_source(folder):
+    parent = run_application("train.py", *SMALL, "name=parent")
+    assert parent.code == 0, parent.err
+    options = [option for option in SMALL if not option.startswith(("model.", "data.vocab_size"))]
+    options += ["init_from=outputs/parent", "model.dropout=0.3", "sweep=tuned"]
+    first = sweep(folder, *options)
+    assert first.returncode == 0, first.stderr
+
+    again = run_application("train.py", "-m", *options)
+
+    assert (again.code, "1 finished before" in again.err, "started" in again.err) == (0, True, False)
+    for other in ("model.dropout=0.2", "model.n_heads=8", "model=tiny", "data.vocab_size=300", "init_from=outputs/x"):
+        [changed] = composed_jobs([*options, other])
+        assert not is_finished(changed), other
+
+
+# Its surroundings.
+
+
+def test_hydras_own_flags_are_passed_on_to_the_jobs():
+    given = ["-m", "--config-dir", "mine", "seed=1,2", "--config-name=other", "-cd", "x"]
+
+    assert _flags(given) == ["--config-dir", "mine", "--config-name=other", "-cd", "x"]

@@ -1,0 +1,123 @@
+"""The page holds the model's own weights, whole and safe, and needs nothing else."""
+
+import base64
+import json
+import re
+from dataclasses import replace
+from html import unescape
+
+import pytest
+import torch
+
+from aiayn.errors import DataError, ResourceError
+from aiayn.model.embedding import sinusoids
+from aiayn.model.transformer import Transformer
+from aiayn.reports.drawing import readable
+from aiayn.visualize import explorer
+from aiayn.visualize.explorer import explorer_page, write_explorer
+from aiayn.visualize.positions import position_tables, similarities
+
+
+def text_of(page: str, name: str) -> str:
+    """What a browser shows in the element of this id."""
+    [text] = re.findall(rf'<\w+ id="{name}">(.*?)</', page, re.DOTALL)
+    return unescape(text)
+
+
+def data_of(page: str) -> dict:
+    [text] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+def values(text: str, *shape: int) -> torch.Tensor:
+    return torch.tensor(list(base64.b64decode(text))).view(*shape) / 255
+
+
+def test_the_page_holds_every_weight_to_half_of_a_255th(maps, tiny_config):
+    page = explorer_page(maps, {}, tiny_config, "small")
+    data = data_of(page)
+
+    for name, weights in (
+        ("encoder", maps.encoder_self),
+        ("decoder", maps.decoder_self),
+        ("cross", maps.cross),
+    ):
+        held = values(data["kinds"][name]["weights"], *weights.shape)
+        torch.testing.assert_close(held, weights, atol=0.5 / 255 + 1e-6, rtol=0)
+    assert data["kinds"]["cross"]["queries"] == maps.tgt_out
+    assert data["kinds"]["decoder"]["keys"] == maps.tgt_in
+    assert data["kinds"]["encoder"]["keys"] == data["kinds"]["encoder"]["queries"] == maps.src
+    assert text_of(page, "score").startswith("−0.750 (log-probability −3.250, ")
+    assert (text_of(page, "sentence"), text_of(page, "translation")) == (maps.sentence, "das alte <b>Haus")
+
+
+def test_the_page_holds_positions_and_how_alike_they_are(maps, tiny_config):
+    table = torch.randn(7, 12) * 3
+
+    [held] = data_of(explorer_page(maps, {"learned positions": table}, tiny_config, "small"))["positions"]
+
+    step = 2 * held["largest"] / 255
+    shown = (values(held["table"], 7, 12) * 2 - 1) * held["largest"]
+    torch.testing.assert_close(shown, table, atol=step / 2 + 1e-5, rtol=0)
+    cosines = torch.nn.functional.cosine_similarity(table[:, None], table[None], dim=-1)
+    torch.testing.assert_close(values(held["similarities"], 7, 7) * 2 - 1, cosines, atol=1 / 255 + 1e-5, rtol=0)
+
+
+def test_no_text_of_a_sentence_can_become_part_of_the_program(maps, tiny_config):
+    page = explorer_page(maps, {}, tiny_config, "</script><script>alert(1)</script>")
+
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "<!--" not in page
+    assert text_of(page, "model").startswith("</script><script>alert(1)</script> · 2 layers, 3 heads")
+
+
+def test_the_page_refers_to_nothing_outside_itself(maps, tiny_config):
+    page = explorer_page(maps, {}, tiny_config, "small")
+
+    addresses = set(re.findall(r"https?://[^\"']*", page))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a language, never fetched
+    assert re.findall(r'\ssrc=|href="(?!data:)|@import|url\(|fetch\(|XMLHttp', page) == []
+    assert "default-src 'none'" in page
+
+
+def test_a_sentence_too_long_for_a_page_is_refused_before_anything_is_written(maps, tiny_config, tmp_path, monkeypatch):
+    monkeypatch.setattr(explorer, "MAX_WEIGHTS", 545)  # one less than there are
+
+    with pytest.raises(DataError, match=r"6 subwords, its translation 5: too many to explore \(546 weights"):
+        write_explorer(tmp_path / "new/index.html", maps, {}, tiny_config, "small")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_page_that_cannot_be_written_is_one_line(maps, tiny_config, tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ResourceError, match=r"file/index\.html: cannot be written"):
+        write_explorer(tmp_path / "file/index.html", maps, {}, tiny_config, "small")
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"), [("\n", "\\n"), ("▁Häuser", "▁Häuser"), ("\x00", "\\x00"), ("x" * 25, "x" * 23 + "…")]
+)
+def test_a_token_is_shown_on_one_short_line(token, shown):
+    assert readable(token) == shown
+
+
+def test_sinusoids_are_one_table_and_learned_positions_one_for_each_side(tiny_config):
+    [(name, table)] = position_tables(Transformer(tiny_config, 9)).items()
+    assert name == "sinusoidal positions"
+    assert torch.equal(table, sinusoids(128, 12))
+
+    learned = Transformer(replace(tiny_config, positions="learned", max_positions=30), 9)
+    tables = position_tables(learned)
+    assert list(tables) == ["learned positions of the encoder", "learned positions of the decoder"]
+    assert torch.equal(tables["learned positions of the encoder"], learned.src_positions.table)
+    assert torch.equal(tables["learned positions of the decoder"], learned.tgt_positions.table)
+
+
+def test_sinusoids_are_as_alike_as_they_are_near():
+    alike = similarities(sinusoids(20, 12))
+
+    for distance in range(20):  # the same for all pairs of one distance: what section 3.5 is about
+        diagonal = alike.diagonal(distance)
+        torch.testing.assert_close(diagonal, torch.full_like(diagonal, float(alike[0, distance])), atol=1e-5, rtol=0)
+    torch.testing.assert_close(alike.diagonal(), torch.ones(20))

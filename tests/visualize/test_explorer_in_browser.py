@@ -1,0 +1,252 @@
+"""The page as people use it, in a real browser: it must look where the model looks."""
+
+import pytest
+import torch
+from faults.harness import wait_until
+
+from aiayn.inference.translator import Translation
+from aiayn.model.embedding import sinusoids
+from aiayn.visualize.explorer import write_explorer
+from aiayn.visualize.maps import AttentionMaps
+
+HALF = 0.5 / 255 + 0.0006  # rounding to a byte, and to three digits
+FIRST, SECOND = ".panel.first", ".panel.second"
+
+
+def token(side: str, index: int, panel: str = FIRST) -> str:
+    return f'{panel} .token[data-side="{side}"][data-index="{index}"]'
+
+
+@pytest.fixture
+def page(browser, maps, tiny_config, tmp_path):
+    """open(hash) loads the page of `maps`; afterwards nothing may have gone wrong or been asked of a network."""
+    path = tmp_path / "index.html"
+    write_explorer(path, maps, {"sinusoidal positions": sinusoids(20, 12)}, tiny_config, "small")
+
+    def load(address: str = "", **window) -> None:
+        browser.open(path.as_uri() + address, **window)
+        assert browser.run("document.documentElement.dataset.ready") == "true", browser.complaints()
+
+    load()
+    yield load
+    assert browser.complaints() == []
+    assert [address.split("#")[0] for address in browser.requests()] == [path.as_uri()]
+
+
+def shares(browser, side: str, panel: str = FIRST) -> torch.Tensor:
+    """The weights at the tokens of one side; none where none is shown."""
+    script = f"[...document.querySelectorAll('{panel} .token[data-side={side}]')].map(e => e.dataset.weight ?? null)"
+    return torch.tensor([float(weight) for weight in browser.run(script) if weight is not None])
+
+
+def is_shown(browser, side: str, weights: torch.Tensor, panel: str = FIRST) -> None:
+    torch.testing.assert_close(shares(browser, side, panel), weights, atol=HALF, rtol=0)
+
+
+def picture(browser, selector: str) -> str:
+    return browser.run(f"document.querySelector('{selector}').toDataURL()")
+
+
+def test_it_opens_on_the_translation_with_its_score(page, browser):
+    text = browser.run("document.querySelector('header').innerText")
+
+    assert "the old house</script><!-- /* data */" in text
+    assert "das alte <b>Haus" in text
+    assert "−0.750 (log-probability −3.25" in text
+    assert browser.run("document.querySelector('[role=tab][aria-selected=true]').innerText") == "Cross-attention"
+    assert len(shares(browser, "keys")) == 0
+
+
+def test_pointing_at_a_word_shows_where_it_looks_and_who_looks_at_it(page, browser, maps):
+    page("#show=cross&head=2.3")
+
+    browser.point(token("queries", 1))
+    is_shown(browser, "keys", maps.cross[1, 2, 1])
+    assert browser.run("document.querySelectorAll('.panel.first .looked').length") == 1
+    lines = browser.run("document.querySelectorAll('.panel.first path:not(.off)').length")
+    assert lines == int((maps.cross[1, 2, 1] >= 0.02).sum())
+    best = ["the", "old", "ho", "use", "</script>", "end"][int(maps.cross[1, 2, 1].argmax())]
+    assert browser.run("document.getElementById('says').innerText").startswith(f"alte looks at: {best} ")
+
+    browser.point(token("keys", 4))
+    is_shown(browser, "queries", maps.cross[1, 2, :, 4])
+
+    browser.away()
+    assert len(shares(browser, "keys")) == len(shares(browser, "queries")) == 0
+
+
+def test_choosing_a_kind_a_layer_and_a_head_changes_the_picture(page, browser, maps):
+    page("#show=cross&head=1.1&view=matrix")
+    first = picture(browser, f"{FIRST} .cells canvas")
+
+    browser.click('.thumb[data-layer="1"][data-head="0"]')
+    assert picture(browser, f"{FIRST} .cells canvas") != first
+    browser.point(token("queries", 3))
+    is_shown(browser, "keys", maps.cross[1, 0, 3])
+
+    browser.click('[data-tab="decoder"]')
+    browser.point(token("queries", 2))
+    is_shown(browser, "keys", maps.decoder_self[1, 0, 2])
+
+    browser.click('[data-tab="encoder"]')
+    browser.click('.thumb[data-layer="0"][data-head="-1"]')
+    browser.point(token("queries", 5))
+    is_shown(browser, "keys", maps.encoder_self[0, :, 5].mean(0))
+    assert browser.run("document.querySelectorAll('.thumb').length") == 2 * (3 + 1)
+    assert browser.run("location.hash") == "#show=encoder&head=1.mean&view=matrix"
+
+
+def test_the_selectors_choose_a_layer_and_a_head_too(page, browser, maps):
+    for name, value in (("layer", 0), ("head", 1)):
+        browser.run(
+            f"(() => {{ const s = document.querySelector('{FIRST} select[data-choose={name}]'); s.value = {value};"
+            " s.dispatchEvent(new Event('change')); })()"
+        )
+
+    browser.point(token("queries", 0))
+    is_shown(browser, "keys", maps.cross[0, 1, 0])
+
+
+def test_two_heads_stand_side_by_side_and_follow_one_word(page, browser, maps):
+    page("#show=encoder&head=1.2")
+
+    browser.click("#compare")
+    browser.click('.thumb[data-layer="1"][data-head="2"]')
+    browser.point(token("queries", 4, SECOND))
+
+    is_shown(browser, "keys", maps.encoder_self[0, 1, 4], FIRST)
+    is_shown(browser, "keys", maps.encoder_self[1, 2, 4], SECOND)
+    says = browser.run("document.getElementById('says').innerText")
+    assert "layer 1, head 2: " in says
+    assert "layer 2, head 3: " in says
+    labels = browser.run("[...document.querySelectorAll('.thumb[aria-pressed=true]')].map(e => e.ariaLabel)")
+    assert labels == ["layer 1, head 2, shown as first head", "layer 2, head 3, shown as second head"]
+    left, right = browser.run("[...document.querySelectorAll('.panel')].map(e => e.getBoundingClientRect().x)")
+    assert left + 200 < right
+
+    browser.click("#compare")
+    assert browser.run(f"document.querySelector('{SECOND}').hidden")
+
+
+def test_a_click_holds_a_word_until_escape(page, browser, maps):
+    page("#show=cross&head=1.1")
+
+    browser.click(token("queries", 2))
+    browser.point(token("queries", 0))
+    is_shown(browser, "keys", maps.cross[0, 0, 2])
+    assert browser.run("location.hash").endswith("&queries=3")
+
+    browser.press("Escape")
+    assert len(shares(browser, "keys")) == 0
+    browser.point(token("queries", 3))
+    is_shown(browser, "keys", maps.cross[0, 0, 3])
+
+
+def test_everything_can_be_done_with_the_keyboard(page, browser, maps):
+    page("#show=encoder&head=1.1")
+
+    browser.press("Tab")
+    browser.press("ArrowRight")
+    browser.press("ArrowRight")  # to the kind after the next
+    assert browser.run("document.querySelector('[role=tab][aria-selected=true]').dataset.tab") == "cross"
+    browser.press("Tab")
+    browser.press("ArrowDown")
+    browser.press("ArrowRight")
+    browser.press("Enter")
+    assert browser.run("location.hash") == "#show=cross&head=2.2"
+    for _ in range(5):  # past compare, the two views, layer and head
+        browser.press("Tab")
+    browser.press("Tab")
+    browser.press("ArrowDown")
+    browser.press("ArrowDown")
+    is_shown(browser, "keys", maps.cross[1, 1, 2])
+    browser.press("ArrowRight")
+    is_shown(browser, "queries", maps.cross[1, 1, :, 2])
+    browser.press("Enter")
+    assert browser.run("location.hash").endswith("&keys=3")
+
+
+def test_pointing_at_a_cell_of_the_matrix_says_its_weight(page, browser, maps):
+    page("#show=cross&head=2.1&view=matrix")
+
+    browser.point(f"{FIRST} .cells")  # the middle of 5 rows and 6 columns: row 3, column 4
+    is_shown(browser, "keys", maps.cross[1, 0, 2])
+    shown = browser.run("document.querySelector('#says .cell').innerText")
+    assert shown.startswith("<b> → use: ")
+    assert abs(int(shown.split()[-2].lstrip("<")) - 100 * maps.cross[1, 0, 2, 3]) < 1
+
+
+def test_pointing_at_a_cell_with_two_heads_says_the_weights_of_both(page, browser, maps):
+    page("#show=cross&head=2.1&with=1.3&view=matrix")
+
+    for panel in (FIRST, SECOND):
+        browser.point(f"{panel} .cells")
+        shown = browser.run("document.querySelector('#says .cell').innerText")
+        assert shown.startswith("<b> → use: ")
+        first, second = (int(part.strip(" <%")) for part in shown.split(": ")[1].split(" / "))
+        assert abs(first - 100 * maps.cross[1, 0, 2, 3]) < 1
+        assert abs(second - 100 * maps.cross[0, 2, 2, 3]) < 1
+        browser.away()
+
+
+def test_another_address_shows_what_it_says_and_nothing_of_the_one_before(page, browser, maps):
+    page("#show=encoder&head=1.1&with=1.2&view=matrix&queries=6")  # the decoder has only 5
+    is_shown(browser, "keys", maps.encoder_self[0, 0, 5])
+
+    browser.run("location.hash = '#show=decoder&head=2.3'")
+    selected = "document.querySelector('[role=tab][aria-selected=true]').dataset.tab"
+    wait_until(lambda: browser.run(selected) == "decoder")
+    assert browser.complaints() == []
+    assert len(shares(browser, "keys")) == 0
+    assert browser.run(f"document.querySelectorAll('{FIRST} .lines path').length") > 0
+    browser.point(token("queries", 1))
+    is_shown(browser, "keys", maps.decoder_self[1, 2, 1])
+
+
+def test_positions_have_a_tab_whose_cells_can_be_read(page, browser):
+    browser.click('[data-tab="positions"]')
+    browser.run("document.querySelector('[data-map=table] canvas').focus()")
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
+        browser.press(key)
+
+    said = browser.run("document.querySelector('[data-map=table] .readout').innerText")
+    assert said == f"position 3, dimension 1 (cosine, one wave in 6.3 positions): {torch.tensor(3.0).cos():.2f}"
+    assert picture(browser, "[data-map=table] canvas") != picture(browser, "[data-map=similarity] canvas")
+
+
+def test_light_and_dark_are_both_legible(page, browser):
+    def colours() -> list[str]:
+        script = "getComputedStyle(document.querySelector('{}')).{}"
+        return [browser.run(script.format(*what)) for what in (("body", "backgroundColor"), ("h1", "color"))]
+
+    def brightness(colour: str) -> float:
+        return sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) / 3 / 255
+
+    for dark in (False, True):
+        page("", dark=dark)
+        paper, ink = map(brightness, colours())
+        assert paper < 0.2 and ink > 0.8 if dark else paper > 0.8 and ink < 0.2
+
+
+def test_everything_that_can_be_pressed_has_a_name(page, browser):
+    page("#show=cross&head=1.1&with=2.2")
+    unnamed = "[...document.querySelectorAll('button, select, canvas[tabindex], [role=tabpanel]')].filter("
+    unnamed += "e => !(e.ariaLabel || e.innerText || e.title || e.textContent).trim()).length"
+    assert browser.run(unnamed) == 0
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1300, False), (390, True)])
+def test_long_sentences_stay_within_the_window(browser, tiny_config, tmp_path, width, dark):
+    n = 60
+    tokens = [*(["▁Donaudampfschifffahrt", "s", "gesellschaft"] * 20)[: n - 1], "</s>"]
+    even = torch.full((6, 8, n, n), 1 / n)
+    long = AttentionMaps(tokens, tokens, tokens, even, even, even, "long", Translation("lang", -1.0, -2.0, []))
+    path = tmp_path / "index.html"
+    write_explorer(path, long, {}, tiny_config, "small")
+    assert path.stat().st_size < 900_000
+
+    for view in ("lines", "matrix"):
+        browser.open(f"{path.as_uri()}#show=cross&head=1.1&with=6.8&view={view}", width=width, dark=dark)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run("document.querySelectorAll('.panel.second .token').length") == 2 * n
+        assert browser.complaints() == []

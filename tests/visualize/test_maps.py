@@ -1,0 +1,186 @@
+"""The weights that are drawn are the ones the model used."""
+
+import warnings
+
+import pytest
+import torch
+from matplotlib.image import imread
+
+from aiayn.config.schema import BOS_ID, EOS_ID, ModelConfig, SearchConfig
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import DataError, ResourceError
+from aiayn.inference.translator import Translation, Translator
+from aiayn.model.transformer import Transformer
+from aiayn.reports.drawing import readable
+from aiayn.visualize.heatmaps import _labels, draw_attention_maps, draw_cross_attention
+from aiayn.visualize.maps import AttentionMaps, attention_maps
+
+SENTENCE = "the old house of the man"
+
+
+@pytest.fixture
+def translator() -> Translator:
+    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes sieht"]], 280)
+    config = ModelConfig(
+        n_layers=2,
+        d_model=18,
+        d_ff=20,
+        n_heads=3,
+        d_k=4,
+        d_v=5,
+        dropout=0.4,
+        positions="sinusoidal",
+        max_positions=64,
+        attention_window=None,
+        attention_dropout=0.0,
+    )
+    search = SearchConfig(beam_size=2, length_penalty=0.6, penalty="gnmt", max_extra_tokens=3, batch_tokens=500)
+    torch.manual_seed(4)
+    model = Transformer(config, tokenizer.vocab_size)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.6)  # attention that is far from even
+    return Translator(model, tokenizer, search, "cpu")
+
+
+def weights_by_hand(attention, x: torch.Tensor, memory: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    """softmax(q k / sqrt(d_k)) of each head, by loops: (H, T, S)."""
+    heads = []
+    d_k = attention.w_q.out_features // attention.n_heads
+    for head in range(attention.n_heads):
+        rows = slice(head * d_k, (head + 1) * d_k)
+        scores = (x[0] @ attention.w_q.weight[rows].T) @ (memory[0] @ attention.w_k.weight[rows].T).T / d_k**0.5
+        raised = scores.exp() * allowed
+        heads.append(raised / raised.sum(1, keepdim=True))
+    return torch.stack(heads)
+
+
+@torch.no_grad()
+def walk_by_hand(model: Transformer, src: torch.Tensor, tgt_in: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The three kinds of maps, and the decoder's states, sub-layer by sub-layer."""
+    n_src, n_tgt = src.size(1), tgt_in.size(1)
+    everything = torch.ones(1, n_src)
+    past = torch.tensor([[float(key <= query) for key in range(n_tgt)] for query in range(n_tgt)])
+    encoder_self, decoder_self, cross = [], [], []
+    x = model.embedding(src) + model.src_positions(0, n_src)
+    for layer in model.encoder:
+        encoder_self.append(weights_by_hand(layer.self_attention, x, x, everything))
+        x = layer(x, everything.bool()[None, None])
+    y = model.embedding(tgt_in) + model.tgt_positions(0, n_tgt)
+    for layer in model.decoder:
+        decoder_self.append(weights_by_hand(layer.self_attention, y, y, past))
+        y = layer.norm_1(y, layer.self_attention(y, y, past.bool()))
+        cross.append(weights_by_hand(layer.cross_attention, y, x, everything))
+        y = layer.norm_2(y, layer.cross_attention(y, x, everything.bool()[None, None]))
+        y = layer.norm_3(y, layer.feed_forward(y))
+    return torch.stack(encoder_self), torch.stack(decoder_self), torch.stack(cross), y
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_maps_are_those_of_a_walk_by_hand_that_ends_in_the_models_own_states(translator, training):
+    translator.model.train(training)
+    maps = attention_maps(translator, SENTENCE)
+    assert all(part.training == training for part in translator.model.modules())
+    model = translator.model.eval()
+    [[best]] = translator.n_best([SENTENCE], 1)
+    src = torch.tensor([[*translator.tokenizer.encode([SENTENCE])[0], EOS_ID]])
+    tgt_in = torch.tensor([[BOS_ID, *best.tokens]])
+    encoder_self, decoder_self, cross, states = walk_by_hand(model, src, tgt_in)
+    mask = torch.ones(1, 1, 1, src.size(1), dtype=torch.bool)
+    torch.testing.assert_close(model.decode(tgt_in, model.encode(src, mask), mask), states, atol=1e-5, rtol=0)
+    torch.testing.assert_close(maps.encoder_self, encoder_self, atol=1e-5, rtol=0)
+    torch.testing.assert_close(maps.decoder_self, decoder_self, atol=1e-5, rtol=0)
+    torch.testing.assert_close(maps.cross, cross, atol=1e-5, rtol=0)
+    assert maps.cross.max() > 2 / src.size(1)  # not even, or nothing was tested
+
+
+def test_every_row_sums_to_one_and_no_position_looks_ahead(translator):
+    maps = attention_maps(translator, SENTENCE)
+    n_src, n_tgt = len(maps.src), len(maps.tgt_in)
+    assert n_src != n_tgt
+    assert maps.encoder_self.shape == (2, 3, n_src, n_src)
+    assert maps.decoder_self.shape == (2, 3, n_tgt, n_tgt)
+    assert maps.cross.shape == (2, 3, n_tgt, n_src)
+    for weights in (maps.encoder_self, maps.decoder_self, maps.cross):
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    assert maps.decoder_self.triu(1).abs().max() == 0
+
+
+def test_tokens_name_the_sentence_and_the_models_own_translation(translator):
+    maps = attention_maps(translator, f" {SENTENCE}\u2028")
+    [[best]] = translator.n_best([SENTENCE], 1)
+    assert "".join(maps.src) == "▁the▁old▁house▁of▁the▁man</s>"
+    assert maps.tgt_in == ["<s>", *translator.tokenizer.tokens(best.tokens)]
+    assert maps.tgt_out == [*maps.tgt_in[1:], "</s>"]
+    assert (maps.sentence, maps.translation) == (f" {SENTENCE}\u2028", best)
+
+
+def test_the_model_keeps_no_hook_even_when_it_fails(translator, monkeypatch):
+    def hooks() -> int:
+        return sum(len(part._forward_hooks) for part in translator.model.modules())
+
+    attention_maps(translator, SENTENCE)
+    assert hooks() == 0
+    monkeypatch.setattr(translator.model, "decode", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        attention_maps(translator, SENTENCE)
+    assert hooks() == 0
+
+
+def test_a_blank_sentence_is_refused(translator):
+    with pytest.raises(DataError, match="the sentence is blank"):
+        attention_maps(translator, " \u2028")
+
+
+@pytest.mark.parametrize("sentence", [SENTENCE, "a", "the cats " * 14])
+def test_a_picture_is_drawn_of_short_and_long_sentences(translator, tmp_path, sentence):
+    path = tmp_path / "new" / "attention.png"
+    draw_attention_maps(attention_maps(translator, sentence), path)
+    height, width, _ = imread(path).shape
+    assert 600 < width < 5000
+    assert 600 < height < 5000
+
+
+def test_tokens_of_any_kind_are_drawn_as_they_are_without_a_word_of_warning(tmp_path):
+    awkward = ["$x$", "$\\frac{$", "猫", "\x01", "\t\n", "▁", "_^", "", "x" * 90]
+    n = len(awkward)
+    even = torch.full((1, 5, n, n), 1 / n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw_attention_maps(
+            AttentionMaps(awkward, awkward, awkward, even, even, even, "", Translation("", 0.0, 0.0, [])),
+            tmp_path / "attention.png",
+        )
+    assert imread(tmp_path / "attention.png").shape[1] < 1500
+
+
+@pytest.mark.parametrize(("token", "label"), [("\n", "\\n"), ("▁Häuser", "▁Häuser"), ("x" * 17, "x" * 15 + "…")])
+def test_a_label_is_one_short_line(token, label):
+    assert readable(token, longest=16) == label
+
+
+def test_layers_give_different_pictures_and_the_last_is_drawn_unless_another_is_asked_for(translator, tmp_path):
+    maps = attention_maps(translator, SENTENCE)
+    for name, layer in (("last", -1), ("one", 0), ("two", 1)):
+        draw_attention_maps(maps, tmp_path / f"{name}.png", layer)
+    last, one, two = ((tmp_path / f"{name}.png").read_bytes() for name in ("last", "one", "two"))
+    assert last == two
+    assert last != one
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(translator, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match=r"file/attention\.png: cannot be written"):
+        draw_attention_maps(attention_maps(translator, SENTENCE), tmp_path / "file" / "attention.png")
+
+
+def test_labels_are_words_as_they_are_written_with_a_dot_before_what_continues_one():
+    assert _labels(["<s>", "▁Häu", "ser", "▁", "</s>", "\n"]) == ["start", "Häu", "·ser", "space", "end", "·\\n"]
+
+
+def test_a_heat_map_replaces_a_symbolic_link_instead_of_following_it(maps, tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "attention.png").symlink_to("precious")
+    draw_cross_attention(maps, tmp_path / "attention.png")
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert imread(tmp_path / "attention.png").ndim == 3
