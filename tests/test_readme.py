@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from applications import ROOT, TINY, run_application, spare_the_pictures, write_pairs
-from treebank.generated_grammar import generated_trees, write_split
+from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn import phrasebook
 from aiayn.config.options import option_names

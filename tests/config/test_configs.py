@@ -9,7 +9,7 @@ import yaml
 from applications import TINY, composed, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from treebank.generated_grammar import generated_trees, write_split
+from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn.config.compose import check_config, register
 from aiayn.config.options import flatten, option_names, to_plain
@@ -256,6 +256,65 @@ def test_multi30k_reads_text_files_as_well_with_the_same_recipe():
         "data.val",
         "data.test",
     }
+
+
+@pytest.mark.parametrize(
+    ("experiment", "language", "epoch"), [("multi30k_wu2021", "de", 56), ("multi30k_wu2021_en_fr", "fr", 60)]
+)
+def test_multi30k_wu2021_is_the_published_recipe_of_transformer_tiny(experiment, language, epoch):
+    config = composed(f"experiment={experiment}")
+    data, optim, trainer = config.data, config.optim, config.trainer
+
+    assert (config.name, data.source, data.tgt_lang, data.lowercase) == (experiment, "files", language, True)
+    assert config.model == composed("model=tiny").model
+    assert (data.vocab_size, data.tokens_per_step, trainer.max_steps) == (10_000, 2 * 4096, 8000)
+    assert optim.lr_scale * 128**-0.5 * optim.warmup_steps**-0.5 == pytest.approx(0.005, rel=0.001)
+    assert (optim.warmup_steps, optim.beta1, optim.beta2, optim.eps, optim.label_smoothing) == (
+        2000,
+        0.9,
+        0.98,
+        1e-8,
+        0.1,
+    )
+    assert (trainer.val_every, trainer.checkpoint_every, trainer.patience, trainer.average_last) == (
+        epoch,
+        epoch,
+        10,
+        10,
+    )
+    assert trainer.best_metric == "val/loss"
+    assert (config.search.beam_size, config.search.length_penalty, config.search.penalty) == (5, 1.0, "power")
+
+
+# Where dropout and size pay: what each row of conf/ablation/multi30k_quarter changes.
+MULTI30K_QUARTER = {
+    "base": {},
+    "c_n2": {"model.n_layers": 2},
+    "c_dmodel64": {"model.d_model": 64},
+    "c_dmodel256": {"model.d_model": 256},
+    "d_drop00": {"model.dropout": 0.0},
+    "d_drop03": {"model.dropout": 0.3},
+    "d_ls00": {"optim.label_smoothing": 0.0},
+}
+
+
+def test_multi30k_quarter_is_table3_quarter_on_other_text_for_thirty_epochs():
+    config = composed("experiment=multi30k_quarter")
+
+    assert changes(composed("experiment=table3_quarter"), config).keys() == {
+        *("name", "sweep", "data.train", "data.val", "data.test"),
+        *("trainer.max_steps", "trainer.val_every", "trainer.checkpoint_every"),
+    }
+    assert config.trainer.max_steps == 30 * 236
+    assert sorted(MULTI30K_QUARTER) == sorted(path.stem for path in (CONF / "ablation/multi30k_quarter").iterdir())
+
+
+@pytest.mark.parametrize("row", MULTI30K_QUARTER)
+def test_a_row_of_multi30k_quarter_changes_what_its_name_says(row):
+    base = composed("experiment=multi30k_quarter")
+    changed = changes(base, composed("experiment=multi30k_quarter", f"ablation=multi30k_quarter/{row}"))
+
+    assert changed == MULTI30K_QUARTER[row]
 
 
 # Table 2 and section 6: what differs from base on WMT14 English-German, and newstest2014 BLEU.

@@ -192,9 +192,16 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
     inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through sources.identity
-    inputs.add("task")  # only where it is not translation
+    inputs |= {"task", "lowercase"}  # only where they are not translation and false
     elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches", "num_workers"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
+
+
+def test_a_lower_cased_corpus_is_another_corpus_of_lower_case_only(config):
+    kept, lowered = prepare(config), prepare(replace(config, lowercase=True))
+    assert kept.folder != lowered.folder
+    first = lowered.tokenizer.decode([lowered.train.tgt[: lowered.train.tgt_offsets[1]].tolist()])
+    assert first == [kept.tokenizer.decode([kept.train.tgt[: kept.train.tgt_offsets[1]].tolist()])[0].lower()]
 
 
 def test_the_text_decides_not_its_name_nor_its_packing(config, tmp_path):
@@ -211,10 +218,10 @@ def test_the_bpe_is_learned_on_evenly_spread_pairs(config, monkeypatch):
     seen = []
     train = build_corpus.Tokenizer.train
 
-    def spy(batches, vocab_size, pretokenized):
+    def spy(batches, vocab_size, **options):
         kept = list(batches)
         seen.extend(line for batch in kept for line in batch)
-        return train(kept, vocab_size, pretokenized)
+        return train(kept, vocab_size, **options)
 
     monkeypatch.setattr(build_corpus.Tokenizer, "train", spy)
     assert len(prepare(replace(config, tokenizer_pairs=50)).train) == 211

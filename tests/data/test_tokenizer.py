@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiayn.data.cached_tokenizer import CachedTokenizer
 from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
 from aiayn.errors import DataError
 
@@ -18,6 +19,11 @@ TEXT = ["The house is small.", "Das Haus ist klein, sehr klein.", "Straßen und 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return Tokenizer.train([TEXT[:5], TEXT[5:]], 312)
+
+
+@pytest.fixture(scope="module")
+def lower_casing() -> Tokenizer:
+    return Tokenizer.train([TEXT], 310, lowercase=True)
 
 
 @settings(deadline=None, max_examples=200)
@@ -49,6 +55,22 @@ def test_the_first_word_is_the_same_subword_as_in_the_middle(tokenizer):
 def test_ids_number_exactly_the_vocabulary_that_was_asked_for(tokenizer):
     assert tokenizer.vocab_size == 312
     assert max(i for row in tokenizer.encode(TEXT) for i in row) < 312
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.one_of(st.text(" aBÄßé.</S>"), st.sampled_from(["Das HAUS", "ÉTÉ", "<S>", "Straßen"]))))
+def test_a_lower_casing_tokenizer_returns_every_text_in_lower_case(lower_casing, lines):
+    assert lower_casing.decode(lower_casing.encode(lines)) == [line.lower() for line in lines]
+
+
+def test_a_lower_casing_tokenizer_learns_no_capital_and_is_stored_and_read_whole(lower_casing, tokenizer):
+    again = Tokenizer.from_json(lower_casing.to_json())
+    assert again.encode(["Das HAUS"]) == lower_casing.encode(["das haus"])
+    assert lower_casing.fingerprint not in (tokenizer.fingerprint, Tokenizer.train([TEXT], 310).fingerprint)
+    [first, second] = lower_casing.encode(["das haus", "das  haus"])
+    assert CachedTokenizer(lower_casing)(["Das HAUS", "Das  Haus"])[0].tolist() == first + second
+    learned = [lower_casing.tokens([number])[0] for number in range(260, 310)]
+    assert learned == [subword.lower() for subword in learned]
 
 
 @pytest.mark.parametrize("lines", [["a"], ["!"], ["ü"], ["hallo hallo"], TEXT])

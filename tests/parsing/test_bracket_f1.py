@@ -117,7 +117,7 @@ def test_a_reference_that_is_no_tree_is_refused_with_its_line():
 def test_evalb_itself_prints_the_same_scores_for_damaged_trees(tmp_path):
     import random
 
-    from treebank.generated_grammar import generated_trees
+    from parsing.generated_grammar import generated_trees
 
     rng = random.Random(0)
     golds, predicted = generated_trees(300, seed=1), []

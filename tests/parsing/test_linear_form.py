@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treebank.generated_grammar import generated_trees
+from parsing.generated_grammar import generated_trees
 
 from aiayn.errors import DataError
 from aiayn.parsing.linear_form import linear_form, read_linear_form, repaired_tree, sentence

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from applications import TINY, run_application
-from treebank.generated_grammar import generated_trees, write_split
+from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn.parsing.tree import penn_brackets
 

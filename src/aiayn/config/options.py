@@ -49,7 +49,7 @@ AUTOMATIC = (
 )
 
 # What a run takes over from the one that `init_from` names, unless the user sets it.
-FROM_SOURCE = ("model.*", "data.vocab_size", "data.tokenizer_pairs", "init_fingerprint")
+FROM_SOURCE = ("model.*", "data.vocab_size", "data.lowercase", "data.tokenizer_pairs", "init_fingerprint")
 
 # Stored runs keep the names that options had when they were written: old name -> name now.
 RENAMED = {
@@ -66,6 +66,7 @@ NEW_OPTIONS = {
     "model.attention_window": None,
     "model.attention_dropout": 0.0,
     "data.task": "translation",
+    "data.lowercase": False,
     "trainer.compile": False,
     "trainer.patience": None,
     "trainer.best_metric": "val/loss",

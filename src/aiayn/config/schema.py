@@ -114,6 +114,7 @@ class DataConfig:
     tgt_lang: str
     folder: str  # where prepared corpora are kept
     vocab_size: int | None  # joint byte-level BPE, special tokens included; null: by the number of pairs
+    lowercase: bool  # the tokenizer lower-cases both sides: translations have no capitals
     max_length: int  # longest sentence kept for training, in subwords without the end token
     max_length_ratio: float  # longest side / shortest side, in subwords; a difference of 5 is always allowed
     tokenizer_pairs: int | None  # learn the BPE on at most this many pairs, evenly spread; null: on all
@@ -136,6 +137,10 @@ class DataConfig:
                 value is None or (len(prefixes) > 0 and all(isinstance(p, str) and p for p in prefixes)),
                 f"data.{split}={value}: must be a prefix of text files, a list of prefixes, or the name of a split",
             )
+        require(
+            not self.lowercase or self.task == "translation",
+            f"data.lowercase=true: data.task={self.task} is about labels in capitals; leave it false",
+        )
         for side in ("src_lang", "tgt_lang"):
             require(bool(getattr(self, side)), f"data.{side} is empty: set it, for example data.{side}=en")
         require(

@@ -83,7 +83,9 @@ def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
     if first is None:
         _refuse_wrong_encoding(config, report)
     _require_pairs(config, "train", report)
-    tokenizer = Tokenizer.train(chain([first], chunks), config.vocab_size, pretokenized=config.task == "parsing")
+    tokenizer = Tokenizer.train(
+        chain([first], chunks), config.vocab_size, pretokenized=config.task == "parsing", lowercase=config.lowercase
+    )
     _refuse_wrong_encoding(config, report)
     return tokenizer
 

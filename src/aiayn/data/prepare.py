@@ -76,6 +76,8 @@ def _settings(config: DataConfig, scans: FileScans, tokenizer: Tokenizer | None 
     shaping = {name: getattr(config, name) for name in SHAPING}
     if config.task != "translation":  # corpora prepared before there were tasks keep their fingerprint
         shaping["task"] = config.task
+    if config.lowercase:
+        shaping["lowercase"] = True
     if tokenizer:
         shaping["tokenizer"] = tokenizer.fingerprint
     return {"format": FORMAT} | shaping | {split: identity(config, split, scans) for split in ("train", "val")}

@@ -21,7 +21,8 @@ os.register_at_fork(after_in_child=lambda: os.environ.__setitem__("TOKENIZERS_PA
 
 
 class Tokenizer:
-    """Text to subword ids and back: `decode(encode(lines)) == lines` for every string that UTF-8 can encode.
+    """Text to subword ids and back: `decode(encode(lines)) == lines` for every string that UTF-8 can encode, in lower
+    case if it was trained with `lowercase`.
 
     Every line gets one space in front, which decoding removes. So a word has the same subwords at the beginning of a
     line as in the middle, and a line's own leading spaces are kept. The alphabet is all bytes, so `<unk>` is never
@@ -34,15 +35,18 @@ class Tokenizer:
         self._core = core
 
     @classmethod
-    def train(cls, batches: Iterable[list[str]], vocab_size: int, pretokenized: bool = False) -> "Tokenizer":
+    def train(
+        cls, batches: Iterable[list[str]], vocab_size: int, pretokenized: bool = False, lowercase: bool = False
+    ) -> "Tokenizer":
         """Learns exactly `vocab_size` subwords, special tokens and the 256 bytes included.
 
         With `pretokenized`, only spaces divide words before BPE merges bytes, so that a frequent symbol such as `(NP`
-        becomes one subword; otherwise letters, digits and punctuation are divided too.
+        becomes one subword; otherwise letters, digits and punctuation are divided too. With `lowercase`, text is
+        lower-cased before it is encoded, so decoding returns it in lower case.
 
         Raises DataError with the largest possible size if the text has too few distinct words.
         """
-        core = _untrained(pretokenized)
+        core = _untrained(pretokenized, lowercase)
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
             special_tokens=list(SPECIAL_IDS),
@@ -69,7 +73,10 @@ class Tokenizer:
             found = json.loads(text)
             model = found["model"]
             merges = [(left, right) for left, right in model["merges"]]
-            core = _untrained(pretokenized=found["pre_tokenizer"]["type"] == "Sequence")
+            core = _untrained(
+                pretokenized=found["pre_tokenizer"]["type"] == "Sequence",
+                lowercase=found["normalizer"]["type"] == "Sequence",
+            )
             core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
             core.add_special_tokens(list(SPECIAL_IDS))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -112,10 +119,12 @@ class Tokenizer:
         ]
 
 
-def _untrained(pretokenized: bool) -> tokenizers.Tokenizer:
+def _untrained(pretokenized: bool, lowercase: bool) -> tokenizers.Tokenizer:
     """Returns all of the tokenizer that is not learned."""
     core = tokenizers.Tokenizer(models.BPE())
     core.normalizer = normalizers.Prepend(" ")
+    if lowercase:
+        core.normalizer = normalizers.Sequence([normalizers.Lowercase(), core.normalizer])
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not pretokenized)
     if pretokenized:
         words = pre_tokenizers.Split(tokenizers.Regex(" ?[^ ]+"), "isolated")

@@ -51,7 +51,7 @@ class Verb(NamedTuple):
 
 
 def _rows(table: str) -> list[list[str]]:
-    lines = files("phrasebook").joinpath(f"{table}.tsv").read_text("utf-8").split("\n")
+    lines = files("aiayn.phrasebook").joinpath(f"{table}.tsv").read_text("utf-8").split("\n")
     return [line.split("\t") for line in lines[1:] if line]
 
 

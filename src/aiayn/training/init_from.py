@@ -33,7 +33,12 @@ def resolve_init_from(
     source = own or _load(config.init_from)
     found = own.config.init_fingerprint if own else fingerprint(source.weights)
     settled = flatten({"model": to_plain(source.config.model)})
-    settled |= {"data.vocab_size": source.vocab_size, "data.tokenizer_pairs": None}
+    vocabulary = {
+        "vocab_size": source.vocab_size,
+        "lowercase": source.config.data.lowercase,
+        "tokenizer_pairs": None,
+    }
+    settled |= flatten({"data": vocabulary})
     now, unset = flatten(to_plain(config)), automatic_options(config)
     changed = [
         f"{key}: {as_option(value)} -> {as_option(now[key])}"
@@ -49,7 +54,7 @@ def resolve_init_from(
     model = source.config.model
     if "model.dropout" not in unset and (chosen is None or "model.dropout" in chosen):
         model = replace(model, dropout=config.model.dropout)
-    data = replace(config.data, vocab_size=source.vocab_size, tokenizer_pairs=None)
+    data = replace(config.data, **vocabulary)
     return replace(config, model=model, data=data, init_fingerprint=found), source
 
 
