@@ -1,6 +1,15 @@
-"""Where Hydra looks for plugins: the sweeper and the launchers live in aiayn.sweep."""
+"""Where Hydra looks for plugins, by the module in which a class is defined: the code is in aiayn.sweep."""
 
-from aiayn.sweep.grid import Grid
-from aiayn.sweep.launcher import ProcessLauncher, SlurmLauncher
+from aiayn.sweep import grid, launcher
 
-__all__ = ["Grid", "ProcessLauncher", "SlurmLauncher"]
+
+class Grid(grid.Grid):
+    """The sweeper."""
+
+
+class ProcessLauncher(launcher.ProcessLauncher):
+    """A process per job."""
+
+
+class SlurmLauncher(launcher.SlurmLauncher):
+    """A SLURM job per job."""

@@ -1,4 +1,3 @@
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ from aiayn.errors import DataError
 
 def test_the_phrasebook_goes_both_ways_and_knows_two_languages(monkeypatch):
     book = SimpleNamespace(VERSION=7, pairs=lambda split: [(f"{split} house", "Häuser"), ("b", "c")])
-    monkeypatch.setitem(sys.modules, "phrasebook", book)
+    monkeypatch.setattr("aiayn.phrasebook", book)
     options = {"source": "phrasebook", "train": "train", "val": "val"}
     assert list(raw_pairs(data_config(**options), "val", FileScans())) == [
         (b"val house", "Häuser".encode()),

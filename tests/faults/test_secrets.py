@@ -16,7 +16,7 @@ import torch
 import wandb
 import yaml
 from applications import TEXT, TINY, run_application, spare_the_pictures, write_text
-from test_checkpoints import Evil, sealed
+from runs.test_checkpoints import Evil, sealed
 
 TRAIN = ("train.py", *TEXT, *TINY, "name=run")
 RUN = "outputs/run"

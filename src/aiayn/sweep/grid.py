@@ -19,7 +19,7 @@ from aiayn.errors import ConfigError
 
 @dataclass
 class GridConfig:
-    _target_: str = "aiayn.sweep.grid.Grid"
+    _target_: str = "hydra_plugins.aiayn_sweep.Grid"
 
 
 ConfigStore.instance().store(group="hydra/sweeper", name="grid", node=GridConfig, provider="aiayn")

@@ -26,13 +26,13 @@ from aiayn.sweep.slurm import check_slurm, submit
 
 @dataclass
 class ProcessesConfig:
-    _target_: str = "aiayn.sweep.launcher.ProcessLauncher"
+    _target_: str = "hydra_plugins.aiayn_sweep.ProcessLauncher"
     jobs: int = 1  # that run at the same time
 
 
 @dataclass
 class SlurmConfig:
-    _target_: str = "aiayn.sweep.launcher.SlurmLauncher"
+    _target_: str = "hydra_plugins.aiayn_sweep.SlurmLauncher"
     partition: str | None = None  # null: the cluster's default
     time: int = 1440  # minutes
     gpus: int | None = None  # a node; null: trainer.devices, or none with trainer.accelerator=cpu
