@@ -42,8 +42,8 @@ def load(
 ) -> "Translator":
     """Returns the translator of a run's folder.
 
-    checkpoint is averaged, best, last or a file; None: averaged if there is one, else last. search: beam_size,
-    length_penalty and the other options of `search`; those not given are as the run was configured.
+    checkpoint is averaged, best, last or a file; None: averaged (best if that validated better), else last.
+    search: beam_size, length_penalty and the other options of `search`; those not given are as the run was configured.
     Raises RefusedError for a missing or damaged run, ConfigError for impossible options.
     """
     from aiayn.config.schema import PRECISIONS, SearchOverrides, one_of

@@ -9,8 +9,10 @@ from faults.harness import acts_at, configured, dies_at, differences, measured, 
 
 from aiayn.errors import RefusedError
 from aiayn.inference.translator import Translator
+from aiayn.reports.report import summary
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
+from aiayn.training.average import is_worse
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.module import TranslationModule
@@ -164,3 +166,33 @@ def test_a_run_without_a_best_checkpoint_says_so(stopped, tmp_path):
     RunFolder(tmp_path / "run").best.unlink()
     with pytest.raises(RefusedError, match=r"best\.ckpt: there is no such checkpoint"):
         Translator.from_run(tmp_path / "run", "best")
+
+
+def test_where_the_average_validates_worse_than_the_best_checkpoint_that_is_the_default(text, tmp_path):
+    # The learning rate rises without end: after a few steps all only gets worse.
+    ruined = ("optim.lr_scale=12", "optim.warmup_steps=12", "trainer.val_every=1", "trainer.val_bleu_sentences=0")
+    end = train(configured(text, *ruined), tmp_path)
+    run = RunFolder(tmp_path / "run")
+    losses = {record["step"]: record["val/loss"] for record in measured(run.path) if "val/loss" in record}
+    best = min(losses, key=losses.get)
+    assert end.code == 0, end.said
+    assert best < 12
+    assert "the average is worse than best.ckpt" in end.said
+    assert f"run={run.path} checkpoint=best" in summary(run.path)
+    assert find_checkpoint(run.path, None) == run.best
+    assert find_checkpoint(run.path, "averaged") == run.averaged
+    run.best.unlink()
+    assert find_checkpoint(run.path, None) == run.averaged
+
+
+def test_an_average_is_worse_by_the_metric_of_the_run_if_no_other_speaks_for_it(stopping):
+    def worse(averaged, best, metric="val/loss"):
+        named = [dict(zip(("val/loss", "val/bleu"), values, strict=False)) for values in (averaged, best)]
+        return is_worse(*named, type(stopping.trainer)(**vars(stopping.trainer) | {"best_metric": metric}))
+
+    assert worse([3.1], [3.0])
+    assert not worse([3.0], [3.0])
+    assert not worse([3.1, 20.2], [3.0, 20.1])  # the loss rises while translations get better
+    assert worse([3.1, 20.1], [3.0, 20.1])
+    assert worse([9.0, 0.0], [3.0, 0.0])
+    assert worse([float("nan")], [3.0])

@@ -15,7 +15,8 @@ RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run's folder, such as outputs/quickstart, or a checkpoint file.")
 ]
 CheckpointName = Annotated[
-    str | None, typer.Option(help="averaged, best, last or a file; by default averaged if there is one, else last.")
+    str | None,
+    typer.Option(help="averaged, best, last or a file; by default averaged (best if that is better), else last."),
 ]
 Accelerator = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept per sentence; 1 is greedy search.")]

@@ -392,7 +392,7 @@ class EvaluateConfig:
 
     run: str
     split: str  # val | test
-    checkpoint: str | None  # averaged | best | last | a file; null: averaged where there is one, else last
+    checkpoint: str | None  # averaged | best | last | a file; null: averaged (best if that is better), else last
     test: str | None  # PREFIX of text files to translate and score instead of the split
     references: Any  # a file or a list of files: further references, beside that of the split or of `test`
     ensemble: Any  # a run's folder or a list of them: they translate together with `run`

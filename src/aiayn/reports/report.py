@@ -43,8 +43,9 @@ def summary(run: Path) -> str:
     files = (folder.report, folder.averaged, folder.learning_curve, folder.attention_picture, folder.corpus_picture)
     files += (folder.metrics, folder.samples, folder.config)
     lines.append("files    " + ", ".join(str(path.relative_to(run)) for path in files if path.exists()))
-    lines.append(f"next     {program.typed('evaluate')} run={run}")
-    lines.append(f"         aiayn translate {run}")
+    best = folder.default_checkpoint() == "best"  # is said: without a word the average would be expected
+    lines.append(f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best)
+    lines.append(f"         aiayn translate {run}" + " --checkpoint best" * best)
     return "\n".join(lines)
 
 

@@ -49,6 +49,7 @@ class RunFolder:
         self.config = path / "config.yaml"
         self.checkpoints = path / "checkpoints"  # step_N.ckpt, step_N.optim and the next three; see runs/checkpoints.py
         self.averaged = self.checkpoints / "averaged.ckpt"
+        self.validated = path / "averaged.json"  # the average's metrics, and whether best.ckpt is better
         self.best = self.checkpoints / "best.ckpt"
         self.last = self.checkpoints / "last.ckpt"
         self.lock = path / ".lock"
@@ -70,6 +71,12 @@ class RunFolder:
 
     def evaluation(self, name: str) -> Evaluation:
         return Evaluation(self.path / "evaluation" / name)
+
+    def default_checkpoint(self) -> str:
+        """Returns which checkpoint is used if none is named: averaged, best if that validates better, else last."""
+        if not self.averaged.exists():
+            return "last"
+        return "best" if read_json(self.validated).get("worse") is True and self.best.exists() else "averaged"
 
     def exists(self) -> bool:
         return self.checkpoints.is_dir() or self.config.is_file()
@@ -105,7 +112,7 @@ def saved_steps(folder: Path) -> list[int]:
 
 
 def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
-    """Returns the file of `averaged`, `best`, `last` or a path; for None the average if there is one, else the last.
+    """Returns the file of `averaged`, `best`, `last` or a path; for None that of `RunFolder.default_checkpoint`.
 
     `run` may be a checkpoint file itself. Raises RefusedError if there is no such run or file, or it is something else.
     """
@@ -118,7 +125,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         if not folder.checkpoints.is_dir():
             raise RefusedError(f"{run}: neither a run (no checkpoints/) nor a checkpoint")
         if checkpoint is None:
-            checkpoint = "averaged" if folder.averaged.exists() else "last"
+            checkpoint = folder.default_checkpoint()
         path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
         if not path.is_file():
             raise RefusedError(f"{path}: there is no such checkpoint")

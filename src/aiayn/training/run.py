@@ -25,6 +25,7 @@ from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.signals import handle_signals
 from aiayn.training.automatic import misfits, settle_sizes, settle_steps
+from aiayn.training.average import compare_with_best
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.callbacks.display import Display
@@ -111,7 +112,7 @@ def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, st
         if not stopped_early:
             _fit(run, hardware, found, source)
         stop.enter_phase("stopped after the last step")
-        _finish(run)
+        _finish(run, hardware["precision"])
 
 
 def _fit(run: RunContext, hardware: dict[str, str], found: ResumeState | None, source: Checkpoint | None) -> None:
@@ -148,8 +149,8 @@ def _fit(run: RunContext, hardware: dict[str, str], found: ResumeState | None, s
     run.stop.enter_phase(f"stopped and saved at step {saver.done}")
 
 
-def _finish(run: RunContext) -> None:
-    """Averages the last checkpoints and draws what was measured."""
+def _finish(run: RunContext, precision: str) -> None:
+    """Averages the last checkpoints, validates the average and draws what was measured."""
     if rank_zero_only.rank != 0:
         return
     folder, validations = run.folder, run.validations
@@ -164,14 +165,13 @@ def _finish(run: RunContext) -> None:
     averaged = checkpoints.average(
         [checkpoints.load(checkpoints.step_path(folder.checkpoints, step)) for step in steps]
     )
+    log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
+    compare_with_best(run, averaged, _validation_plan(run.config, run.prepared.val), precision)
     draw_learning_curve(read_jsonl(folder.metrics), folder.learning_curve)
     write_report(folder.path)
     run.check_folder()
     checkpoints.save(folder.averaged, averaged)  # last: once it exists the run is finished
     upload(run.config, folder)
-    log.info("averaged the checkpoints of steps %s", ", ".join(map(str, steps)))
-    if folder.best.exists() and validations.best_step is not None:
-        log.info("best     %s at step %d: checkpoint=best", validations.metric, validations.best_step)
     log.info(summary(folder.path))
 
 
