@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -14,7 +15,7 @@ from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.pair_files import pair_file_kind
 from aiayn.data.prepare import prepare
 from aiayn.data.sources import count_pairs, identity, raw_pairs, read_split
-from aiayn.data.text_files import FileScans
+from aiayn.data.text_files import FileScans, read_lines
 from aiayn.errors import DataError
 
 PAIRS = [
@@ -88,6 +89,10 @@ def test_columns_named_in_the_first_line_may_stand_anywhere(tmp_path):
     assert count_pairs(data_config(train=path), "train", FileScans()) == 3
 
 
+def first_dropped(prepared) -> dict[str, list[str]]:
+    return prepared.report["train"]["first_dropped"]
+
+
 def test_pairs_are_cleaned_counted_and_prepared_as_those_of_two_files(tmp_path):
     pairs = [(f"house {n} and {n + 1}", f"Haus {n} und {n + 1}") for n in range(60)]
     spoilt = [*pairs[:30], ("", "leer"), ("a\x00b", "c"), ("x" * 32_769, "y"), *pairs[30:]]
@@ -99,7 +104,14 @@ def test_pairs_are_cleaned_counted_and_prepared_as_those_of_two_files(tmp_path):
         path = stored(tmp_path / f"x.{write.__name__}.gz", write(spoilt))
         found = prepare(data_config(train=path, val=val, folder=str(tmp_path / "data")))
         assert found.fingerprint != expected.fingerprint
-        assert found.report == expected.report
+        assert {
+            reason: [place.rsplit(": ")[1] for place in first] for reason, first in first_dropped(found).items()
+        } == {
+            "empty": ["line 31"],
+            "control_characters": ["line 32"],
+            "too_many_bytes": ["line 33"],
+        }
+        assert found.report["train"] | {"first_dropped": first_dropped(expected)} == expected.report["train"]
         for name in ("train.src.bin", "train.tgt.bin", "tokenizer.json"):
             assert (found.folder / name).read_bytes() == (expected.folder / name).read_bytes()
 
@@ -132,16 +144,23 @@ def test_a_translation_memory_gives_text_without_codes_of_each_units_first_varia
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10 if n else "ha"}">' for n in range(9))
 REFUSED = {
     "x.tsv": [
-        ("a\tb\na\n", "line 2 has 1 columns instead of 2"),
+        ("a\nb\tc\n", "line 1 has 1 columns instead of 2"),
         ("a\tb\tc\n", "line 1 has 3 columns instead of 2"),
-        ("id\ten\tde\n1\ta\n", "line 2 has 2 columns instead of 3"),
+        ("id\ten\tde\n1\ta\n", "no pairs of en and de in it (line 2 has another number of columns)"),
+        ("a\tb\n" * 300 + "c\n" * 20, "20 of 320 rows are no pairs (line 301 has another number of columns, line 302"),
+        ("en\tfr\na\tb\n", "the first line seems to name columns, but not one en and one de; write en and de over"),
+        ("English\tFrançais\na\tb\n", "the first line seems to name columns"),
+        ("en\tEN\tde\na\tb\tc\n", "the first line seems to name columns"),
         ("en\tde\n", "no pairs of en and de"),
-        ("a\tb\n" + "c" * (1 << 20) + "\td\n", "line 2 is longer than 1,048,576 bytes"),
+        ("en\tde\n" + "c" * (1 << 20) + "\td\n", "line 2 is longer than 1,048,576 bytes"),
         ("", "there is no text in"),
         ("a\tb\n".encode("utf-16"), "UTF-16"),
     ],
     "x.jsonl": [
-        ('{"en": "a", "de": "b"}\n{"en": "a"}\n', "line 2 is no JSON object with two texts"),
+        (
+            '{"en": "a", "de": "b"}\n' * 99 + '{"en": "a"}\n' * 20,
+            "20 of 119 rows are no pairs (line 100 is no JSON object",
+        ),
         ('{"en": "a", "de": 7}', "line 1 is no JSON"),
         ('{"en": null, "de": "b"}', "line 1 is no JSON"),
         ("[1]", "line 1 is no JSON"),
@@ -160,7 +179,14 @@ REFUSED = {
         (tmx(PAIRS, '<!DOCTYPE tmx SYSTEM "tmx14.dtd">').replace("two", "&unknown;"), "entity unknown:"),
         (tmx(PAIRS).replace("two", "&unknown;"), "undefined entity"),
         (tmx([]), "no pairs of en and de"),
-        (tmx(PAIRS).replace("DE-de", "fr"), "no pairs of en and de"),
+        (tmx(PAIRS).replace("DE-de", "fr"), "no pairs of en and de in it; its languages are en_US, fr"),
+        ("<tmx><tu>\n<tu><tuv/></tu></tu></tmx>", "line 2: a unit (tu) inside the one of line 1"),
+        ('<?xml version="1.0" encoding="base64"?><tmx/>', "unknown encoding base64"),
+        ('<?xml version="1.0" encoding="x-nothing"?><tmx/>', "unknown encoding x-nothing"),
+        (
+            b'<?xml version="1.0" encoding="shift_jis"?>\n<tmx>\x81</tmx>',
+            "line 1 or one soon after it is not shift_jis",
+        ),
         ("<a>" * 99, "line 1: more than 64 elements in each other"),
         (f'<tmx a="{"x" * (3 << 20)}"/>', "line 1: a tag is longer than a text can be"),
         ("not xml", "line 1 is not well-formed XML"),
@@ -195,3 +221,124 @@ def test_half_of_a_character_in_json_is_dropped_or_named(tmp_path):
         read_split(data_config(test=path), "test")
     with pytest.raises(DataError, match=r"nowhere\.tmx: cannot be read \(No such file"):
         read(str(tmp_path / "nowhere.tmx"))
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("DE\tEN", "de en"),
+        ("German\tEnglish", "de en"),
+        ('"de"\t"en"', "de en"),
+        ("de-AT\ten_US", "de en"),
+        (" Deutsch \t english", "de en"),
+        ("Target\tSource", "de en"),
+        ("en\tde", "en de"),
+        ("ID\tEnglish\tNote\tGerman", "id en note de"),
+    ],
+)
+def test_names_over_the_columns_are_found_however_they_are_written(header, columns, tmp_path):
+    row = {"de": "Haus", "en": "house", "id": "7", "note": "n"}
+    path = stored(tmp_path / "x.tsv", f"{header}\r\n" + "\t".join(row[name] for name in columns.split()) + "\r\n")
+    assert read(path) == [(b"house", b"Haus")]
+
+
+@pytest.mark.parametrize("pair", [("No", "Nein"), ("English breakfast", "Frühstück"), ("it", "es ist"), ("7", "8")])
+def test_a_first_pair_of_short_words_is_no_header(pair, tmp_path):
+    path = stored(tmp_path / "x.tsv", tsv([pair, ("a", "b")]))
+    assert read(path)[0] == tuple(text.encode() for text in pair)
+
+
+def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_path):
+    pairs = [(f"house {n} and {n + 1}", f"Haus {n} und {n + 1}") for n in range(60)]
+    rows = [f"{src}\t{tgt}" for src, tgt in pairs]
+    rows[9:9], rows[20:20] = ["one column"], [" ", "a\tb\tc"]
+    table = stored(tmp_path / "x.tsv", "\n".join(["en\tde", *rows]) + "\n")
+    objects = [json.dumps({"en": src, "de": tgt}) for src, tgt in pairs]
+    objects[30:30] = ["{", "", '{"en": 7, "de": "b"}']
+    records = stored(tmp_path / "x.jsonl", "\n".join(objects) + "\n")
+    units = tmx(pairs).replace("</seg></tuv></tu>", "</seg><seg>again</seg></tuv></tu>", 1)
+    units = units.replace("</body>", '<tu><tuv xml:lang="en"><seg>alone</seg></tuv></tu></body>')
+    memory = stored(tmp_path / "x.tmx", units)
+    two = write_lines(tmp_path / "two", ["", *(src for src, _ in pairs)], ["leer", *(tgt for _, tgt in pairs)])
+    val = write_lines(tmp_path / "val", [src for src, _ in pairs], [tgt for _, tgt in pairs])
+    found = prepare(data_config(train=[two, table, records, memory], val=val, folder=str(tmp_path / "data")))
+    assert found.report["train"]["dropped"] == {"empty": 3, "columns": 2, "not_json": 2, "two_segments": 1}
+    assert first_dropped(found) == {
+        "empty": [f"{two}.en and {two}.de: line 1", f"{table}: line 22", f"{records}: line 32"],
+        "columns": [f"{table}: line 11", f"{table}: line 23"],
+        "not_json": [f"{records}: line 31", f"{records}: line 33"],
+        "two_segments": [f"{memory}: line 3"],
+    }
+    assert found.report["train"]["read"] == 61 + 63 + 63 + 60
+
+
+def test_test_text_with_rows_that_are_no_pairs_is_refused_with_all_of_them(tmp_path):
+    path = stored(tmp_path / "x.tsv", "a\tb\nc\n\nd\te\tf\n")
+    with pytest.raises(DataError, match=r"x\.tsv: 2 rows are no pairs \(line 2 has another .*, line 4 has another"):
+        read_split(data_config(test=path), "test")
+
+
+ENCODINGS = [
+    *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-7", "ascii", "latin-1", "cp1252", "koi8-r", "mac_roman"),
+    *("shift_jis", "euc_jp", "iso2022_jp", "gbk", "gb18030", "gb2312", "hz", "big5", "euc_kr", "cp949", "utf-8-sig"),
+]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_translation_memory_may_be_in_any_encoding_that_python_knows(encoding, tmp_path):
+    text = {"shift_jis": "日本", "gbk": "中文", "big5": "中文", "koi8-r": "дом", "euc_kr": "집"}.get(encoding, "house")
+    body = f'<tu><tuv xml:lang="en"><seg>{text}</seg></tuv><tuv xml:lang="de"><seg>Haus</seg></tuv></tu>'
+    content = f'<?xml version="1.0" encoding="{encoding}"?>\n<tmx><body>{body * 3000}</body></tmx>'
+    pairs = read(stored(tmp_path / "x.tmx", content.encode(encoding)))
+    assert pairs == [(text.encode(), b"Haus")] * 3000
+
+
+@pytest.mark.parametrize(
+    ("languages", "langs", "expected"),
+    [
+        ("en en-GB", "en en-GB", "0 1"),
+        ("en-GB en", "en en-GB", "1 0"),
+        ("en-US en-GB", "en en-GB", "0 1"),
+        ("pt-BR pt", "pt pt-BR", "1 0"),
+        ("pt-PT pt-br", "pt-BR pt", "1 0"),
+        ("de-AT en_us", "en de", "1 0"),
+        ("zh-Hant-TW zh-Hant", "zh-Hant zh", None),
+    ],
+)
+def test_a_language_and_its_variant_are_two_sides(languages, langs, expected, tmp_path):
+    variants = "".join(f'<tuv xml:lang="{code}"><seg>{n}</seg></tuv>' for n, code in enumerate(languages.split()))
+    path = stored(tmp_path / "x.tmx", f"<tmx><body><tu>{variants}</tu></body></tmx>")
+    src_lang, tgt_lang = langs.split()
+    config = data_config(train=path, src_lang=src_lang, tgt_lang=tgt_lang)
+    if expected is None:
+        with pytest.raises(DataError, match="no pairs of zh-Hant and zh in it; its languages are zh-Hant, zh-Hant-TW"):
+            list(raw_pairs(config, "train", FileScans()))
+    else:
+        assert list(raw_pairs(config, "train", FileScans())) == [tuple(side.encode() for side in expected.split())]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("pairs.csv", "a,b\n", r"data\.train=.*pairs\.csv: CSV is not read: save it as tab-separated text"),
+        ("pairs.xliff", "<xliff/>", "XLIFF is not read"),
+        ("x.tsv", gzip.compress(b"a\tb\n"), r"x\.tsv: this is no text but packed with gzip; name it \.gz"),
+        ("x.jsonl", b"PK\3\4", r"x\.jsonl: this is no text but packed with zip; unpack it"),
+    ],
+)
+def test_files_of_other_kinds_are_named_as_what_they_are(name, content, message, tmp_path):
+    with pytest.raises(DataError, match=message):
+        read(stored(tmp_path / name, content))
+
+
+def test_a_folder_a_name_in_other_case_and_a_pipe_are_named_as_such(tmp_path):
+    with pytest.raises(DataError, match="this is a folder"):
+        read(str(tmp_path))
+    write_lines(tmp_path / "Train", ["a"], ["b"])
+    with pytest.raises(DataError, match=r"there is no .*train\.en, but .*Train\.en"):
+        read(str(tmp_path / "train"))
+    os.mkfifo(tmp_path / "x.tsv")
+    with pytest.raises(DataError, match=r"x\.tsv: this is a pipe"):
+        read(str(tmp_path / "x.tsv"))
+    with pytest.raises(DataError, match=r"x\.tsv: this is a named pipe"):
+        read_lines(tmp_path / "x.tsv")

@@ -129,13 +129,13 @@ def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tm
     train = write_lines(tmp_path / "t", src, tgt)
     val = write_lines(tmp_path / "v", [long, "haus " * 9, ""], [long, short, "leer"])
     found = prepare(replace(config, train=train, val=val, max_length=22, max_length_ratio=3.0))
-    train = found.report["train"]
+    files, train = f"{train}.en and {train}.de", found.report["train"]
     size = found.tokenizer.encode(["haus " * 9, short])
     assert len(size[0]) > 3 * len(size[1]) + 5, "the example must break the ratio"
     assert train["dropped"]["too_long"] >= 1
-    assert train["first_dropped"]["too_long"][0] == 4
-    assert 5 in train["first_dropped"]["length_ratio"]
-    assert train["first_dropped"]["control_characters"] == [6]
+    assert train["first_dropped"]["too_long"][0] == f"{files}: line 4"
+    assert f"{files}: line 5" in train["first_dropped"]["length_ratio"]
+    assert train["first_dropped"]["control_characters"] == [f"{files}: line 6"]
     assert train["read"] == 200 == train["kept"] + sum(train["dropped"].values())
     assert len(found.train) == train["kept"]
     assert max(found.train.src_lengths.max(), found.train.tgt_lengths.max()) <= 22

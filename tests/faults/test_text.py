@@ -84,7 +84,8 @@ def test_odd_lines_are_cleaned_or_dropped_on_both_sides_and_counted():
     assert found["read"] == 80 + len(ODD) == found["kept"] + sum(found["dropped"].values())
     assert found["dropped"] == {reason: reasons.count(reason) for reason in reasons}
     assert found["first_dropped"] == {
-        reason: [81 + i for i, (_, _, other) in enumerate(ODD) if other == reason] for reason in reasons
+        reason: [f"train.en and train.de: line {81 + i}" for i, (_, _, other) in enumerate(ODD) if other == reason]
+        for reason in reasons
     }
     # Nine separators on either side and one on both; the CR before a line feed ends the line.
     assert found["separators"] == 20

@@ -19,7 +19,7 @@ from aiayn.data.cached_tokenizer import CachedTokenizer
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.corpus_store import SIDES, fingerprint
 from aiayn.data.overlap import Overlap
-from aiayn.data.sources import count_pairs, identity, raw_pairs
+from aiayn.data.sources import count_pairs, identity, locate, raw_pairs
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
@@ -81,13 +81,17 @@ def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
     chunks = (src + tgt for src, tgt, _ in _chunks(cleaned, report, pairs=500, characters=200_000))
     first = next(chunks, None)
     if first is None:
-        _refuse_wrong_encoding(config, report)
+        _refuse_wrong_encoding(config, report, scans)
     _require_pairs(config, "train", report)
-    tokenizer = Tokenizer.train(
-        chain([first], chunks), config.vocab_size, pretokenized=config.task == "parsing", lowercase=config.lowercase
+
+    def to_the_end() -> Iterator[list[str]]:
+        """All text; an error in it is raised before the vocabulary is learned, which takes the longest."""
+        yield from chain([first], chunks)
+        _refuse_wrong_encoding(config, report, scans)
+
+    return Tokenizer.train(
+        to_the_end(), config.vocab_size, pretokenized=config.task == "parsing", lowercase=config.lowercase
     )
-    _refuse_wrong_encoding(config, report)
-    return tokenizer
 
 
 def _encode_split(
@@ -114,12 +118,22 @@ def _encode_split(
                 file.write(side_ids[np.repeat(keep, count)].astype(dtype).data)
                 lengths[side].append(count[keep].astype(np.int32))
     if split == "train":
-        _refuse_wrong_encoding(config, report)
+        _refuse_wrong_encoding(config, report, scans)
     _require_pairs(config, split, report)
     for side in SIDES:
         with _synced(folder / f"{split}.{side}.offsets.npy") as file:
             np.save(file, np.concatenate([[0], np.cumsum(np.concatenate(lengths[side]), dtype=np.int64)]))
-    return asdict(report) | {f"{side}_tokens": int(sum(x.sum() for x in lengths[side])) for side in SIDES}
+    return described(config, split, report, scans) | {
+        f"{side}_tokens": int(sum(x.sum() for x in lengths[side])) for side in SIDES
+    }
+
+
+def described(config: DataConfig, split: str, report: CleaningReport, scans: FileScans) -> dict[str, Any]:
+    """Returns a report as plain values, with file and line in the place of numbers."""
+    numbers = {number for first in report.first_dropped.values() for number in first}
+    places = locate(config, split, numbers, scans)
+    first_dropped = {reason: [places[number] for number in first] for reason, first in report.first_dropped.items()}
+    return asdict(report) | {"first_dropped": first_dropped}
 
 
 def _length_rules(
@@ -177,16 +191,18 @@ def _require_pairs(config: DataConfig, split: str, report: CleaningReport) -> No
         )
 
 
-def _refuse_wrong_encoding(config: DataConfig, report: CleaningReport) -> None:
+def _refuse_wrong_encoding(config: DataConfig, report: CleaningReport, scans: FileScans) -> None:
     """Raises DataError if over 5 % of the pairs are not UTF-8.
 
     Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents.
     """
     bad = report.dropped.get("not_utf8", 0)
     if bad >= 20 and bad > 0.05 * report.read:
+        first = report.first_dropped["not_utf8"][0]
+        place = locate(config, "train", [first], scans)[first]
         raise DataError(
-            f"data.train={config.train}: {bad} of {report.read} pairs are not UTF-8 (the first is pair "
-            f"{report.first_dropped['not_utf8'][0]}); convert the text, for example iconv -f ISO-8859-1 -t UTF-8"
+            f"data.train={config.train}: {bad} of {report.read} pairs are not UTF-8 (the first: {place}); convert the "
+            "text, for example iconv -f ISO-8859-1 -t UTF-8"
         )
 
 

@@ -12,6 +12,10 @@ SEPARATOR = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
 
 
+class Flaw(bytes):
+    """In the place of a source: why a row of a file is no pair, such as b"columns"."""
+
+
 @dataclass
 class CleaningReport:
     """Counts of a split's pairs; `read == kept + sum(dropped.values())`. Pairs are numbered from 1, over all files."""
@@ -45,6 +49,9 @@ def clean(pairs: Iterable[tuple[bytes, bytes]], report: CleaningReport) -> Itera
     """
     for raw_src, raw_tgt in pairs:
         report.read += 1
+        if type(raw_src) is Flaw:
+            report.drop(raw_src.decode(), report.read)
+            continue
         try:
             src, n_src = _clean_line(raw_src)
             tgt, n_tgt = _clean_line(raw_tgt)

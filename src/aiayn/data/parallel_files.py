@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from aiayn.data.pair_files import pair_file_kind, read_pair_file
+from aiayn.data.cleaning import Flaw
+from aiayn.data.pair_files import Flaws, pair_file_kind, read_pair_file
 from aiayn.data.text_files import FileScans, decode, lines
 from aiayn.errors import DataError
 
@@ -17,6 +18,7 @@ def aligned_files(names: list[str], src_lang: str, tgt_lang: str, key: str, scan
     files: list[tuple[Path, ...]] = []
     n_lines = 0
     for prefix in names:
+        _refuse_other_formats(prefix, key)
         if pair_file_kind(prefix):
             files.append((Path(prefix).expanduser(),))
             n_lines += scans.scan(files[-1][0])["lines"]
@@ -35,12 +37,47 @@ def aligned_files(names: list[str], src_lang: str, tgt_lang: str, key: str, scan
     return files
 
 
+# Endings that are not read, and what to do instead.
+OTHER_FORMATS = {
+    "csv": "CSV is not read: save it as tab-separated text (.tsv), without quotation marks around the fields",
+    "xlsx": "a spreadsheet is not read: save it as tab-separated text (.tsv)",
+    "xls": "a spreadsheet is not read: save it as tab-separated text (.tsv)",
+    "ods": "a spreadsheet is not read: save it as tab-separated text (.tsv)",
+    "xlf": "XLIFF is not read: export a translation memory (.tmx) from your translation program",
+    "xliff": "XLIFF is not read: export a translation memory (.tmx) from your translation program",
+    "sdlxliff": "XLIFF is not read: export a translation memory (.tmx) from your translation program",
+    "po": "PO is not read: convert it to a translation memory, for example with po2tmx of the Translate Toolkit",
+    "docx": "office documents are not read: save the text, one sentence per line",
+    "odt": "office documents are not read: save the text, one sentence per line",
+    "pdf": "PDF is not read: save the text, one sentence per line",
+    "zip": "archives are not read: unpack it",
+    "parquet": "Parquet is not read as a file: data.source=hub data.hub_path=FOLDER reads a folder of it",
+}
+
+
+def other_format(name: str) -> str | None:
+    """Returns what to say of a file by an ending that is known and not read; None for all others."""
+    path = Path(name)
+    return OTHER_FORMATS.get(Path(path.stem if path.suffix == ".gz" else name).suffix.removeprefix(".").lower())
+
+
+def _refuse_other_formats(prefix: str, key: str) -> None:
+    if remedy := other_format(prefix):
+        raise DataError(f"{key}={prefix}: {remedy}")
+
+
 def _find(prefix: str, lang: str, other: str, key: str) -> Path:
     plain = Path(f"{prefix}.{lang}").expanduser()
     gzipped = Path(f"{plain}.gz")
     for path in (plain, gzipped):
         if path.exists():
             return path
+    if Path(prefix).expanduser().is_dir():
+        raise DataError(f"{key}={prefix}: this is a folder; {key} is the name of files in it without .{lang}")
+    names = {path.name.casefold(): path for path in plain.parent.glob("*")} if plain.parent.is_dir() else {}
+    for path in (plain, gzipped):
+        if similar := names.get(path.name.casefold()):
+            raise DataError(f"{key}={prefix}: there is no {path}, but {similar}; rename it, or write the option so")
     for ending in (f".{lang}", f".{lang}.gz", f".{other}", f".{other}.gz"):
         if prefix.endswith(ending):
             raise DataError(
@@ -52,7 +89,7 @@ def _find(prefix: str, lang: str, other: str, key: str) -> Path:
 def file_pairs(files: list[tuple[Path, ...]], src_lang: str, tgt_lang: str) -> Iterator[tuple[bytes, bytes]]:
     """Streams the pairs of the files that `aligned_files` found, as bytes, source first."""
     for paths in files:
-        for _, src, tgt in _numbered(paths, src_lang, tgt_lang):
+        for _, src, tgt in numbered(paths, src_lang, tgt_lang):
             yield src, tgt
 
 
@@ -60,13 +97,20 @@ def read_parallel(names: list[str], src_lang: str, tgt_lang: str, key: str) -> t
     """Reads all sources and all targets of aligned files. Raises DataError as `aligned_files` and `decode` do."""
     sources, targets = [], []
     for paths in aligned_files(names, src_lang, tgt_lang, key, FileScans()):
-        for number, src, tgt in _numbered(paths, src_lang, tgt_lang):
+        flaws = Flaws()
+        for number, src, tgt in numbered(paths, src_lang, tgt_lang):
+            if isinstance(src, Flaw):
+                flaws.add(number, src)
+                continue
             sources.append(decode(src, paths[0], number))
             targets.append(decode(tgt, paths[-1], number))
+        if flaws.count:
+            raise DataError(f"{paths[0]}: {flaws.count} rows are no pairs{flaws.remark()}; correct or remove them")
     return sources, targets
 
 
-def _numbered(paths: tuple[Path, ...], src_lang: str, tgt_lang: str) -> Iterator[tuple[int, bytes, bytes]]:
+def numbered(paths: tuple[Path, ...], src_lang: str, tgt_lang: str) -> Iterator[tuple[int, bytes, bytes]]:
+    """Streams the pairs of one of the files that `aligned_files` found, with the line that each begins in."""
     if len(paths) == 1:
         yield from read_pair_file(paths[0], src_lang, tgt_lang)
     else:

@@ -1,13 +1,13 @@
 """Raw pairs of sentences: from text files, a data set of the Hugging Face hub, or the built-in phrasebook."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from aiayn.config.schema import DataConfig
 from aiayn.data.hub import hub_pairs, local_folder
 from aiayn.data.pair_files import pair_file_kind
-from aiayn.data.parallel_files import aligned_files, file_pairs, read_parallel
+from aiayn.data.parallel_files import aligned_files, file_pairs, numbered, read_parallel
 from aiayn.data.text_files import FileScans, decode
 from aiayn.errors import DataError
 
@@ -37,6 +37,31 @@ def read_split(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
         sources.append(decode(src, f"{key}={getattr(config, split)}", number))
         references.append(decode(tgt, f"{key}={getattr(config, split)}", number))
     return sources, references
+
+
+def locate(config: DataConfig, split: str, numbers: Collection[int], scans: FileScans) -> dict[int, str]:
+    """Returns where pairs are, by their number in the split, counted from 1: the file and the line in it.
+
+    For text that is not in files it is the number itself.
+    """
+    found: dict[int, str] = {}
+    before = 0
+    for paths in _files(config, split, scans) if config.source == "files" else []:
+        wanted = [number - before for number in sorted(numbers) if number > before]
+        if not wanted:
+            break
+        if len(paths) == 2:
+            count = scans.scan(paths[0])["lines"]
+            places = {number: number for number in wanted if number <= count}
+        else:
+            rows = enumerate(numbered(paths, config.src_lang, config.tgt_lang), 1)
+            places, count = {}, 0
+            for count, (line, _, _) in rows:
+                if count in wanted:
+                    places[count] = line
+        found |= {before + number: f"{' and '.join(map(str, paths))}: line {line}" for number, line in places.items()}
+        before += count
+    return {number: found.get(number, f"pair {number}") for number in numbers}
 
 
 def count_pairs(config: DataConfig, split: str, scans: FileScans) -> int:

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import stat
 import time
 import zlib
 from collections.abc import Iterator
@@ -21,6 +22,14 @@ from aiayn.errors import DataError
 
 READ_BYTES = MAX_LINE_BYTES + 8  # of a line: enough to see that it is too long, whatever ends or begins it
 ENDLESS = 256 << 20  # bytes without a line end
+# How files begin that are packed.
+PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"PK\3\4": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
 
 
 class FileScans:
@@ -52,6 +61,8 @@ class FileScans:
             status = path.stat()
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        if stat.S_ISFIFO(status.st_mode):
+            raise DataError(f"{path}: this is a pipe, and text for training is read more than once; store it in a file")
         # Unlike the modification time, the inode's change time cannot be set by hand.
         stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
         known = self._known.get(str(path.resolve()))
@@ -92,11 +103,29 @@ def decode(line: bytes, where: str | Path, number: int) -> str:
         ) from None
 
 
+def _refuse_special_files(path: Path) -> None:
+    """Raises DataError for a folder, and for a named pipe, which would be waited for without a word.
+
+    What a shell puts in the place of a command, such as /dev/fd/63, is read.
+    """
+    with suppress(OSError):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise DataError(f"{path}: this is a folder; name a file in it")
+        if stat.S_ISFIFO(mode) and not str(path).startswith(("/dev/", "/proc/")):
+            raise DataError(f"{path}: this is a named pipe; store its text in a file, or pipe it to standard input")
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Opens a file's unpacked content. Raises DataError if it cannot be read, now or later."""
+    _refuse_special_files(path)
     try:
         with open(path, "rb") as raw:
+            packed = next((name for magic, name in PACKED.items() if raw.peek(6).startswith(magic)), None)
+            if packed and path.suffix != ".gz":
+                remedy = "name it .gz" if packed == "gzip" else "unpack it"
+                raise DataError(f"{path}: this is no text but packed with {packed}; {remedy}")
             # A second buffer makes reading lines four times as fast as GzipFile alone.
             yield io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 20) if path.suffix == ".gz" else raw
     except (OSError, EOFError, zlib.error) as error:
