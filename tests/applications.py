@@ -50,7 +50,7 @@ def run_application(script: str, *arguments: str) -> Outcome:
         io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors, write_through=True)
         for errors in ("strict", "backslashreplace")
     )
-    pipe_handler = signal.getsignal(signal.SIGPIPE)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGHUP)}
     state = Singleton.get_state()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", [script, *arguments])
@@ -70,7 +70,8 @@ def run_application(script: str, *arguments: str) -> Outcome:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         finally:
             # What an application leaves behind for the whole process: Hydra's state, handlers, this stderr.
-            signal.signal(signal.SIGPIPE, pipe_handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
             Singleton.set_state(state)
             register(Config)
             logging.getLogger("aiayn").handlers.clear()

@@ -253,3 +253,59 @@ def test_a_workspace_becomes_json_through_its_model():
     workspaces = pytest.importorskip("wandb_workspaces.workspaces")
     workspace = workspaces.Workspace(entity="", project="p", name="n", sections=[])
     assert json.loads(workspace._to_model().model_dump_json(by_alias=True, exclude_none=True))["displayName"] == "n"
+
+
+# uvicorn: server/connections.py.
+
+
+def test_uvicorns_connections_tell_what_they_wait_for():
+    import asyncio
+
+    from uvicorn import Config
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+    from uvicorn.server import ServerState
+
+    async def app(scope, receive, send):
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"200000")]})
+        await send({"type": "http.response.body", "body": b"x" * 200_000, "more_body": False})
+
+    async def test():
+        loop, state = asyncio.get_running_loop(), ServerState()
+        seen: list[H11Protocol] = []
+        completed = asyncio.Event()
+
+        class Connection(H11Protocol):
+            def connection_made(self, transport: asyncio.Transport) -> None:
+                super().connection_made(transport)
+                seen.append(self)
+
+            def on_response_complete(self) -> None:
+                super().on_response_complete()
+                completed.set()
+
+        def protocol() -> Connection:
+            return Connection(config=Config(app, log_config=None), server_state=state, app_state={}, _loop=loop)
+
+        server = await loop.create_server(protocol, "127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx")
+        while not seen or seen[0].cycle is None:
+            await asyncio.sleep(0)
+        [connection] = seen
+        assert state.connections == {connection}
+        assert (connection.cycle.more_body, connection.cycle.response_complete) == (True, False)
+        assert connection.flow.write_paused is False
+        writer.write(b"y")
+        await completed.wait()
+        assert (connection.cycle.more_body, connection.cycle.response_complete) == (False, True)
+        connection.pause_writing()
+        assert connection.flow.write_paused is True
+        connection.transport.abort()
+        while state.connections:
+            await asyncio.sleep(0)
+        writer.close()
+        server.close()
+
+    asyncio.run(test())

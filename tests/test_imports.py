@@ -67,7 +67,7 @@ HOMES = {
     "omegaconf": HYDRA,
     "torch": {
         *("model", "kernels", "data/batch", "data/datamodule", "runs/checkpoints", "hardware"),
-        *("inference", "export", "visualize", "training"),
+        *("inference", "export", "visualize", "training", "server/words"),
     },
     "pytorch_lightning": {
         "data/datamodule",
@@ -95,8 +95,9 @@ HOMES = {
     "submitit": {"sweep"},
     "ctranslate2": {"export/export"},
     "transformers": {"export/export"},
-    "starlette": {"server/app"},
-    "uvicorn": {"server/serve"},
+    "starlette": {"server"},
+    "uvicorn": {"server/serve", "server/connections"},
+    "prometheus_client": {"server/app", "server/metrics"},
 }
 # Slow or optional: never imported before they are needed.
 LAZY = {
@@ -106,6 +107,7 @@ LAZY = {
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
     *("__init__", "errors", "files", "signals", "runs/__init__", "runs/run_folder"),
+    *("server/__init__", "server/options", "server/keys"),
     *(name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")),  # Hydra loads plugins
 }
 INSTALLED_WITH = {"yaml": "pyyaml", "markupsafe": "jinja2", "huggingface_hub": "datasets", "pyarrow": "datasets"}

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,11 +13,13 @@ import torch
 from applications import small_model
 from faults.harness import Child, End, wait_until
 
-from aiayn.config.schema import SearchConfig, ServeConfig
+from aiayn.config.schema import SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
+from aiayn.server.options import ServeOptions
 from aiayn.server.serve import serve
+from aiayn.server.service import Served, Service
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=200)
 
@@ -36,13 +38,14 @@ def translator() -> Translator:
 class Server:
     """A server in a forked process, and its address."""
 
-    def __init__(self, translator: Translator, options: ServeConfig, log: Path):
+    def __init__(self, load: Callable[[], Served], options: ServeOptions, log: Path):
         def work() -> None:
             sys.stdout = sys.stderr
-            serve(translator, "tiny", options)
+            serve(Service(load), "tiny", options)
 
         self.child = Child(work, log)
-        wait_until(lambda: "\n" in log.read_text())
+        self.log = log
+        wait_until(lambda: "serving" in log.read_text())
         self.address = re.search(r"http://\S+", log.read_text())[0]
         self.port = int(self.address.rpartition(":")[2])
 
@@ -52,9 +55,12 @@ class Server:
 
 
 @contextmanager
-def serving(translator: Translator, log: Path, **options) -> Iterator[Server]:
-    """A server that ends with the context, unless the test has ended it before."""
-    server = Server(translator, ServeConfig(port=0, **options), log)
+def serving(
+    served: Translator | Callable[[], Served], log: Path, keys: Sequence[str] = (), **options
+) -> Iterator[Server]:
+    """A server of a translator, or of what a function loads. Ends with the context, unless the test has ended it."""
+    load = (lambda: Served(served, list(keys))) if isinstance(served, Translator) else served
+    server = Server(load, ServeOptions(port=0, **options), log)
     try:
         yield server
     finally:

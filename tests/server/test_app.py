@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
@@ -10,15 +12,20 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.testclient import TestClient
 
-from aiayn.config.schema import ServeConfig
+from aiayn.inference.translator import Translator
 from aiayn.server.app import make_app, while_connected
 from aiayn.server.batching import Batcher, QueueFullError
+from aiayn.server.metrics import Metrics
+from aiayn.server.options import ServeOptions
+from aiayn.server.service import Served, Service
 
 PAIR = {"source": "en", "target": "de"}
 
 
-def client(translator, **options) -> TestClient:
-    return TestClient(make_app(translator, "tiny", ServeConfig(**options)), base_url="http://localhost:8000")
+def client(translator: Translator, keys: Sequence[str] = (), raises: bool = True, **options) -> TestClient:
+    service = Service(lambda: Served(translator, list(keys)))
+    app = make_app(service, "tiny", ServeOptions(**options), Metrics())
+    return TestClient(app, base_url="http://localhost:8000", raise_server_exceptions=raises)
 
 
 @pytest.fixture
@@ -111,10 +118,13 @@ def as_json(**fields) -> bytes:
         (400, "this server has source en (or auto) and target de", as_json(q="a", target="en")),
         (400, "this server has source en (or auto) and target de", as_json(q="a", source="\ud800")),
         (400, "translates plain text", as_json(q="<b>a</b>", format="html")),
-        (400, "alternatives must be a number from 0 to 2", as_json(q="a", alternatives=3)),
-        (400, "alternatives must be a number from 0 to 2", as_json(q="a", alternatives=-1)),
-        (400, "alternatives must be a number from 0 to 2", as_json(q="a", alternatives="many")),
-        (400, "alternatives must be a number from 0 to 2", as_json(q="a", alternatives=float("inf"))),
+        (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives=3)),
+        (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives=-1)),
+        (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives="many")),
+        *(
+            (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives=wrong))
+            for wrong in (float("inf"), 1.9, 1.0, True, False, "1.9", "-0", "²", "1" * 500, [], {}, [1])
+        ),
         (413, "longer than 5,000 bytes", b" " * 5001),
         (413, "line 2 has", as_json(q="a\n" + "xy " * 20)),
         (413, "13 lines; at most 12", as_json(q="a\n" * 12)),
@@ -147,6 +157,13 @@ def test_attention_needs_two_lines_of_text(http, body):
     assert http.post("/attention", json=body).status_code == 400
 
 
+def test_attention_waits_in_the_list_of_all_and_is_refused_when_it_is_full(translator, monkeypatch):
+    monkeypatch.setattr(Batcher, "waiting", 12)
+    with client(translator, max_waiting=12) as http:
+        answer = http.post("/attention", json={"q": "a", "translation": "b"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
 def test_unknown_paths_and_methods_are_refused_as_json(http):
     assert http.get("/nothing").json() == {"error": "Not Found"}
     assert http.get("/translate").status_code == 405
@@ -163,24 +180,107 @@ def test_a_line_is_no_longer_than_learned_positions_allow(translator, monkeypatc
 
 def test_without_a_key_401_with_a_wrong_one_403_with_a_right_one_200(translator):
     fields = PAIR | {"q": "the"}
-    with client(translator, api_keys=["one", "zwölf"]) as http:
-        codes = [http.post("/translate", json=fields).status_code]
-        for key in ("on", 1, ["one"], "\ud800", "one", "zwölf"):
+    with client(translator, keys=["one", "a pass phrase"]) as http:
+        codes = []
+        for key in ("", None, "on", "pass", 1, ["one"], "\ud800", "one", "a pass phrase"):
             body = json.dumps(fields | {"api_key": key})
-            codes.append(
-                http.post("/translate", content=body, headers={"content-type": "application/json"}).status_code
-            )
+            answer = http.post("/translate", content=body, headers={"content-type": "application/json"})
+            codes.append(answer.status_code)
+        assert http.post("/translate", json=fields).headers["www-authenticate"] == "Bearer"
         assert http.post("/attention", json={"q": "a", "translation": "b"}).status_code == 401
+        assert http.post("/detect", json={"q": "a"}).status_code == 401
         assert http.get("/frontend/settings").json()["keyRequired"]
-    assert codes == [401, 403, 403, 403, 403, 200, 200]
+    assert codes == [401, 401, 403, 403, 403, 403, 403, 200, 200]
 
 
-def test_only_names_of_the_server_are_accepted_as_its_host(translator):
-    names = {"localhost": 200, "127.0.0.1:8000": 200, "[::1]:8000": 200, "evil.example": 400, "a.home.example": 200}
-    with client(translator, allow_host=["*.home.example"]) as http:
-        assert {name: http.get("/health", headers={"host": name}).status_code for name in names} == names
+def test_a_key_may_come_in_the_authorization_header(translator):
+    headers = {
+        "Bearer one": 200,
+        "bearer  a pass phrase ": 200,
+        "Bearer two": 403,
+        "Bearer": 401,
+        "Basic one": 401,
+    }
+    with client(translator, keys=["one", "a pass phrase"]) as http:
+        for header, status in headers.items():
+            sent = {"authorization": header}
+            assert http.post("/translate", json=PAIR | {"q": "the"}, headers=sent).status_code == status, header
+            assert http.get("/metrics", headers=sent).status_code == status, header
+
+
+def test_the_page_and_all_that_it_loads_is_there(http):
+    page = http.get("/")
+    needed = re.findall(r'(?:href|src)="([^":]+)"', page.text)
+
+    assert sorted(needed) == ["drawing.css", "drawing.js", "page.css", "page.js"]
+    assert [http.get(f"/{name}").status_code for name in needed] == [200] * 4
+
+
+def test_detection_answers_with_the_language_of_the_run_in_the_form_that_clients_read(http):
+    assert http.post("/detect", data={"q": "Guten Tag"}).json() == [{"language": "en", "confidence": 0.0}]
+    assert http.post("/detect", json={"q": ""}).status_code == 400
+
+
+def test_metrics_count_requests_lines_and_batches(translator):
     with client(translator) as http:
-        assert http.get("/health", headers={"host": "a.home.example"}).status_code == 400
+        for q in ("two cats", "the man\nthe house", ["a"]):
+            http.post("/translate", json=PAIR | {"q": q})
+        http.post("/translate", json=PAIR | {"q": ""})
+        http.get("/some/text")
+        found = dict(re.findall(r"^(aiayn_[^ ]+) (\S+)$", http.get("/metrics").text, re.MULTILINE))
+
+    assert found['aiayn_requests_total{path="/translate",status="200"}'] == "3.0"
+    assert found['aiayn_requests_total{path="/translate",status="400"}'] == "1.0"
+    assert found['aiayn_requests_total{path="other",status="404"}'] == "1.0"
+    assert found["aiayn_lines_total"] == "4.0"
+    assert float(found["aiayn_subwords_total"]) == sum(
+        map(len, translator.source_ids(["two cats", "the man", "the house", "a"]))
+    )
+    assert (found["aiayn_batch_lines_count"], found["aiayn_batch_lines_sum"]) == ("3.0", "4.0")
+    assert found["aiayn_waiting_lines"] == "0.0"
+
+
+def test_the_access_log_has_a_line_per_request_and_neither_text_nor_keys(translator, caplog):
+    caplog.set_level("INFO", "aiayn.access")
+    with client(translator, keys=["secret"], access_log=True) as http:
+        http.post("/translate?q=hidden&api_key=secret&source=en&target=de&alternatives=x")
+        http.post("/translate?q=hidden%0Ahidden&api_key=secret&source=en&target=de")
+        http.request("HIDDEN", "/hidden?hidden")
+        http.post("/translate", json=PAIR | {"q": "hidden"}, headers={"authorization": "Bearer wrong"})
+    subwords = 2 * len(translator.source_ids(["hidden"])[0])
+
+    said = [re.sub(r"seconds=\d+\.\d{3}", "seconds=S", record.getMessage()) for record in caplog.records]
+    assert said == [
+        "client=testclient method=POST path=/translate status=400 seconds=S lines=0 subwords=0",
+        f"client=testclient method=POST path=/translate status=200 seconds=S lines=2 subwords={subwords}",
+        "client=testclient method=other path=other status=404 seconds=S lines=0 subwords=0",
+        "client=testclient method=POST path=/translate status=403 seconds=S lines=0 subwords=0",
+    ]
+
+
+def test_without_the_option_there_is_no_access_log(translator, caplog):
+    caplog.set_level("INFO", "aiayn.access")
+    with client(translator) as http:
+        http.get("/health")
+    assert caplog.records == []
+
+
+def test_a_failed_request_counts_as_one(translator, monkeypatch):
+    monkeypatch.setattr(translator, "n_best", lambda lines, n: 1 / 0)
+    with client(translator, raises=False) as http:
+        http.post("/translate", json=PAIR | {"q": "the"})
+        assert 'aiayn_requests_total{path="/translate",status="500"} 1.0' in http.get("/metrics").text
+
+
+def test_only_names_of_the_server_are_accepted_as_its_host_but_health_answers_by_any(translator):
+    names = {"localhost": 200, "127.0.0.1:8000": 200, "[::1]:8000": 200, "evil.example": 400, "A.home.example": 200}
+    with client(translator, allow_host=["*.home.example"]) as http:
+        assert {name: http.get("/languages", headers={"host": name}).status_code for name in names} == names
+        assert {http.get("/health", headers={"host": name}).status_code for name in names} == {200}
+    with client(translator) as http:
+        answer = http.get("/languages", headers={"host": "a.home.example:80"})
+    assert answer.status_code == 400
+    assert "'a.home.example': start it with --allow-host" in answer.json()["error"]
 
 
 def test_other_sites_may_use_the_server_only_if_they_are_named(translator):
@@ -208,12 +308,11 @@ def test_a_request_that_takes_too_long_is_answered_with_503_and_when_to_come_aga
 
 
 def test_more_lines_than_may_wait_are_answered_with_503_and_when_to_come_again(translator, monkeypatch):
-    def full(lines, n):
+    def full(*_):
         raise QueueFullError
 
-    app = make_app(translator, "tiny", ServeConfig())
-    monkeypatch.setattr(Batcher, "n_best", lambda self, lines, n: full(lines, n))
-    with TestClient(app, base_url="http://localhost") as http:
+    monkeypatch.setattr(Batcher, "n_best", full)
+    with client(translator) as http:
         answer = http.post("/translate", json=PAIR | {"q": "the"})
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
@@ -243,8 +342,7 @@ def test_a_client_that_goes_away_cancels_its_work():
 
 def test_an_error_of_the_program_is_answered_without_its_details(translator, monkeypatch):
     monkeypatch.setattr(translator, "n_best", lambda lines, n: 1 / 0)
-    app = make_app(translator, "tiny", ServeConfig())
-    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as http:
+    with client(translator, raises=False) as http:
         answer = http.post("/translate", json=PAIR | {"q": "the"})
     assert answer.status_code == 500
     assert "division" not in answer.text

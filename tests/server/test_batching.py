@@ -32,9 +32,9 @@ class Model:
 @asynccontextmanager
 async def busy(model: Model, max_waiting: int = 100):
     """A batcher whose model holds the line `first`, so that what follows must wait."""
-    batcher = Batcher(model.n_best, max_waiting)
+    batcher = Batcher(max_waiting)
     async with batcher.running():
-        first = asyncio.create_task(batcher.n_best(["first"], 1))
+        first = asyncio.create_task(batcher.n_best(model.n_best, ["first"], 1))
         await asyncio.to_thread(model.started.wait)
         try:
             yield batcher
@@ -43,9 +43,9 @@ async def busy(model: Model, max_waiting: int = 100):
         await first
 
 
-async def ask(batcher: Batcher, *requests: list[str], n: int = 1) -> list[asyncio.Task]:
+async def ask(model: Model, batcher: Batcher, *requests: list[str], n: int = 1) -> list[asyncio.Task]:
     """Requests that have been queued."""
-    tasks = [asyncio.create_task(batcher.n_best(lines, n)) for lines in requests]
+    tasks = [asyncio.create_task(batcher.n_best(model.n_best, lines, n)) for lines in requests]
     await asyncio.sleep(0)
     return tasks
 
@@ -63,8 +63,8 @@ def test_requests_that_wait_are_translated_together_and_each_gets_its_own_lines_
 
     async def test():
         async with busy(model) as batcher:
-            [one] = await ask(batcher, ["a", "b"])
-            [two] = await ask(batcher, ["c"], n=2)
+            [one] = await ask(model, batcher, ["a", "b"])
+            [two] = await ask(model, batcher, ["c"], n=2)
             model.release.set()
             assert texts(await one) == [["a a 0"], ["b b 0"]]
             assert texts(await two) == [["c c 0", "c c 1"]]
@@ -79,7 +79,7 @@ def test_a_long_text_does_not_keep_a_short_one_waiting(monkeypatch):
 
     async def test():
         async with busy(model) as batcher:
-            long, short = await ask(batcher, list("abcde"), ["x"])
+            long, short = await ask(model, batcher, list("abcde"), ["x"])
             model.release.set()
             assert texts(await short) == [["x x 0"]]
             assert texts(await long) == [[f"{line} {line} 0"] for line in "abcde"]
@@ -93,13 +93,13 @@ def test_the_error_of_one_line_reaches_its_own_request_only():
 
     async def test():
         async with busy(model) as batcher:
-            good, bad, other = await ask(batcher, ["a"], ["b", "bad"], ["c"])
+            good, bad, other = await ask(model, batcher, ["a"], ["b", "bad"], ["c"])
             model.release.set()
             assert texts(await good) == [["a a 0"]]
             assert texts(await other) == [["c c 0"]]
             with pytest.raises(DataError, match="bad is no line"):
                 await bad
-            assert texts(await batcher.n_best(["d"], 1)) == [["d d 0"]]
+            assert texts(await batcher.n_best(model.n_best, ["d"], 1)) == [["d d 0"]]
 
     run(test)
 
@@ -109,10 +109,10 @@ def test_lines_of_a_request_that_is_cancelled_are_not_translated():
 
     async def test():
         async with busy(model, max_waiting=3) as batcher:
-            gone, here = await ask(batcher, ["a", "b"], ["c"])
+            gone, here = await ask(model, batcher, ["a", "b"], ["c"])
             gone.cancel()
             await asyncio.wait([gone])
-            [later] = await ask(batcher, ["d", "e"])  # in the room of the one that is gone
+            [later] = await ask(model, batcher, ["d", "e"])  # in the room of the one that is gone
             model.release.set()
             await asyncio.gather(here, later)
 
@@ -125,13 +125,68 @@ def test_more_lines_than_may_wait_are_refused_until_there_is_room_again():
 
     async def test():
         async with busy(model, max_waiting=3) as batcher:
-            fits, too_many = await ask(batcher, ["a", "b"], ["c", "d"])
+            fits, too_many = await ask(model, batcher, ["a", "b"], ["c", "d"])
             with pytest.raises(QueueFullError):
                 await too_many
-            [fits_too] = await ask(batcher, ["e"])
+            [fits_too] = await ask(model, batcher, ["e"])
             model.release.set()
             await asyncio.gather(fits, fits_too)
-            assert texts(await batcher.n_best(["c", "d"], 1)) == [["c c 0"], ["d d 0"]]
+            assert texts(await batcher.n_best(model.n_best, ["c", "d"], 1)) == [["c c 0"], ["d d 0"]]
+
+    run(test)
+
+
+def test_lines_for_two_models_never_share_a_batch_and_each_is_translated_by_its_own():
+    old, new = Model(), Model()
+    new.release.set()
+
+    async def test():
+        async with busy(old) as batcher:
+            [one] = await ask(old, batcher, ["a", "b"])
+            [two] = await ask(new, batcher, ["c", "d"])
+            [three] = await ask(old, batcher, ["e"])
+            old.release.set()
+            assert texts(await one) == [["a a 0"], ["b b 0"]]
+            assert texts(await two) == [["c c 0"], ["d d 0"]]
+            assert texts(await three) == [["e e 0"]]
+
+    run(test)
+    assert (old.batches, new.batches) == ([["first"], ["a", "e", "b"]], [["c", "d"]])
+
+
+def test_other_work_waits_in_the_same_list_and_is_done_one_piece_between_two_batches(monkeypatch):
+    monkeypatch.setattr(batching, "BATCH_LINES", 2)
+    model, done = Model(), []
+    model.n_best = lambda lines, n, plain=model.n_best: done.append("".join(lines)) or plain(lines, n)
+
+    async def test():
+        async with busy(model, max_waiting=9) as batcher:
+            pieces = [asyncio.create_task(batcher.call(done.append, piece)) for piece in (1, 2, 3, 4)]
+            [text] = await ask(model, batcher, list("abcde"))
+            assert batcher.waiting == 9
+            with pytest.raises(QueueFullError):
+                await batcher.call(done.append, 5)
+            pieces[1].cancel()
+            model.release.set()
+            await asyncio.gather(text, *pieces, return_exceptions=True)
+            assert batcher.waiting == 0
+
+    run(test)
+    assert done == ["first", 1, "ab", 3, "cd", 4, "e"]
+
+
+def test_an_error_of_other_work_reaches_whoever_asked_for_it_and_nobody_else():
+    model = Model()
+
+    async def test():
+        async with busy(model) as batcher:
+            wrong = asyncio.create_task(batcher.call(lambda: 1 / 0))
+            [good] = await ask(model, batcher, ["a"])
+            model.release.set()
+            with pytest.raises(ZeroDivisionError):
+                await wrong
+            assert texts(await good) == [["a a 0"]]
+            assert await batcher.call(lambda x: x + 1, 2) == 3
 
     run(test)
 
@@ -146,10 +201,10 @@ def test_answers_are_those_of_each_line_alone_whatever_shares_its_batch(translat
         return translator.n_best(some, n)
 
     async def test():
-        batcher = Batcher(n_best, 100)
+        batcher = Batcher(100)
         async with batcher.running():
             requests = [(lines[k:] + lines[:k], 1 + k % 3) for k in range(len(lines))]
-            answers = await asyncio.gather(*(batcher.n_best(some, n) for some, n in requests))
+            answers = await asyncio.gather(*(batcher.n_best(n_best, some, n) for some, n in requests))
         for k, ((_, n), answer) in enumerate(zip(requests, answers, strict=True)):
             expected = [best[:n] for best in alone[k:] + alone[:k]]
             assert [[(one.text, one.tokens) for one in best] for best in answer] == expected

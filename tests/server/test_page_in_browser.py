@@ -21,7 +21,7 @@ def echo(translator, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(translator, "n_best", n_best)
-        with serving(translator, tmp_path_factory.mktemp("echo") / "log", api_keys=["secret"]) as server:
+        with serving(translator, tmp_path_factory.mktemp("echo") / "log", keys=["secret"]) as server:
             yield server
 
 

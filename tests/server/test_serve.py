@@ -4,19 +4,21 @@ import http.client
 import importlib
 import json
 import os
+import re
 import signal
 import socket
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from applications import run_application
+from applications import ROOT, run_application, write_run
 from faults.harness import wait_until
 from libretranslatepy import LibreTranslateAPI
 from server.conftest import serving
 
-from aiayn.config.schema import ServeConfig
 from aiayn.errors import ConfigError
 from aiayn.server import serve as module
+from aiayn.server.options import ServeOptions
 from aiayn.server.serve import listen
 
 HEAD = "POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -134,19 +136,42 @@ def test_wrong_options_are_refused_before_the_run_is_looked_at(tmp_path, monkeyp
     assert says in outcome.err
 
 
-def test_a_client_that_closes_its_connection_too_early_does_not_end_the_command(tmp_path, monkeypatch):
+def test_the_command_loads_model_and_keys_and_outlives_clients_that_close_their_connection_too_early(
+    tmp_path, monkeypatch
+):
     seen = []
-    monkeypatch.setattr(importlib.import_module("aiayn.cli.arguments"), "load_translator", lambda *_: None)
+    monkeypatch.setattr(importlib.import_module("aiayn.cli.arguments"), "load_translator", lambda *given: given)
     monkeypatch.setattr(module, "serve", lambda *given: seen.append((signal.getsignal(signal.SIGPIPE), *given)))
+    run = write_run(tmp_path / "run")
     (tmp_path / "keys").write_text("one\ntwo\n")
 
-    outcome = run_application("aiayn", "serve", f"{tmp_path}/run", "--api-key-file", f"{tmp_path}/keys")
+    outcome = run_application("aiayn", "serve", f"{run}", "--api-key-file", f"{tmp_path}/keys", "--beam-size", "2")
 
     assert outcome.code == 0, outcome.err
-    assert seen == [(signal.SIG_IGN, None, "run", ServeConfig(api_keys=["one", "two"]))]
+    [(handler, service, name, options)] = seen
+    assert (handler, name, options) == (signal.SIG_IGN, "run", ServeOptions(api_key_file=tmp_path / "keys"))
+    assert service.now.api_keys == ["one", "two"]
+    assert service.now.translator[:3] == (run, None, 2)
+    assert service.now.source.endswith(".ckpt")
 
 
 def test_an_options_defaults_are_those_of_the_help():
     text = run_application("aiayn", "serve", "--help").out
 
-    assert f"{ServeConfig.max_body}" in text
+    assert f"{ServeOptions.max_body}" in text
+
+
+def test_the_systemd_unit_of_the_docs_is_a_command_that_runs_and_waits_long_enough_for_its_end(tmp_path):
+    unit = re.search(r"```ini\n(.*?)```", (ROOT / "docs/serve.md").read_text(), re.DOTALL)[1]
+    fields = dict(line.split("=", 1) for line in unit.split("\n") if "=" in line and not line.startswith("#"))
+    program, *arguments = fields["ExecStart"].split()
+    (tmp_path / "keys").write_text("one")
+    arguments = [f"{tmp_path}/keys" if argument.endswith("keys.txt") else argument for argument in arguments]
+
+    outcome = run_application(Path(program).name, *arguments)
+
+    assert (outcome.code, "/srv/aiayn/outputs/mine: neither a run" in outcome.err) == (
+        4,
+        True,
+    )  # all but the run is there
+    assert int(fields["TimeoutStopSec"]) > ServeOptions.time_limit + module.GRACE

@@ -1,7 +1,10 @@
 """Arguments and options that several commands share, and the model that they load."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -50,3 +53,69 @@ def load_translator(
     from aiayn.inference.translator import Translator
 
     return Translator.from_run(run, checkpoint, search, accelerator, precision, ensemble or ())
+
+
+@dataclass(kw_only=True, frozen=True)
+class ModelOptions:
+    """Which model a command loads, and how it searches."""
+
+    beam_size: BeamSize = None
+    length_penalty: Alpha = None
+    ensemble: With = None
+    checkpoint: CheckpointName = None
+    accelerator: Accelerator = "auto"
+    precision: Precision = "float32"
+
+    def load(self, run: Path) -> "Translator":
+        """Loads the model of a run. Raises what `Translator.from_run` raises."""
+        search = (self.beam_size, self.length_penalty)
+        return load_translator(run, self.checkpoint, *search, self.accelerator, self.precision, self.ensemble)
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns a command for typer, which gets the fields of dataclasses among its parameters as options.
+
+    The help of a field is in its annotation, as of any option, or in its metadata: {"help": ..., "metavar": ...}.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in groups:
+            parameters += _parameters(groups[parameter.name])
+        else:
+            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
+
+    def flat(**given: Any) -> None:
+        built = {
+            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**given, **built)
+
+    flat.__name__, flat.__doc__ = command.__name__, command.__doc__
+    vars(flat)["__signature__"] = inspect.Signature(parameters)
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return flat
+
+
+def _parameters(group: type) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=_hint(field, hints)
+        )
+        for field in fields(group)
+    ]
+
+
+def _default(field: Field) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _hint(field: Field, hints: dict[str, Any]) -> Any:
+    hint = hints[field.name]
+    if "help" not in field.metadata:
+        return hint
+    names = [f"--{field.name.replace('_', '-')}"] if hint is bool else []  # else there would be a --no-... as well
+    return Annotated[hint, typer.Option(*names, **field.metadata)]

@@ -7,7 +7,6 @@ Nothing here imports torch: configuration errors are reported before anything sl
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -274,39 +273,6 @@ class SamplingConfig:
         require(self.top_k is None or self.top_k >= 1, f"--top-k {self.top_k}: must be at least 1")
         require(self.top_p is None or 0 < self.top_p <= 1, f"--top-p {self.top_p}: must be above 0 and at most 1")
         require(self.top_k is None or self.top_p is None, "--top-k and --top-p: choose one of them")
-
-
-@dataclass(kw_only=True)
-class ServeConfig:
-    """Options of `aiayn serve`."""
-
-    host: str = "127.0.0.1"  # the address to listen on; by default this machine's own only
-    port: int = 8000  # 0: any free one
-    allow_host: Sequence[str] = ()  # further names of the server, as clients write them in the Host header
-    allow_origin: Sequence[str] = ()  # other sites whose pages may use the server (CORS)
-    api_keys: Sequence[str] = ()  # of which a request must name one; none: everybody may use the server
-    max_body: int = 1_000_000  # bytes of a request
-    max_line: int = 500  # subwords of a line
-    max_waiting: int = 1000  # lines that wait for the model, of all requests together
-    max_connections: int = 500
-    time_limit: float = 60  # seconds that a request may take
-
-    def __post_init__(self) -> None:
-        require(0 <= self.port < 2**16, f"--port {self.port}: must be at least 0 and below 65536")
-        for name in ("max_body", "max_line", "max_waiting", "max_connections"):
-            value = getattr(self, name)
-            require(value >= 1, f"--{name.replace('_', '-')} {value}: must be at least 1")
-        require(0 < self.time_limit < math.inf, f"--time-limit {self.time_limit}: must be above 0 and finite")
-        require(
-            self.host not in ("0.0.0.0", "::", "") or bool(self.allow_host),
-            f"--host {self.host} listens on every address: add --allow-host with each name or address that clients use",
-        )
-        for name in self.allow_host:
-            rest = name[2:] if name.startswith("*.") else name
-            require(
-                name == "*" or (bool(rest) and "*" not in rest),
-                f"--allow-host {name}: must be a name such as translate.example.org or *.example.org, or *",
-            )
 
 
 @dataclass(kw_only=True)

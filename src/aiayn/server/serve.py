@@ -1,13 +1,19 @@
 """Runs the web application until a signal ends it."""
 
+import logging
+import signal
 import socket
+import sys
+from threading import Thread
 
 import uvicorn
 
-from aiayn.config.schema import ServeConfig
 from aiayn.errors import ConfigError
-from aiayn.inference.translator import Translator
-from aiayn.server.app import make_app
+from aiayn.server.app import BUSY, make_app
+from aiayn.server.connections import Limits, limited_connection
+from aiayn.server.metrics import Metrics
+from aiayn.server.options import ServeOptions
+from aiayn.server.service import Service
 
 # Scripts and styles come from this server only, so text that looks like HTML can run nothing.
 HEADERS = {
@@ -19,27 +25,41 @@ HEADERS = {
 }
 GRACE = 5  # seconds beyond the time limit of a request until a server that was told to end does so anyway
 
+log = logging.getLogger(__name__)
 
-def serve(translator: Translator, run: str, options: ServeConfig) -> None:
+
+def serve(service: Service, run: str, options: ServeOptions) -> None:
     """Answers requests until SIGTERM or Ctrl-C, after which accepted requests are still finished.
 
-    The address is printed once the server listens. Raises ConfigError if it cannot listen there.
+    SIGHUP reloads model and keys. The address is printed once the server listens. Raises ConfigError if it cannot
+    listen there.
     """
+    _log_to_stderr()
+    metrics = Metrics()
+    limits = Limits(options.max_connections, options.time_limit, BUSY, metrics.closed_connections.inc)
     config = uvicorn.Config(
-        make_app(translator, run, options),
+        make_app(service, run, options, metrics),
+        http=limited_connection(limits),
         headers=list(HEADERS.items()),
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=options.max_connections,
         timeout_graceful_shutdown=int(options.time_limit) + GRACE,
+        log_config=None,
         log_level="warning",
         access_log=False,
         ws="none",
     )
+    server = uvicorn.Server(config)
+    metrics.watch("aiayn_connections", "Open connections.", lambda: len(server.server_state.connections))
+    metrics.watch("aiayn_loads", "Times that model and keys were loaded.", lambda: service.loads)
+    metrics.watch("aiayn_failed_loads", "Times that they could not be loaded again.", lambda: service.failures)
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
         print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-        uvicorn.Server(config).run([listener])
+        log.info("serving %s", service.now.describe())
+        on_terminal = sys.stdin.isatty()
+        signal.signal(signal.SIGHUP, lambda *_: _on_hangup(service, on_terminal))
+        server.run([listener])
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -49,3 +69,16 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         remedy = "choose another --port, or another --host"
         raise ConfigError(f"--host {host} --port {port}: cannot listen there ({error.strerror}); {remedy}") from error
+
+
+def _on_hangup(service: Service, on_terminal: bool) -> None:
+    """Reloads; but ends the server where the signal says that the terminal it was started on is gone."""
+    if on_terminal and not sys.stdin.isatty():
+        signal.raise_signal(signal.SIGTERM)
+        return
+    Thread(target=service.reload, daemon=True).start()
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING, stream=sys.stderr)
+    logging.getLogger("aiayn").setLevel(logging.INFO)

@@ -1,28 +1,40 @@
 """Where the model looked, word by word."""
 
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import TypedDict
+
+from torch import Tensor
 
 from aiayn.inference.alignment import alignment_weights
 from aiayn.inference.translator import Translator
 
 
-def word_attention(translator: Translator, src_ids: list[int], tgt_ids: list[int]) -> dict[str, Any]:
-    """Returns the words of a line and of its translation, and how much each of the latter attends to the former.
+class WordAttention(TypedDict):
+    """Words of a line and of its translation, and how much each of the latter attends to the former."""
 
-    {"source": [S words], "translation": [T words], "weights": T rows of S numbers}. The weight of two words is that of
-    `alignment_weights`, summed over the source word's subwords and averaged over the target word's. Neither list of
-    subwords may be empty.
+    source: list[str]  # S words
+    translation: list[str]  # T words
+    weights: list[list[float]]  # T rows of S numbers
+
+
+def word_attention(translator: Translator, src_ids: list[int], tgt_ids: list[int]) -> WordAttention:
+    """Returns the attention between the words of a line and of its translation, given by their subwords.
+
+    The weight of two words is that of `alignment_weights`, summed over the source word's subwords and averaged over the
+    target word's. Neither list of subwords may be empty.
     """
     [weights] = alignment_weights(translator, [src_ids], [tgt_ids])
+    assert weights is not None  # there are subwords on both sides
     (source, src_sizes), (translation, tgt_sizes) = _words(translator, src_ids), _words(translator, tgt_ids)
-    columns = [part.sum(1).split(tgt_sizes) for part in weights.split(src_sizes, dim=1)]
-    rows = zip(*columns, strict=True)
-    return {
-        "source": source,
-        "translation": translation,
-        "weights": [[round(part.mean().item(), 4) for part in row] for row in rows],
-    }
+    sums = _sums(_sums(weights.double(), src_sizes).T, tgt_sizes).T
+    means = sums / sums.new_tensor(tgt_sizes).unsqueeze(1)
+    return {"source": source, "translation": translation, "weights": means.round(decimals=4).tolist()}
+
+
+def _sums(weights: Tensor, sizes: list[int]) -> Tensor:
+    """Returns the sums over groups of neighbouring columns of these sizes: (R, sum of sizes) to (R, groups)."""
+    ends = weights.cumsum(1)[:, [end - 1 for end in accumulate(sizes)]]
+    return ends.diff(dim=1, prepend=ends.new_zeros(len(ends), 1))
 
 
 def _words(translator: Translator, ids: list[int]) -> tuple[list[str], list[int]]:

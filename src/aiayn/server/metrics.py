@@ -1,0 +1,89 @@
+"""Counts for Prometheus, and an access log. Neither holds text or keys."""
+
+import logging
+from collections.abc import Callable
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger("aiayn.access")
+
+METHODS = ("GET", "POST", "HEAD", "OPTIONS")
+SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
+LINES = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Metrics:
+    """The counts of one server, from zero at its start."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # memory and processor seconds
+        to = {"registry": self.registry}
+        self.requests = Counter("aiayn_requests", "Requests that were answered.", ["path", "status"], **to)
+        self.seconds = Histogram("aiayn_request_seconds", "Time to an answer.", ["path"], buckets=SECONDS, **to)
+        self.lines = Counter("aiayn_lines", "Lines of text that came in to be translated.", **to)
+        self.subwords = Counter("aiayn_subwords", "Subwords of these lines.", **to)
+        self.batch_lines = Histogram("aiayn_batch_lines", "Lines that are translated together.", buckets=LINES, **to)
+        self.closed_connections = Counter("aiayn_closed_connections", "Connections that were closed for a limit.", **to)
+        self.batch_seconds = Counter("aiayn_batch_seconds", "Time that the model took for them.", **to)
+
+    def on_batch(self, lines: int, seconds: float) -> None:
+        self.batch_lines.observe(lines)
+        self.batch_seconds.inc(seconds)
+
+    def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Adds a number that is looked up when the metrics are read."""
+        Gauge(name, text, registry=self.registry).set_function(value)
+
+    def page(self) -> bytes:
+        """Returns all counts in the text format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+class Observed:
+    """Middleware that counts requests, and logs each in a line where that is asked for.
+
+    `request.state.lines` and `request.state.subwords`, where a route has set them, say how much text there was. Only
+    these `paths` are named, for others may hold text.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, paths: set[str], access_log: bool):
+        self.app = app
+        self.metrics = metrics
+        self.paths = paths
+        self.access_log = access_log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        status, start = 0, perf_counter()
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        finally:
+            self._note(scope, status or 500, perf_counter() - start)  # an exception is answered further outside
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        path = scope["path"] if scope["path"] in self.paths else "other"
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        state = scope.get("state", {})
+        lines, subwords = state.get("lines", 0), state.get("subwords", 0)
+        self.metrics.requests.labels(path, status).inc()
+        self.metrics.seconds.labels(path).observe(seconds)
+        self.metrics.lines.inc(lines)
+        self.metrics.subwords.inc(subwords)
+        if self.access_log:
+            client = (scope.get("client") or ["-"])[0]
+            log.info(
+                "client=%s method=%s path=%s status=%d seconds=%.3f lines=%d subwords=%d",
+                *(client, method, path, status, seconds, lines, subwords),
+            )

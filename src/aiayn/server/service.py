@@ -1,0 +1,50 @@
+"""What requests are answered with: a model and the API keys, and how both are replaced while the server runs."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aiayn.errors import UserError
+from aiayn.inference.translator import Translator
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model, and the keys of which a request must name one; without any, everybody may use the server."""
+
+    translator: Translator
+    api_keys: list[str] = field(default_factory=list)
+    source: str = ""  # the checkpoint's file
+
+    def describe(self) -> str:
+        keys = f"API keys: {len(self.api_keys)}" if self.api_keys else "no API keys, everybody may use it"
+        return f"{self.source} ({' to '.join(self.translator.languages)}); {keys}"
+
+
+class Service:
+    """Holds what is served now. A request takes it once, at its beginning, and keeps it to its end."""
+
+    def __init__(self, load: Callable[[], Served]):
+        """Loads at once, and again for each `reload`. Raises what `load` raises."""
+        self._load = load
+        self._loading = threading.Lock()
+        self.now = load()
+        self.loads, self.failures = 1, 0
+
+    def reload(self) -> None:
+        """Loads model and keys again; where that fails, what is served stays. Meanwhile both models are in memory."""
+        with self._loading:
+            try:
+                self.now = self._load()
+            except UserError as error:
+                self.failures += 1
+                log.error("not reloaded, what was served before still is: %s", error)
+            except Exception:
+                self.failures += 1
+                log.exception("not reloaded, what was served before still is")
+            else:
+                self.loads += 1
+                log.info("reloaded: %s", self.now.describe())
