@@ -84,6 +84,7 @@ HOMES = {
     "pyarrow": {"data/hub"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
+    "sentencex": {"inference/paragraphs"},
     "jinja2": {"reports/page", "visualize/explorer"},
     "markupsafe": {"reports/page"},
     "matplotlib": {"reports/drawing", "reports/plots", "visualize/figures", "visualize/heatmaps"},
@@ -102,7 +103,7 @@ HOMES = {
 # Slow or optional: never imported before they are needed.
 LAZY = {
     *("datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"),
-    "submitit",
+    *("submitit", "sentencex"),
 }
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {

@@ -110,6 +110,12 @@ class Tokenizer:
         """Returns the text of every row. Special ids are skipped; bytes that are not UTF-8 become U+FFFD."""
         return self._core.decode_batch(ids, skip_special_tokens=True)
 
+    def byte_lengths(self, ids: list[int]) -> list[int]:
+        """Returns how many bytes of text each id stands for, a line's added space included; 0 for special ids."""
+        special = set(SPECIAL_IDS.values())
+        # The library writes every byte as one character.
+        return [0 if number in special else len(self._core.id_to_token(number)) for number in ids]
+
     def tokens(self, ids: list[int]) -> list[str]:
         """Returns a readable subword for each id, for plots: `▁` is a space, U+FFFD a part of a character."""
         readable = decoders.ByteLevel()

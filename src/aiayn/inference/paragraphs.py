@@ -1,0 +1,68 @@
+"""Texts of several sentences, which the model translates one by one: it was trained on single sentences.
+
+Text that is aligned line by line (training text, test sets) is never split.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from aiayn.errors import ConfigError
+
+BLANK_LINES = re.compile(r"(\s*\n\s*)")
+INITIAL = re.compile(r"[^\w]*\w\.\s*")
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Sentences and the white space around them: `blanks` has one entry more, and some may be empty."""
+
+    sentences: list[str]
+    blanks: list[str]
+
+    def join(self, translations: list[str]) -> str:
+        """Returns translations with the white space that the sentences had; `join(sentences)` is the text.
+
+        Nothing is put between sentences that had nothing between them.
+        """
+        pairs = zip(self.blanks, translations, strict=False)
+        assert len(translations) == len(self.sentences)
+        return "".join(part for pair in pairs for part in pair) + self.blanks[-1]
+
+
+def _with_initials(parts: Iterable[str]) -> Iterator[str]:
+    """Joins what the rules cut after an initial, such as the French M. (Monsieur)."""
+    initial = ""
+    for part in parts:
+        if INITIAL.fullmatch(initial + part):
+            initial += part
+            continue
+        yield initial + part
+        initial = ""
+    if initial:
+        yield initial
+
+
+def split_paragraph(text: str, language: str) -> Paragraph:
+    """Cuts a text into sentences by the rules of its language (a code such as en or pt-BR), and at line ends.
+
+    Raises ConfigError if the library that knows the rules is not installed.
+    """
+    try:
+        from sentencex import segment
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'aiayn[text]'") from error
+    code = re.split("[-_]", language.lower())[0]
+    sentences, blanks, rest = [], [], ""
+    # Line ends are no business of the rules, which take some of them for parts of sentences.
+    for number, line in enumerate(BLANK_LINES.split(text)):
+        for part in _with_initials(segment(code, line)) if number % 2 == 0 and line else [line]:
+            stripped = part.strip()
+            if not stripped:
+                rest += part
+                continue
+            start = part.index(stripped)
+            sentences.append(stripped)
+            blanks.append(rest + part[:start])
+            rest = part[start + len(stripped) :]
+    return Paragraph(sentences, [*blanks, rest])

@@ -1,0 +1,108 @@
+"""Where parts of a source sentence are in its translation, by the decoder's attention."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from aiayn.data.placeholders import PLACEHOLDER
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.inference.alignment import alignment_weights
+from aiayn.inference.paragraphs import Paragraph
+from aiayn.inference.translator import Translation, Translator
+
+# A web address begins a unit even where a tag was between it and the word before.
+UNIT = re.compile(rf"{PLACEHOLDER.pattern}|(?:(?!(?:https?|ftp|file)://)\w)+|[^\w\s]", PLACEHOLDER.flags)
+
+Span = tuple[int, int]  # characters from, and up to but without
+
+
+@dataclass(frozen=True)
+class AlignedText:
+    """A text and its translation, both cut into words, punctuation marks and placeholders."""
+
+    source: str
+    text: str
+    source_units: list[Span]
+    units: list[Span]
+    weights: Tensor  # (units, source units): how much each unit attends to each source unit; rows sum to 1 or are 0
+
+
+def align(translator: Translator, sources: list[str], translations: Sequence[Translation]) -> list[AlignedText]:
+    """Aligns the words of sources, which must be sentences without white space around them, and translations."""
+    src_ids = translator.source_ids(sources)
+    outputs = [translation.tokens for translation in translations]
+    found = []
+    for source, ids, best, weights in zip(
+        sources, src_ids, translations, alignment_weights(translator, src_ids, outputs), strict=True
+    ):
+        source_units, units = _units(source), _units(best.text)
+        matrix = torch.zeros(len(units), len(source_units))
+        if weights is not None and units and source_units:
+            rows = _shares(_subword_spans(translator.tokenizer, best.tokens, best.text), units)
+            columns = _shares(_subword_spans(translator.tokenizer, ids, source), source_units)
+            matrix = rows.T @ weights @ columns
+            matrix = matrix / matrix.sum(1, keepdim=True).clamp_min(1e-9)
+        found.append(AlignedText(source, best.text, source_units, units, matrix))
+    return found
+
+
+def join(text: str, paragraph: Paragraph, sentences: list[AlignedText]) -> AlignedText:
+    """Returns the alignment of a whole text, given those of its sentences."""
+    joined = paragraph.join([sentence.text for sentence in sentences])
+    source_units, units, src_start, tgt_start = [], [], 0, 0
+    for blank, sentence in zip(paragraph.blanks, sentences, strict=False):
+        src_start, tgt_start = src_start + len(blank), tgt_start + len(blank)
+        source_units += [(start + src_start, stop + src_start) for start, stop in sentence.source_units]
+        units += [(start + tgt_start, stop + tgt_start) for start, stop in sentence.units]
+        src_start, tgt_start = src_start + len(sentence.source), tgt_start + len(sentence.text)
+    weights = torch.block_diag(*(sentence.weights for sentence in sentences)) if sentences else torch.zeros(0, 0)
+    return AlignedText(text, joined, source_units, units, weights)
+
+
+def _units(text: str) -> list[Span]:
+    return [match.span() for match in UNIT.finditer(text)]
+
+
+def _subword_spans(tokenizer: Tokenizer, ids: list[int], text: str) -> list[Span]:
+    """Returns the characters of every subword. A character that several share belongs to the one in which it begins."""
+    starts, size = [], 0  # in bytes
+    for length in tokenizer.byte_lengths(ids):
+        starts.append(size)
+        size += length
+    character_of = [n for n, character in enumerate(f" {text}") for _ in character.encode(errors="replace")]
+    character_of += [len(text) + 1] * (size + 1 - len(character_of))
+    # The line's first space is the tokenizer's, not the text's.
+    bounds = [max(0, character_of[start] - 1) for start in [*starts, size]]
+    return list(pairwise(bounds))
+
+
+def _shares(subwords: list[Span], units: list[Span]) -> Tensor:
+    """Returns (subwords, units): 1 where a subword's last character is in a unit, the space before it left out."""
+    shares = torch.zeros(len(subwords), len(units))
+    unit = 0
+    for number, (_, stop) in enumerate(subwords):
+        while unit < len(units) - 1 and units[unit][1] < stop:
+            unit += 1
+        shares[number, unit] = 1
+    return shares
+
+
+def best_interval(gains: Tensor, free: Sequence[Span]) -> tuple[float, Span]:
+    """Returns the interval with the largest sum of gains within one of the free intervals, and that sum.
+
+    At least one unit long where any is free; (-inf, (0, 0)) where none is.
+    """
+    best = (float("-inf"), (0, 0))
+    for start, stop in free:
+        total, begin = 0.0, start
+        for unit in range(start, stop):
+            if total <= 0:
+                total, begin = 0.0, unit
+            total += float(gains[unit])
+            if total > best[0]:
+                best = (total, (begin, unit + 1))
+    return best

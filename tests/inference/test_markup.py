@@ -1,0 +1,193 @@
+"""Mark-up comes back whole, around the translations of the words that it was around."""
+
+import html
+import re
+from collections import Counter
+
+import pytest
+import torch
+from applications import write_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiayn.data.placeholders import PLACEHOLDER, TAG, placeholders
+from aiayn.inference.markup import MarkedText, parse_markup, translate_markup
+from aiayn.inference.paragraphs import split_paragraph
+from aiayn.inference.placement import Places
+from aiayn.inference.projection import AlignedText, _units, align, join
+from aiayn.inference.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory) -> Translator:
+    return Translator.from_run(write_run(tmp_path_factory.mktemp("outputs") / "tiny"))
+
+
+def perfect(source: str, backwards: bool, spoil: bool = False) -> AlignedText:
+    """A translation word for word, in capitals, perhaps in reverse order, and its alignment."""
+    units = _units(source)
+    words = [source[start:stop] for start, stop in units][:: -1 if backwards else 1]
+    kept = [word if PLACEHOLDER.fullmatch(word) else word.upper() for word in words]
+    kept = ["xyz" if spoil and PLACEHOLDER.fullmatch(word) else word for word in kept]
+    text = " ".join(kept)
+    weights = torch.eye(len(units))
+    return AlignedText(source, text, units, _units(text), weights.flip(0) if backwards else weights)
+
+
+def translated(text: str, backwards: bool = False, is_html: bool = False, spoil: bool = False) -> str:
+    marked = parse_markup(text, is_html)
+    return marked.restore([perfect(part.text, backwards, spoil) for part in marked.parts]).text
+
+
+@pytest.mark.parametrize(
+    ("text", "forwards", "backwards"),
+    [
+        ("open <b>the file</b> now", "OPEN <b>THE FILE</b> NOW", "NOW <b>FILE THE</b> OPEN"),
+        ('see <a href="x>y">the page</a>', 'SEE <a href="x>y">THE PAGE</a>', '<a href="x>y">PAGE THE</a> SEE'),
+        ("a <b>b <i>c</i> d</b> e", "A <b>B <i>C</i> D</b> E", "E <b>D <i>C</i> B</b> A"),
+        ("press <icon/> now", "PRESS <icon/> NOW", "<icon/> NOW PRESS"),
+        ("<icon/> click it", "<icon/> CLICK IT", "<icon/> IT CLICK"),
+        ("click on <icon/>", "CLICK ON <icon/>", "ON CLICK <icon/>"),
+        ("one<br/>two <b>three", "ONE<br/>TWO <b>THREE", "ONE<br/><b>THREE TWO"),
+        ("<b>all of it</b>", "<b>ALL OF IT</b>", "<b>IT OF ALL</b>"),
+        ("&lt;b&gt;save&lt;/b&gt; it", "&lt;b&gt;SAVE&lt;/b&gt; IT", "IT &lt;b&gt;SAVE&lt;/b&gt;"),
+        ("<b></b>", "<b></b>", "<b></b>"),
+        ("a < b > c", "A < B > C", "C > B < A"),
+        ("  <p>one</p>  ", "  <p>ONE</p>  ", "  <p>ONE</p>  "),
+        ("a<sup>2</sup> b", "<sup>A2</sup> B", "B <sup>A2</sup>"),
+    ],
+)
+def test_tags_come_back_around_the_same_words_wherever_these_went(text, forwards, backwards):
+    assert translated(text) == forwards
+    assert translated(text, backwards=True) == backwards
+
+
+@pytest.mark.parametrize(
+    "name", ["%s", "%1$s", "%(count)d", "{name}", "{0}", "${HOME}", "https://a.org/b?c=d", "&amp;"]
+)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_spoilt_placeholder_takes_the_place_of_what_is_aligned_with_it(name, backwards):
+    text = f"read {name} first"
+    assert translated(text, backwards) == translated(text, backwards, spoil=True)
+    restored = parse_markup(text).restore([perfect(text, backwards, spoil=True)])
+    assert restored.places == Places(by_alignment=1)
+    assert parse_markup(text).restore([perfect(text, backwards)]).places == Places(by_model=1)
+
+
+def test_a_placeholder_that_nothing_attends_to_is_put_at_the_end_and_counted_as_guessed():
+    text = "open %s now"
+    found = perfect(text, False)
+    lost = AlignedText(text, "AUF", found.source_units, [(0, 3)], torch.tensor([[1.0, 0.0, 0.0]]))
+    assert parse_markup(text).restore([lost]).text == "AUF %s"
+    assert parse_markup(text).restore([lost]).places == Places(guessed=1)
+    nothing = AlignedText(text, "", found.source_units, [], torch.zeros(0, 3))
+    assert parse_markup(text).restore([nothing]).text == "%s"
+
+
+def test_html_is_read_and_written_as_html():
+    text = "<p>R&amp;D <b>costs</b> &lt; 3&nbsp;%</p>\n<script>if (a < b) x()</script><pre>keep  this</pre>"
+    assert [part.text for part in parse_markup(text, is_html=True).parts] == ["R&D costs < 3\u00a0%"]
+    found = translated(text, is_html=True)
+    assert found == "<p>R &amp; D <b>COSTS</b> &lt; 3 %</p>\n<script>if (a < b) x()</script><pre>keep  this</pre>"
+    kept = '<p>Call <b translate="no">this one</b> now.</p>'
+    assert '<b translate="no">this one</b>' in translated(kept, is_html=True)
+
+
+WORDS = st.sampled_from(["a", "Haus", "%s", "{x}", "https://a.de/b", ",", "&amp;", "é", "<", "5"])
+TAGS = st.sampled_from(
+    ["<b>", "</b>", "<i x='1'>", "</i>", "<br>", "<x/>", "</p>", "&lt;u&gt;", "<!-- n -->", "<a href='>'>"]
+)
+
+
+@given(
+    st.lists(st.one_of(WORDS, TAGS, st.just(" ")), max_size=14).map("".join),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_no_tag_and_no_placeholder_is_lost_or_doubled(text, backwards, is_html, spoil):
+    found = translated(text, backwards, is_html, spoil)
+    assert Counter(TAG.findall(found)) == Counter(TAG.findall(text))
+    if not is_html:
+        assert placeholders(found) == placeholders(text)
+    assert nesting(found) <= nesting(text) or text.count("<b>") > 1
+
+
+def nesting(text: str) -> int:
+    """How many elements are closed by a tag in another element."""
+    crossed, around = 0, []
+    for slash, name, end in re.findall(r"<(/?)(\w+)[^<>]*?(/?)>", text):
+        if slash and name in around:
+            crossed += around[-1] != name
+            around = around[: len(around) - 1 - around[::-1].index(name)]
+        elif not slash and not end:
+            around.append(name)
+    return crossed
+
+
+def test_with_a_model_all_mark_up_comes_back_and_plain_text_is_translated_as_without(translator):
+    plain = ["the old house", "", "two cats see", "  the man "]
+    marked = ["<b>the old</b> house", "<b> </b>", "two {x} cats <i>see", "  <p>the man</p> %s "]
+    found = translate_markup(translator, [*plain, *marked])
+    assert [one.text for one in found[:3]] == translator.translate(plain[:3])
+    assert found[3].text == f"  {translator.translate(['the man'])[0]} "
+    for text, one in zip(marked, found[4:], strict=True):
+        assert placeholders(one.text) == placeholders(text)
+    places = Places()
+    for one in found:
+        places.add(one.places)
+    assert places.by_model + places.by_alignment + places.guessed == 4
+
+
+def test_paragraphs_equal_their_sentences_with_the_blanks_between(translator):
+    text = "  The cat sees. Two cats see!  The man\n\nsees  the house.\tThe end "
+    paragraph = split_paragraph(text, "en")
+    assert paragraph.sentences == ["The cat sees.", "Two cats see!", "The man", "sees  the house.", "The end"]
+    assert paragraph.join(paragraph.sentences) == text
+    [found] = translate_markup(translator, [text.replace("\n\n", " ")], paragraphs=True)
+    parts = translator.translate(["The cat sees.", "Two cats see!", "The man sees  the house.", "The end"])
+    assert found.text == f"  {parts[0]} {parts[1]}  {parts[2]}\t{parts[3]} "
+
+
+@given(st.text(), st.sampled_from(["en", "de", "pt-BR", "xx"]))
+def test_sentences_and_blanks_are_the_whole_text(text, language):
+    paragraph = split_paragraph(text, language)
+    assert paragraph.join(paragraph.sentences) == text
+    assert all(sentence == sentence.strip() != "" and "\n" not in sentence for sentence in paragraph.sentences)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "sentences"),
+    [
+        ("en", "Dr. Smith paid 3.50 dollars. Mr. Jones, e.g., did not!", 2),
+        ("de", "Das ist z. B. gut. Am 3. Oktober kam Dr. Müller.", 2),
+        ("fr", "M. Dupont est venu. Il a dit « oui ».", 2),
+    ],
+)
+def test_abbreviations_end_no_sentence(language, text, sentences):
+    assert len(split_paragraph(text, language).sentences) == sentences
+
+
+def test_the_alignment_of_words_is_that_of_their_subwords(translator):
+    sources = ["the old house", "é 猫 sees", ""]
+    best = [found for found, *_ in translator.n_best(sources, 1)]
+    for source, translation, found in zip(sources, best, align(translator, sources, best), strict=True):
+        assert [source[a:b] for a, b in found.source_units] == re.findall(r"\w+", source)
+        assert "".join(translation.text[a:b] for a, b in found.units) == "".join(translation.text.split())
+        assert found.weights.shape == (len(found.units), len(found.source_units))
+        assert (found.weights >= 0).all()
+        sums = found.weights.sum(1)
+        assert ((sums - 1).abs() < 1e-4).all()
+    paragraph = split_paragraph("the old house. é 猫 sees.", "en")
+    sentences = align(
+        translator, paragraph.sentences, [found for found, *_ in translator.n_best(paragraph.sentences, 1)]
+    )
+    whole = join("the old house. é 猫 sees.", paragraph, sentences)
+    assert [whole.source[a:b] for a, b in whole.source_units] == re.findall(r"\w+|\.", whole.source)
+    assert whole.text == paragraph.join([one.text for one in sentences])
+    assert [whole.text[a:b] for a, b in whole.units] == [one.text[a:b] for one in sentences for a, b in one.units]
+
+
+def test_a_text_without_mark_up_is_one_part_and_html_entities_survive():
+    assert parse_markup("no mark-up: 5 < 7") == MarkedText(["", parse_markup("no mark-up: 5 < 7").parts[0], ""], False)
+    assert html.unescape(translated("5 &lt; 7", is_html=True)) == "5 < 7"
