@@ -19,15 +19,20 @@ Engine = Callable[[Ids, int, float, int, int], Ids]
 
 def our_engine(model: Transformer, device: str) -> Engine:
     model = model.eval().to(device)
-    plain, steps_without_end = model.step, 0
+    step, project, length, steps_without_end = model.step, model.project, 0, 0
 
-    def step(tokens: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
-        logits = plain(tokens, cache)
-        if cache.length <= steps_without_end:
+    def counting_step(tokens: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
+        nonlocal length
+        states, length = step(tokens, cache), cache.length
+        return states
+
+    def project_without_end(states: torch.Tensor) -> torch.Tensor:
+        logits = project(states)
+        if length <= steps_without_end:
             logits[..., EOS_ID] = -1e4
         return logits
 
-    model.step = step
+    model.step, model.project = counting_step, project_without_end
 
     def translate(sources: Ids, beam_size: int, alpha: float, shortest: int, longest: int) -> Ids:
         nonlocal steps_without_end

@@ -47,7 +47,7 @@ from aiayn.data.batch import Batch
 from aiayn.files import atomic_write_text
 from aiayn.hardware import matmul_rate
 from aiayn.inference.precision import convert_precision
-from aiayn.model.attention import additive_mask
+from aiayn.kernels.masks import AlignedBiases
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -95,7 +95,7 @@ def sdpa(options: Any) -> Iterator[Row]:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend, mask: Tensor | None, is_causal: bool = False) -> None:
-    bias = None if mask is None else additive_mask(mask, q.dtype)
+    bias = None if mask is None else AlignedBiases().bias(mask, q)
     with sdpa_kernel(backend):
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal)
     out.sum().backward()

@@ -15,8 +15,8 @@ import torch
 from measure import draw, interleaved, parse_options, report, spread
 from torch import Tensor, nn
 
+from aiayn.kernels.masks import Biases
 from aiayn.model.attention import MultiHeadAttention
-from aiayn.model.masks import encoder_mask
 
 
 def forward(layer: nn.Module, window: int | None, x: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ def forward(layer: nn.Module, window: int | None, x: Tensor) -> Tensor:
     if isinstance(layer, nn.Conv1d):
         return layer(x.mT).mT
     real = torch.ones(len(x), 1, 1, x.size(1), dtype=torch.bool, device=x.device)
-    return layer(x, x, encoder_mask(real, window))
+    return layer(x, x, Biases(window).encoder(real, x))
 
 
 def run(layer: nn.Module, window: int | None, x: Tensor, backward: bool) -> Callable[[], None]:

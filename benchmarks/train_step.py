@@ -25,6 +25,7 @@ from aiayn.config.schema import PAD_ID, Config, ModelConfig
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.prepare import prepare
+from aiayn.kernels.accelerate import accelerate
 from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
 from aiayn.training.loss import output_cross_entropy
@@ -90,7 +91,7 @@ def implementation(
     if name in PEERS:
         model, forward = PEERS[name](config, vocab_size)
         return training(model, their_loss(forward), batches, device, bf16)
-    model = Transformer(config, vocab_size)
+    model = accelerate(Transformer(config, vocab_size), torch.device(device))
     return training(model, our_loss(model, compiled=name != "aiayn"), batches, device, bf16)
 
 

@@ -42,7 +42,7 @@ WALLS = {
     "phrasebook": set(),
     "runs": {"config", "errors", "files"},
     "data": {"config", "errors", "files", "signals", "phrasebook"},
-    "model": {"config", "errors", "kernels"},
+    "model": {"config"},
     "kernels": GROUND | {"model"},
     "inference": GROUND | {"data", "model", "kernels", "export"},
     "export": GROUND | {"data", "model", "inference"},

@@ -82,6 +82,9 @@ class ScriptedModel:
             ]
         )
 
+    def project(self, states):
+        return states
+
 
 class ScriptedCache:
     def __init__(self, sources, prefixes):

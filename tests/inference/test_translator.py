@@ -343,7 +343,8 @@ def test_a_run_is_read_from_its_average_unless_another_checkpoint_is_named(store
     for named, expected in ((None, other), ("averaged", other), ("last", stored), (step_3, stored)):
         model = Translator.from_run(str(run), named).model
         for name, tensor in expected.weights.items():
-            assert torch.equal(reduce(getattr, name.split("."), model), tensor)
+            if "self_attention" not in name or name.endswith("w_o.weight"):  # the others are joined
+                assert torch.equal(reduce(getattr, name.split("."), model), tensor)
     with pytest.raises(RefusedError, match="no such checkpoint"):
         Translator.from_run(run, "step_4.ckpt")
 

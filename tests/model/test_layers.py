@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from aiayn.config.schema import ModelConfig
-from aiayn.model import layers
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
-from aiayn.model.masks import causal_mask
+from aiayn.model.masks import Masks
 
 
 def random_sizes(seed: int) -> tuple[ModelConfig, tuple[int, int, int]]:
@@ -92,8 +91,9 @@ def test_the_decoder_layer_is_torchs_with_the_same_weights_under_both_masks(seed
     x = torch.randn(b, t, config.d_model, requires_grad=True)
     memory = torch.randn(b, s, config.d_model, requires_grad=True)
     real = padding_mask(b, s)
-    mine = ours(x, memory, causal_mask(t), real[:, None, None, :])
-    other = theirs(x, memory, tgt_mask=~causal_mask(t), memory_key_padding_mask=~real)
+    causal = Masks().decoder(x)
+    mine = ours(x, memory, causal, real[:, None, None, :])
+    other = theirs(x, memory, tgt_mask=~causal, memory_key_padding_mask=~real)
     assert_parity(ours, theirs, [x, memory], mine, other)
 
 
@@ -108,7 +108,7 @@ def test_dropout_acts_on_the_sublayer_before_the_sum_and_never_on_the_residual()
     add_norm = AddNorm(6, 0.25)
     add_norm.norm = nn.Identity()
     x, sublayer = torch.randn(2, 300, 6), torch.rand(2, 300, 6) + 1
-    added = add_norm(x, sublayer) - x
+    added = add_norm(x, lambda x: sublayer) - x
     dropped = added.abs() < 1e-6
     torch.testing.assert_close(added[~dropped], sublayer[~dropped] / 0.75)
     assert float(dropped.float().mean()) == pytest.approx(0.25, abs=0.03)
@@ -116,10 +116,10 @@ def test_dropout_acts_on_the_sublayer_before_the_sum_and_never_on_the_residual()
 
 def test_layers_drop_nothing_but_the_outputs_of_their_sublayers(tiny_config, monkeypatch):
     dropped = []
-    monkeypatch.setattr(layers.Dropout, "forward", lambda self, x: (dropped.append((self.p, tuple(x.shape))), x)[1])
+    monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: (dropped.append((self.p, tuple(x.shape))), x)[1])
     x, memory, mask = torch.randn(2, 4, 12), torch.randn(2, 5, 12), torch.ones(2, 1, 1, 5, dtype=torch.bool)
     EncoderLayer(tiny_config)(memory, mask)
     assert dropped == [(0.3, (2, 5, 12))] * 2
     dropped.clear()
-    DecoderLayer(tiny_config)(x, memory, causal_mask(4), mask)
+    DecoderLayer(tiny_config)(x, memory, Masks().decoder(x), mask)
     assert dropped == [(0.3, (2, 4, 12))] * 3

@@ -15,14 +15,14 @@ MODEL = [
     Bug(
         "future_mask_off_by_one",
         "model/masks.py",
-        "device=device).tril()",
-        "device=device).tril(1)",
+        "mask = distance <= 0",
+        "mask = distance <= 1",
         "model/test_transformer.py::test_no_logit_changes_by_a_bit_when_later_target_tokens_change",
     ),
     Bug(
         "padding_mask_dropped_in_the_encoder",
         "model/layers.py",
-        "self.self_attention(x, x, src_mask)",
+        "self.self_attention(x, x, mask)",
         "self.self_attention(x, x, None)",
         "model/test_transformer.py::test_what_stands_at_padded_positions_changes_no_bit_of_the_logits",
     ),
@@ -64,30 +64,30 @@ MODEL = [
     Bug(
         "cached_positions_off_by_one",
         "model/transformer.py",
-        "self.tgt_positions(cache.length, 1)",
-        "self.tgt_positions(cache.length + 1, 1)",
+        "self.tgt_positions(position, 1)",
+        "self.tgt_positions(position + 1, 1)",
         "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
     ),
     Bug(
         "output_matrix_untied",
         "model/transformer.py",
-        "self.dropout = Dropout(config.dropout)",
+        "self.dropout = nn.Dropout(config.dropout)",
         "self.embedding.project = nn.Linear(config.d_model, vocab_size, bias=False)\n"
-        "        self.dropout = Dropout(config.dropout)",
+        "        self.dropout = nn.Dropout(config.dropout)",
         "model/test_embedding.py::test_source_target_and_output_share_one_matrix",
     ),
     Bug(
         "layer_norm_before_the_sum",
         "model/layers.py",
-        "self.norm(x + self.dropout(sublayer))",
-        "x + self.dropout(self.norm(sublayer))",
+        "self.norm(x + self.dropout(sublayer(x)))",
+        "x + self.dropout(self.norm(sublayer(x)))",
         "model/test_layers.py::test_the_encoder_layer_is_torchs_with_the_same_weights_under_padding",
     ),
     Bug(
         "dropout_on_the_residual",
         "model/layers.py",
-        "self.norm(x + self.dropout(sublayer))",
-        "self.norm(self.dropout(x + sublayer))",
+        "self.norm(x + self.dropout(sublayer(x)))",
+        "self.norm(self.dropout(x + sublayer(x)))",
         "model/test_layers.py::test_dropout_acts_on_the_sublayer_before_the_sum_and_never_on_the_residual",
     ),
     Bug(
@@ -99,9 +99,9 @@ MODEL = [
     ),
     Bug(
         "window_reaches_one_too_far",
-        "kernels/windowed_attention.py",
-        "reach = window // 2",
-        "reach = (window + 1) // 2",
+        "model/masks.py",
+        "window // 2\n",
+        "(window + 1) // 2\n",
         "kernels/test_windowed_attention.py::test_a_window_reaches_half_its_size_to_each_side_or_back_only_and_never_to_padding",
     ),
     Bug(
@@ -113,9 +113,9 @@ MODEL = [
     ),
     Bug(
         "cached_window_off_by_one",
-        "model/layers.py",
-        "(self.window // 2 + 1) * x.size(1)",
-        "(self.window // 2 + 2) * x.size(1)",
+        "kernels/cache.py",
+        "self.length - 1 - self.masks.reach",
+        "self.length - self.masks.reach",
         "kernels/test_windowed_attention.py::test_cached_steps_equal_decoding_all_positions_at_once",
     ),
 ]
@@ -228,14 +228,14 @@ STEPS = [
     ),
     Bug(
         "label_smoothing_over_all_other_classes",
-        "training/loss.py",
+        "kernels/loss.py",
         "label_smoothing / vocab_size * z.sum",
         "label_smoothing / (vocab_size - 1) * z.sum",
         "training/test_loss.py::test_however_many_rows_at_a_time_loss_and_gradients_are_those_of_all_logits_at_once",
     ),
     Bug(
         "padding_counts_in_the_loss",
-        "training/loss.py",
+        "kernels/loss.py",
         "real = targets != PAD_ID",
         "real = targets >= PAD_ID",
         "training/test_loss.py::test_padding_adds_nothing_to_the_loss_and_gets_no_gradient",
@@ -646,10 +646,10 @@ SEARCH = [
         "kernels/test_int8.py::test_a_rows_largest_number_keeps_its_value_and_zeros_stay_zeros",
     ),
     Bug(
-        "logits_of_sentences_that_left",
+        "source_masks_of_sentences_that_left",
         "model/cache.py",
-        "self.logits = self.logits[: len(sentences)]",
-        "pass",
+        "            layer.select(sentences)\n        self.cross_mask = self._cross_mask()",
+        "            layer.select(sentences)\n        self.cross_mask = self.cross_mask[: len(sentences)]",
         "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
     ),
 ]
@@ -658,8 +658,8 @@ TREES = [
     Bug(
         "dropout_of_attention_while_translating",
         "model/attention.py",
-        "p_drop = self.p_drop if self.training else 0.0",
-        "p_drop = self.p_drop",
+        "self.p_drop if self.training else 0.0",
+        "self.p_drop",
         "model/test_attention.py::test_dropout_of_attention_acts_while_training_only",
     ),
     Bug(
@@ -723,7 +723,7 @@ AFTER_TRAINING = [
     ),
     Bug(
         "an_ensembles_log_probabilities_are_normalised_again",
-        "inference/beam_search.py",
+        "kernels/top_tokens.py",
         "if not are_log_probs:",
         "if True:",
         "inference/test_ensemble.py::test_the_log_prob_of_an_ensemble_is_the_mean_of_its_models_own",
@@ -731,8 +731,8 @@ AFTER_TRAINING = [
     Bug(
         "an_ensemble_adds_logits",
         "inference/ensemble.py",
-        "model.step(tokens, part).float().log_softmax(-1)",
-        "model.step(tokens, part).float()",
+        "model.project(part).float().log_softmax(-1)",
+        "model.project(part).float()",
         "inference/test_ensemble.py::test_the_log_prob_of_an_ensemble_is_the_mean_of_its_models_own",
     ),
     Bug(

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from aiayn.config.schema import PAD_ID
-from aiayn.training.loss import _RowsAtATime, cross_entropy, output_cross_entropy
+from aiayn.kernels.loss import _RowsAtATime
+from aiayn.training.loss import cross_entropy, output_cross_entropy
 from aiayn.training.module import dropout_seed
 
 B, T, D, V = 3, 5, 6, 23

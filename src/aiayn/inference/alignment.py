@@ -66,9 +66,9 @@ def record_attention(modules: list[nn.Module]) -> Iterator[list[Tensor]]:
 
     def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         x, context, mask = inputs
-        keys, _ = module.keys_values(context)
+        queries, keys, _ = module.project(x, context)
         identity = torch.eye(context.size(1)).to(keys).expand(len(context), module.n_heads, -1, -1)
-        recorded.append(module.heads(module.queries(x), keys, identity, mask).float().cpu())  # weights times identity
+        recorded.append(module.heads(queries, keys, identity, mask).float().cpu())  # weights times identity
 
     handles = [module.register_forward_hook(record) for module in modules]
     try:

@@ -15,12 +15,11 @@ from torch import Tensor
 
 from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SearchConfig
 from aiayn.inference.ensemble import Ensemble, diverged
+from aiayn.kernels.top_tokens import best_tokens
 from aiayn.model.transformer import Transformer
 
 # Checking whether sentences are done waits for a GPU. Checking late changes no result: a done sentence stays done.
 STEPS_PER_CHECK = {"cpu": 1}
-BLOCK = 128  # log-probabilities whose maximum `_topk` compares first
-CACHED = 2**18  # log-probabilities that fit into a CPU's second-level cache
 
 
 class Hypothesis(NamedTuple):
@@ -71,11 +70,13 @@ def beam_search(
     last_tokens = torch.full_like(beams.tokens[:, :, 0], BOS_ID)
     finite_steps = torch.zeros((), dtype=torch.long, device=src.device)
     steps_per_check = STEPS_PER_CHECK.get(src.device.type, 4)
+    n_best = _n_candidates(config)
     results: list[list[Hypothesis]] = [[] for _ in limits]
 
     for length in range(1, longest + 1):  # |Y| of what ends in this step
-        logits = model.step(last_tokens, cache)  # (N, K, V)
-        beams, parents, finite = _extend(beams, logits, length, config, isinstance(model, Ensemble))
+        states = model.step(last_tokens, cache)  # (N, K, D)
+        found = best_tokens(model.project, states, n_best, isinstance(model, Ensemble))
+        beams, parents, finite = _extend(beams, *found, length, config)
         finite_steps += finite & (finite_steps == length - 1)
         if length % steps_per_check == 0 or length == longest:
             if finite_steps < length:
@@ -97,6 +98,15 @@ def beam_search(
     return results
 
 
+def _n_candidates(config: SearchConfig) -> int:
+    """Returns how many continuations of a sentence's hypotheses are considered in a step.
+
+    At most K of the best 2K end, one per parent, so K stay alive. Greedy search considers only the single best token:
+    eos in second place must not finish a hypothesis.
+    """
+    return 2 * config.beam_size if config.beam_size > 1 else 1
+
+
 def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
     """Returns beams of one empty hypothesis per sentence; K equal ones would find everything K times."""
     empty = torch.full((len(limit), config.beam_size), -torch.inf, device=limit.device)
@@ -108,25 +118,22 @@ def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
 
 
 def _extend(
-    beams: Beams, logits: Tensor, length: int, config: SearchConfig, are_log_probs: bool
+    beams: Beams, best: Tensor, best_tokens: Tensor, eos: Tensor, length: int, config: SearchConfig
 ) -> tuple[Beams, Tensor, Tensor]:
-    """Extends every alive hypothesis by one token to |Y| = length; logits, or already log-probabilities, (N, K, V).
+    """Extends every alive hypothesis by one token to |Y| = length.
 
-    Returns the new beams, the parents (N, K) of the alive hypotheses, and whether the logits were finite.
+    best and best_tokens (N, K, 2K) are log-probabilities and ids of its most probable next tokens, eos (N, K) is
+    log P(eos). Returns the new beams, the parents (N, K) of the alive hypotheses, and whether the logits were finite.
     """
-    k = config.beam_size
-    # At most K of the best 2K continuations end, one per parent, so K stay alive. Greedy search considers only the
-    # single best token: eos in second place must not finish a hypothesis.
-    n_best = 2 * k if k > 1 else 1
-
-    # The best of all K * V continuations are among the best of each beam.
-    best, best_tokens, eos = _best_tokens(logits, n_best, are_log_probs)
+    k, n_best = config.beam_size, _n_candidates(config)
     finite = ~eos.isnan().any()
     only_eos = torch.full_like(best, -torch.inf)
     only_eos[..., 0] = eos
     at_limit = (length > beams.limit)[:, None, None]
     best = torch.where(at_limit, only_eos, best)
     best_tokens = best_tokens.masked_fill(at_limit, EOS_ID)
+
+    # The best of all K * V continuations are among the best of each beam.
 
     log_probs, picks = (beams.log_probs[:, :, None] + best).flatten(1).topk(n_best)  # (N, 2K), as are the next four
     new_tokens = best_tokens.flatten(1).gather(1, picks)
@@ -150,41 +157,6 @@ def _extend(
         finished_tokens=_take(torch.cat([beams.finished_tokens, tokens], 1), kept),
     )
     return extended, parents.gather(1, alive), finite
-
-
-def _best_tokens(logits: Tensor, n_best: int, are_log_probs: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the most probable next tokens of each beam, log-probabilities and ids (N, K, n_best), and log P(eos)."""
-
-    def best(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # Normalised first: excluding tokens must not change the probability of the others.
-        log_probs = rows.float()
-        if not are_log_probs:
-            torch.log_softmax(log_probs, -1, out=log_probs)
-        eos = log_probs[:, EOS_ID].clone()
-        log_probs[:, PAD_ID] = log_probs[:, BOS_ID] = -torch.inf
-        return *_topk(log_probs, min(n_best, log_probs.size(-1))), eos
-
-    rows = logits.flatten(0, 1)
-    # Over a vocabulary, memory traffic costs more than arithmetic; a few rows at a time stay in a CPU's cache.
-    chunks = rows.split(max(1, CACHED // rows.size(1))) if rows.device.type == "cpu" else [rows]
-    return tuple(torch.cat(found).unflatten(0, logits.shape[:2]) for found in zip(*map(best, chunks), strict=True))
-
-
-def _topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Returns `values.topk(k)` of the last dimension, several times as fast for the V values of a vocabulary.
-
-    The k highest are in the k blocks with the highest maxima, or in the rest behind the last whole block.
-    """
-    n_blocks = values.size(-1) // BLOCK
-    if n_blocks <= k:
-        return values.topk(k)
-    blocks = values[..., : n_blocks * BLOCK].unflatten(-1, (n_blocks, BLOCK))
-    chosen = blocks.amax(-1).topk(k).indices[..., None]  # (..., k, 1)
-    places = (chosen * BLOCK + torch.arange(BLOCK, device=values.device)).flatten(-2)
-    rest = torch.arange(n_blocks * BLOCK, values.size(-1), device=values.device)
-    places = torch.cat([places, rest.expand(*places.shape[:-1], -1)], -1)
-    best, found = values.gather(-1, places).topk(k)
-    return best, places.gather(-1, found)
 
 
 def _take(tokens: Tensor, which: Tensor) -> Tensor:

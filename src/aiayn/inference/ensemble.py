@@ -14,7 +14,7 @@ from aiayn.runs.run_folder import find_checkpoint
 
 
 class Ensemble(nn.Module):
-    """Has what a search needs of a `Transformer`, but `step` returns log-probabilities instead of logits.
+    """Implements the decoding interface of a `Transformer`, but `project` returns log-probabilities, not logits.
 
     Their mean over M models is that of a geometric mean of probabilities, so it sums to less than 1: the log P of an
     output is the mean of the models' own.
@@ -39,9 +39,15 @@ class Ensemble(nn.Module):
         return EnsembleCache([model.init_cache(memory, src_mask, beam_size) for model, memory in pairs])
 
     def step(self, tokens: Tensor, cache: "EnsembleCache") -> Tensor:
-        """Decodes one more position; tokens (N, K). Returns log-probabilities (N, K, V), float32."""
+        """Decodes one more position; tokens (N, K). Returns the states of all models side by side, (N, K, M * D)."""
         pairs = zip(self.models, cache.caches, strict=True)
-        return sum(model.step(tokens, part).float().log_softmax(-1) for model, part in pairs).div_(len(self.models))
+        return torch.cat([model.step(tokens, part) for model, part in pairs], -1)
+
+    def project(self, states: Tensor) -> Tensor:
+        """states (..., M * D) of `step`. Returns log-probabilities (..., V), float32."""
+        parts = states.split([model.config.d_model for model in self.models], -1)
+        pairs = zip(self.models, parts, strict=True)
+        return sum(model.project(part).float().log_softmax(-1) for model, part in pairs).div_(len(self.models))
 
 
 class EnsembleCache:
@@ -95,5 +101,5 @@ def diverged(where: str = "") -> DivergedError:
 
 
 def to_log_probs(model: nn.Module, output: Tensor) -> Tensor:
-    """Returns the log-probabilities of what `model.step` returned, (..., V)."""
+    """Returns the log-probabilities of what `model.project` returned, (..., V)."""
     return output if isinstance(model, Ensemble) else torch.log_softmax(output, -1)

@@ -7,29 +7,22 @@ import torch
 from torch import Tensor
 
 from aiayn.config.schema import PRECISIONS, one_of
-from aiayn.errors import ConfigError
 from aiayn.hardware import has_bfloat16
-from aiayn.kernels.int8 import Int8Linear, quantize_int8
-from aiayn.kernels.packed import COLUMNS, ROWS, PackedLinear, pack
+from aiayn.kernels.accelerate import accelerate
+from aiayn.kernels.int8 import Int8Linear
+from aiayn.kernels.packed import COLUMNS, ROWS, PackedLinear
 from aiayn.model.transformer import Transformer
 
 REPEATS = 5
 
 
 def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
-    """Converts the model in place to float32, bfloat16, int8 or the fastest of them (auto), packed for a CPU.
+    """Prepares the model in place for translation in float32, bfloat16, int8 or the fastest of them (auto).
 
     Raises ConfigError if that is not possible.
     """
     one_of("precision", precision, PRECISIONS)
-    if precision == "auto":
-        precision = fastest_precision(model, device)
-    if precision != "int8":
-        model = model.to(getattr(torch, precision))
-        return pack(model) if device.type == "cpu" else model
-    if device.type != "cpu":
-        raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
-    return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
+    return accelerate(model, device, fastest_precision(model, device) if precision == "auto" else precision)
 
 
 @torch.inference_mode()

@@ -46,7 +46,7 @@ def sample(
     last_tokens = torch.full_like(src[:, :1], BOS_ID)
     position = 0
     while alive:
-        logits = model.step(last_tokens, cache)[:, 0].double()  # (N, V)
+        logits = model.project(model.step(last_tokens, cache)[:, 0]).double()  # (N, V)
         at_limit = torch.tensor([position >= limits[row] for row in alive], device=src.device)
         draws = torch.tensor([uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64)
         drawn = draw_tokens(logits, draws.to(src.device), sampling).masked_fill_(at_limit, EOS_ID)

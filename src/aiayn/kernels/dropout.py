@@ -21,7 +21,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """Zeroes elements of x with probability p and scales the others by 1 / (1 - p). Returns the same shape."""
     if p == 0:
         return x
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    if x.device.type != "cpu" or torch.compiler.is_compiling():  # a model may have moved since it was accelerated
         return F.dropout(x, p)
     # Each 64-bit random number decides four elements with 16 bits each: 3.5 times as fast as torch's dropout, and p is
     # exact to within 1e-5.

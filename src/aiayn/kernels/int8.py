@@ -103,15 +103,11 @@ class Int8Embedding(nn.Module):
 
     def project(self, states: Tensor) -> Tensor:
         """states (..., D). Returns logits (..., V)."""
-        logits = torch.empty(*states.shape[:-1], len(self.codes), dtype=self.dtype)
-        self.project_into(logits.flatten(0, -2), states.flatten(0, -2))
-        return logits
-
-    def project_into(self, logits: Tensor, states: Tensor) -> None:
-        """Writes the logits of states (R, D) to an existing tensor, logits (R, V)."""
-        codes, scale = quantize_rows(states, self.dtype, self.blocks[0].onednn)
+        codes, scale = quantize_rows(states.flatten(0, -2), self.dtype, self.blocks[0].onednn)
+        logits = torch.empty(len(codes), len(self.codes), dtype=self.dtype)
         for block, columns in zip(self.blocks, logits.split(COLUMNS, 1), strict=True):
             torch.mul(block.product(codes), scale, out=columns)
+        return logits.unflatten(0, states.shape[:-1])
 
 
 def quantize_int8(model: Transformer, dtype: torch.dtype) -> Transformer:

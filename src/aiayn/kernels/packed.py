@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from aiayn.hardware import has_bfloat16
-from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.embedding import SharedEmbedding
 from aiayn.model.transformer import Transformer
 
@@ -48,11 +47,6 @@ class PackedEmbedding(SharedEmbedding):
         """states (..., D). Returns logits (..., V)."""
         return torch.cat([block(states) for block in self.blocks], -1)
 
-    def project_into(self, logits: Tensor, states: Tensor) -> None:
-        """Writes the logits of states (R, D) to an existing tensor, logits (R, V)."""
-        for block, columns in zip(self.blocks, logits.split(COLUMNS, 1), strict=True):
-            columns.copy_(block(states))
-
 
 def pack(model: Transformer) -> Transformer:
     """Packs the matrices of a model on a CPU in place and returns it. It cannot be trained any more."""
@@ -65,10 +59,7 @@ def pack(model: Transformer) -> Transformer:
 
 
 def replace_linears(model: Transformer, make: Callable[[Tensor, Tensor | None], nn.Module]) -> None:
-    """Replaces every `nn.Linear` by make(weight, bias), and adds one for all projections of self-attention."""
-    for layer in [*model.encoder, *model.decoder]:
-        attention: MultiHeadAttention = layer.self_attention
-        attention.w_qkv = make(torch.cat([attention.w_q.weight, attention.w_k.weight, attention.w_v.weight]), None)
+    """Replaces every `nn.Linear` by make(weight, bias)."""
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.Linear):
             model.set_submodule(name, make(module.weight, module.bias))

@@ -1,6 +1,6 @@
-"""Section 4: self-attention restricted to a window around each position.
+"""Section 4: self-attention restricted to a window around each position, for long sequences.
 
-Short sequences use an ordinary mask. A long one is cut into blocks of W queries, each of which is compared only with
+A sequence is cut into blocks of W queries, each of which is compared only with
 the K keys of its own and adjacent blocks, so that time and memory grow as T times the window and not as T squared.
 """
 
@@ -12,26 +12,24 @@ MIN_BLOCK_SIZE = 32  # positions; smaller matrix products take about as long
 MIN_BLOCKS = 6  # with fewer blocks the ordinary mask is as fast
 
 
-def window_mask(
-    length: int, window: int, *, causal: bool, real: Tensor | None = None, device: torch.device | None = None
-) -> Tensor:
-    """Returns the mask of T = length positions that reach window // 2 positions to each side.
+def is_long(length: int, reach: int) -> bool:
+    """Whether blocks are faster than an ordinary mask."""
+    return -(-length // max(reach, MIN_BLOCK_SIZE)) >= MIN_BLOCKS
 
-    If `causal`, a position attends only to itself and what came before. With `real` (B, 1, 1, T) padding is hidden,
-    except that every position attends to itself. The result is (B or 1, 1, T, T); for a sequence much longer than the
-    window it is a block mask (B or 1, N, 1, W, K): the K keys of each of N blocks are those of the block before it, of
-    the block itself and, unless `causal`, of the block after it.
+
+def window_mask(
+    length: int, reach: int, *, causal: bool, real: Tensor | None = None, device: torch.device | None = None
+) -> Tensor:
+    """Returns the block mask (B or 1, N, 1, W, K) of T = length positions that reach so many positions to each side.
+
+    The K keys of each of N blocks of W queries are those of the block before it, of the block itself and, unless
+    `causal`, of the block after it. If `causal`, a position attends only to itself and what came before. With `real`
+    (B, 1, 1, T) padding is hidden, except that every position attends to itself.
     """
-    reach = window // 2
     size = max(reach, MIN_BLOCK_SIZE)
-    n_blocks = -(-length // size)
-    if n_blocks < MIN_BLOCKS:
-        queries = torch.arange(length, device=device)[:, None]  # (T, 1)
-        keys = torch.arange(length, device=device)[None, :]  # (1, T)
-    else:
-        starts = torch.arange(0, length, size, device=device)[:, None, None]
-        queries = starts + torch.arange(size, device=device)[:, None]  # (N, W, 1)
-        keys = starts + torch.arange(-size, size if causal else 2 * size, device=device)  # (N, 1, K)
+    starts = torch.arange(0, length, size, device=device)[:, None, None]
+    queries = starts + torch.arange(size, device=device)[:, None]  # (N, W, 1)
+    keys = starts + torch.arange(-size, size if causal else 2 * size, device=device)  # (N, 1, K)
     distance = keys - queries
     mask = (distance.abs() <= reach) & (keys >= 0) & (keys < length)
     if causal:

@@ -2,23 +2,8 @@
 
 import math
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from aiayn.kernels.dropout import dropout
-from aiayn.kernels.windowed_attention import merge_blocks, split_blocks
-
-
-def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(q kᵀ / √d_k): how much each query attends to each key.
-
-    q (B, H, T, d_k), k (B, H, S, d_k), mask broadcastable to (B, H, T, S). Returns (B, H, T, S); rows sum to 1.
-    """
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    return scores.softmax(dim=-1)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p_drop: float = 0.0) -> Tensor:
@@ -27,21 +12,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p_drop: floa
     q (B, H, T, d_k), k (B, H, S, d_k), v (B, H, S, d_v), mask broadcastable to (B, H, T, S), True = may attend.
     `p_drop` is the dropout of section 6.3, on the weights. Returns (B, H, T, d_v).
     """
-    if q.is_cuda:
-        bias = None if mask is None else additive_mask(mask, q.dtype)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p_drop)
-    # On a CPU torch's fused kernel is slower at sentence lengths, most of all its backward pass in bfloat16.
-    return dropout(attention_weights(q, k, mask), p_drop).to(v.dtype) @ v
+    return F.dropout(attention_weights(q, k, mask), p_drop) @ v
 
 
-def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns 0 where the mask is True and -inf elsewhere, in rows that begin at multiples of 16 elements.
-
-    The fused kernels of GPUs ask for such rows. They would copy others, and a compiled graph would be compiled twice,
-    for lengths that are multiples and for those that are not.
-    """
-    bias = torch.zeros(*mask.shape[:-1], (mask.size(-1) + 15) // 16 * 16, dtype=dtype, device=mask.device)
-    return bias[..., : mask.size(-1)].masked_fill_(~mask, -math.inf)
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(q kᵀ / √d_k): how much each query attends to each key. Returns (B, H, T, S); rows sum to 1."""
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-1)
 
 
 class MultiHeadAttention(nn.Module):
@@ -59,18 +38,19 @@ class MultiHeadAttention(nn.Module):
         self.w_k = nn.Linear(d_model, n_heads * d_k, bias=False)
         self.w_v = nn.Linear(d_model, n_heads * d_v, bias=False)
         self.w_o = nn.Linear(n_heads * d_v, d_model, bias=False)
-        self.w_qkv: nn.Module | None = None  # w_q, w_k and w_v in one, packed for translation (kernels/packed.py)
+        self.attention = attention  # or a faster form of it (kernels/attention.py)
 
     def forward(self, x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
         """Queries from x (B, T, D); keys and values from context (B, S, D). Returns (B, T, D)."""
-        # Projections of the same tensor share one product: the tensor is read, and under autocast converted, once.
-        if x is context:
-            q, k, v = self._project(x, self.w_q, self.w_k, self.w_v)
-        elif not isinstance(self.w_k, nn.Linear):  # packed
-            q, (k, v) = self.queries(x), self.keys_values(context)
-        else:
-            q, (k, v) = self.queries(x), self._project(context, self.w_k, self.w_v)
-        return self.attend(q, k, v, mask)
+        return self.attend(*self.project(x, context), mask)
+
+    def project(self, x: Tensor, context: Tensor, position: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Projects x (B, T, D) and context (B, S, D). Returns q (B, H, T, d_k), k (B, H, S, d_k) and v (B, H, S, d_v).
+
+        Rows are positions 0, 1, ...; with `position` all are at that one, as the beams of a search. The paper's
+        attention does not depend on it; rotary positions do.
+        """
+        return self.queries(x), *self.keys_values(context)
 
     def queries(self, x: Tensor) -> Tensor:
         """x (B, T, D). Returns (B, H, T, d_k)."""
@@ -80,32 +60,13 @@ class MultiHeadAttention(nn.Module):
         """context (B, S, D). Returns (B, H, S, d_k) and (B, H, S, d_v)."""
         return self._split(self.w_k(context)), self._split(self.w_v(context))
 
-    def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x (B, T, D). Returns (B, H, T, d_k) twice and (B, H, T, d_v), without joining weights first."""
-        if self.w_qkv is None:
-            return self.queries(x), *self.keys_values(x)
-        q, k, v = self._project(x, self.w_q, self.w_k, self.w_v)
-        return q, k, v
+    def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Equation (1) for each head. Returns (B, H, T, d_v)."""
+        return self.attention(q, k, v, mask, self.p_drop if self.training else 0.0)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Concatenates all heads and projects them. Returns (B, T, D)."""
         return self.w_o(self.heads(q, k, v, mask).transpose(1, 2).flatten(2))
-
-    def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Equation (1) for each head, block by block if `window_mask` made a block mask. Returns (B, H, T, d_v)."""
-        p_drop = self.p_drop if self.training else 0.0
-        if mask is not None and mask.dim() == 5:
-            return merge_blocks(attention(*split_blocks(q, k, v, mask), p_drop), q.size(0), q.size(2))
-        return attention(q, k, v, mask, p_drop)
-
-    def _project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
-        """Applies each projection to x (B, T, D), all in one product. Returns (B, H, T, d) for each."""
-        sizes = [projection.out_features for projection in projections]
-        if self.w_qkv is not None:
-            projected = self.w_qkv(x)
-        else:
-            projected = F.linear(x, torch.cat([projection.weight for projection in projections]))
-        return [self._split(y) for y in projected.split(sizes, dim=2)]
 
     def _split(self, x: Tensor) -> Tensor:
         """(B, T, H * d) to (B, H, T, d)."""

@@ -66,7 +66,3 @@ class SharedEmbedding(nn.Module):
     def project(self, states: Tensor) -> Tensor:
         """states (..., D). Returns logits (..., V)."""
         return F.linear(states, self.weight)
-
-    def project_into(self, logits: Tensor, states: Tensor) -> None:
-        """Writes the logits of states (R, D) to an existing tensor, logits (R, V); without gradients."""
-        torch.mm(states.detach(), self.weight.detach().t(), out=logits)

@@ -3,13 +3,16 @@
 Every sub-layer is wrapped as LayerNorm(x + Dropout(Sublayer(x))): post-norm, with the dropout of section 5.4.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aiayn.config.schema import ModelConfig
-from aiayn.kernels.dropout import Dropout
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.cache import LayerCache
+from aiayn.model.embedding import LearnedPositions, SinusoidalPositions
 
 
 class FeedForward(nn.Module):
@@ -28,71 +31,92 @@ class FeedForward(nn.Module):
 class AddNorm(nn.Module):
     """Section 3.1: the residual connection around a sub-layer, followed by layer normalisation."""
 
-    def __init__(self, d_model: int, dropout: float):
+    def __init__(self, d_model: int, dropout: float, norm: nn.Module | None = None):
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
-        self.dropout = Dropout(dropout)
+        self.norm = norm or nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, sublayer: Tensor) -> Tensor:
-        """x and the sub-layer's output for x, both (B, T, D). Returns (B, T, D)."""
-        return self.norm(x + self.dropout(sublayer))
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x (B, T, D), as are what the sub-layer takes and returns. Returns (B, T, D)."""
+        return self.norm(x + self.dropout(sublayer(x)))
 
 
-def _attention(config: ModelConfig) -> MultiHeadAttention:
+def multi_head_attention(config: ModelConfig) -> MultiHeadAttention:
     sizes = config.d_model, config.n_heads, config.key_size, config.value_size
     return MultiHeadAttention(*sizes, dropout=config.attention_dropout)
+
+
+def positions(config: ModelConfig) -> nn.Module:
+    if config.positions == "learned":
+        return LearnedPositions(config.max_positions, config.d_model)
+    return SinusoidalPositions(config.d_model)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Constructors of what a model consists of: the paper's, unless an extension gives others."""
+
+    self_attention: Callable[[ModelConfig], MultiHeadAttention] = multi_head_attention
+    cross_attention: Callable[[ModelConfig], MultiHeadAttention] = multi_head_attention
+    feed_forward: Callable[[ModelConfig], nn.Module] = lambda config: FeedForward(config.d_model, config.d_ff)
+    add_norm: Callable[[ModelConfig], nn.Module] = lambda config: AddNorm(config.d_model, config.dropout)
+    positions: Callable[[ModelConfig], nn.Module] = positions
+    final_norm: Callable[[ModelConfig], nn.Module] = lambda config: nn.Identity()  # of each stack: the paper has none
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then the feed-forward network."""
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, parts: Parts = Parts()):
         super().__init__()
-        self.self_attention = _attention(config)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff)
-        self.norm_1 = AddNorm(config.d_model, config.dropout)
-        self.norm_2 = AddNorm(config.d_model, config.dropout)
+        self.self_attention = parts.self_attention(config)
+        self.feed_forward = parts.feed_forward(config)
+        self.norm_1 = parts.add_norm(config)
+        self.norm_2 = parts.add_norm(config)
 
-    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
-        """x (B, S, D), src_mask broadcastable to (B, H, S, S) or a block mask. Returns (B, S, D)."""
-        x = self.norm_1(x, self.self_attention(x, x, src_mask))
-        return self.norm_2(x, self.feed_forward(x))
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x (B, S, D), mask broadcastable to (B, H, S, S). Returns (B, S, D)."""
+        x = self.norm_1(x, lambda x: self.self_attention(x, x, mask))
+        return self.norm_2(x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the encoder's output, then the feed-forward network."""
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, parts: Parts = Parts()):
         super().__init__()
-        self.self_attention = _attention(config)
-        self.cross_attention = _attention(config)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff)
-        self.norm_1 = AddNorm(config.d_model, config.dropout)
-        self.norm_2 = AddNorm(config.d_model, config.dropout)
-        self.norm_3 = AddNorm(config.d_model, config.dropout)
-        self.window = config.attention_window
+        self.self_attention = parts.self_attention(config)
+        self.cross_attention = parts.cross_attention(config)
+        self.feed_forward = parts.feed_forward(config)
+        self.norm_1 = parts.add_norm(config)
+        self.norm_2 = parts.add_norm(config)
+        self.norm_3 = parts.add_norm(config)
 
-    def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor, src_mask: Tensor) -> Tensor:
-        """x (B, T, D), memory (B, S, D), src_mask (B, 1, 1, S), tgt_mask broadcastable to (B, H, T, T) or a block
-        mask. Returns (B, T, D).
+    def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor | None, src_mask: Tensor) -> Tensor:
+        """x (B, T, D), memory (B, S, D), tgt_mask broadcastable to (B, H, T, T), src_mask (B, 1, 1, S).
+
+        Returns (B, T, D).
         """
-        x = self.norm_1(x, self.self_attention(x, x, tgt_mask))
-        x = self.norm_2(x, self.cross_attention(x, memory, src_mask))
-        return self.norm_3(x, self.feed_forward(x))
+        x = self.norm_1(x, lambda x: self.self_attention(x, x, tgt_mask))
+        x = self.norm_2(x, lambda x: self.cross_attention(x, memory, src_mask))
+        return self.norm_3(x, self.feed_forward)
 
-    def step(self, x: Tensor, cache: LayerCache, ancestry: Tensor, src_mask: Tensor) -> Tensor:
+    def step(self, x: Tensor, cache: LayerCache, position: int, ancestry: Tensor, src_mask: Tensor) -> Tensor:
         """Computes `forward` for the newest position of N sentences with K beams each; the cache holds the older ones.
 
-        x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, C * K) marks the cached positions that belong to each
+        x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, T * K) marks the cached positions that belong to each
         beam. Returns (N, K, D).
         """
-        q, k, v = self.self_attention.queries_keys_values(x)
-        k, v = cache.append(k, v)
-        if self.window is not None:  # section 4
-            window = slice(max(0, cache.used - (self.window // 2 + 1) * x.size(1)), cache.used)
-            k, v, ancestry = k[:, :, window], v[:, :, window], ancestry[..., window]
-        x = self.norm_1(x, self.self_attention.attend(q, k, v, ancestry))
-        # All beams of a sentence attend to the same keys and values, so they take the place of target positions.
-        cross = self.cross_attention.attend(self.cross_attention.queries(x), cache.cross_k, cache.cross_v, src_mask)
-        x = self.norm_2(x, cross)
-        return self.norm_3(x, self.feed_forward(x))
+
+        def attend_to_prefix(x: Tensor) -> Tensor:
+            q, k, v = self.self_attention.project(x, x, position)
+            return self.self_attention.attend(q, *cache.append(k, v), ancestry)
+
+        def attend_to_source(x: Tensor) -> Tensor:
+            # All beams of a sentence attend to the same keys and values, so they take the place of target positions.
+            q = self.cross_attention.queries(x)
+            return self.cross_attention.attend(q, cache.cross_k, cache.cross_v, src_mask)
+
+        x = self.norm_1(x, attend_to_prefix)
+        x = self.norm_2(x, attend_to_source)
+        return self.norm_3(x, self.feed_forward)

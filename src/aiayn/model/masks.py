@@ -3,26 +3,39 @@
 import torch
 from torch import Tensor
 
-from aiayn.kernels.windowed_attention import window_mask
 
+class Masks:
+    """Makes each mask of a model once, for all of its layers; x (B, T, D) is what attends.
 
-def encoder_mask(src_mask: Tensor, window: int | None) -> Tensor:
-    """Returns the mask of the encoder's self-attention: no padding, src_mask (B, 1, 1, S), within the window if any."""
-    if window is None:
-        return src_mask
-    return window_mask(src_mask.size(-1), window, causal=False, real=src_mask, device=src_mask.device)
-
-
-def decoder_mask(length: int, window: int | None, device: torch.device | None = None) -> Tensor:
-    """Returns the mask of the decoder's self-attention over T positions: causal, within the window if any."""
-    if window is None:
-        return causal_mask(length, device)
-    return window_mask(length, window, causal=True, device=device)
-
-
-def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """Section 3.2.3: position t may attend to positions up to t. Returns (T, T).
-
-    Targets are padded on the right, so a real position never attends to padding.
+    `kernels` has forms of it whose masks are biases or blocks, as faster attention takes them.
     """
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+    def __init__(self, window: int | None = None):
+        """With `window`, self-attention reaches window // 2 positions to each side (section 4)."""
+        self.reach = None if window is None else window // 2
+
+    def encoder(self, src_mask: Tensor, x: Tensor) -> Tensor:
+        """The encoder's self-attention hides padding; src_mask (B, 1, 1, S). Returns it or (B, 1, S, S)."""
+        if self.reach is None:
+            return src_mask
+        distance = distances(x)
+        return (distance.abs() <= self.reach) & src_mask | (distance == 0)
+
+    def decoder(self, x: Tensor) -> Tensor | None:
+        """The decoder's self-attention is causal (section 3.2.3): position t attends to positions up to t. (T, T).
+
+        Targets are padded on the right, so a real position never attends to padding.
+        """
+        distance = distances(x)
+        mask = distance <= 0
+        return mask if self.reach is None else mask & (distance >= -self.reach)
+
+    def source(self, src_mask: Tensor, x: Tensor) -> Tensor:
+        """The decoder's attention over the encoder's output hides padding. Takes and returns (B, 1, 1, S)."""
+        return src_mask
+
+
+def distances(x: Tensor) -> Tensor:
+    """x (B, T, D). Returns how far each key lies behind each query, (T, T)."""
+    positions = torch.arange(x.size(1), device=x.device)
+    return positions - positions[:, None]

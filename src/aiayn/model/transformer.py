@@ -3,11 +3,10 @@
 from torch import Tensor, nn
 
 from aiayn.config.schema import ModelConfig
-from aiayn.kernels.dropout import Dropout
-from aiayn.model.cache import DecoderCache, LayerCache
-from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions
-from aiayn.model.layers import DecoderLayer, EncoderLayer
-from aiayn.model.masks import decoder_mask, encoder_mask
+from aiayn.model.cache import DecoderCache
+from aiayn.model.embedding import SharedEmbedding
+from aiayn.model.layers import DecoderLayer, EncoderLayer, Parts
+from aiayn.model.masks import Masks
 
 
 class Transformer(nn.Module):
@@ -18,16 +17,20 @@ class Transformer(nn.Module):
     True at real positions.
     """
 
-    def __init__(self, config: ModelConfig, vocab_size: int):
+    def __init__(self, config: ModelConfig, vocab_size: int, parts: Parts = Parts()):  # noqa: B008  (frozen)
         super().__init__()
         self.config = config
         self.vocab_size = vocab_size
         self.embedding = SharedEmbedding(vocab_size, config.d_model)
-        self.src_positions = _positions(config)
-        self.tgt_positions = _positions(config)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_layers))
-        self.dropout = Dropout(config.dropout)  # section 5.4: also on the sum of embeddings and positions
+        self.src_positions = parts.positions(config)
+        self.tgt_positions = parts.positions(config)
+        self.encoder = nn.ModuleList(EncoderLayer(config, parts) for _ in range(config.n_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config, parts) for _ in range(config.n_layers))
+        self.encoder_norm = parts.final_norm(config)
+        self.decoder_norm = parts.final_norm(config)
+        self.dropout = nn.Dropout(config.dropout)  # section 5.4: also on the sum of embeddings and positions
+        self.masks = Masks(config.attention_window)  # this and the next: or a faster form of it (kernels/accelerate.py)
+        self.new_cache = DecoderCache
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -52,19 +55,19 @@ class Transformer(nn.Module):
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
         """src (B, S). Returns memory (B, S, D)."""
-        self_mask = encoder_mask(src_mask, self.config.attention_window)
         x = self.dropout(self.embedding(src) + self.src_positions(0, src.size(1)))
+        mask = self.masks.encoder(src_mask, x)
         for layer in self.encoder:
-            x = layer(x, self_mask)
-        return x
+            x = layer(x, mask)
+        return self.encoder_norm(x)
 
     def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """tgt_in (B, T), memory (B, S, D). Returns states (B, T, D)."""
-        tgt_mask = decoder_mask(tgt_in.size(1), self.config.attention_window, tgt_in.device)
         x = self.dropout(self.embedding(tgt_in) + self.tgt_positions(0, tgt_in.size(1)))
+        self_mask, cross_mask = self.masks.decoder(x), self.masks.source(src_mask, x)
         for layer in self.decoder:
-            x = layer(x, memory, tgt_mask, src_mask)
-        return x
+            x = layer(x, memory, self_mask, cross_mask)
+        return self.decoder_norm(x)
 
     def project(self, states: Tensor) -> Tensor:
         """states (..., D). Returns logits (..., V), through the embedding matrix (section 3.4)."""
@@ -72,25 +75,14 @@ class Transformer(nn.Module):
 
     def init_cache(self, memory: Tensor, src_mask: Tensor, beam_size: int) -> DecoderCache:
         """Returns an empty cache for `step` over N sentences: memory (N, S, D), src_mask (N, 1, 1, S)."""
-        layers = [LayerCache(*layer.cross_attention.keys_values(memory)) for layer in self.decoder]
-        # The largest tensor of a step: allocated once, because fresh memory is slow on a CPU.
-        logits = memory.new_empty(len(memory), beam_size, self.vocab_size)
-        return DecoderCache(layers, src_mask, logits)
+        cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder]
+        return self.new_cache(cross, self.masks, src_mask, beam_size)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
-        """Decodes one more position; tokens (N, K) are the newest of each beam.
-
-        Returns logits (N, K, V), a buffer that the next step overwrites.
-        """
-        x = self.dropout(self.embedding(tokens) + self.tgt_positions(cache.length, 1))
+        """Decodes one more position; tokens (N, K) are the newest of each beam. Returns states (N, K, D)."""
+        position = cache.length
+        x = self.dropout(self.embedding(tokens) + self.tgt_positions(position, 1))
         ancestry = cache.extend()
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
-            x = layer.step(x, layer_cache, ancestry, cache.src_mask)
-        self.embedding.project_into(cache.logits.flatten(0, 1), x.flatten(0, 1))
-        return cache.logits
-
-
-def _positions(config: ModelConfig) -> nn.Module:
-    if config.positions == "learned":
-        return LearnedPositions(config.max_positions, config.d_model)
-    return SinusoidalPositions(config.d_model)
+            x = layer.step(x, layer_cache, position, ancestry, cache.cross_mask)
+        return self.decoder_norm(x)

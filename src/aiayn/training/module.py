@@ -9,6 +9,7 @@ from torch import Tensor
 
 from aiayn.config.schema import OptimConfig
 from aiayn.data.batch import Batch
+from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.training.loss import output_cross_entropy
 from aiayn.training.schedule import learning_rate
@@ -38,6 +39,9 @@ class TranslationModule(pl.LightningModule):
             # logits, their softmax and its gradient are never stored.
             self.loss_sums = torch.compile(self._loss_sums, dynamic=True)
             torch._dynamo.config.optimize_ddp = False  # cutting the graph for DDP fails on dynamic shapes
+
+    def configure_model(self) -> None:
+        accelerate(self.model, self.trainer.strategy.root_device)
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.

@@ -1,0 +1,65 @@
+"""Puts faster forms of a model's parts in their place; results stay those of the plain parts but for rounding."""
+
+import torch
+from torch import nn
+
+from aiayn.errors import ConfigError
+from aiayn.hardware import has_bfloat16
+from aiayn.kernels.attention import (
+    JoinedSelfAttention,
+    JointAttention,
+    cpu_attention,
+    fused_attention,
+    fused_causal_attention,
+)
+from aiayn.kernels.cache import GPUCache, RoomyCache
+from aiayn.kernels.dropout import Dropout
+from aiayn.kernels.int8 import quantize_int8
+from aiayn.kernels.masks import AlignedBiases, Biases
+from aiayn.kernels.packed import pack
+from aiayn.model.attention import MultiHeadAttention, attention
+from aiayn.model.transformer import Transformer
+
+
+def accelerate(model: Transformer, device: torch.device, precision: str | None = None) -> Transformer:
+    """Prepares a model for a device in place and returns it; weights keep their names, and nothing is moved.
+
+    With a precision (float32, bfloat16, int8) it can only translate: on a CPU its matrices are packed for products.
+    Parts that an extension brought stay as they are. Raises ConfigError for int8 on a GPU.
+    """
+    on_gpu = device.type == "cuda"
+    if on_gpu and precision == "int8":
+        raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
+    _replace_attention(model, on_gpu)
+    if not on_gpu:
+        for name, module in list(model.named_modules()):
+            if type(module) is nn.Dropout:
+                model.set_submodule(name, Dropout(module.p).train(module.training))
+    if precision is None:
+        return model
+    for layer in [*model.encoder, *model.decoder]:
+        if type(layer.self_attention) is JointAttention:
+            layer.self_attention = JoinedSelfAttention(layer.self_attention)
+    if precision == "int8":
+        return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
+    model = model.to(getattr(torch, precision))
+    return model if on_gpu else pack(model)
+
+
+def _replace_attention(model: Transformer, on_gpu: bool) -> None:
+    """Equation (1) with biases for masks, unless an extension has attention of its own, which needs the masks."""
+    names = [(layer, "self_attention") for layer in (*model.encoder, *model.decoder)]
+    names += [(layer, "cross_attention") for layer in model.decoder]
+    modules = [getattr(layer, name) for layer, name in names]
+    if not all(isinstance(module, MultiHeadAttention) and module.attention is attention for module in modules):
+        return
+    for (layer, name), module in zip(names, modules, strict=True):
+        module.attention = fused_attention if on_gpu else cpu_attention
+        if type(module) is MultiHeadAttention:
+            setattr(layer, name, JointAttention(module))
+    if on_gpu:
+        for layer in model.decoder:
+            layer.self_attention.attention = fused_causal_attention
+    window = model.config.attention_window
+    model.masks = AlignedBiases(window) if on_gpu else Biases(window)
+    model.new_cache = GPUCache if on_gpu else RoomyCache
