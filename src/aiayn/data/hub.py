@@ -90,6 +90,8 @@ def _load(config: DataConfig, name: str) -> Any:
     except Exception as error:  # as in _rows
         reason = "no connection to the hub, and not in its local cache" if offline else _one_line(error)
         remedy = REMEDY if folder is None else "the folder must have the same layout as on the hub"
+        if folder is None and not offline and config.hub_revision:
+            remedy = f"if data.hub_revision={config.hub_revision} is none of its commits, set it to null; or {remedy}"
         raise DataError(f"data.hub_path={config.hub_path}, split {name}: {reason}; {remedy}") from error
 
 
