@@ -17,8 +17,11 @@ from applications import write_run
 from typer.testing import CliRunner, Result
 
 from aiayn import cli
+from aiayn.cli import texts
 from aiayn.config.schema import SamplingConfig
+from aiayn.data.translation_memory import read_units
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
+from aiayn.inference.markup import translate_markup
 from aiayn.inference.translator import Translator, perplexity
 from aiayn.runs import checkpoints
 
@@ -72,7 +75,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_dropped_from_files_and_stan
     text = b"\xef\xbb\xbf" + b"the old house\r\n\r\ntwo \xef\xbb\xbfcats"
     (tmp_path / "text").write_bytes(text)
     for size in (4, 1 << 17):
-        monkeypatch.setattr(sys.modules["aiayn.cli.translate"], "STREAM_BYTES", size)
+        monkeypatch.setattr(texts, "STREAM_BYTES", size)
         for source, given in ((tmp_path / "text", b""), ("-", text)):
             objects = [json.loads(line) for line in output("translate", run, source, "--format", "jsonl", text=given)]
             assert [one["source"] for one in objects] == ["the old house", "", "two \ufeffcats"]
@@ -88,9 +91,8 @@ def test_the_chunks_of_a_long_text_leave_no_trace(run, translator, tmp_path, mon
     text = "".join(f"{line}\n" for line in lines).encode()
     (tmp_path / "text").write_bytes(text)
     expected = translator.translate(lines)
-    module = sys.modules["aiayn.cli.translate"]  # as an attribute of the package it is the command
-    monkeypatch.setattr(module, "FILE_LINES", 4)
-    monkeypatch.setattr(module, "STREAM_BYTES", 31)
+    monkeypatch.setattr(texts, "FILE_LINES", 4)
+    monkeypatch.setattr(texts, "STREAM_BYTES", 31)
     assert output("translate", run, text=text) == expected
     assert output("translate", run, tmp_path / "text") == expected
     objects = [json.loads(line) for line in output("translate", run, "--format", "jsonl", text=text)]
@@ -139,9 +141,9 @@ def test_jsonl_has_an_object_for_each_translation_with_scores_and_an_alignment_o
 def test_one_column_is_translated_and_the_others_are_kept_to_the_byte(run, translator):
     rows = [["7", line, ' "x', "\x85\u2028"] for line in LINES if line] + [["", "", "", ""]]
     text = "\n".join(map("\t".join, rows)) + "\n\nz\tthe cat\n"
-    texts = translator.translate([row[1] for row in rows] + ["the cat"])
-    expected = ["\t".join([row[0], new, *row[2:]]) for row, new in zip(rows, texts, strict=False)]
-    assert output("translate", run, "--tsv", 2, text=text.encode()) == [*expected, "", f"z\t{texts[-1]}"]
+    found = translator.translate([row[1] for row in rows] + ["the cat"])
+    expected = ["\t".join([row[0], new, *row[2:]]) for row, new in zip(rows, found, strict=False)]
+    assert output("translate", run, "--tsv", 2, text=text.encode()) == [*expected, "", f"z\t{found[-1]}"]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,101 @@ def test_one_column_is_translated_and_the_others_are_kept_to_the_byte(run, trans
 def test_a_row_without_the_column_is_named_and_other_forms_of_output_are_refused(run, arguments, text, error, message):
     with pytest.raises(error, match=message):
         raise invoke("translate", run, *arguments, text=text).exception
+
+
+def languages(translator) -> tuple[str, str]:
+    assert translator.languages == ("en", "de")
+    return translator.languages
+
+
+def test_a_table_with_the_languages_over_its_columns_gets_the_targets_filled(run, translator, tmp_path, monkeypatch):
+    languages(translator)
+    monkeypatch.setattr(texts, "FILE_LINES", 2)
+    rows = ["1\tthe old house\t", "", "2\ttwo cats\told", "3\tthe man\t"]
+    (tmp_path / "x.tsv").write_text("\n".join(["id\tEnglish\tDE", *rows]) + "\n", encoding="utf-8")
+    new = translator.translate(["the old house", "two cats", "the man"])
+    assert output("translate", run, tmp_path / "x.tsv") == [
+        "id\tEnglish\tDE",
+        f"1\tthe old house\t{new[0]}",
+        "",
+        f"2\ttwo cats\t{new[1]}",
+        f"3\tthe man\t{new[2]}",
+    ]
+
+
+def test_json_objects_get_the_translation_as_a_field_and_keep_the_others(run, translator, tmp_path):
+    languages(translator)
+    objects = [{"id": 7, "en": "the old house"}, {"translation": {"en": "two cats", "de": "x"}, "ok": None}]
+    with gzip.open(tmp_path / "x.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write("\n\n".join(map(json.dumps, objects)) + "\n")
+    first, blank, second = output("translate", run, tmp_path / "x.jsonl.gz")
+    new = translator.translate(["the old house", "two cats"])
+    assert json.loads(first) == {"id": 7, "en": "the old house", "de": new[0]}
+    assert blank == ""
+    assert json.loads(second) == {"translation": {"en": "two cats", "de": new[1]}, "ok": None}
+    (tmp_path / "bad.jsonl").write_text('{"en": "a"}\n{"fr": "b"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"bad\.jsonl: line 2 is no JSON object with a text, \{\"en\": \"\.\.\.\"\}"):
+        raise invoke("translate", run, tmp_path / "bad.jsonl").exception
+
+
+def test_a_translation_memory_becomes_one_of_both_languages(run, translator, tmp_path):
+    languages(translator)
+    units = (
+        '<tu tuid="a&amp;1"><tuv xml:lang="en-US"><seg>the <b>old</b> house &lt; 5</seg></tuv>'
+        '<tuv xml:lang="de"><seg>alt</seg></tuv></tu>'
+        '<tu><tuv xml:lang="fr"><seg>chat</seg></tuv></tu><tu><tuv xml:lang="en"><seg>two cats</seg></tuv></tu>'
+    )
+    (tmp_path / "x.tmx").write_text(f"<tmx><body>{units}</body></tmx>", encoding="utf-8")
+    result = invoke("translate", run, tmp_path / "x.tmx")
+    assert result.exception is None
+    (tmp_path / "new.tmx").write_bytes(result.stdout_bytes)
+    found = list(read_units(tmp_path / "new.tmx", ("en", "de")))
+    sources = ["the old house < 5", "two cats"]
+    expected = [(unit.texts["en"], unit.texts["de"], unit.name) for unit in found]
+    assert expected == list(zip(sources, translator.translate(sources), ["a&1", None], strict=True))
+    assert f"{tmp_path}/x.tmx: 1 units without one text in en left out" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "message"),
+    [
+        ("x.tsv", [], DataError, r"x\.tsv: columns with tabs between them: add --tsv N to translate column N"),
+        ("x.csv", [], DataError, r"x\.csv: CSV is not read: save it as tab-separated text"),
+        ("x.xliff", [], DataError, "XLIFF is not read"),
+        (
+            "x.tmx",
+            ["--n-best", "2"],
+            ConfigError,
+            r"a \.tmx file writes one translation, the best, for",
+        ),
+        ("x.jsonl", ["--sample"], ConfigError, r"a \.jsonl file writes one .* leave out --sample"),
+        (
+            "x.en",
+            ["--markup", "--scores"],
+            ConfigError,
+            r"--markup writes one .* leave out --n-best, --scores",
+        ),
+        ("x.en", ["--paragraphs", "--sample"], ConfigError, r"--paragraphs writes one .* leave out --sample"),
+    ],
+)
+def test_files_of_known_endings_are_never_translated_as_lines(run, tmp_path, name, options, error, message):
+    (tmp_path / name).write_text("the\tcat\n", encoding="utf-8")
+    with pytest.raises(error, match=message):
+        raise invoke("translate", run, tmp_path / name, *options).exception
+
+
+def test_mark_up_is_kept_and_counted_and_sentences_are_translated_one_by_one(run, translator, tmp_path):
+    lines = ["<b>the old</b> house", "", "two {x} cats. The man sees!"]
+    text = "\n".join(lines).encode()
+    result = invoke("translate", run, "--markup", "--paragraphs", text=text)
+    expected = translate_markup(translator, lines, paragraphs=True)
+    assert result.stdout.split("\n")[:-1] == [one.text for one in expected]
+    assert re.search(r"^mark-up: 2 tags and placeholders: \d as the model wrote them, \d put where", result.stderr)
+    new = translator.translate(["two {x} cats.", "The man sees!"])
+    assert output("translate", run, "--paragraphs", text=text)[2] == " ".join(new)
+    (tmp_path / "x.tsv").write_bytes(b"a\ttwo cats. The man\n")
+    [row] = output("translate", run, tmp_path / "x.tsv", "--tsv", 2, "--paragraphs")
+    assert row == "a\t" + " ".join(translator.translate(["two cats.", "The man"]))
 
 
 def test_a_packed_checkpoint_is_half_as_large_translates_alone_and_is_never_written_over(run, tmp_path):
@@ -249,7 +346,7 @@ def test_samples_are_those_of_the_seed_whatever_the_chunks(run, translator, monk
     options = ("--sample", "--seed", 5, "--temperature", 0.9, "--top-k", 40)
     expected = [drawn.text for drawn in translator.sample(LINES, sampling)]
     assert output("translate", run, *options) == expected
-    monkeypatch.setattr(sys.modules["aiayn.cli.translate"], "STREAM_BYTES", 20)
+    monkeypatch.setattr(texts, "STREAM_BYTES", 20)
     assert output("translate", run, *options) == expected
     objects = [json.loads(line) for line in output("translate", run, *options, "--format", "jsonl")]
     assert [one["translation"] for one in objects] == expected
@@ -448,4 +545,4 @@ def test_a_line_without_end_on_standard_input_is_named_and_not_collected(monkeyp
     stream = Endless()
     monkeypatch.setattr(sys, "stdin", type("Input", (), {"buffer": stream}))
     with pytest.raises(DataError, match="standard input: line 1 is longer than 32,768 bytes; split it"):
-        list(sys.modules["aiayn.cli.translate"]._stream())
+        list(texts.stream_chunks())

@@ -56,10 +56,9 @@ def load_translator(
 
 
 @dataclass(kw_only=True, frozen=True)
-class ModelOptions:
-    """Which model a command loads, and how it searches."""
+class LoadOptions:
+    """Which model a command loads, and how it scores."""
 
-    beam_size: BeamSize = None
     length_penalty: Alpha = None
     ensemble: With = None
     checkpoint: CheckpointName = None
@@ -68,8 +67,15 @@ class ModelOptions:
 
     def load(self, run: Path) -> "Translator":
         """Loads the model of a run. Raises what `Translator.from_run` raises."""
-        search = (self.beam_size, self.length_penalty)
+        search = (getattr(self, "beam_size", None), self.length_penalty)
         return load_translator(run, self.checkpoint, *search, self.accelerator, self.precision, self.ensemble)
+
+
+@dataclass(kw_only=True, frozen=True)
+class ModelOptions(LoadOptions):
+    """Which model a command loads, and how it searches."""
+
+    beam_size: BeamSize = None
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

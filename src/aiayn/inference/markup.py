@@ -158,6 +158,13 @@ class _PartReader:
         return [head, Part(text, tree(self._elements)), tail]
 
 
+def translate_paragraphs(translator: Translator, texts: list[str], on_batch: Progress | None = None) -> list[str]:
+    """Translates texts sentence by sentence, all in one batch. Raises what `n_best` and `split_paragraph` raise."""
+    split = [split_paragraph(text, translator.languages[0]) for text in texts]
+    found = iter(translator.translate([one for paragraph in split for one in paragraph.sentences], on_batch))
+    return [paragraph.join([next(found) for _ in paragraph.sentences]) for paragraph in split]
+
+
 def translate_markup(
     translator: Translator,
     texts: list[str],

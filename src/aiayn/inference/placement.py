@@ -26,6 +26,14 @@ class Places:
         else:
             self.guessed += 1
 
+    def shown(self) -> str:
+        """Returns the counts in words."""
+        total = self.by_model + self.by_alignment + self.guessed
+        return (
+            f"{total} tags and placeholders: {self.by_model} as the model wrote them, {self.by_alignment} put where "
+            f"the alignment says, {self.guessed} where it says nothing"
+        )
+
     def add(self, other: "Places") -> None:
         self.by_model += other.by_model
         self.by_alignment += other.by_alignment
