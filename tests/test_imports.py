@@ -349,7 +349,7 @@ def test_help_and_configuration_errors_load_neither_torch_nor_any_other_heavy_li
 
 
 def test_pages_and_tables_load_no_torch(tmp_path):
-    modules = "sys, aiayn.reports.report, aiayn.reports.tables, aiayn.reports.table_text"
+    modules = "sys, aiayn.reports.report, aiayn.reports.paper_tables, aiayn.reports.comparison"
     code = f"import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=600, check=False).returncode == 0
 

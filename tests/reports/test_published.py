@@ -19,7 +19,7 @@ from aiayn.reports.published import (
     known_test_set,
     paper_figures,
 )
-from aiayn.reports.tables import counted_flops
+from aiayn.reports.table_2 import counted_flops
 
 NEWS = CORPORA / "wmt-news"
 
@@ -116,7 +116,7 @@ def test_the_papers_figures_stand_beside_one_kind_of_one_text_in_one_direction()
 
 
 def test_base_sized_rows_have_the_printed_parameters_at_40960_subwords_and_none_at_37000():
-    records = [record for record in parameter_table(37_000) if record["paper"] and record["row"] != "big"]
+    records = [record for record in parameter_table(37_000).records if record["paper"] and record["row"] != "big"]
     assert len(records) == 10
     assert all(abs(record["difference_fitted"]) < 0.6 for record in records)
     assert all(abs(record["difference"]) > 1 for record in records)

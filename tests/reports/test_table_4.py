@@ -10,8 +10,10 @@ from applications import composed, run_application
 
 from aiayn.config.options import to_plain
 from aiayn.config.schema import Config
+from aiayn.reports.intervals import Sample
+from aiayn.reports.paper_tables import paper_tables
 from aiayn.reports.published import SECTION_23, TABLE_4, known_test_set
-from aiayn.reports.tables import collect
+from aiayn.reports.runs import read_runs
 
 
 def store(folder: Path, config: Config, f1: float, test_set: str | None) -> None:
@@ -26,6 +28,10 @@ def store(folder: Path, config: Config, f1: float, test_set: str | None) -> None
     (folder / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
 
 
+def collect(folder: Path) -> dict[str, list[dict]]:
+    return paper_tables(read_runs([folder])[0]).records
+
+
 @pytest.fixture
 def parsers(tmp_path) -> Path:
     """The paper's parser on section 23 and on another text, and a smaller one on section 23."""
@@ -37,7 +43,7 @@ def parsers(tmp_path) -> Path:
 
 
 def test_only_the_papers_model_on_section_23_stands_beside_its_figure(parsers):
-    records = collect([parsers])["table_4"]
+    records = collect(parsers)["table_4"]
 
     shown = [(record["training"], Path(record["run"] or "none").name, record["paper_f1"]) for record in records]
     assert shown == [
@@ -47,24 +53,26 @@ def test_only_the_papers_model_on_section_23_stands_beside_its_figure(parsers):
         (None, "small", None),
     ]
     assert records[0]["f1_difference"] == pytest.approx(-0.8)
+    assert records[0]["f1"] == Sample((90.5,))
     assert (records[0]["malformed"], records[0]["steps"], records[1]["f1"]) == (12, 70, None)
 
 
 def test_parsers_stand_in_no_table_of_translations(parsers):
-    tables = collect([parsers])
+    tables = collect(parsers)
 
-    assert not any(record["run"] for name in ("table_2", "table_3", "other_runs") for record in tables[name])
+    assert not any(record["run"] for name in ("table_2", "table_3") for record in tables[name])
 
 
 def test_the_table_prints_rows_that_were_not_run_as_such(parsers):
-    done = run_application("aiayn", "table", str(parsers), "--all")
+    done = run_application("aiayn", "table", str(parsers), "--all", "--format", "markdown")
 
     assert done.code == 0
     lines = done.out.partition("## Table 4")[2].split("\n")
-    [wsj] = [line for line in lines if line.startswith("| WSJ only")]
-    [semi] = [line for line in lines if line.startswith("| semi-supervised")]
-    assert [cell.strip() for cell in wsj.split("|")[2:9]] == ["90.50", "91.3", "-0.80", "91.50", "89.50", "30.00", "12"]
-    assert [cell.strip() for cell in semi.split("|")[2:4]] == ["not run", "92.7"]
+    [wsj, semi] = [line for line in lines if line.startswith("| Transformer")]
+    assert [cell.strip() for cell in wsj.split("|")[4:11]] == [
+        *("90.50", "91.3", "-0.80", "91.50", "89.50", "30.00", "12")
+    ]
+    assert [cell.strip() for cell in semi.split("|")[4:6]] == ["not run", "92.7"]
     assert sum(line.startswith("| other") for line in lines) == 2
 
 

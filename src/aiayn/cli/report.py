@@ -12,12 +12,16 @@ def report(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A run such as outputs/quickstart, or a folder of runs.")
     ],
+    panels: Annotated[
+        str, typer.Option(metavar="SERIES", help="Series to draw, such as val/ppl,train/grad_norm; default: the usual.")
+    ] = "",
     debug: Debug = False,
 ) -> None:
     """Writes FOLDER/report.html: curves, scores, samples, configuration, corpus and machine.
 
-    The page is one file and needs no network. For a folder of runs it compares scores, curves and options.
+    The page is one file and needs no network. For a folder of runs it compares scores, curves and options; curves are
+    means over seeds in a band from the lowest to the highest.
     """
     from aiayn.reports.report import write_report
 
-    print(write_report(folder))
+    print(write_report(folder, [key.strip() for key in panels.split(",") if key.strip()]))

@@ -1,18 +1,44 @@
-"""`aiayn table`: the paper's tables, with measured beside published values."""
+"""`aiayn table`: runs grouped by what differs, and the paper's tables with measured beside published values."""
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aiayn.cli.arguments import Debug
+from aiayn.config.schema import one_of
 from aiayn.errors import ConfigError, writing
+
+if TYPE_CHECKING:
+    from aiayn.reports.comparison import Question
+    from aiayn.reports.table import Table
+
+FORMATS = ("text", "markdown", "latex", "csv", "json")
+ENDINGS = {"markdown": "md", "json": "json", "csv": "csv", "latex": "tex"}  # of the files that --out writes
 
 
 def table(
     runs: Annotated[
         list[Path] | None, typer.Argument(metavar="RUNS", help="Runs, or folders of runs: outputs/sweeps/NAME.")
+    ] = None,
+    by: Annotated[
+        str, typer.Option(metavar="OPTIONS", help="Options to group by, such as model.n_heads,optim.lr_scale.")
+    ] = "",
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A run's folder, or KEY=VALUE,...: what others differ from.")
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option(help="Scores and logged series, such as val/ppl,sacrebleu,chrf,accuracy.")
+    ] = "",
+    split: Annotated[str | None, typer.Option(help="Scores of val or test only; by default of both.")] = None,
+    pooled: Annotated[
+        bool, typer.Option("--pooled", help="One standard deviation for all groups, instead of Welch's test.")
+    ] = False,
+    form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "text",
+    every_row: Annotated[bool, typer.Option("--all", help="Also the paper's tables without a run.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also write table.md, .tex, .csv, .json and .png there.")
     ] = None,
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Only the parameter counts of Table 3, which need no run.")
@@ -20,63 +46,82 @@ def table(
     vocab_size: Annotated[
         int | None, typer.Option(min=1, help="With --parameters: the vocabulary size to count with; default 37000.")
     ] = None,
-    every_row: Annotated[bool, typer.Option("--all", help="Also the paper's rows without a run.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of Markdown.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of Markdown: Table 3 only.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write table.md, .json, .csv and .png there.")
-    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Tables 2, 3 and 4 of the paper: measured values beside published ones.
+    """Runs grouped by what differs, with mean and standard deviation over seeds; then Tables 2, 3 and 4 of the paper.
 
-    A run is shown in the row that its configuration matches, or among the other runs. Rows without a run are shown with
-    --all, and in JSON and CSV. Missing and damaged files are listed below the table.
+    Differences from the baseline come with 95 % intervals of Student's t; p-values are corrected for the whole table
+    (Holm), and only what survives is marked. Missing and damaged files are listed below the tables.
     """
+    one_of("--format", form, FORMATS)
+    one_of("--split", split or "val", ("val", "test"))
     if parameters == bool(runs):
         raise ConfigError("name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none")
     if vocab_size and not parameters:
         raise ConfigError("--vocab-size only works with --parameters; runs have their own vocabulary")
-    if as_json and as_csv:
-        raise ConfigError("--json and --csv: choose one")
-    from aiayn.reports import table_text
+    from aiayn.reports.comparison import Question
     from aiayn.reports.parameters import parameter_table
     from aiayn.reports.published import STATED_VOCABULARY
-    from aiayn.reports.tables import changes_against_base, collect, mean_of_base, noise_of_base
+    from aiayn.reports.runs import SPLITS
 
-    drawn: list[dict] = []
     if parameters:
-        records = parameter_table(vocab_size or STATED_VOCABULARY)
-        plain: dict = {"parameters": records}
-        text = table_text.parameters_markdown(records)
+        counted = parameter_table(vocab_size or STATED_VOCABULARY)
+        drawn, tables, records = [], [counted], {"parameters": counted.records}
     else:
-        plain = collect(runs or [])
-        quarter = [record for record in plain["table_3_quarter"] if record["run"]]
-        drawn = quarter if quarter and not any(record["run"] for record in plain["table_3"]) else plain["table_3"]
-        plain["base"], plain["noise"] = mean_of_base(drawn), noise_of_base(drawn)
-        plain["changes"] = changes_against_base(drawn)
-        records = plain["table_3"] + quarter + plain["other_runs"]
-        text = table_text.markdown(plain, every_row)
-    forms = {
-        "md": text,
-        "json": json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-        "csv": table_text.as_csv(records),
-    }
-    print(forms["json" if as_json else "csv" if as_csv else "md"], end="")
+        splits = (split,) if split else SPLITS
+        question = Question(_names(by), baseline, _names(metrics), splits, pooled)
+        drawn, tables, records = _collect(runs or [], question, every_row)
+    forms = {name: _written(name, tables, records) for name in FORMATS}
+    print(forms[form], end="")
     if out:
         _write(out, forms, drawn)
 
 
-def _write(folder: Path, forms: dict[str, str], table_3: list[dict]) -> None:
-    """Writes table.md, table.json, table.csv and, for Table 3, table.png."""
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _collect(
+    folders: list[Path], question: "Question", every_row: bool
+) -> tuple[list["Table"], list["Table"], dict[str, Any]]:
+    """Returns the tables with differences, all tables with their notes, and all records."""
+    from aiayn.reports.comparison import comparisons
+    from aiayn.reports.paper_tables import paper_tables
+    from aiayn.reports.runs import read_runs
+    from aiayn.reports.table import Table
+
+    runs, left_out = read_runs(folders)
+    compared = comparisons(runs, question)
+    paper = paper_tables(runs, question.is_pooled, every_row)
+    notes = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *left_out]
+    noted = [Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)])] if notes else []
+    groups = [record for one in compared for record in one.records]
+    return (
+        [*paper.changes, *compared],
+        [*compared, *paper.tables, *noted],
+        {"groups": groups, **paper.records, "notes": notes},
+    )
+
+
+def _written(form: str, tables: Sequence["Table"], records: dict[str, Any]) -> str:
+    from aiayn.reports import writers
+
+    if form == "json":
+        return writers.as_json(records)
+    if form == "csv":
+        return writers.as_csv({name: found for name, found in records.items() if name != "notes"})
+    return {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form](tables)
+
+
+def _write(folder: Path, forms: dict[str, str], drawn: list["Table"]) -> None:
+    """Writes table.md, table.tex, table.csv, table.json and, where runs differ from a baseline, table.png."""
     from aiayn.files import atomic_write_text
-    from aiayn.reports.table_plot import draw_table_3
+    from aiayn.reports.table_plot import draw_differences
 
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for ending, text in forms.items():
-            atomic_write_text(folder / f"table.{ending}", text)
-        if table_3:
-            draw_table_3(table_3, folder / "table.png")
-    names = [*forms, "png"] if table_3 else list(forms)
+        for name, ending in ENDINGS.items():
+            atomic_write_text(folder / f"table.{ending}", forms[name])
+        is_drawn = any(draw_differences(one, folder / "table.png") for one in drawn)  # the first that has any
+    names = [*ENDINGS.values(), *(["png"] if is_drawn else [])]
     typer.echo(f"written: {', '.join(str(folder / f'table.{name}') for name in names)}", err=True)

@@ -29,6 +29,12 @@ class Sample:
         return stdev(self.values) if self.n > 1 else None
 
 
+def less(measured: Sample | float | None, published: float | None) -> float | None:
+    """Returns measured - published; None where one is missing."""
+    value = measured.mean if isinstance(measured, Sample) else measured
+    return None if value is None or published is None else value - published
+
+
 @dataclass(frozen=True)
 class Spread:
     """A standard deviation that several groups share, and the degrees of freedom it was estimated with."""

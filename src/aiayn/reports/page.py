@@ -11,13 +11,14 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
+from aiayn.reports.table import Link, Style, Table
 from aiayn.runs.run_folder import is_number
 
 WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; that at the end by itself
 
 
 def shown(value: Any) -> Any:
-    """Returns what a cell shows: numbers with two decimals or three digits, a dash for None, else the value itself."""
+    """Returns a number outside a table: with two decimals or three digits, a dash for None, else the value itself."""
     if value is None:
         return "–"
     if not is_number(value) or abs(value) >= 1e15:
@@ -46,9 +47,24 @@ def _marked(text: str, tag: str) -> Markup:
     return escape(space) + Markup(f"<{tag}>{{}}</{tag}>").format(words) if words else escape(text)
 
 
-def link(target: str, text: str) -> Markup:
-    """Returns a cell of a table that leads to another file."""
-    return Markup('<a href="{}">{}</a>').format(quote(os.fsencode(target)), text)
+def _anchor(link: Link) -> Markup:
+    return Markup('<a href="{}">{}</a>').format(quote(os.fsencode(link.target)), link.text)
+
+
+# A cell of numbers stays on one line.
+PAGE = Style(
+    plus_minus="\u00a0±\u00a0",
+    escape=escape,
+    number=lambda cell: escape(cell.replace(" ", "\u00a0")),
+    strong=lambda cell: Markup("<b>{}</b>").format(cell),
+    link=_anchor,
+    missing="–",
+)
+
+
+def html_table(table: Table) -> Markup:
+    """Returns a table as HTML; numbers stand on the right."""
+    return Markup(TEMPLATES.get_template("table.html").render(table=table, rows=table.cells(PAGE)))
 
 
 def data_uri(png: Path) -> str | None:
@@ -67,4 +83,4 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.filters["shown"] = shown
-TEMPLATES.globals["marked_difference"] = marked_difference
+TEMPLATES.globals |= {"marked_difference": marked_difference, "html_table": html_table}

@@ -2,9 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from aiayn.reports.drawing import new_figure, render, save_figure
@@ -17,6 +18,7 @@ VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOU
 VARIABLES |= {TEXT: "var(--dim)", GRID: "var(--line)"}
 LARGEST = 1e30  # numbers beyond it are drawn as this one; matplotlib fails near the limits of float64
 MAX_POINTS = 600  # of a curve; a picture has no more pixels to show
+UNINTERESTING = ("train/epoch", "train/skipped_steps")  # have no panel unless one asks for it
 
 Points = Sequence[tuple[float, float]]  # (step, value)
 
@@ -29,10 +31,16 @@ class Panel:
     curves: dict[str, Points]
     log_scale: bool = False
     rate: Points = ()
+    bands: Mapping[str, Sequence[tuple[float, float, float]]] = field(default_factory=dict)  # (step, low, high)
 
 
-def run_panels(records: list[Record]) -> list[Panel]:
-    """Returns the panels of a run's metrics, without those of which nothing was measured."""
+def run_panels(records: list[Record], keys: Sequence[str] = ()) -> list[Panel]:
+    """Returns the panels of a run's metrics, without those of which nothing was measured.
+
+    `keys` names the series to show, a panel each; empty: the usual ones, then every other series that was logged.
+    """
+    if keys:
+        return [Panel(key, {key: points}) for key in keys if (points := series(records, key))]
 
     def panel(title: str, *keys: str, log_scale: bool = False, rate: str = "") -> Panel:
         curves = {key: series(records, key) for key in keys}
@@ -47,7 +55,30 @@ def run_panels(records: list[Record]) -> list[Panel]:
         panel("target tokens per second", "perf/tokens_per_sec"),
         panel("model FLOPs utilisation (MFU)", "perf/mfu"),
     ]
+    shown = {"train/lr", *UNINTERESTING, *(key for panel in panels for key in panel.curves)}
+    panels += [panel(key, key) for key in logged(records) if key not in shown]
     return [panel for panel in panels if panel.curves]
+
+
+def logged(records: list[Record]) -> list[str]:
+    """Returns the keys of all series, in the order in which they first occur."""
+    return list(dict.fromkeys(key for record in records for key in record if "/" in key))
+
+
+def group_panel(title: str, key: str, groups: Mapping[str, Sequence[list[Record]]], log_scale: bool = False) -> Panel:
+    """Returns a series of several groups: the mean over each group's seeds, in a band from the lowest to the highest.
+
+    `groups` holds the metrics of each seed by the name of the group. Only steps that all its seeds logged are drawn.
+    """
+    curves, bands = {}, {}
+    for name, seeds in groups.items():
+        measured = [dict(series(records, key)) for records in seeds]
+        common = [step for step in measured[0] if all(step in points for points in measured)] if measured else []
+        values = {step: [points[step] for points in measured] for step in common}
+        curves[name] = [(step, fmean(found)) for step, found in values.items()]
+        if len(seeds) > 1:
+            bands[name] = [(step, min(found), max(found)) for step, found in values.items()]
+    return Panel(title, curves, log_scale, bands=bands)
 
 
 def draw_learning_curve(records: list[Record], path: Path) -> None:
@@ -115,6 +146,10 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
             "color": COLOURS[number % len(COLOURS)],
             "linestyle": ("-", "--", ":", "-.")[number // len(COLOURS) % 4],
         }
+        if band := panel.bands.get(name):
+            lows, highs = (_drawable([(row[0], row[side]) for row in band], panel.log_scale) for side in (1, 2))
+            if lows[0] == highs[0]:
+                axis.fill_between(lows[0], lows[1], highs[1], color=style["color"], alpha=0.2, linewidth=0)
         axis.plot(
             steps, values, marker="o" if len(steps) <= 80 else "", markersize=3, linewidth=1.4, label=name, **style
         )

@@ -1,28 +1,33 @@
 """report.html: all that a run or a sweep measured on one page, from the files of its folder alone."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from aiayn.config import program
-from aiayn.config.options import flatten
 from aiayn.errors import RefusedError, writing
 from aiayn.files import atomic_write
+from aiayn.reports.groups import Group, Metric, group_runs
 from aiayn.reports.run_page import run_page
-from aiayn.reports.seeds import mean_and_spread, seed_groups
-from aiayn.reports.sweep_page import NOT_COMPARED, sweep_page
+from aiayn.reports.runs import read_run, without_copies
+from aiayn.reports.sweep_page import sweep_page
 from aiayn.runs.run_folder import RunFolder, best_and_last, runs_within
 
+NAMES, VAL_BLEU = ("val/ppl", "val sacrebleu"), Metric("sacrebleu", "val")
 
-def write_report(folder: Path) -> Path:
+
+def write_report(folder: Path, panels: Sequence[str] = ()) -> Path:
     """Writes FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its path.
+
+    `panels` names the series that are drawn, such as val/ppl; without it the usual ones are.
 
     Raises RefusedError for a folder that is neither, ResourceError where the page cannot be written.
     """
     run = RunFolder(folder)
     if run.config.is_file():
-        page = run_page(run)
+        page = run_page(run, panels)
     elif runs := list(runs_within(folder)):
-        page = sweep_page(folder, runs)
+        page = sweep_page(folder, runs, panels)
     else:
         raise RefusedError(f"{folder}: neither a run nor a folder of runs (no config.yaml)")
     with writing(run.report, "make room and run again"):
@@ -50,30 +55,22 @@ def summary(run: Path) -> str:
 
 
 def sweep_summary(folder: Path) -> str:
-    """Returns one line for each run of a sweep: its scores on the development set, as far as there are any.
-
-    A sweep over seeds alone ends with their mean and standard deviation.
-    """
-    runs = list(runs_within(folder))
-    width = max((len(run.path.name) for run in runs), default=0)
-    lines, measured = [], []
+    """Returns a line for each run of a sweep, its scores on the development set, and for the mean of several seeds."""
+    runs = []
+    for run in runs_within(folder):
+        with suppress(RefusedError):  # ended before it wrote its configuration
+            runs.append(read_run(run))
+    width = max((len(run.folder.path.name) for run in runs), default=0)
+    lines = []
     for run in runs:
-        perplexity = best_and_last(run.read_metrics(), "val/ppl")
-        bleu = run.read_evaluations().get("val", {}).get("metrics", {}).get("sacrebleu")
-        measured.append((perplexity and perplexity[2], bleu))
-        lines.append(f"scores   {run.path.name:<{width}}  {_scores(*measured[-1])}")
-    options = {}
-    with suppress(RefusedError):
-        for run in runs:
-            options[run.path.name] = {k: v for k, v in flatten(run.read_config()).items() if k not in NOT_COMPARED}
-    if [len(group) for group in seed_groups(options)] == [len(runs)]:
-        summed = [mean_and_spread(column) for column in zip(*measured, strict=True)]
-        shown = [f"{name} {value}" for name, value in zip(("val/ppl", "val sacrebleu"), summed, strict=True) if value]
-        lines.append(f"mean     {len(runs)} seeds, with standard deviation  {'  '.join(shown)}")
-    return "\n".join(lines)
+        values = zip(NAMES, (run.ppl, VAL_BLEU.of(run)), strict=True)
+        found = [f"{name} {value:.2f}" for name, value in values if value is not None]
+        lines.append(f"scores   {run.folder.path.name:<{width}}  {'  '.join(found) or 'none yet'}")
+    groups = group_runs(without_copies(runs)[0])
+    return "\n".join(lines + [_mean_line(group) for group in groups if len(group.seeds) > 1])
 
 
-def _scores(perplexity: float | None, bleu: float | None) -> str:
-    scores = [] if perplexity is None else [f"val/ppl {perplexity:.2f}"]
-    scores += [] if bleu is None else [f"val sacrebleu {bleu:.2f}"]
-    return "  ".join(scores) or "none yet"
+def _mean_line(group: Group) -> str:
+    samples = zip(NAMES, (group.sample(Metric("val/ppl")), group.sample(VAL_BLEU)), strict=True)
+    found = [f"{name} {one.mean:.2f}\u00a0±\u00a0{one.sd:.2f}" for name, one in samples if one and one.sd is not None]
+    return f"mean     {group.name}, {len(group.seeds)} seeds, with standard deviation  {'  '.join(found) or 'none yet'}"

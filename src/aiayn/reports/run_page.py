@@ -1,5 +1,6 @@
 """report.html of a run."""
 
+from collections.abc import Sequence
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,8 @@ from aiayn.parsing.linear_form import repaired_tree
 from aiayn.parsing.tree import indented
 from aiayn.reports.page import data_uri, render_page, shown
 from aiayn.reports.plots import corpus_svgs, panel_svg, run_panels
-from aiayn.reports.sizes import PARAMETERS, sized
+from aiayn.reports.runs import PARAMETERS, MeasuredRun, read_run
+from aiayn.reports.table import Column, Table
 from aiayn.runs.run_folder import (
     BRACKET_KINDS,
     METRIC_KINDS,
@@ -27,61 +29,86 @@ SIZES = (
     *(f"model.{name}" for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")),
     PARAMETERS,
 )
+ALL_KINDS = METRIC_KINDS + BRACKET_KINDS
 
 
-def run_page(run: RunFolder) -> str:
-    """Returns the whole page. Files that are missing or cannot be read are left out.
+def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
+    """Returns the whole page, with these series as panels or else the usual ones.
 
-    Raises RefusedError for a run without a readable configuration.
+    Files that are missing or cannot be read are left out. Raises RefusedError for a run without a readable
+    configuration.
     """
-    config = run.read_config()
-    records = run.read_metrics()
-    evaluations = run.read_evaluations()
-    step = max((record["step"] for record in records), default=0)
-    data, options, corpus = config["data"], sized(config), read_json(run.corpus)
-    all_kinds = METRIC_KINDS + BRACKET_KINDS
-    kinds = [kind for kind in all_kinds if any(e["metrics"].get(kind) is not None for e in evaluations.values())]
-    is_parser = data.get("task") == "parsing"
-    read = _read_trees if is_parser else read_samples
-    samples = [sample for sample in read(run.samples) if is_count(sample.get("step"))]
-    evolution: dict[tuple[str, str], list[tuple[int, str]]] = {}
-    for sample in samples:
-        texts = sample["source"], sample["reference"]
-        evolution.setdefault(texts, []).append((sample["step"], sample["hypothesis"]))
+    run = read_run(folder)
+    step = max((record["step"] for record in run.records), default=0)
+    options, corpus = run.options, read_json(folder.corpus)
+    read = _read_trees if run.is_parser else read_samples
+    samples = [sample for sample in read(folder.samples) if is_count(sample.get("step"))]
+    about = [
+        f"{options['data.src_lang']} to {options['data.tgt_lang']}, step {step:,} of "
+        f"{shown(options['trainer.max_steps'])}",
+        ", ".join(f"{name.removeprefix('model.')} {options[name]}" for name in SIZES if options.get(name) is not None),
+        _when(folder, run.records, corpus),
+    ]
     return render_page(
         "run.html",
-        title=config.get("name") or run.path.resolve().name,
-        about=[
-            f"{data['src_lang']} to {data['tgt_lang']}, step {step:,} of {shown(config['trainer']['max_steps'])}",
-            ", ".join(
-                f"{name.removeprefix('model.')} {options[name]}" for name in SIZES if options.get(name) is not None
-            ),
-            _when(run, records, corpus),
-        ],
-        tiles=_tiles(records, evaluations),
-        kinds=kinds,
-        scores=[
-            [split, result.get("checkpoint", ""), result["step"], result["lines"]]
-            + [result["metrics"].get(kind) for kind in kinds]
-            for split, result in evaluations.items()
-        ],
-        signatures=[
-            (split, kind, signatures[kind])
-            for split, result in evaluations.items()
-            if isinstance(signatures := result.get("signatures"), dict)
-            for kind in all_kinds
-            if signatures.get(kind)
-        ],
-        panels=[(panel, panel_svg(panel, step)) for panel in run_panels(records)],
-        scored=[(split, found) for split in evaluations if (found := read(run.evaluation(split).samples))],
+        title=options.get("name") or folder.path.resolve().name,
+        about=about,
+        tiles=_tiles(run),
+        scores=_scores(run),
+        signatures=_signatures(run),
+        panels=[(panel, panel_svg(panel, step)) for panel in run_panels(run.records, panels)],
+        scored=[(split, found) for split in run.evaluations if (found := read(folder.evaluation(split).samples))],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
-        evolution=evolution,
-        has_trees=is_parser,
-        attention=data_uri(run.attention_picture),
+        evolution=_evolution(samples),
+        has_trees=run.is_parser,
+        attention=data_uri(folder.attention_picture),
         corpus=_corpus(corpus),
-        machine=[(key, str(value)) for key, value in read_json(run.machine).items() if value],
-        config=run.config.read_text(encoding="utf-8"),
+        machine=_facts(read_json(folder.machine)),
+        config=folder.config.read_text(encoding="utf-8"),
     )
+
+
+def _scores(run: MeasuredRun) -> Table:
+    evaluations = run.evaluations
+    kinds = [kind for kind in ALL_KINDS if any(one["metrics"].get(kind) is not None for one in evaluations.values())]
+    records = [
+        {"text": split, "checkpoint": result.get("checkpoint"), "step": result["step"], "lines": result["lines"]}
+        | result["metrics"]
+        for split, result in evaluations.items()
+    ]
+    facts = [Column(key, key) for key in ("text", "checkpoint", "step", "lines")]
+    return Table("Scores", [*facts, *(Column(kind, kind, 2) for kind in kinds)], records)
+
+
+def _signatures(run: MeasuredRun) -> Table:
+    records = [
+        {"text": split, "kind": kind, "signature": signatures[kind]}
+        for split, result in run.evaluations.items()
+        if isinstance(signatures := result.get("signatures"), dict)
+        for kind in ALL_KINDS
+        if signatures.get(kind)
+    ]
+    return Table("signatures", [Column(key, key) for key in ("text", "kind", "signature")], records)
+
+
+def _evolution(samples: Sequence[Record]) -> dict[str, Table]:
+    """Returns the translations of every validation sentence, step by step, and its reference."""
+    found: dict[str, list[Record]] = {}
+    references = {}
+    for sample in samples:
+        key = sample["source"]
+        references[key] = sample["reference"]
+        found.setdefault(key, []).append({"step": f"{sample['step']:,}", "hypothesis": sample["hypothesis"]})
+    columns = [Column("step", "step"), Column("hypothesis", "hypothesis")]
+    return {
+        source: Table(source, columns, [*records, {"step": "reference", "hypothesis": references[source]}])
+        for source, records in found.items()
+    }
+
+
+def _facts(machine: Record) -> Table:
+    records = [{"fact": key, "value": str(value)} for key, value in machine.items() if value]
+    return Table("Machine", [Column("fact", ""), Column("value", "value")], records)
 
 
 def _read_trees(path: Path) -> list[Record]:
@@ -107,12 +134,13 @@ def _when(run: RunFolder, records: list[Record], corpus: Record) -> str:
         return day
 
 
-def _tiles(records: list[Record], evaluations: dict[str, Record]) -> list[tuple[str, str]]:
+def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
     """Returns (figure, what it is)."""
+    records = run.records
     found = [
         (shown(float(result["metrics"][kind])), f"{name}, {split}")
         for kind, name in (("sacrebleu", "sacreBLEU"), ("f1", "F1"))
-        for split, result in evaluations.items()
+        for split, result in run.evaluations.items()
         if result["metrics"].get(kind) is not None
     ]
     if perplexity := best_and_last(records, "val/ppl"):
@@ -127,12 +155,16 @@ def _tiles(records: list[Record], evaluations: dict[str, Record]) -> list[tuple[
 
 def _corpus(corpus: Record) -> dict[str, Any]:
     """Returns what the page shows of corpus.json; nothing where it is incomplete."""
+    columns = {"split": "split", "read": "read", "kept": "kept", "src_tokens": "source subwords"}
+    columns |= {"tgt_tokens": "target subwords", "dropped": "dropped"}
+    counts = ("read", "kept", "src_tokens", "tgt_tokens")
     try:
         lengths, paddings = corpus_svgs(corpus)
-        splits = [
-            [split, *(found[key] for key in ("read", "kept", "src_tokens", "tgt_tokens")), _dropped(found["dropped"])]
+        records = [
+            {"split": split, "dropped": _dropped(found["dropped"])} | {key: found[key] for key in counts}
             for split, found in corpus["splits"].items()
         ]
+        splits = Table("Corpus", [Column(key, title) for key, title in columns.items()], records)
         return {"splits": splits, "padding": float(corpus["padding"]), "lengths": lengths, "paddings": paddings}
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
         return {}

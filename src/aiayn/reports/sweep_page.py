@@ -1,114 +1,157 @@
-"""report.html of a sweep: its runs side by side."""
+"""report.html of a sweep: its runs side by side, in the groups and with the numbers of `aiayn table`."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
-from aiayn.reports.page import link, render_page
-from aiayn.reports.plots import Panel, panel_svg
-from aiayn.reports.seeds import mean_and_spread, seed_groups
-from aiayn.reports.sizes import sized
-from aiayn.runs.run_folder import Record, RunFolder, best_and_last, is_count, is_number, read_json, read_samples, series
+from aiayn.errors import ConfigError
+from aiayn.reports.comparison import Question, comparisons, option_columns
+from aiayn.reports.groups import Group, Metric, group_runs, option_text
+from aiayn.reports.page import render_page
+from aiayn.reports.plots import Panel, group_panel, logged, panel_svg
+from aiayn.reports.runs import MeasuredRun, read_run, without_copies
+from aiayn.reports.table import Column, Link, Table
+from aiayn.runs.run_folder import Record, RunFolder, is_count, read_json, read_samples
 
-NOT_COMPARED = ("name", "sweep", "logger.group")
-MEASURED = ("val/ppl", "val/bleu (greedy)", "BLEU val", "BLEU test")
-PANELS = (
-    ("validation perplexity", "val/ppl", True),
-    ("validation BLEU (greedy)", "val/bleu", False),
-    ("training loss per token (nats)", "train/loss", False),
-    ("target tokens per second", "perf/tokens_per_sec", False),
-)
+NOT_COMPARED = ("name", "sweep", "outputs", "logger.group")
+METRICS = (Metric("val/ppl"), Metric("val/bleu"), Metric("sacrebleu", "val"), Metric("sacrebleu", "test"))
+PANELS = {
+    "val/ppl": ("validation perplexity", True),
+    "val/bleu": ("validation BLEU (greedy)", False),
+    "train/loss": ("training loss per token (nats)", False),
+    "perf/tokens_per_sec": ("target tokens per second", False),
+}
+USUAL = {"train/lr", "train/grad_norm", "train/epoch", "train/skipped_steps", "val/loss"}
 
 
-def sweep_page(folder: Path, runs: list[RunFolder]) -> str:
-    """Returns the whole page, from what the runs wrote.
+def sweep_page(folder: Path, folders: Sequence[RunFolder], panels: Sequence[str] = ()) -> str:
+    """Returns the whole page, from what the runs wrote, with these series as panels or else the usual ones.
 
     Raises RefusedError for a run without a readable configuration.
     """
-    names = {run: run.path.relative_to(folder).as_posix() for run in runs}
-    runs = sorted(runs, key=lambda run: _by_number(names[run]))
-    configs = {run: sized(run.read_config()) for run in runs}
-    metrics = {run: run.read_metrics() for run in runs}
-    first = configs[runs[0]]
+    names = {run.path: run.path.relative_to(folder).as_posix() for run in folders}
+    runs = sorted((read_run(run) for run in folders), key=lambda run: _by_number(names[run.folder.path]))
+    labels = {id(run): names[run.folder.path] for run in runs}
+    first = runs[0].options
     differing = [
         key
-        for key in first
-        if key not in NOT_COMPARED and len({str(config.get(key)) for config in configs.values()}) > 1
+        for key in dict.fromkeys(key for run in runs for key in run.options)
+        if key not in NOT_COMPARED and len({str(run.options.get(key)) for run in runs}) > 1
     ]
-    rows, measured = [], {}
-    for run in runs:
-        ppl, bleu = best_and_last(metrics[run], "val/ppl"), best_and_last(metrics[run], "val/bleu", max)
-        evaluations = run.read_evaluations()
-        scores = [evaluations.get(split, {}).get("metrics", {}).get("sacrebleu") for split in ("val", "test")]
-        name = link(f"{names[run]}/{run.report.name}", names[run]) if run.report.exists() else names[run]
-        step = max((record["step"] for record in metrics[run]), default=0)
-        measured[names[run]] = [*(found and found[2] for found in (ppl, bleu)), *scores]
-        rows.append([name, step, *measured[names[run]]] + [_option(configs[run].get(key)) for key in differing])
-    options = {names[run]: {key: configs[run].get(key) for key in differing} for run in runs}
-    fixed = [key for key in differing if key != "seed"]
-    seeds = [
-        [", ".join(str(options[name]["seed"]) for name in group)]
-        + [_option(options[group[0]][key]) for key in fixed]
-        + [mean_and_spread(column) for column in zip(*(measured[name] for name in group), strict=True)]
-        for group in seed_groups(options)
-    ]
-    panels = [
-        Panel(title, {names[run]: series(metrics[run], key) for run in runs}, log_scale)
-        for title, key, log_scale in PANELS
-    ]
-    last_step = max(row[1] for row in rows)
-    samples: dict[tuple[str, str], dict[str, str]] = {}
-    for run in runs:
-        for sample in read_samples(run.samples):
-            samples.setdefault((sample["source"], sample["reference"]), {})[names[run]] = sample["hypothesis"]
-    machines = {run: read_json(run.machine) for run in runs}
-    facts = list(dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value))
+    distinct, copies = without_copies(runs)
+    groups = group_runs(distinct)
+    drawn = _panels(groups, labels, panels)
+    last_step = max(max((record["step"] for record in run.records), default=0) for run in runs)
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
-        about=[f"{len(runs)} runs"],
-        heads=_heads_and_sizes(options, measured),
-        columns=["run", "step", *MEASURED, *differing],
-        rows=rows,
-        seed_columns=["seeds", *fixed, *MEASURED],
-        seeds=seeds,
-        names=[names[run] for run in runs],
-        panels=[(panel.title, panel_svg(panel, last_step)) for panel in panels if any(panel.curves.values())],
-        samples=samples,
-        facts=facts,
-        machines=[[names[run], *(_option(machines[run].get(key)) for key in facts)] for run in runs],
-        shared={key: _option(value) for key, value in first.items() if key not in (*NOT_COMPARED, *differing)},
+        about=[f"{len(runs)} runs", *copies],
+        heads=_heads_and_sizes(groups),
+        runs=_runs_table(runs, labels, differing),
+        groups=_comparisons(distinct) if len(groups) < len(runs) or len(groups) > 1 else [],
+        names=list(drawn[0].curves) if drawn else [],
+        panels=[(panel.title, panel_svg(panel, last_step)) for panel in drawn if any(panel.curves.values())],
+        samples=_samples(runs, labels),
+        machines=_machines(runs, labels),
+        shared={key: option_text(value) for key, value in first.items() if key not in (*NOT_COMPARED, *differing)},
     )
 
 
-def _heads_and_sizes(options: dict[str, Record], measured: dict[str, list[float | None]]) -> dict[str, Any] | None:
+def _runs_table(runs: Sequence[MeasuredRun], labels: dict[int, str], differing: Sequence[str]) -> Table:
+    """Every run by itself."""
+    records = []
+    for run in runs:
+        name, page = labels[id(run)], run.folder.report
+        record: Record = {
+            "run": Link(f"{name}/{page.name}", name) if page.exists() else name,
+            "step": max((one["step"] for one in run.records), default=0),
+        }
+        record |= {metric.key: metric.of(run) for metric in METRICS}
+        records.append(record | {key: option_text(run.options.get(key)) for key in differing})
+    measured = [Column(metric.key, _title(metric), 2) for metric in METRICS]
+    options = option_columns(differing)
+    return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *options], records)
+
+
+def _title(metric: Metric) -> str:
+    return "val/bleu (greedy)" if metric.name == "val/bleu" else metric.title
+
+
+def _comparisons(runs: Sequence[MeasuredRun]) -> list[Table]:
+    """The tables of `aiayn table`; none where nothing was measured."""
+    try:
+        return [table for table in comparisons(runs, Question()) if len(table.columns) > 3]
+    except ConfigError:
+        return []
+
+
+def _panels(groups: Sequence[Group], labels: dict[int, str], keys: Sequence[str]) -> list[Panel]:
+    """Returns a panel for each series: the chosen ones, or the usual ones and those that an extension logged."""
+    records = {
+        labels[id(group.runs[0])] if len(group.runs) == 1 else _group_label(group): [run.records for run in group.runs]
+        for group in groups
+    }
+    others = [key for group in groups for run in group.runs for key in logged(run.records)]
+    extra = [key for key in dict.fromkeys(others) if key not in USUAL and not key.startswith("perf/")]
+    found = []
+    for key in keys or dict.fromkeys([*PANELS, *extra]):
+        title, log_scale = PANELS.get(key, (key, False))
+        panel = group_panel(title, key, records, log_scale)
+        if any(panel.curves.values()):
+            found.append(panel)
+    return found
+
+
+def _group_label(group: Group) -> str:
+    return f"{group.name} ({len(group.runs)} seeds)"
+
+
+def _samples(runs: Sequence[MeasuredRun], labels: dict[int, str]) -> dict[tuple[str, str], dict[str, str]]:
+    """Returns the last translations of every validation sentence, by run."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for run in runs:
+        for sample in read_samples(run.folder.samples):
+            texts = found.setdefault((sample["source"], sample["reference"]), {})
+            texts[labels[id(run)]] = sample["hypothesis"]
+    return found
+
+
+def _machines(runs: Sequence[MeasuredRun], labels: dict[int, str]) -> Table:
+    machines = {labels[id(run)]: read_json(run.folder.machine) for run in runs}
+    facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
+    records = [
+        {"run": name} | {key: option_text(machine.get(key)) for key in facts} for name, machine in machines.items()
+    ]
+    return Table("Machines", [Column(key, key) for key in ("run", *facts)], records if facts else [])
+
+
+def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
     """Returns a table of score by heads and d_k where the sweep has several sizes for a number of heads; else None.
 
     A cell is the mean over its runs of the first that all of them have: BLEU of the development set, greedy BLEU,
     perplexity.
     """
-    places: dict[tuple[int, int], list[str]] = {}
-    for name, values in options.items():
-        place = values.get("model.n_heads"), values.get("model.d_k")
-        if not all(map(is_count, place)):
+    places: dict[tuple[int, int], list[MeasuredRun]] = {}
+    for group in groups:
+        heads, size = group.options.get("model.n_heads"), group.options.get("model.d_k")
+        if not (is_count(heads) and is_count(size)):
             return None
-        places.setdefault(place, []).append(name)
-    heads, sizes = (sorted({place[side] for place in places}) for side in (0, 1))
-    if len(places) <= max(len(heads), len(sizes)):  # d_k follows from the heads
+        places.setdefault((heads, size), []).extend(group.runs)
+    heads_found, sizes = (sorted({place[side] for place in places}) for side in (0, 1))
+    if len(places) <= max(len(heads_found), len(sizes)):  # d_k follows from the heads
         return None
-    for column in (2, 1, 0):
-        if all(is_number(values[column]) for values in measured.values()):
-            cells = {place: mean(measured[name][column] for name in found) for place, found in places.items()}
-            rows = [[str(n), *(cells.get((n, size)) for size in sizes)] for n in heads]
-            return {"score": MEASURED[column], "columns": ["heads", *(f"d_k {size}" for size in sizes)], "rows": rows}
+    for metric in (METRICS[2], METRICS[1], METRICS[0]):
+        values = {place: [metric.of(run) for run in runs] for place, runs in places.items()}
+        if any(value is None for found in values.values() for value in found):
+            continue
+        cells = {place: mean(value for value in found if value is not None) for place, found in values.items()}
+        records = [{"heads": str(n)} | {str(size): cells.get((n, size)) for size in sizes} for n in heads_found]
+        columns = [Column("heads", "heads"), *(Column(str(size), f"d_k {size}", 2) for size in sizes)]
+        return Table(f"{_title(metric)} by number of heads and d_k", columns, records)
     return None
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
     """A key that sorts d_k-8 before d_k-32."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def _option(value: Any) -> str:
-    return "null" if value is None else f"{value:g}" if isinstance(value, float) and is_number(value) else str(value)

@@ -1,41 +1,53 @@
-"""Table 3 as a picture."""
+"""Differences from a baseline as a picture."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aiayn.reports.drawing import new_figure, save_figure
-from aiayn.reports.tables import changes_against_base, noise_of_base
+from aiayn.reports.intervals import Difference
+from aiayn.reports.table import Column, Table
+from aiayn.runs.run_folder import Record
 
-MEASURED, PUBLISHED = "#1f77b4", "0.45"
+MEASURED, SIGNIFICANT, PUBLISHED = "#1f77b4", "#c43d45", "0.45"
 
 
-def draw_table_3(records: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """What each row changes against base, in perplexity and in BLEU: measured as discs, published as rings.
+def draw_differences(table: Table, path: Path) -> bool:
+    """Draws what each row changes against the baseline, a panel for each metric, and returns whether there is any.
 
-    A grey band is what chance changes, where base was run with several seeds. Writes a PNG. Rows that were not run have
-    rings only. Raises ResourceError where it cannot be written.
+    Discs with their 95 % intervals are measured, red where significant after correction; a row of the paper's has its
+    change there as a ring. Writes a PNG. Raises ResourceError where it cannot be written.
     """
-    changes = changes_against_base(records)
-    rows = list(dict.fromkeys(change["row"] for change in changes))
-    figure = new_figure(10, 1.4 + 0.27 * len(rows), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    for axis, key, title in zip(panels, ("ppl", "bleu"), ("perplexity", "BLEU"), strict=True):
+    columns = [column for column in table.columns if any(_is_change(record, column.key) for record in table.records)]
+    rows = [record for record in table.records if any(_is_change(record, column.key) for column in columns)]
+    if not rows:
+        return False
+    figure = new_figure(5 * len(columns), 1.4 + 0.27 * len(rows), layout="constrained")
+    panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    for axis, column in zip(panels, columns, strict=True):
         axis.axvline(0, color="0.8", linewidth=1)
-        if noise := noise_of_base(records).get(key):
-            axis.axvspan(-noise, noise, color="0.93", zorder=0)
-        for change in changes:
-            place = rows.index(change["row"])
-            measured, published = change[key], change[f"paper_{key}"]
-            if measured is not None:
-                axis.plot([published, measured], [place, place], color="0.85", linewidth=1, zorder=1)
-                axis.plot(measured, place, "o", color=MEASURED, markersize=6)
-            axis.plot(published, place, "o", color=PUBLISHED, markerfacecolor="none", markersize=6)
-        axis.set_title(f"{title}: change against base")
+        for place, record in enumerate(rows):
+            _draw_row(axis, place, record, column)
+        name = column.title if column.title != "difference" else column.key
+        axis.set_title(name)
         axis.grid(axis="x", alpha=0.3)
-    panels[0].set_yticks(range(len(rows)), rows)
+    panels[0].set_yticks(range(len(rows)), [str(record[table.columns[0].key]) for record in rows])
     panels[0].invert_yaxis()
-    panels[0].plot([], [], "o", color=MEASURED, label="measured")
-    panels[0].plot([], [], "o", color=PUBLISHED, markerfacecolor="none", label="paper")
-    panels[0].legend()
     save_figure(figure, path)
+    return True
+
+
+def _is_change(record: Record, key: str) -> bool:
+    return isinstance(record.get(key), Difference)
+
+
+def _draw_row(axis: Any, place: int, record: Record, column: Column) -> None:
+    difference = record.get(column.key)
+    if not isinstance(difference, Difference):
+        return
+    colour = SIGNIFICANT if difference.survives else MEASURED
+    if difference.low is not None and difference.high is not None:
+        axis.plot([difference.low, difference.high], [place, place], color=colour, linewidth=1)
+    axis.plot(difference.delta, place, "o", color=colour, markersize=5)
+    published = record.get(f"paper_{column.key}")
+    if published is not None:
+        axis.plot(published, place, "o", color=PUBLISHED, markerfacecolor="none", markersize=6)

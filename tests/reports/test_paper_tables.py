@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +16,10 @@ from aiayn.config.options import to_plain
 from aiayn.config.schema import Config
 from aiayn.errors import RefusedError
 from aiayn.model.flops import training_flops
-from aiayn.reports.runs import find_runs, read_run
-from aiayn.reports.table_text import markdown
-from aiayn.reports.tables import changes_against_base, collect, noise_of_base
+from aiayn.reports import writers
+from aiayn.reports.intervals import Difference, Sample, t_quantile
+from aiayn.reports.paper_tables import paper_tables
+from aiayn.reports.runs import find_runs, read_run, read_runs
 from aiayn.runs.run_folder import RunFolder
 
 METRICS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
@@ -45,6 +45,24 @@ def store(folder: Path, config: Config, step: int = 40, vocab_size: int = 300, *
             (folder / "evaluation" / split).mkdir(parents=True)
             (folder / "evaluation" / split / "evaluation.json").write_text(json.dumps(result))
     return folder
+
+
+def collect(folder: Path, **how) -> dict[str, list[dict]]:
+    return paper_tables(read_runs([folder])[0], **how).records
+
+
+def markdown(folder: Path, **how) -> str:
+    return writers.markdown(paper_tables(read_runs([folder])[0], **how).tables)
+
+
+def printed(*arguments: str) -> str:
+    outcome = run_application("aiayn", "table", *arguments)
+    assert outcome.code == 0, outcome.err
+    return outcome.out
+
+
+def one(value: float) -> Sample:
+    return Sample((value,))
 
 
 @pytest.fixture(scope="module")
@@ -110,51 +128,68 @@ def test_a_folder_without_runs_is_refused(sweep, name):
 
 
 def test_a_run_stands_in_the_row_of_its_configuration_whatever_its_folder_is_called(sweep):
-    tables = collect([sweep])
+    tables = collect(sweep)
     rows = {record["row"]: Path(record["run"]).name for record in tables["table_3"] if record["run"]}
     assert rows == {"base": "one", "a_h4": "two", "b_dk16": "torn", "d_ls02": "averaged", "e_learned": "damaged"}
-    assert [Path(record["run"]).name for record in tables["other_runs"]] == ["zero"]
     assert len(tables["table_3"]) == 20
 
 
 def test_measured_stands_beside_published_with_the_difference(sweep):
-    row = by_row(collect([sweep])["table_3"])["a_h4"]
-    assert (row["ppl"], row["paper_ppl"], row["ppl_difference"]) == (9.75, 5.0, 4.75)
-    assert (row["bleu"], row["paper_bleu"], row["bleu_difference"]) == (19.5, 25.5, -6.0)
+    row = by_row(collect(sweep)["table_3"])["a_h4"]
+    assert (row["ppl"], row["paper_ppl"], row["ppl_difference"]) == (one(9.75), 5.0, 4.75)
+    assert (row["bleu"], row["paper_bleu"], row["bleu_difference"]) == (one(19.5), 25.5, -6.0)
     assert (row["n_layers"], row["d_model"], row["d_ff"], row["n_heads"]) == (6, 512, 2048, 4)
     assert (row["d_k"], row["d_v"], row["dropout"], row["label_smoothing"]) == (128, 128, 0.1, 0.1)
     assert (row["steps"], row["paper_steps"]) == (40, 100_000)
     # 63.05 M with 37,000 words (section 3 of the paper, counted), here with 300.
     assert row["parameters"] == pytest.approx((63_045_632 - 36_700 * 512) / 1e6)
-    base = by_row(collect([sweep])["table_3"])["base"]
+    base = by_row(collect(sweep)["table_3"])["base"]
     assert base["parameters_difference"] == pytest.approx(base["parameters"] - 65)
 
 
 def test_rows_that_were_not_run_are_there_with_the_papers_configuration(sweep):
-    row = by_row(collect([sweep])["table_3"])["c_dmodel1024"]
+    row = by_row(collect(sweep)["table_3"])["c_dmodel1024"]
     assert (row["run"], row["ppl"], row["bleu"], row["parameters"], row["steps"]) == (None,) * 5
     assert (row["d_model"], row["d_k"], row["paper_ppl"], row["paper_parameters"]) == (1024, 128, 4.66, 168)
-    text = markdown(collect([sweep]), every_row=True)
-    [line] = [line for line in text.split("\n") if "c_dmodel1024" in line]
-    assert line.count("not run") == 4
+    [line] = [line for line in markdown(sweep, every_row=True).split("\n") if "c_dmodel1024" in line]
+    assert line.count("not run") == 3
 
 
-def test_a_page_has_the_rows_that_were_run_and_says_how_many_more_there_are(sweep):
-    text = markdown(collect([sweep]))
+def test_a_table_of_which_two_rows_were_run_is_shown_whole_with_big_and_another_only_as_far_as_it_was_run(sweep):
+    text = markdown(sweep)
 
-    assert "c_dmodel1024" not in text
-    assert "not run" not in text.replace("were not run", "")
-    # 15 of Table 3, three of Table 2 and both of Table 4.
-    assert text.endswith("\n\n20 rows of these tables were not run; `--all` shows them, too.\n")
+    third = text.partition("## Table 3: newstest2013")[2].partition("##")[0]
+    assert [line.split("|")[1].strip() for line in third.split("\n") if line.startswith("| ")][2:] == [
+        *("base", "a_h1", "a_h4", "a_h16", "a_h32", "b_dk16", "b_dk32", "c_n2", "c_n4", "c_n8", "c_dmodel256"),
+        *("c_dmodel1024", "c_dff1024", "c_dff4096", "d_drop00", "d_drop02", "d_ls00", "d_ls02", "e_learned", "big"),
+    ]
+    second = text.partition("## Table 3")[0]
+    assert "Transformer (base)" in second
+    assert "ByteNet" not in second
+    assert "3 rows of this table were not run; --all shows them, too." in second
+    assert "Table 4" not in text
+
+
+def test_with_all_the_rivals_of_the_papers_tables_2_and_4_stand_beside(sweep):
+    text = markdown(sweep, every_row=True)
+
+    second, fourth = text.partition("## Table 3")[0], text.partition("## Table 4")[2]
+    lines = {tuple(cell.strip() for cell in line.split("|")[1:3]): line for line in second.split("\n")}
+    assert [cell.strip() for cell in lines["GNMT + RL ensemble", "en-fr"].split("|")[5:6]] == ["41.16"]
+    assert "not run" in lines["Transformer (big)", "en-de"]
+    assert "not run" not in lines["MoE", "en-de"]
+    assert [line.split("|")[1].strip() for line in fourth.split("\n") if "semi-supervised" in line] == [
+        *("Zhu et al. (2013)", "Huang & Harper (2009)", "McClosky et al. (2006)", "Vinyals & Kaiser et al. (2014)"),
+        "Transformer (4 layers)",
+    ]
 
 
 def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
-    tables = collect([sweep])
-    rows = by_row(tables["table_3"])
-    assert (rows["b_dk16"]["ppl"], rows["b_dk16"]["steps"], rows["b_dk16"]["bleu"]) == (30.5, 30, None)
+    rows = by_row(collect(sweep)["table_3"])
+    assert (rows["b_dk16"]["ppl"], rows["b_dk16"]["steps"], rows["b_dk16"]["bleu"]) == (one(30.5), 30, None)
     assert (rows["d_ls02"]["ppl"], rows["d_ls02"]["bleu"]) == (None, None)
-    assert (rows["e_learned"]["ppl"], rows["e_learned"]["bleu"], rows["e_learned"]["steps"]) == (9.5, None, 40)
-    text = markdown(tables)
+    assert (rows["e_learned"]["ppl"], rows["e_learned"]["bleu"], rows["e_learned"]["steps"]) == (one(9.5), None, 40)
+    text = printed(str(sweep))
     for name, note in {
         "torn": "unfinished: step 30 of 40",
         "averaged": "no perplexity in metrics.jsonl",
@@ -162,12 +197,13 @@ def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
     }.items():
         assert any(line.startswith(f"- {sweep / name}: ") and note in line for line in text.split("\n"))
     assert f"{sweep}/torn: the perplexity is that of step 20" in text
-    assert f"val was scored with averaged weights, Table 3 has one checkpoint's: aiayn evaluate run={sweep}" in text
+    assert "scored with averaged weights, the paper's Table 3 with one checkpoint (averaged)" in text
     assert f"{sweep}/damaged/evaluation/val/evaluation.json: damaged; score again" in text
 
 
 def test_what_is_no_run_any_more_is_told_in_a_line_each(sweep):
-    unread = {Path(record["run"]).name: record["reason"] for record in collect([sweep])["unread"]}
+    left_out = [line.partition(": not shown: ") for line in read_runs([sweep])[1]]
+    unread = {Path(run).name: reason for run, _, reason in left_out}
     assert list(unread) == ["foreign", "nothing"]
     assert "config.yaml: not the configuration of a run; restore it" in unread["nothing"]
     assert "unknown options: new" in unread["foreign"]
@@ -175,9 +211,9 @@ def test_what_is_no_run_any_more_is_told_in_a_line_each(sweep):
 
 
 def test_a_run_that_is_not_the_papers_is_said_to_be_not_comparable_and_why(sweep):
-    text = markdown(collect([sweep]))
-    assert "**Not comparable with the paper's figures**" in text
-    row = by_row(collect([sweep])["table_3"])["base"]
+    text = markdown(sweep)
+    assert "Not comparable with the paper's figures" in text
+    row = by_row(collect(sweep)["table_3"])["base"]
     assert row["not_comparable"] == [
         "trained on data.train=my/train, the paper on WMT14",
         "40 steps, the paper 100,000",
@@ -192,15 +228,17 @@ def test_a_run_as_in_the_paper_is_comparable(tmp_path, configs):
     val = evaluation(100_000, 25.6, test_set="newstest2013", lines=3000)
     test = evaluation(100_000, 27.1, test_set="newstest2014", lines=3003, averaged=[1, 2, 3, 4, 5])
     parts = {"step": 100_000, "vocab_size": 37_000, "ppl": 5.0, "val": val, "test": test}
-    tables = collect([store(tmp_path / "run", configs["paper"], **parts)])
+    tables = collect(store(tmp_path / "run", configs["paper"], **parts))
+    run, _ = read_runs([tmp_path])
+    assert run[0].notes == []
     row, line = tables["table_3"][0], tables["table_2"][0]
-    assert (row["row"], row["not_comparable"], row["notes"]) == ("base", [], [])
-    assert (line["model"], line["not_comparable"]) == ("base", [])
-    assert (line["bleu"], line["bleu_kind"], line["sacrebleu"]) == (27.1, "bleu_compound_split", 24.1)
+    assert (row["row"], row["not_comparable"]) == ("base", [])
+    assert (line["model"], line["not_comparable"]) == ("Transformer (base)", [])
+    assert (line["bleu"], line["bleu_kind"], line["sacrebleu"]) == (one(27.1), "bleu_compound_split", one(24.1))
     assert line["bleu_difference"] == pytest.approx(-0.2)
     assert line["flops"] == pytest.approx(line["paper_flops_counted"])
     assert line["paper_flops"] / line["flops"] == pytest.approx(3.5, abs=0.05)
-    text = markdown(tables)
+    text = markdown(tmp_path)
     assert "Not comparable" not in text
     assert "3.5 (base) and 2.4 (big) times what its training computes" in text
     assert "newstest2014, 3,003 lines" in text
@@ -219,84 +257,96 @@ def test_a_score_of_another_text_or_of_other_weights_is_not_comparable(tmp_path,
     good = {"test_set": "newstest2014", "lines": 3003, "averaged": [1, 2, 3, 4, 5]}
     test = evaluation(100_000, 27.1, **good | change)
     store(tmp_path / "run", configs["paper"], step=100_000, vocab_size=37_000, test=test)
-    assert collect([tmp_path])["table_2"][0]["not_comparable"] == [reason]
+    assert collect(tmp_path)["table_2"][0]["not_comparable"] == [reason]
 
 
 def test_french_runs_stand_in_table_2_only_and_by_the_tokenised_kind(tmp_path, configs):
     test = evaluation(100_000, 30.0, test_set="newstest2014")
-    tables = collect([store(tmp_path / "run", configs["french"], step=100_000, vocab_size=32_000, test=test)])
+    tables = collect(store(tmp_path / "run", configs["french"], step=100_000, vocab_size=32_000, test=test))
     line = tables["table_2"][2]
-    assert (line["model"], line["tgt_lang"], line["paper_bleu"]) == ("base", "fr", 38.1)
-    assert (line["bleu_kind"], line["bleu"]) == ("bleu_tokenized", 28.0)
+    assert (line["model"], line["tgt_lang"], line["paper_bleu"]) == ("Transformer (base)", "fr", 38.1)
+    assert (line["bleu_kind"], line["bleu"]) == ("bleu_tokenized", one(28.0))
     assert not any(record["run"] for record in tables["table_3"])
 
 
 def test_a_test_score_at_another_step_is_told_and_has_that_steps_flops(tmp_path, configs):
     store(tmp_path / "a", configs["base"], test=evaluation(10, 19.0))
-    line = collect([tmp_path])["table_2"][0]
-    assert (line["steps"], line["bleu"]) == (10, 19.0)
+    line = collect(tmp_path)["table_2"][0]
+    assert (line["steps"], line["bleu"]) == (10, one(19.0))
     assert line["flops"] == pytest.approx(10 * 2000 * training_flops(configs["base"].model, 300, 1, 1))
-    assert "test was scored at step 10, the run is at 40" in markdown(collect([tmp_path]))
+    assert "test was scored at step 10, the run is at 40" in printed(str(tmp_path))
 
 
 def test_flops_are_counted_over_the_lengths_of_the_corpus_where_they_are_known(tmp_path, configs):
     run = store(tmp_path / "run", configs["base"])
-    assert not read_run(RunFolder(run)).flops_exact
+    assert not read_run(RunFolder(run)).flops()[1]
     src, tgt = [600, 610, 590, 605, 595, 620], [590, 620, 600, 615, 610, 595]
     lengths = {"src": np.bincount(src).tolist(), "tgt": np.bincount(tgt).tolist()}
     (run / "corpus.json").write_text(json.dumps({"lengths": lengths, "steps_per_epoch": 2}))
-    counted = read_run(RunFolder(run))
-    assert counted.flops_exact
+    counted, is_exact = read_run(RunFolder(run)).flops()
+    assert is_exact
     # 40 steps are twenty epochs.
     model = configs["base"].model
     epoch = sum(training_flops(model, 300, s + 1, t + 1) for s, t in zip(src, tgt, strict=True))
-    assert counted.flops == pytest.approx(20 * epoch, rel=1e-4)  # which source has which target is not known
+    assert counted == pytest.approx(20 * epoch, rel=1e-4)  # which source has which target is not known
 
 
 @pytest.mark.parametrize("corpus", [{}, [], {"lengths": {"src": [1], "tgt": [2]}, "steps_per_epoch": 1}])
 def test_flops_are_estimated_where_the_lengths_of_the_corpus_are_unusable(tmp_path, configs, corpus):
     run = store(tmp_path / "run", configs["base"])
     (run / "corpus.json").write_text(json.dumps(corpus))
-    assert not read_run(RunFolder(run)).flops_exact
+    assert not read_run(RunFolder(run)).flops()[1]
 
 
-def test_two_runs_of_one_row_are_both_shown(tmp_path, configs):
-    for seed in "01":
-        store(tmp_path / seed, configs["a_h4"], ppl=9.0 + int(seed))
-    records = [record for record in collect([tmp_path])["table_3"] if record["row"] == "a_h4"]
-    assert [record["ppl"] for record in records] == [9.0, 10.0]
+def seeded(config: Config, seed: int, **optim) -> Config:
+    return replace(config, seed=seed, optim=replace(config.optim, **optim))
+
+
+def test_seeds_of_a_row_are_one_line_with_their_spread_and_other_trainings_are_lines_of_their_own(tmp_path, configs):
+    for seed in (0, 1):
+        store(tmp_path / f"a_h4_seed-{seed}", seeded(configs["a_h4"], seed), ppl=9.0 + seed)
+    store(tmp_path / "fast", seeded(configs["a_h4"], 0, lr_scale=3.0), ppl=74_328_688.96)
+
+    records = [record for record in collect(tmp_path)["table_3"] if record["row"] == "a_h4"]
+
+    assert [record["ppl"] for record in records] == [Sample((9.0, 10.0)), one(74_328_688.96)]
+    assert [record["n"] for record in records] == [2, 1]
+    assert f"9.50 ± {0.5**0.5:.2f}" in markdown(tmp_path)
 
 
 def test_changes_against_base_are_measured_and_published_ones(sweep):
-    changes = {change["row"]: change for change in changes_against_base(collect([sweep])["table_3"])}
-    assert changes["a_h4"]["ppl"] == 0.25
+    changes = {change["row"]: change for change in collect(sweep)["changes"]}
+    assert changes["a_h4"]["ppl"] == Difference(0.25)
     assert changes["a_h4"]["paper_ppl"] == pytest.approx(0.08)
-    assert changes["a_h4"]["bleu"] == -0.5
+    assert changes["a_h4"]["bleu"] == Difference(-0.5)
     assert changes["a_h4"]["paper_bleu"] == pytest.approx(-0.3)
-    assert (changes["c_n2"]["ppl"], changes["c_n2"]["run"]) == (None, None)
-    assert {"base", "big"} & set(changes) == set()
+    assert {"base", "big", "c_n2"} & set(changes) == set()
 
 
-def test_changes_are_against_the_mean_of_bases_seeds_and_named_where_beyond_their_noise(tmp_path, configs):
-    scores = [
-        ("base", 9.0, 20.0),
-        ("base", 9.5, 21.0),
-        ("base", 10.0, 22.0),
-        ("a_h4", 10.5, 19.0),
-        ("c_n2", 10.7, 24.0),
-    ]
-    for number, (row, ppl, bleu) in enumerate(scores):
-        store(tmp_path / str(number), configs[row], ppl=ppl, val=evaluation(40, bleu))
-    tables = collect([tmp_path])
+def test_changes_have_students_intervals_and_only_what_survives_correction_is_bold(tmp_path, configs):
+    ppls = {"base": (9.0, 9.5, 10.0), "a_h4": (9.4, 9.6, 10.4), "c_n2": (19.0, 19.5, 20.0)}
+    for row, values in ppls.items():
+        for seed, ppl in enumerate(values):
+            store(tmp_path / f"{row}-{seed}", seeded(configs[row], seed), ppl=ppl)
+    store(tmp_path / "d_ls02", configs["d_ls02"], ppl=30.0)
 
-    noise = noise_of_base(tables["table_3"])
-    changes = {change["row"]: change for change in changes_against_base(tables["table_3"]) if change["run"]}
+    changes = {change["row"]: change["ppl"] for change in collect(tmp_path)["changes"]}
 
-    assert noise == pytest.approx({"ppl": 2 * 0.5 * math.sqrt(4 / 3), "bleu": 2 * math.sqrt(4 / 3)})
-    assert (changes["a_h4"]["ppl"], changes["c_n2"]["bleu"]) == (1.0, 3.0)
-    lines = [[cell.strip() for cell in line.split("|")] for line in markdown(tables).splitlines() if "|" in line]
-    cells = {line[1]: line[6] for line in lines if len(line) == 9}
-    assert (cells["a_h4"], cells["c_n2"]) == ("", "PPL, BLEU")
+    assert changes["c_n2"].delta == pytest.approx(10)
+    reach = t_quantile(4) * 0.5 * (2 / 3) ** 0.5  # equal spreads: Welch's and Student's are the same
+    assert (changes["c_n2"].low, changes["c_n2"].high) == (pytest.approx(10 - reach), pytest.approx(10 + reach))
+    assert [changes[row].survives for row in ("a_h4", "c_n2", "d_ls02")] == [False, True, False]
+    assert changes["d_ls02"] == Difference(pytest.approx(20.5))  # one run claims nothing
+    pooled = {change["row"]: change["ppl"] for change in collect(tmp_path, is_pooled=True)["changes"]}
+    assert (pooled["d_ls02"].df, pooled["d_ls02"].survives) == (6, True)
+    lines = {
+        line.split("|")[1].strip(): line
+        for line in markdown(tmp_path).partition("change against")[2].split("\n")[2:]
+        if "|" in line
+    }
+    assert "**+10.00 [" in lines["c_n2"]
+    assert "**" not in lines["a_h4"] + lines["d_ls02"]
+    assert "+20.50 " in lines["d_ls02"]
 
 
 def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path, configs):
@@ -309,7 +359,7 @@ def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path,
         (run / "checkpoints/step_40.ckpt").unlink()  # a folder of collected results has no checkpoints
         (run / "checkpoints").rmdir()
 
-    tables = collect([tmp_path])
+    tables = collect(tmp_path)
 
     rows = {record["row"]: record for record in tables["table_3_quarter"] if record["run"]}
     assert {row: Path(record["run"]).name for row, record in rows.items()} == {
@@ -319,41 +369,47 @@ def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path,
     }
     assert len(tables["table_3_quarter"]) == 19
     assert not any(record["run"] for record in tables["table_3"])
-    assert tables["other_runs"] == []
     row = rows["b_dk16"]
-    assert (row["ppl"], row["paper_ppl"], row["bleu"], row["paper_bleu"], row["steps"]) == (17.0, 5.16, 9.0, 25.1, 40)
-    page = markdown(tables)
-    [line] = [line for line in page.split("\n") if line.startswith("| b_dk16")]
-    assert [cell.strip() for cell in line.split("|")[2:6]] == ["+1.00", "+0.24", "+0.00", "-0.70"]
+    assert (row["ppl"], row["paper_ppl"], row["bleu"], row["paper_bleu"], row["steps"]) == (
+        one(17.0),
+        5.16,
+        one(9.0),
+        25.1,
+        40,
+    )
+    page = markdown(tmp_path)
+    line = [line for line in page.split("\n") if line.startswith("| b_dk16")][-1]
+    assert [cell.strip() for cell in line.split("|")[2:7]] == ["1", "+1.00", "+0.24", "+0.00", "-0.7"]
     assert "## Table 3:" not in page
 
 
-def test_the_command_prints_markdown_json_or_csv_and_succeeds_in_spite_of_broken_runs(sweep):
-    text = run_application("aiayn", "table", str(sweep))
-    assert (text.code, text.err) == (0, "")
-    assert "## Table 2" in text.out
-    assert "## Table 3" in text.out
-    grids = [line for line in text.out.split("\n") if line.startswith("|")]
-    assert all(line.endswith("|") for line in grids)
-    plain = run_application("aiayn", "table", str(sweep), "--json")
-    found = json.loads(plain.out)
-    assert found | collect([sweep]) == found
-    assert found["base"]["ppl"] == 9.5
-    assert found["changes"] == changes_against_base(found["table_3"])
-    rows = list(csv.DictReader(io.StringIO(run_application("aiayn", "table", str(sweep), "--csv").out)))
-    assert [row["row"] for row in rows].count("") == 1  # zero
-    assert float(rows[0]["ppl"]) == 9.5
-    assert rows[0]["not_comparable"].startswith("trained on data.train=my/train, the paper on WMT14; 40 steps")
+def test_the_command_prints_every_form_and_succeeds_in_spite_of_broken_runs(sweep):
+    page = printed(str(sweep), "--format", "markdown")
+    assert "## Table 2" in page
+    assert "## Table 3" in page
+    assert all(line.endswith("|") for line in page.split("\n") if line.startswith("|"))
+    found = json.loads(printed(str(sweep), "--format", "json"))
+    assert by_row(found["table_3"])["base"]["ppl"] == 9.5
+    assert by_row(found["changes"])["a_h4"]["ppl"] == 0.25
+    assert [Path(group["run"]).name for group in found["groups"]][-1] == "zero"
+    rows = list(csv.DictReader(io.StringIO(printed(str(sweep), "--format", "csv"))))
+    third = {row["row"]: row for row in rows if row["table"] == "table_3"}
+    assert (float(third["base"]["ppl"]), third["base"]["ppl_sd"], third["c_n4"]["ppl"]) == (9.5, "", "")
+    assert third["base"]["not_comparable"].startswith("trained on data.train=my/train, the paper on WMT14; 40 steps")
+    tex = printed(str(sweep), "--format", "latex")
+    assert tex.count(r"\begin{tabular}") == tex.count(r"\bottomrule") == 4
+    assert r"$d_{\text{model}}$" in tex
 
 
 def test_the_command_writes_every_form_and_a_picture(sweep, tmp_path):
     outcome = run_application("aiayn", "table", str(sweep), "--out", str(tmp_path / "new" / "tables"))
     folder = tmp_path / "new" / "tables"
     assert outcome.code == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["table.csv", "table.json", "table.md", "table.png"]
-    assert (folder / "table.md").read_text() == outcome.out
+    written = ["table.csv", "table.json", "table.md", "table.png", "table.tex"]
+    assert sorted(path.name for path in folder.iterdir()) == written
+    assert (folder / "table.md").read_text() == printed(str(sweep), "--format", "markdown")
     height, width, _ = imread(folder / "table.png").shape
-    assert 500 < height < 1500
+    assert 150 < height < 1500
     assert width > height
     (tmp_path / "file").write_text("")
     failed = run_application("aiayn", "table", str(sweep), "--out", str(tmp_path / "file"))
@@ -364,9 +420,9 @@ def test_the_command_writes_every_form_and_a_picture(sweep, tmp_path):
 def test_parameters_need_no_run():
     outcome = run_application("aiayn", "table", "--parameters", "--vocab-size", "10000")
     assert outcome.code == 0
-    [line] = [line for line in outcome.out.split("\n") if line.startswith("| big ")]
-    assert [cell.strip() for cell in line.split("|")[1:-1]] == ["big", "213", "186.52", "-26.48", "218.23", "+5.23"]
-    plain = json.loads(run_application("aiayn", "table", "--parameters", "--json").out)
+    [line] = [line for line in outcome.out.split("\n") if line.startswith("big ")]
+    assert line.split() == ["big", "213", "186.52", "-26.48", "218.23", "+5.23"]
+    plain = json.loads(printed("--parameters", "--format", "json"))
     assert plain["parameters"][0]["parameters"] == pytest.approx(63.045632)
     assert plain["parameters"][0]["vocab_size"] == 37_000
 
@@ -377,7 +433,8 @@ def test_parameters_need_no_run():
         ([], "name runs, such as outputs/sweeps/NAME, or use --parameters"),
         (["x", "--parameters"], "name runs"),
         (["x", "--vocab-size", "9"], "--vocab-size only works with --parameters"),
-        (["--parameters", "--json", "--csv"], "--json and --csv: choose one"),
+        (["--parameters", "--format", "html"], "--format=html: choose one of text, markdown, latex, csv, json"),
+        (["x", "--split", "dev"], "--split=dev: choose one of val, test"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(arguments, message):
@@ -394,7 +451,8 @@ def test_scores_of_other_text_are_not_taken_for_the_runs_dev_score(tmp_path, con
     store(tmp_path / "other", configs["a_h4"], val=evaluation(40, 100.0, text="test=x/val", text_sha256="b"))
     store(tmp_path / "newer", configs["b_dk16"], val=evaluation(40, 90.0, text="test=x/val", split=None))
     store(tmp_path / "edited", configs["c_n2"], val=evaluation(40, 30.0, split="val", text_sha256="c"))
-    found = by_row(collect([tmp_path])["table_3"])
-    assert [found[row]["bleu"] for row in ("base", "a_h4", "b_dk16", "c_n2")] == [20.0, None, None, 30.0]
-    assert "has the scores of other text (test=x/val): aiayn evaluate" in found["a_h4"]["notes"][-1]
-    assert found["base"]["notes"][-1].startswith(f"val is other text than that of {tmp_path}/edited")
+    records = collect(tmp_path)
+    found = by_row(records["table_3"])
+    assert [found[row]["bleu"] for row in ("base", "a_h4", "b_dk16", "c_n2")] == [one(20.0), None, None, one(30.0)]
+    assert "has the scores of other text (test=x/val): aiayn evaluate" in printed(str(tmp_path))
+    assert {change["row"]: change["bleu"] for change in records["changes"]}["c_n2"] is None

@@ -1,0 +1,288 @@
+"""One's own runs as a table: what is a seed of what, what is compared with what, and in which forms."""
+
+import csv
+import io
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from applications import composed, run_application
+from matplotlib.image import imread
+
+from aiayn.config.schema import Config
+from aiayn.reports.comparison import Question, comparisons
+from aiayn.reports.groups import Metric, group_runs
+from aiayn.reports.intervals import Difference, Sample, welch
+from aiayn.reports.runs import find_runs, read_runs
+from aiayn.runs.run_folder import RunFolder
+
+PPL = Metric("val/ppl")
+
+
+def store(folder: Path, config: Config, ppl: float, *, val: float | None = None, mark: str = "", **changes) -> Path:
+    """A trained run: its last measurement and, with `val` or `test=`, its sacreBLEU; `mark` seals its checkpoint."""
+    (folder / "checkpoints").mkdir(parents=True)
+    step = config.trainer.max_steps
+    seal = f"sha256:{mark:0>64}" if mark else ""
+    (folder / "checkpoints" / f"step_{step}.ckpt").write_text(f"weights{seal}")
+    RunFolder(folder).write_config(replace(config, name=folder.name))
+    record = {"step": step, "val/ppl": ppl, "train/loss": ppl / 2} | changes.pop("measured", {})
+    (folder / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    for split, score in {"val": val, "test": changes.pop("test", None)}.items():
+        if score is not None:
+            place = folder / "evaluation" / split
+            place.mkdir(parents=True)
+            result = {"metrics": {"sacrebleu": score, "chrf": 2 * score}, "step": step, "lines": 3, "split": split}
+            result |= {"averaged": [], "checkpoint": "last.ckpt", "text_sha256": split, "search": {"beam_size": 4}}
+            result |= {"signatures": {"sacrebleu": "tok:13a", "chrf": "nc:6"}}
+            (place / "evaluation.json").write_text(json.dumps(result | changes))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base() -> Config:
+    config = composed("data=files", "data.train=my/train", "data.val=my/dev", "data.vocab_size=300")
+    return replace(config, trainer=replace(config.trainer, max_steps=40))
+
+
+def with_rate(config: Config, rate: float, seed: int = 0) -> Config:
+    return replace(config, seed=seed, optim=replace(config.optim, lr_scale=rate))
+
+
+def with_dropout(config: Config, dropout: float, seed: int) -> Config:
+    return replace(config, seed=seed, model=replace(config.model, dropout=dropout))
+
+
+def grouped(folder: Path) -> list[tuple[str, Sample | None]]:
+    return [(group.name, group.sample(PPL)) for group in group_runs(read_runs([folder])[0])]
+
+
+def printed(*arguments: str) -> str:
+    outcome = run_application("aiayn", "table", *arguments)
+    assert outcome.code == 0, outcome.err
+    return outcome.out
+
+
+# What is a seed of what.
+
+
+def test_a_sweep_over_learning_rates_of_base_sizes_has_a_row_for_each(tmp_path, base):
+    for rate, ppl in ((0.1, 743.80), (3.0, 74_328_688.96)):
+        store(tmp_path / f"lr_scale-{rate:g}", with_rate(base, rate), ppl)
+
+    assert grouped(tmp_path) == [("lr_scale-0.1", Sample((743.8,))), ("lr_scale-3", Sample((74_328_688.96,)))]
+    text = printed(str(tmp_path))
+    lines = [line.split() for line in text.split("\n") if line.startswith("lr_scale-")]
+    assert lines == [["lr_scale-0.1", "0.1", "1", "743.80"], ["lr_scale-3", "3", "1", "74,328,688.96"]]
+    assert "37,164,716" not in text
+    assert "by chance" not in text
+    assert "No baseline: name one with --baseline." in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data": {"vocab_size": 400}},
+        {"data": {"train": "other/train"}},
+        {"data": {"tokens_per_step": 999}},
+        {"optim": {"warmup_steps": 7}},
+        {"optim": {"beta2": 0.9}},
+        {"trainer": {"max_steps": 80}},
+        {"trainer": {"precision": "bf16-mixed"}},
+    ],
+)
+def test_whatever_shapes_the_training_makes_another_row(tmp_path, base, change):
+    [[section, values]] = change.items()
+    other = replace(base, seed=1, **{section: replace(getattr(base, section), **values)})
+    store(tmp_path / "one", base, 5.0)
+    store(tmp_path / "two", other, 6.0)
+    assert grouped(tmp_path) == [("one", Sample((5.0,))), ("two", Sample((6.0,)))]
+
+
+def test_runs_that_differ_in_seed_name_and_devices_are_seeds_of_each_other(tmp_path, base):
+    store(tmp_path / "base_seed-0", base, 5.0)
+    store(tmp_path / "base_seed-1", replace(base, seed=1, trainer=replace(base.trainer, devices=2)), 7.0)
+    store(tmp_path / "again", replace(base, seed=0), 6.0)  # the same seed, other weights: seed 0 is their mean
+    assert grouped(tmp_path) == [("again", Sample((5.5, 7.0)))]
+
+
+def test_a_run_that_is_not_finished_is_no_seed_of_finished_ones(tmp_path, base):
+    store(tmp_path / "one", base, 5.0)
+    torn = store(tmp_path / "two", replace(base, seed=1), 9.0)
+    (torn / "checkpoints/step_40.ckpt").rename(torn / "checkpoints/step_20.ckpt")
+    assert [name for name, _ in grouped(tmp_path)] == ["one", "two"]
+
+
+def test_scores_of_another_search_are_no_seeds_and_a_missing_score_changes_nothing(tmp_path, base):
+    store(tmp_path / "one", base, 5.0, val=20.0, test=30.0)
+    store(tmp_path / "two", replace(base, seed=1), 6.0, val=21.0)
+    store(tmp_path / "greedy", replace(base, seed=2), 7.0, val=9.0, search={"beam_size": 1})
+    groups = group_runs(read_runs([tmp_path])[0])
+    assert [(group.name, group.sample(Metric("sacrebleu", "val"))) for group in groups] == [
+        ("greedy", Sample((9.0,))),
+        ("one", Sample((20.0, 21.0))),
+    ]
+    assert groups[1].sample(Metric("sacrebleu", "test")) == Sample((30.0,))
+
+
+# Copies.
+
+
+def test_a_run_given_by_several_paths_and_copied_is_one_seed(tmp_path, base, monkeypatch):
+    folder = store(tmp_path / "runs/one", base, 5.0, mark="abc")
+    store(tmp_path / "runs/two", replace(base, seed=1), 6.0, mark="def")
+    os.symlink(folder, tmp_path / "link")
+    shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path)
+    paths = [Path("runs"), tmp_path / "runs/one", tmp_path / "link", tmp_path / "copy"]
+
+    assert len(find_runs(paths)) == 3
+    runs, left_out = read_runs(paths)
+
+    assert [run.folder.path.name for run in runs] == ["one", "two"]
+    assert left_out == [f"{tmp_path}/copy: a copy of runs/one (same options, seed and weights): counted once"]
+    assert group_runs(runs)[0].sample(PPL) == Sample((5.0, 6.0))
+
+
+def test_a_copy_without_checkpoints_is_known_by_its_measurements(tmp_path, base):
+    store(tmp_path / "one", base, 5.25, mark="abc")
+    shutil.copytree(tmp_path / "one", tmp_path / "collected")
+    shutil.rmtree(tmp_path / "collected/checkpoints")
+    assert len(read_runs([tmp_path])[0]) == 1
+
+
+# Comparisons.
+
+
+@pytest.fixture
+def own(tmp_path, base) -> Path:
+    """A sweep of one's own option, two seeds against two of base, and one that ran once."""
+    for name, dropout, seed, ppl, score in (
+        ("base_seed-1", 0.1, 1, 5.0, 20.0),
+        ("base_seed-2", 0.1, 2, 5.02, 20.5),
+        ("dropout-0.3_seed-1", 0.3, 1, 9.0, 20.25),
+        ("dropout-0.3_seed-2", 0.3, 2, 9.01, 20.75),
+        ("dropout-0.4", 0.4, 1, 9.5, 15.0),
+    ):
+        store(tmp_path / "own" / name, with_dropout(base, dropout, seed), ppl, val=score, mark=name.replace(".", ""))
+    return tmp_path / "own"
+
+
+def test_groups_have_means_spreads_and_welchs_intervals_and_what_survives_is_marked(own):
+    [table] = comparisons(read_runs([own])[0], Question())
+
+    found = {record["group"]: record for record in table.records}
+    assert list(found) == ["base", "dropout-0.3", "dropout-0.4"]
+    assert [record["n"] for record in found.values()] == [2, 2, 1]
+    assert [record["model.dropout"] for record in found.values()] == ["0.1", "0.3", "0.4"]
+    difference = found["dropout-0.3"]["val/ppl difference"]
+    by_hand = welch(Sample((9.0, 9.01)), Sample((5.0, 5.02)))
+    assert (difference.delta, difference.low, difference.p) == (by_hand.delta, by_hand.low, by_hand.p)
+    assert difference.p_holm == pytest.approx(2 * by_hand.p)
+    assert difference.survives
+    assert not found["dropout-0.3"]["val/sacrebleu difference"].survives
+    assert found["dropout-0.4"]["val/ppl difference"] == Difference(4.49)  # a single run claims nothing
+    assert found["base"]["val/ppl difference"] is None
+
+
+def test_text_latex_and_csv_hold_the_same_comparison(own):
+    text = printed(str(own))
+    [line] = [line for line in text.split("\n") if line.startswith("dropout-0.3 ")]
+    assert "9.00 ± 0.01" in line or "9.01 ± 0.01" in line
+    assert line.count("*") == 1
+    assert "(Welch)" in text
+    assert "2 comparisons (Holm)" in text
+    tex = printed(str(own), "--format", "latex")
+    [row] = [line for line in tex.split("\n") if line.startswith("dropout-0.3 & 0.3 & $2$")]
+    assert row.count("&") == 6
+    assert r"\pm 0.01$" in row
+    assert row.count(r"{\boldmath $") == 1
+    assert all(word in tex for word in (r"\toprule", r"\midrule", r"\bottomrule"))
+    rows = [
+        row for row in csv.DictReader(io.StringIO(printed(str(own), "--format", "csv"))) if row["table"] == "groups"
+    ]
+    assert [row["val/ppl_n"] for row in rows] == ["2", "2", "1"]
+    assert float(rows[1]["val/ppl difference"]) == pytest.approx(3.995)
+    assert float(rows[1]["val/ppl difference_low"]) < 3.995 < float(rows[1]["val/ppl difference_high"])
+    assert (rows[1]["val/ppl difference_significant"], rows[2]["val/ppl difference_p"]) == ("True", "")
+
+
+@pytest.mark.parametrize("name", ["dropout-0.3", "dropout-0.3_seed-1", "model.dropout=0.3"])
+def test_any_group_can_be_the_baseline(own, name):
+    [table] = comparisons(read_runs([own])[0], Question(baseline=name))
+    found = {record["group"]: record["val/ppl difference"] for record in table.records}
+    assert found["dropout-0.3"] is None
+    assert found["base"].delta == pytest.approx(-3.995)
+
+
+def test_metrics_splits_and_any_logged_series_can_be_chosen(tmp_path, base):
+    measured = {"val/accuracy": 61.5, "mine/entropy": 0.00862}
+    store(tmp_path / "one", base, 5.0, val=20.0, test=30.0, measured=measured)
+    text = printed(str(tmp_path), "--metrics", "chrf,accuracy,mine/entropy", "--split", "test")
+    head, _, line = text.split("\n")[3:6]
+    assert head.split("  ")[-1].strip() == "mine/entropy"
+    assert "chrf (test)" in head
+    assert "val)" not in head
+    assert line.split() == ["one", "1", "60.00", "61.50", "0.00862"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--baseline", "nothing"], "--baseline nothing: is none of these groups; name a run's folder, such as one of"),
+        (["--metrics", "comet"], "--metrics comet: not measured in these runs; scores: sacrebleu"),
+        (["--by", "model.n_head"], "no option of these runs is called model.n_head"),
+        (["--by", "model.d_ff"], "base_seed-1 and "),
+    ],
+)
+def test_what_these_runs_do_not_have_is_refused_in_one_line(own, arguments, message):
+    outcome = run_application("aiayn", "table", str(own), *arguments)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert message in outcome.err
+
+
+def test_scores_of_another_text_or_signature_stand_in_a_table_of_their_own(tmp_path, base):
+    store(tmp_path / "base_seed-1", replace(base, seed=1), 5.0, val=20.0)
+    store(tmp_path / "two", with_rate(base, 3.0), 6.0, val=21.0)
+    store(tmp_path / "three", with_rate(base, 4.0), 6.0, val=90.0, text_sha256="other")
+    store(tmp_path / "four", with_rate(base, 5.0), 6.0, val=80.0, signatures={"sacrebleu": "tok:intl"})
+
+    tables = comparisons(read_runs([tmp_path])[0], Question(baseline="base_seed-1"))
+
+    assert [[record["group"] for record in table.records] for table in tables] == [["base", "two"], ["four"], ["three"]]
+    assert tables[0].before == [
+        "3 tables: scores of other languages, other text or another signature must not be compared."
+    ]
+    # The score to report alone decides.
+    assert len(comparisons(read_runs([tmp_path])[0], Question(metrics=["val/ppl"]))) == 1
+
+
+def test_perplexities_of_other_vocabularies_are_not_compared_and_their_scores_are(tmp_path, base):
+    store(tmp_path / "base", base, 5.0, val=20.0)
+    store(tmp_path / "words", replace(base, data=replace(base.data, vocab_size=900)), 3.0, val=21.0)
+    [table] = comparisons(read_runs([tmp_path])[0], Question(baseline="base"))
+    found = table.records[1]
+    assert (found["val/ppl difference"], found["val/sacrebleu difference"]) == (None, Difference(1.0))
+    assert "val/ppl is not compared across vocabularies, texts and losses." in table.after
+
+
+def test_the_picture_shows_ones_own_groups_and_there_is_none_without_a_baseline(own, tmp_path, base):
+    done = run_application("aiayn", "table", str(own), "--out", str(tmp_path / "out"))
+    assert "table.png" in done.err
+    assert imread(tmp_path / "out/table.png").shape[0] > 100
+    for rate in (0.1, 3.0):
+        store(tmp_path / "rates" / f"{rate:g}", with_rate(base, rate), 5 + rate)
+    done = run_application("aiayn", "table", str(tmp_path / "rates"), "--out", str(tmp_path / "none"))
+    assert "table.png" not in done.err
+    assert not (tmp_path / "none/table.png").exists()
+
+
+def test_a_run_of_another_version_is_told_and_not_compared(own):
+    (own / "dropout-0.4/config.yaml").write_text(
+        yaml.safe_dump({"trainer": {"max_steps": 5}, "data": {"src_lang": "en", "tgt_lang": "de"}})
+    )
+    assert "dropout-0.4: not shown: " in printed(str(own))
