@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -208,6 +209,33 @@ def test_a_prefix_of_files_is_scored_instead_of_the_split_under_its_own_name(run
     assert (result["lines"], result["text"]) == (2, f"test={prefix}")
     assert len(lines_of(run / "evaluation" / "news-2014" / "hypotheses.txt")) == 2
     assert not (run / "evaluation" / "test").exists()
+
+
+def test_texts_and_runs_of_the_same_names_in_other_folders_and_further_references_have_results_of_their_own(tmp_path):
+    run = make_run(tmp_path / "run")
+    others = [make_run(tmp_path / folder / "other", seed=seed) for seed, folder in ((3, "a"), (4, "b"))]
+    for folder, english in (("a", "the man"), ("b", "two cats")):
+        write_lines(tmp_path / folder / "news", [english], ["der Mann"])
+    reference = tmp_path / "second.de"
+    reference.write_text("ein Mann\n", encoding="utf-8")
+
+    def written(**changes) -> str:
+        before = {path: path.read_bytes() for path in run.glob("evaluation/*/evaluation.json")}
+        evaluate(options(run, **changes))
+        [changed] = [path for path in run.glob("evaluation/*/evaluation.json") if path not in before]
+        assert all(path.read_bytes() == content for path, content in before.items())
+        return changed.parent.name
+
+    text = str(tmp_path / "a" / "news")
+    assert written(test=text) == "news"
+    assert re.fullmatch("news-[0-9a-f]{8}", written(test=str(tmp_path / "b" / "news")))
+    assert written(test=text, references=[str(reference)]) == "news-2-references"
+    assert written(test=text, ensemble=[str(others[0])]) == "news-with-other"
+    assert re.fullmatch("news-with-other-[0-9a-f]{8}", written(test=text, ensemble=[str(others[1])]))
+    evaluate(options(others[1], test=str(tmp_path / "a" / "news")))
+    evaluate(options(others[1], test=str(tmp_path / "b" / "news")))
+    compared = evaluate(options(run, test=str(tmp_path / "b" / "news"), baseline=str(others[1])))["baseline"]
+    assert compared["run"] == str(others[1])
 
 
 def test_a_baseline_is_compared_line_by_line_with_a_p_value(tmp_path, capsys):

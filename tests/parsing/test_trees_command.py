@@ -3,6 +3,12 @@
 import pytest
 from applications import run_application
 
+from aiayn.data.text_files import read_lines
+from aiayn.parsing.bracket_f1 import bracket_scores, gold_trees
+from aiayn.parsing.linear_form import linear_form
+from aiayn.parsing.penn_files import read_trees
+from aiayn.runs.run_folder import BRACKET_KINDS
+
 
 def test_trees_become_aligned_sentences_and_linear_forms(tmp_path):
     (tmp_path / "one.mrg").write_text("( (S (NP-SBJ (NN Rain)) (VP (VBD fell)) (. .)) )\n( (NP (-NONE- *)) )\n")
@@ -17,6 +23,27 @@ def test_trees_become_aligned_sentences_and_linear_forms(tmp_path):
     assert "1 trees left out" in done.out
     assert (tmp_path / "new/train.words").read_text(encoding="utf-8") == "Rain fell .\nSün\n"
     assert (tmp_path / "new/train.trees").read_text() == "(S (NP NN )NP (VP VBD )VP . )S\n(NP NN )NP\n"
+
+
+def test_what_is_written_is_read_again_labels_with_odd_spaces_and_overlong_trees_included(tmp_path):
+    long = f"( (S {'(NN aaaa) ' * 9000}) )"
+    (tmp_path / "odd.mrg").write_text(f"( (N\u2028P (N\x85N a\u2028b)) )\n{long}\n".replace(") (", ")\n("), "utf-8")
+
+    done = run_application("aiayn", "trees", f"{tmp_path}/odd.mrg", "--out", f"{tmp_path}/new")
+
+    assert (done.code, done.err) == (0, "")
+    assert "1 trees left out: their lines are longer" in done.out
+    words, trees = (read_lines(tmp_path / f"new.{ending}") for ending in ("words", "trees"))
+    assert [words, trees] == [["a_b"], ["(N_P N_N )N_P"]]
+    assert gold_trees(words, trees) == list(read_trees(tmp_path / "odd.mrg"))[:1]
+
+
+def test_outer_labels_inside_each_other_are_one_and_a_tree_without_brackets_matches_itself(tmp_path):
+    (tmp_path / "x.mrg").write_text("(TOP (TOP (NN a)))\n( (ROOT (NP (NN a))) )")
+    first, second = read_trees(tmp_path / "x.mrg")
+    assert (linear_form(first), linear_form(second)) == ("NN", "(NP NN )NP")
+    assert bracket_scores([first], [first]) == (dict.fromkeys(BRACKET_KINDS, 100.0), 1)
+    assert bracket_scores([first], [second])[0]["f1"] == 0
 
 
 @pytest.mark.parametrize(

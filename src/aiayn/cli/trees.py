@@ -30,4 +30,6 @@ def trees(
     )
     if converted.empty:
         print(f"{converted.empty:,} trees left out: they hold traces only")
+    if converted.too_long:
+        print(f"{converted.too_long:,} trees left out: their lines are longer than any text that is read")
     print(f"written: {out}.words, {out}.trees")

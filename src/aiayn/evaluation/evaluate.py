@@ -13,7 +13,7 @@ from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
-from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set
+from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, results_folder
 from aiayn.files import atomic_write_text, sha256
 from aiayn.inference.ensemble import find_ensemble
 from aiayn.inference.translator import Translator
@@ -83,9 +83,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         compared = paired_bootstrap(baseline, hypotheses, test.references, N_BOOTSTRAP)
         result["baseline"] = {"run": str(Path(config.baseline)), "n_samples": N_BOOTSTRAP, **compared}
 
-    # An ensemble's scores do not replace those of the run alone.
-    name = "-with-".join([test.name, *(Path(other).resolve().name for other in config.ensemble or [])])
-    written = RunFolder(folder_of(run)).evaluation(name)
+    written = results_folder(RunFolder(folder_of(run)), test, config.ensemble or [])
     _write(written, result, test, hypotheses)
     page = ""
     with suppress(UserError):  # the scores stand, whether or not the page can be made
@@ -155,7 +153,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 def _read_baseline(run: Path, test: TestSet) -> list[str]:
     """Returns the other run's hypotheses. Raises RefusedError unless they are translations of the same text."""
-    stored = RunFolder(folder_of(run)).evaluation(test.name)
+    stored = results_folder(RunFolder(folder_of(run)), test)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
     scores = read_json(stored.scores)
     try:

@@ -1,6 +1,7 @@
 """The text that is translated and scored: untouched sources and references."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,7 @@ from aiayn.data.sources import read_split
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError
 from aiayn.reports.published import known_test_set
-from aiayn.runs.run_folder import RunFolder, is_of_split, read_json
+from aiayn.runs.run_folder import Evaluation, RunFolder, is_of_split, read_json
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,26 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     texts = [references, *_further_references(config, len(sources))]
     if len(texts) > 1:
         option += f" references=[{','.join(config.references)}]"
+        name += f"-{len(texts)}-references"  # other scores than those against one
     from_wmt14 = config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
     file = Path(prefix).name if isinstance(prefix, str) else ""
     return TestSet(name, option, sources, texts, file, from_wmt14, split if len(texts) == 1 else None)
+
+
+def results_folder(run: RunFolder, test: TestSet, ensemble: Sequence[str] = ()) -> Evaluation:
+    """Returns where the results of a text go, translated by the run and an ensemble's other runs.
+
+    It is named after them; where that name is taken by other text, or by runs of the same names in other folders, a
+    part of their SHA-256 follows.
+    """
+    others = [Path(other).resolve() for other in ensemble]
+    named = run.evaluation("-with-".join([test.name, *(other.name for other in others)]))
+    stored = read_json(named.scores)
+    members = stored.get("ensemble") or []
+    same = [str(Path(member["run"]).resolve()) for member in members] == [str(other) for other in others]
+    if not stored or (test.split and not others) or (same and stored.get("text_sha256") == test.fingerprint):
+        return named
+    return run.evaluation(f"{named.folder.name}-{lines_sha256([test.fingerprint, *map(str, others)])[:8]}")
 
 
 def _split_named(name: str, config: EvaluateConfig, data: DataConfig, text: tuple[list[str], list[str]]) -> str | None:

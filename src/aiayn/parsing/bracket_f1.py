@@ -59,8 +59,11 @@ def bracket_scores(gold: list[Tree], predicted: list[Tree]) -> tuple[dict[str, f
         n_matched += matched
         n_complete += expected == found
         n_sentences += 1
-    precision, recall = _per_cent(n_matched, n_predicted), _per_cent(n_matched, n_gold)
-    f1 = 2 * precision * recall / (precision + recall) if n_matched else 0.0
+    if n_sentences and n_gold == n_predicted == 0:  # nothing to find, and nothing found
+        precision = recall = f1 = 100.0
+    else:
+        precision, recall = _per_cent(n_matched, n_predicted), _per_cent(n_matched, n_gold)
+        f1 = 2 * precision * recall / (precision + recall) if n_matched else 0.0
     complete = _per_cent(n_complete, n_sentences)
     return dict(zip(BRACKET_KINDS, (f1, precision, recall, complete), strict=True)), n_sentences
 

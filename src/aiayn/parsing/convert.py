@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiayn.data.cleaning import MAX_LINE_BYTES
 from aiayn.errors import DataError, writing
 from aiayn.files import atomic_write_text
 from aiayn.parsing.linear_form import linear_form, sentence
@@ -12,12 +13,13 @@ from aiayn.parsing.tree import walk
 
 @dataclass
 class Converted:
-    """What `convert` wrote; `empty` counts the trees that it left out because they hold traces only."""
+    """What `convert` wrote, and the trees that it left out: those that hold traces only, and too long ones."""
 
     trees: int = 0
     words: int = 0
     constituents: int = 0  # TOP not counted
     empty: int = 0
+    too_long: int = 0  # left out because no line of text may be so long
 
 
 def convert(files: list[Path], prefix: Path) -> Converted:
@@ -32,11 +34,15 @@ def convert(files: list[Path], prefix: Path) -> Converted:
             if tree is None:
                 converted.empty += 1
                 continue
+            lines = sentence(tree), linear_form(tree)
+            if max(len(line.encode()) for line in lines) > MAX_LINE_BYTES:
+                converted.too_long += 1
+                continue
             kinds = [kind for kind, _ in walk(tree)]
             converted.words += kinds.count("leaf")
             converted.constituents += kinds.count("open") - 1
-            sentences.append(sentence(tree) + "\n")
-            linear.append(linear_form(tree) + "\n")
+            sentences.append(lines[0] + "\n")
+            linear.append(lines[1] + "\n")
     converted.trees = len(sentences)
     if not sentences:
         raise DataError(f"{', '.join(map(str, files))}: no trees; name files with bracketed trees")

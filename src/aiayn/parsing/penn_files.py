@@ -87,7 +87,8 @@ def _closed(bracket: _Bracket, place: str, start: int | None) -> Tree | Leaf | N
 
 
 def plain_label(label: str) -> str:
-    """Returns a label or tag without function tags and indices: NP of NP-SBJ-1; -LRB- stays."""
+    """Returns a label or tag without function tags, indices and spaces: NP of NP-SBJ-1; -LRB- stays."""
+    label = OTHER_SPACE.sub("_", label)
     return label if label.startswith("-") else LABEL_END.split(label, maxsplit=1)[0] or label
 
 
@@ -95,5 +96,7 @@ def _with_top(node: Tree | Leaf | None) -> Tree | None:
     """Returns a sentence with TOP in place of its outer label, or around it where it has none."""
     if node is None:
         return None
-    is_outer = isinstance(node, Tree) and node.label in OUTER_LABELS
-    return Tree(TOP, node.children if is_outer else (node,))
+    children: tuple[Tree | Leaf, ...] = (node,)
+    while len(children) == 1 and isinstance(children[0], Tree) and children[0].label in OUTER_LABELS:
+        children = children[0].children
+    return Tree(TOP, children)
