@@ -20,6 +20,7 @@ import numpy as np
 from measure import Worker, parse_options, report
 
 import aiayn
+from aiayn.config.settle import settled
 from aiayn.data.batch import collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedSplit
@@ -81,7 +82,7 @@ def lengths(pairs: int) -> tuple[np.ndarray, np.ndarray]:
 def preparation(folder: str, train: str, tokenizer_pairs: int, vocab_size: int) -> Callable[[], Row]:
     text = ["data=files", f"data.train={train}", f"data.val={folder}/val", "data.src_lang=en", "data.tgt_lang=de"]
     text += [f"data.folder={folder}", f"data.vocab_size={vocab_size}", f"data.tokenizer_pairs={tokenizer_pairs}"]
-    config = aiayn.compose(*text, "model=base", "optim=adam", "trainer=default", "data.max_length=255")
+    config = settled(aiayn.compose(*text, "model=base", "optim=adam", "trainer=default", "data.max_length=255"))
 
     def work() -> Row:
         prepared = prepare(config.data)

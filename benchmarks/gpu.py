@@ -43,6 +43,7 @@ from train_step import flops, implementation
 
 import aiayn
 from aiayn.config.schema import PAD_ID, ModelConfig
+from aiayn.config.settle import settled
 from aiayn.data.batch import Batch
 from aiayn.files import atomic_write_text
 from aiayn.hardware import matmul_rate
@@ -183,7 +184,7 @@ def peers(options: Any) -> Iterator[Row]:
 
 def save(options: Any) -> Iterator[Row]:
     for name in options.models:
-        config = aiayn.compose("data=phrasebook", f"model={name}")
+        config = settled(aiayn.compose("data=phrasebook", f"model={name}"))
         model = Transformer(model_config(name, options), options.vocab).to(options.device)
         adam = torch.optim.Adam(model.parameters(), fused=True)
         for weight in model.parameters():

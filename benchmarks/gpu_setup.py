@@ -12,6 +12,7 @@ from translate import sources
 
 import aiayn
 from aiayn.config.schema import ModelConfig
+from aiayn.config.settle import settled
 from aiayn.data.batch import Batch, pad_sources, shift_right
 from aiayn.hardware import gpu_seconds
 
@@ -40,7 +41,7 @@ def once(work: Callable[[], Any]) -> float:
 
 
 def model_config(name: str, options: Any) -> ModelConfig:
-    config = aiayn.compose("data=phrasebook", f"model={name}").model
+    config = settled(aiayn.compose("data=phrasebook", f"model={name}")).model
     return replace(config, n_layers=2, d_model=16, d_ff=32, n_heads=2) if options.toy else config
 
 

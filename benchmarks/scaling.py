@@ -24,6 +24,7 @@ from train_step import implementation
 
 import aiayn
 from aiayn.config.schema import EOS_ID, ModelConfig
+from aiayn.config.settle import settled
 from aiayn.data.batch import Batch, shift_right
 from aiayn.runs.run_folder import read_jsonl
 
@@ -84,12 +85,12 @@ def processes_in_turn(rounds: int) -> list[dict[str, float]]:
 
 def measure_sizes(options: argparse.Namespace) -> None:
     """Reports and draws a step's time and memory as each size grows."""
-    config = aiayn.compose("data=phrasebook", "model=base", f"model.d_model={options.d_model}", "model.n_heads=4").model
-    config.d_ff = 4 * options.d_model
+    sizes = [f"model.d_model={options.d_model}", f"model.d_ff={4 * options.d_model}", "model.n_heads=4"]
+    config = settled(aiayn.compose("data=phrasebook", "model=base", *sizes)).model
 
     rows: list[dict[str, Any]] = []
-    for name, sizes in SIZES.items():
-        for size in sizes:
+    for name, grown in SIZES.items():
+        for size in grown:
             found = measured(config, USUAL | {name: size}, options.rounds, not options.float32)
             rows.append({"grows": name, "to": size} | found)
     report("scaling", rows, options.out)

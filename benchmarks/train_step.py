@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 import aiayn
 from aiayn.config.schema import PAD_ID, Config, ModelConfig
+from aiayn.config.settle import settled
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.prepare import prepare
@@ -122,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
         text = ["data=files", *(f"data.{split}={options.prefix}" for split in ("train", "val", "test"))]
         text += [f"data.src_lang={options.src}", f"data.tgt_lang={options.tgt}", "data.vocab_size=10000"]
         text += ["optim=adam", "trainer=default"]
-    whole_config = aiayn.compose(*text, f"model={options.model}", f"data.tokens_per_step={options.tokens}")
+    whole_config = settled(aiayn.compose(*text, f"model={options.model}", f"data.tokens_per_step={options.tokens}"))
     batches, vocab_size = first_batches(whole_config, options.batches)
     config = whole_config.model
     workers, bf16 = {}, not options.float32

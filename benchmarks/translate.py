@@ -24,6 +24,7 @@ from engines import Ids, ctranslate2_engine, marian_engine, our_engine
 from measure import Worker, draw_bars, interleaved, parse_options, report, spread
 
 import aiayn
+from aiayn.config.settle import settled
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.errors import ConfigError
@@ -46,7 +47,7 @@ ENGINES = {
 
 def base_checkpoint() -> Checkpoint:
     """Returns the paper's base model with random weights and a vocabulary of made-up subwords."""
-    config = aiayn.compose("data=phrasebook", "model=base")
+    config = settled(aiayn.compose("data=phrasebook", "model=base"))
     torch.manual_seed(0)
     weights = Transformer(config.model, VOCAB).state_dict()
     vocabulary = SPECIAL_IDS | {f"w{number}": number for number in range(len(SPECIAL_IDS), VOCAB)}

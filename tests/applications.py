@@ -4,7 +4,7 @@ Entry points run inside the test process, as a command line would run them: new 
 """
 
 import contextlib
-import copy
+import dataclasses
 import functools
 import io
 import logging
@@ -25,7 +25,8 @@ from hydra.core.singleton import Singleton
 from hydra.types import RunMode
 
 from aiayn.config.compose import check_config, register
-from aiayn.config.schema import Config, ModelConfig
+from aiayn.config.schema import Config, ModelConfig, Options
+from aiayn.config.settle import settled
 from aiayn.reports import drawing, plots, run_page, sweep_page
 from aiayn.sweep.jobs import SweepJob, make_jobs
 
@@ -73,7 +74,7 @@ def run_application(script: str, *arguments: str) -> Outcome:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             Singleton.set_state(state)
-            register(Config)
+            register(Options)
             logging.getLogger("aiayn").handlers.clear()
     return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
@@ -163,26 +164,28 @@ def text_in(folder: Path, tgt_lang: str = "de") -> list[str]:
 
 
 def composed(*overrides: str) -> Config:
-    """The configuration that `python train.py` runs with, given these arguments; a copy, which may be changed.
+    """The configuration that `python train.py` runs with, given these arguments; its name is `run` unless given.
 
     With `data=files` what the arguments leave to the program is that of base.
     """
     if "data=files" in overrides:
         given = {override.partition("=")[0] for override in overrides}
         overrides = (*(f"{key}={value}" for key, value in FIXED.items() if key not in given), *overrides)
-    return copy.deepcopy(_composed_once(overrides))
+    options = composed_options(*overrides)
+    return settled(dataclasses.replace(options, name=options.name or "run"))
 
 
 @functools.cache
-def _composed_once(overrides: tuple[str, ...]) -> Config:
-    register(Config)
+def composed_options(*overrides: str) -> Options:
+    """The options of `python train.py` with these arguments, as they are before any is settled."""
+    register(Options)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return check_config(compose("train", overrides=list(overrides)), Config)
+        return check_config(compose("train", overrides=list(overrides)), Options)
 
 
 def composed_jobs(*batch: list[str]) -> list[SweepJob]:
     """The jobs of a sweep as its launchers make them, each from a list of arguments."""
-    register(Config)
+    register(Options)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         return make_jobs(
@@ -193,13 +196,7 @@ def composed_jobs(*batch: list[str]) -> list[SweepJob]:
 def small_model(**changes: Any) -> ModelConfig:
     """A model in which no two sizes are equal, so that exchanged dimensions cannot go unnoticed."""
     sizes = {"n_layers": 2, "d_model": 12, "d_ff": 20, "n_heads": 3, "d_k": 5, "d_v": 7}
-    others = {
-        "dropout": 0.3,
-        "positions": "sinusoidal",
-        "max_positions": 64,
-        "attention_window": None,
-        "attention_dropout": 0.0,
-    }
+    others = {"dropout": 0.3, "max_positions": 64}
     return ModelConfig(**sizes | others | changes)
 
 

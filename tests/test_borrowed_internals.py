@@ -29,7 +29,7 @@ from torch import distributed
 from torch.utils.data import DataLoader, Dataset
 
 from aiayn.config.compose import register
-from aiayn.config.schema import Config
+from aiayn.config.schema import Options
 from aiayn.kernels import int8
 from aiayn.training.trainer import configure_libraries
 
@@ -64,7 +64,7 @@ def test_hydras_parser_reports_through_argument_parser_error_and_may_take_overri
 
 
 def composition_error(*overrides: str) -> BaseException:
-    register(Config)
+    register(Options)
     with (
         initialize_config_dir(str(ROOT / "conf"), version_base="1.3"),
         pytest.raises((HydraException, OmegaConfBaseException, ValueError)) as raised,

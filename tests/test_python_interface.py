@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from applications import ROOT, TEXT, TINY, composed, run_application, write_text
+from applications import ROOT, TEXT, TINY, composed_options, run_application, write_text
 
 import aiayn
-from aiayn.config.options import flatten, to_plain
-from aiayn.config.schema import Config
+from aiayn.config.schema import Options
+from aiayn.config.stored import flatten, to_plain
 from aiayn.errors import ConfigError
 
 
@@ -38,10 +38,10 @@ def test_a_run_is_composed_trained_scored_and_loaded_from_python(folder):
 
 def test_what_python_composes_is_what_the_command_line_would_train():
     options = ("experiment=multi30k", "ablation=a_h16", "seed=3")
-    here, there = (flatten(to_plain(config)) for config in (aiayn.compose(*options), composed(*options)))
+    here, there = (flatten(to_plain(config)) for config in (aiayn.compose(*options), composed_options(*options)))
 
     assert {key for key in here if here[key] != there[key]} <= {"name"}
-    assert isinstance(aiayn.compose(), Config)
+    assert isinstance(aiayn.compose(), Options)
     assert aiayn.compose().name == "wmt14_en_de-base"
 
 
@@ -84,12 +84,12 @@ def test_importing_the_package_is_quick_and_help_names_what_is_public():
 
 
 def test_runs_go_to_the_folder_of_the_option_else_of_the_environment_else_to_outputs(folder, monkeypatch):
-    assert composed("name=x").outputs_folder == Path("outputs")
+    assert composed_options("name=x").outputs_folder == Path("outputs")
     monkeypatch.setenv("AIAYN_OUTPUTS", "/data/runs")
-    assert composed("name=x").outputs_folder == Path("/data/runs")
-    assert composed("name=x", "outputs=here").outputs_folder == Path("here")
-    assert composed("name=x", "outputs='~/here'").outputs_folder == Path.home() / "here"
-    assert composed("name=x").outputs is None  # what the environment says is not stored
+    assert composed_options("name=x").outputs_folder == Path("/data/runs")
+    assert composed_options("name=x", "outputs=here").outputs_folder == Path("here")
+    assert composed_options("name=x", "outputs='~/here'").outputs_folder == Path.home() / "here"
+    assert composed_options("name=x").outputs is None  # what the environment says is not stored
 
 
 @pytest.mark.parametrize("given", ["a b", "'a=b'", "'a;b'"])

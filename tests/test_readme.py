@@ -12,8 +12,8 @@ from applications import ROOT, TINY, run_application, spare_the_pictures, write_
 from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn import phrasebook
-from aiayn.config.options import option_names
 from aiayn.config.schema import Config, EvaluateConfig
+from aiayn.config.stored import option_names
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "data/README.md", ROOT / "outputs/README.md"])
 # Prefixes of text that the pages' commands name.

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aiayn.config.schema import Config
+    from aiayn.config.schema import Options
     from aiayn.inference.translator import Translator
 
 __all__ = ["compose", "evaluate", "load", "train"]
@@ -56,14 +56,14 @@ def load(
     return Translator.from_run(Path(run), checkpoint, overrides, accelerator, precision)
 
 
-def compose(*options: str) -> "Config":
+def compose(*options: str) -> "Options":
     """Returns the checked configuration that `aiayn train OPTIONS` runs with. Raises ConfigError."""
     from aiayn.config.compose import compose_training
 
     return compose_training(options)
 
 
-def train(*options: "str | Config") -> Path:
+def train(*options: "str | Options") -> Path:
     """Trains, or continues, the run that the options describe, or one that `compose` returned; returns its folder.
 
     It runs in this process, on one device. Raises UserError for whatever `aiayn train` would refuse, and
@@ -71,9 +71,9 @@ def train(*options: "str | Config") -> Path:
     """
     from aiayn.config.compose import chosen_options
     from aiayn.config.program import conf_folder
-    from aiayn.config.schema import Config
+    from aiayn.config.schema import Options
 
-    if len(options) == 1 and isinstance(options[0], Config):
+    if len(options) == 1 and isinstance(options[0], Options):
         config, chosen = options[0], None
     else:
         config, chosen = compose(*options), chosen_options(options, conf_folder())

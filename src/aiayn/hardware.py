@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from aiayn.config.schema import Config, TrainerConfig, one_of
+from aiayn.config.schema import Options, TrainerOptions, one_of
 from aiayn.errors import ConfigError, ResourceError
 
 
@@ -35,7 +35,7 @@ def visible_gpus() -> list[str]:
     return (named or [str(number) for number in range(count)])[:count]
 
 
-def choose_hardware(settings: TrainerConfig) -> dict[str, str]:
+def choose_hardware(settings: TrainerOptions) -> dict[str, str]:
     """Returns Lightning's accelerator and precision for a training. Raises ConfigError if there are too few GPUs."""
     gpus = torch.cuda.device_count()
     accelerator = settings.accelerator
@@ -60,7 +60,7 @@ def has_bfloat16(device: torch.device) -> bool:
     return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def tokens_per_device(config: Config) -> int:
+def tokens_per_device(config: Options) -> int:
     """Returns `data.max_tokens_per_device`; its default is 16,384, or 32,768 on one GPU of 80 GB.
 
     There the paper's 25,000 tokens are one micro-batch. Several devices share them anyway, and must all decide alike.

@@ -8,7 +8,7 @@ import yaml
 from applications import composed
 from collect_results import collect
 
-from aiayn.config.options import to_plain
+from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError
 from aiayn.reports.runs import read_run
 from aiayn.runs.run_folder import RunFolder

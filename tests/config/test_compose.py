@@ -181,7 +181,7 @@ def test_help_shows_commands_groups_and_options():
     assert (train.code, evaluate.code) == (0, 0)
     assert "python train.py model=big trainer.devices=8" in train.out
     assert "model: auto, base, big, quarter, tiny" in train.out
-    assert "experiment: captions, iwslt14_de_en, multi30k, multi30k_en_fr, quickstart, " in train.out
+    assert "experiment: captions, iwslt14_de_en, multi30k, " in train.out
     assert "  warmup_steps: 4000" in train.out
     assert "python evaluate.py run=outputs/" in evaluate.out
     assert "  beam_size: null" in evaluate.out

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from applications import TINY, composed, run_application, write_pairs
+from applications import TINY, composed, composed_options, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn.config.compose import check_config, register
-from aiayn.config.options import flatten, option_names, to_plain
-from aiayn.config.schema import Config, EvaluateConfig, ModelConfig
+from aiayn.config.schema import EvaluateConfig, ModelOptions, Options
+from aiayn.config.stored import flatten, option_names, to_plain
 
 CONF = Path(__file__).parents[2] / "conf"
 GROUPS = {
@@ -79,24 +79,28 @@ QUARTER = {
 
 
 @pytest.fixture(scope="module")
-def base() -> Config:
-    return composed()
+def base() -> Options:
+    return composed_options()
 
 
-def changes(before: Config, after: Config) -> dict:
+def changes(before: Options, after: Options) -> dict:
     """What differs, as {option: new value}."""
     old, new = flatten(to_plain(before)), flatten(to_plain(after))
     assert old.keys() == new.keys()
     return {key: new[key] for key in new if new[key] != old[key]}
 
 
+def test_the_defaults_of_the_schema_are_the_values_of_conf(base):
+    assert Options() == base
+
+
 @pytest.mark.parametrize(("group", "choice"), [(group, choice) for group in GROUPS for choice in GROUPS[group]])
 def test_every_choice_of_every_group_composes(group, choice):
     text = ["data.train=my/train", "data.val=my/dev"] if choice in ("files", "treebank") else []
 
-    config = composed(f"{group}={choice}", *text)
+    config = composed_options(f"{group}={choice}", *text)
 
-    assert isinstance(config, Config)
+    assert isinstance(config, Options)
 
 
 def test_groups_follow_the_schema_in_the_defaults_list_in_an_order_that_lets_rows_win():
@@ -110,7 +114,7 @@ def test_groups_follow_the_schema_in_the_defaults_list_in_an_order_that_lets_row
 
 
 def test_base_is_the_base_model_of_the_paper(base):
-    assert base.model == ModelConfig(
+    assert base.model == ModelOptions(
         n_layers=6,
         d_model=512,
         d_ff=2048,
@@ -144,11 +148,11 @@ BIG = {
 
 
 def test_big_on_eight_devices_differs_from_base_in_exactly_what_the_paper_says(base):
-    assert changes(base, composed("model=big", "trainer.devices=8")) == BIG | {"trainer.devices": 8}
+    assert changes(base, composed_options("model=big", "trainer.devices=8")) == BIG | {"trainer.devices": 8}
 
 
 def test_tiny_differs_from_base_in_its_sizes_and_dropout_only(base):
-    assert changes(base, composed("model=tiny")) == {
+    assert changes(base, composed_options("model=tiny")) == {
         "model.n_layers": 4,
         "model.d_model": 128,
         "model.d_ff": 256,
@@ -158,7 +162,7 @@ def test_tiny_differs_from_base_in_its_sizes_and_dropout_only(base):
 
 
 def test_quarter_differs_from_base_in_its_widths_only(base):
-    assert changes(base, composed("model=quarter")) == {"model.d_model": 128, "model.d_ff": 512}
+    assert changes(base, composed_options("model=quarter")) == {"model.d_model": 128, "model.d_ff": 512}
 
 
 def test_there_is_a_file_for_every_row_of_table_3_and_no_other():
@@ -167,7 +171,7 @@ def test_there_is_a_file_for_every_row_of_table_3_and_no_other():
 
 @pytest.mark.parametrize("row", ROWS)
 def test_each_row_changes_only_its_own_keys(base, row):
-    assert changes(base, composed(f"ablation={row}")) == ROWS[row][0]
+    assert changes(base, composed_options(f"ablation={row}")) == ROWS[row][0]
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -188,7 +192,10 @@ def test_each_row_at_a_quarter_of_the_width_changes_only_its_own_keys_and_names_
     expected, paper = QUARTER[row]
 
     assert (
-        changes(composed("experiment=table3_quarter"), composed("experiment=table3_quarter", f"ablation=quarter/{row}"))
+        changes(
+            composed_options("experiment=table3_quarter"),
+            composed_options("experiment=table3_quarter", f"ablation=quarter/{row}"),
+        )
         == expected
     )
     first, second, *_ = (CONF / f"ablation/quarter/{row}.yaml").read_text().split("\n")
@@ -201,7 +208,7 @@ def test_all_widths_of_a_row_at_a_quarter_are_those_of_the_papers_row_divided_by
     quarter = composed("experiment=table3_quarter", f"ablation=quarter/{row}").model
     full = composed(f"ablation={QUARTER[row][1]}").model
 
-    for width in ("d_model", "d_ff", "key_size", "value_size"):
+    for width in ("d_model", "d_ff", "d_k", "d_v"):
         assert 4 * getattr(quarter, width) == getattr(full, width), width
     for same in ("n_layers", "n_heads", "dropout", "positions"):
         assert getattr(quarter, same) == getattr(full, same), same
@@ -211,35 +218,35 @@ def test_all_widths_of_a_row_at_a_quarter_are_those_of_the_papers_row_divided_by
 def test_the_sizes_of_a_head_follow_as_table_3_prints_them(row):
     model = composed(f"ablation={row}").model
 
-    assert (model.key_size, model.value_size) == HEAD_SIZES[row]
+    assert (model.d_k, model.d_v) == HEAD_SIZES[row]
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row != "base"])
 def test_a_row_wins_over_the_model_it_is_combined_with(row):
     [(key, value)] = ROWS[row][0].items()
 
-    assert flatten(to_plain(composed("model=tiny", f"ablation={row}")))[key] == value
+    assert flatten(to_plain(composed_options("model=tiny", f"ablation={row}")))[key] == value
 
 
 def test_the_command_line_wins_over_everything():
-    assert composed("experiment=quickstart", "model.dropout=0.25").model.dropout == 0.25
-    assert composed("ablation=a_h4", "model.n_heads=2").model.n_heads == 2
-    assert composed("experiment=quickstart", "model=base").model.d_model == 512
+    assert composed_options("experiment=quickstart", "model.dropout=0.25").model.dropout == 0.25
+    assert composed_options("ablation=a_h4", "model.n_heads=2").model.n_heads == 2
+    assert composed_options("experiment=quickstart", "model=base").model.d_model == 512
 
 
 def test_the_quickstart_is_the_phrasebook_with_a_tiny_model_and_without_any_account():
-    config = composed("experiment=quickstart")
+    config = composed_options("experiment=quickstart")
 
     assert (config.name, config.data.source, config.logger.kind) == ("quickstart", "phrasebook", "none")
     assert (config.model.n_layers, config.model.d_model) == (4, 128)
 
 
 def test_multi30k_is_the_recipe_of_transformer_tiny():
-    config = composed("experiment=multi30k")
+    config = composed_options("experiment=multi30k")
 
     assert (config.name, config.data.vocab_size, config.data.tokens_per_step) == ("multi30k", 10_000, 4096)
-    assert changes(composed("model=tiny", "data=multi30k_en_de"), config).keys() <= {
-        *(name for name in option_names(Config) if name.startswith(("trainer.", "search.", "optim."))),
+    assert changes(composed_options("model=tiny", "data=multi30k_en_de"), config).keys() <= {
+        *(name for name in option_names(Options) if name.startswith(("trainer.", "search.", "optim."))),
         "name",
     }
     assert (config.search.beam_size, config.search.length_penalty, config.search.penalty) == (5, 1.0, "power")
@@ -250,7 +257,7 @@ def test_multi30k_is_the_recipe_of_transformer_tiny():
 def test_multi30k_reads_text_files_as_well_with_the_same_recipe():
     files = ["data.source=files", "data.train=m/train", "data.val=m/val", "data.test=m/test"]
 
-    assert changes(composed("experiment=multi30k"), composed("experiment=multi30k", *files)).keys() == {
+    assert changes(composed_options("experiment=multi30k"), composed_options("experiment=multi30k", *files)).keys() == {
         "data.source",
         "data.train",
         "data.val",
@@ -262,11 +269,11 @@ def test_multi30k_reads_text_files_as_well_with_the_same_recipe():
     ("experiment", "language", "epoch"), [("multi30k_wu2021", "de", 56), ("multi30k_wu2021_en_fr", "fr", 60)]
 )
 def test_multi30k_wu2021_is_the_published_recipe_of_transformer_tiny(experiment, language, epoch):
-    config = composed(f"experiment={experiment}")
+    config = composed_options(f"experiment={experiment}")
     data, optim, trainer = config.data, config.optim, config.trainer
 
     assert (config.name, data.source, data.tgt_lang, data.lowercase) == (experiment, "files", language, True)
-    assert config.model == composed("model=tiny").model
+    assert config.model == composed_options("model=tiny").model
     assert (data.vocab_size, data.tokens_per_step, trainer.max_steps) == (10_000, 2 * 4096, 8000)
     assert optim.lr_scale * 128**-0.5 * optim.warmup_steps**-0.5 == pytest.approx(0.005, rel=0.001)
     assert (optim.warmup_steps, optim.beta1, optim.beta2, optim.eps, optim.label_smoothing) == (
@@ -299,9 +306,9 @@ MULTI30K_QUARTER = {
 
 
 def test_multi30k_quarter_is_table3_quarter_on_other_text_for_thirty_epochs():
-    config = composed("experiment=multi30k_quarter")
+    config = composed_options("experiment=multi30k_quarter")
 
-    assert changes(composed("experiment=table3_quarter"), config).keys() == {
+    assert changes(composed_options("experiment=table3_quarter"), config).keys() == {
         *("name", "sweep", "data.train", "data.val", "data.test"),
         *("trainer.max_steps", "trainer.val_every", "trainer.checkpoint_every"),
     }
@@ -311,8 +318,8 @@ def test_multi30k_quarter_is_table3_quarter_on_other_text_for_thirty_epochs():
 
 @pytest.mark.parametrize("row", MULTI30K_QUARTER)
 def test_a_row_of_multi30k_quarter_changes_what_its_name_says(row):
-    base = composed("experiment=multi30k_quarter")
-    changed = changes(base, composed("experiment=multi30k_quarter", f"ablation=multi30k_quarter/{row}"))
+    base = composed_options("experiment=multi30k_quarter")
+    changed = changes(base, composed_options("experiment=multi30k_quarter", f"ablation=multi30k_quarter/{row}"))
 
     assert changed == MULTI30K_QUARTER[row]
 
@@ -334,7 +341,7 @@ def test_the_experiments_of_table_2_are_the_papers_models_and_state_its_figures(
     if experiment == "table2_big_en_fr":
         del expected["model.dropout"]  # 0.1, as in base
 
-    changed = changes(base, composed(f"experiment={experiment}"))
+    changed = changes(base, composed_options(f"experiment={experiment}"))
 
     changed.pop("data.tokenizer_pairs", None)  # says how much text the vocabulary is learnt on, not how large it is
     assert changed == expected
@@ -344,7 +351,7 @@ def test_the_experiments_of_table_2_are_the_papers_models_and_state_its_figures(
 def test_table_2_averages_five_checkpoints_of_1500_steps_for_base_and_twenty_of_600_for_big():
     averaging = {
         name: (settings.checkpoint_every, settings.average_last)
-        for name, settings in ((name, composed(f"experiment={name}").trainer) for name in TABLE_2)
+        for name, settings in ((name, composed_options(f"experiment={name}").trainer) for name in TABLE_2)
     }
 
     assert averaging == {name: (1500, 5) if "base" in name else (600, 20) for name in TABLE_2}
@@ -385,14 +392,16 @@ def test_the_experiments_of_table_4_are_the_papers_parsers_and_state_its_figures
     if experiment == "table4_semi":
         expected = {key: value for key, value in expected.items() if key not in AS_BASE}
 
-    changed = changes(composed("data=treebank", "data.train=x", "data.val=y"), composed(f"experiment={experiment}"))
+    changed = changes(
+        composed_options("data=treebank", "data.train=x", "data.val=y"), composed_options(f"experiment={experiment}")
+    )
 
     assert changed == expected
     assert f1 in (CONF / "experiment" / f"{experiment}.yaml").read_text()
 
 
 def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with():
-    config = composed("experiment=iwslt14_de_en")
+    config = composed_options("experiment=iwslt14_de_en")
 
     model, optim, data, search = config.model, config.optim, config.data, config.search
     assert (model.n_layers, model.d_model, model.d_ff, model.n_heads, model.dropout) == (6, 512, 1024, 4, 0.3)
@@ -404,7 +413,7 @@ def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with():
 
 
 def test_table_3_at_a_quarter_keeps_the_papers_loss_and_search_with_the_quarter_model(base):
-    changed = changes(base, composed("experiment=table3_quarter"))
+    changed = changes(base, composed_options("experiment=table3_quarter"))
 
     assert {key: value for key, value in changed.items() if key.startswith("model.")} == {
         "model.d_model": 128,
@@ -419,9 +428,9 @@ def test_table_3_at_a_quarter_keeps_the_papers_loss_and_search_with_the_quarter_
 
 
 def test_both_directions_of_multi30k_share_one_recipe():
-    recipe = composed("experiment=multi30k")
+    recipe = composed_options("experiment=multi30k")
 
-    assert changes(recipe, composed("experiment=multi30k_en_fr")) == {
+    assert changes(recipe, composed_options("experiment=multi30k_en_fr")) == {
         "name": "multi30k_en_fr",
         "data.source": "files",
         "data.hub_path": None,
@@ -433,11 +442,14 @@ def test_both_directions_of_multi30k_share_one_recipe():
 
 
 def test_the_captions_are_the_french_multi30k_with_a_small_model_and_without_any_account():
-    config = composed("experiment=captions")
+    config = composed_options("experiment=captions")
 
     assert (config.name, config.logger.kind) == ("captions", "none")
-    assert changes(composed("experiment=multi30k_en_fr"), config).keys() >= {"model.n_layers", "data.vocab_size"}
-    assert config.data.train == composed("experiment=multi30k_en_fr").data.train
+    assert changes(composed_options("experiment=multi30k_en_fr"), config).keys() >= {
+        "model.n_layers",
+        "data.vocab_size",
+    }
+    assert config.data.train == composed_options("experiment=multi30k_en_fr").data.train
     assert config.trainer.max_steps * config.data.tokens_per_step < 5 * 450_000  # five epochs: minutes
 
 
@@ -489,7 +501,7 @@ def test_every_option_of_train_has_its_value_exactly_once():
             given += [name for name in inherited if name != "logger.kind"]
             given += values_of(CONF / group / f"{choice}.yaml", prefix)
 
-    assert Counter(given) == Counter(option_names(Config))
+    assert Counter(given) == Counter(option_names(Options))
 
 
 def test_every_option_of_evaluate_is_in_its_file_and_only_the_run_must_be_given():

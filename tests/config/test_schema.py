@@ -9,26 +9,33 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from applications import composed
+from applications import composed, composed_options
 
-from aiayn.config.options import (
-    HARMLESS,
-    RENAMED,
-    default_name,
+from aiayn.config.compose import default_name
+from aiayn.config.schema import Config, EvaluateConfig, ModelConfig, Options, SearchOverrides
+from aiayn.config.settle import settled
+from aiayn.config.stored import (
+    MAY_CHANGE,
+    changed_options,
     flatten,
     from_plain,
-    is_harmless,
+    may_change,
     option_names,
+    stored_config,
     to_plain,
 )
-from aiayn.config.schema import Config, EvaluateConfig, SearchOverrides
 from aiayn.errors import ConfigError
 
 
 @pytest.fixture(scope="session")
-def plain() -> dict:
-    """The default training configuration, on text files."""
+def whole() -> dict:
     return to_plain(composed("data=files", "data.train=a/train", "data.val=a/val"))
+
+
+@pytest.fixture
+def plain(whole) -> dict:
+    """The default training configuration, on text files; a copy."""
+    return deepcopy(whole)
 
 
 def changed(plain: dict, **options) -> dict:
@@ -46,7 +53,7 @@ def changed(plain: dict, **options) -> dict:
 
 def refusal(plain: dict, **options) -> str:
     with pytest.raises(ConfigError) as error:
-        from_plain(Config, changed(plain, **options))
+        from_plain(Options, changed(plain, **options))
     message = str(error.value)
     assert "\n" not in message
     assert error.value.exit_code == 2
@@ -117,14 +124,14 @@ def test_unknown_choices_are_refused_with_the_known_ones(plain, key, choices):
     assert refusal(plain, **{key: "other"}) == f"{key}=other: choose one of {choices}"
     for choice in choices.split(", "):
         if (key, choice) != ("data.source", "hub"):  # which wants more than that
-            from_plain(Config, changed(plain, **{key: choice}))
+            from_plain(Options, changed(plain, **{key: choice}))
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"model.n_heads": 3}, ["model.d_model=512", "model.n_heads=3", "model.d_k and model.d_v"]),
-        ({"model.n_heads": 3, "model.d_k": 5}, ["model.n_heads=3", "model.d_v"]),
+        ({"model.n_heads": 3, "model.d_k": None}, ["model.d_model=512", "model.n_heads=3", "model.d_k and model.d_v"]),
+        ({"model.n_heads": 3, "model.d_v": None}, ["model.n_heads=3", "model.d_v"]),
         ({"model.d_model": 511, "model.n_heads": 7}, ["model.d_model=511", "model.positions=learned"]),
         ({"model.positions": "learned", "model.max_positions": 305}, ["model.max_positions=305", "306 positions"]),
         ({"data.source": "hub"}, ["data.hub_path is empty", "data=files"]),
@@ -171,15 +178,24 @@ def test_values_at_odds_with_each_other_are_refused_with_every_key_involved(plai
     ],
 )
 def test_values_at_the_edge_of_a_rule_are_accepted(plain, options):
-    flat = flatten(to_plain(from_plain(Config, changed(plain, **options))))
+    flat = flatten(to_plain(from_plain(Options, changed(plain, **options))))
     assert {key: flat[key] for key in options} == options
 
 
-def test_key_and_value_sizes_follow_the_heads_unless_they_are_set(plain):
-    model = from_plain(Config, plain).model
-    assert (model.key_size, model.value_size) == (64, 64)
-    one_set = from_plain(Config, changed(plain, **{"model.n_heads": 4, "model.d_k": 16})).model
-    assert (one_set.key_size, one_set.value_size) == (16, 128)
+def test_the_sizes_of_a_head_follow_unless_they_are_set():
+    assert (ModelConfig().d_k, ModelConfig().d_v) == (64, 64)
+    one_set = settled(composed_options("name=x", "model.n_heads=4", "model.d_k=16")).model
+    assert (one_set.d_k, one_set.d_v) == (16, 128)
+    assert (ModelConfig(d_model=12, n_heads=3).d_k, ModelConfig(n_heads=4, d_v=7).d_v) == (4, 7)
+
+
+def test_options_that_are_still_open_cannot_be_taken_for_settled_ones():
+    options = composed_options("name=x", "model.d_model=null", "trainer.val_every=null")
+
+    with pytest.raises(ConfigError, match=r"no value yet: model\.d_model, trainer\.val_every"):
+        settled(options)
+    with pytest.raises(ConfigError, match="name is missing"):
+        settled(composed_options())
 
 
 @pytest.mark.parametrize("name", ["a", "wmt14_en_de-base", "sweeps/table3/b_dk16", "v1.2", "0"])
@@ -268,22 +284,46 @@ def test_option_names_are_the_dotted_keys_of_the_plain_form_in_order(plain):
 
 
 def test_a_dictionary_where_a_value_belongs_is_refused_as_an_unknown_option(plain):
-    assert refusal(plain, **{"data.train": {"a": "b"}}) == "stored Config has unknown options: data.train.a"
+    assert refusal(plain, **{"data.train": {"a": "b"}}) == "stored Options has unknown options: data.train.a"
 
 
-@pytest.mark.parametrize("section", [None, "model", "data", "optim", "trainer", "search", "logger"])
-def test_unknown_and_missing_options_are_refused_by_name(plain, section):
-    for change, words in (("add", "has unknown options: "), ("remove", "lacks options: ")):
-        tree = deepcopy(plain)
-        target = tree[section] if section else tree
-        if change == "add":
-            target["nonsense"] = 1
-            words += f"{section}.nonsense" if section else "nonsense"
-        else:
-            words += f"{section}." * bool(section) + next(iter(target))
-            target.pop(next(iter(target)))
-        with pytest.raises(ConfigError, match=words):
-            from_plain(Config, tree)
+SECTIONS = ["model", "data", "optim", "trainer", "search", "logger"]
+
+
+@pytest.mark.parametrize("section", [None, *SECTIONS])
+def test_unknown_options_are_refused_by_name(plain, section):
+    tree = deepcopy(plain)
+    (tree[section] if section else tree)["nonsense"] = 1
+    name = f"{section}.nonsense" if section else "nonsense"
+    with pytest.raises(ConfigError, match=f"has unknown options: {name}$"):
+        from_plain(Config, tree)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_stored_configuration_without_a_section_is_refused(plain, section):
+    del plain[section]
+    with pytest.raises(ConfigError, match=f"stored options lack {section}$"):
+        from_plain(Config, plain)
+
+
+@pytest.mark.parametrize("key", option_names(Config))
+def test_a_configuration_stored_before_an_option_existed_reads_with_its_default(key):
+    older = to_plain(composed())
+    section, _, name = key.rpartition(".")
+    del (older[section] if section else older)[name]
+
+    options = from_plain(Options, older)
+
+    assert flatten(to_plain(options))[key] == flatten(to_plain(Options()))[key]
+
+
+def test_a_configuration_stored_with_open_sizes_of_heads_is_that_with_the_sizes_that_follow(plain):
+    assert plain["model"]["d_k"] == 64
+    older = changed(plain, **{"model.d_k": None, "model.d_v": None})
+
+    assert stored_config(older) == stored_config(plain)
+    assert changed_options(older, stored_config(plain)) == changed_options(plain, from_plain(Options, older)) == {}
+    assert changed_options(older, stored_config(changed(plain, **{"model.d_k": 32}))) == {"model.d_k": "null -> 32"}
 
 
 CALLS = [
@@ -336,17 +376,16 @@ DEFINING = {
 }
 
 
-def test_exactly_the_options_that_shape_the_training_are_not_harmless():
-    # A new option must be put on one side or the other, on purpose.
-    assert {name for name in option_names(Config) if not is_harmless(name)} == DEFINING
+def test_the_options_that_shape_the_training_may_not_change():
+    assert {name for name in DEFINING if may_change(name)} == set()
 
 
-def test_every_harmless_entry_names_options_that_exist():
+def test_every_option_that_may_change_exists():
     names = option_names(Config)
-    for entry in HARMLESS:
+    for entry in MAY_CHANGE:
         assert entry in names or any(name.startswith(entry.removesuffix("*")) for name in names), entry
-    assert not is_harmless("searching.beam_size")
-    assert not is_harmless("trainer.max_steps_too")
+    assert not may_change("searching.beam_size")
+    assert not may_change("trainer.max_steps_too")
 
 
 def test_configuration_is_checked_without_the_libraries_that_are_slow_to_start():
@@ -357,20 +396,3 @@ def test_configuration_is_checked_without_the_libraries_that_are_slow_to_start()
     environment = {**os.environ, "PYTHONPATH": source}
     found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True, text=True)
     assert found.stdout == "[]\n"
-
-
-def test_configurations_stored_before_an_option_existed_still_read(plain):
-    older = deepcopy(plain)
-    for section, option in ((older["model"], "attention_window"), (older["trainer"], "timeout"), (older, "sweep")):
-        del section[option]
-    assert from_plain(Config, older) == from_plain(Config, plain)
-
-
-def test_configurations_stored_under_former_names_of_options_still_read(plain):
-    older = deepcopy(plain)
-    older["data"]["workers"] = 3
-    older["search"]["max_tokens"] = 77
-    del older["data"]["num_workers"], older["search"]["batch_tokens"]
-    config = from_plain(Config, older)
-    assert (config.data.num_workers, config.search.batch_tokens) == (3, 77)
-    assert set(RENAMED.values()) == set(flatten(plain)) - set(flatten(older))

@@ -4,8 +4,8 @@ import pytest
 from applications import run_application
 
 from aiayn import __version__
-from aiayn.config.options import option_names
 from aiayn.config.schema import Config, EvaluateConfig
+from aiayn.config.stored import option_names
 from aiayn.config.suggestions import ANSWERS, HYDRA_ANSWERS, OTHER_NAMES
 
 # What is typed after `train`, and what the one line must say.

@@ -40,11 +40,6 @@ MISTAKES = [
     ("train.py lr=0.1", "lr:", "optim.lr_scale=N"),
     ("train.py batch_tokens=64", "batch_tokens:", "did you mean search.batch_tokens?"),
     ("train.py num_workers=2", "num_workers:", "did you mean data.num_workers?"),
-    # keys that were renamed
-    ("train.py data.workers=2", "data.workers is now", "is now data.num_workers\n"),
-    ("train.py +search.max_tokens=64", "search.max_tokens is now", "is now search.batch_tokens\n"),
-    ("train.py -m data.workers=1,2", "data.workers is now", "is now data.num_workers\n"),
-    ("evaluate.py run=x search.max_tokens=64", "search.max_tokens is now", "is now search.batch_tokens\n"),
     # groups and their files
     ("train.py modle=big", "modle:", "did you mean model?"),
     ("train.py +experiments=multi30k", "experiments:", "did you mean experiment?"),

@@ -117,7 +117,7 @@ class OwnAttention(MultiHeadAttention):
 @pytest.mark.parametrize("precision", [None, "float32"])
 def test_parts_of_an_extension_keep_their_meaning(tiny_config, own, precision):
     def made(config):
-        return own(config.d_model, config.n_heads, config.key_size, config.value_size)
+        return own(config.d_model, config.n_heads, config.d_k, config.d_v)
 
     plain = Transformer(tiny_config, VOCAB, Parts(self_attention=made)).eval()
     fast = accelerate(copy.deepcopy(plain), CPU, precision)

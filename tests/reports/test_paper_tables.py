@@ -12,8 +12,8 @@ import yaml
 from applications import composed, run_application
 from matplotlib.image import imread
 
-from aiayn.config.options import to_plain
-from aiayn.config.schema import Config
+from aiayn.config.schema import Config, ModelConfig
+from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError
 from aiayn.model.flops import training_flops
 from aiayn.reports import writers
@@ -65,6 +65,11 @@ def one(value: float) -> Sample:
     return Sample((value,))
 
 
+def resized(model: ModelConfig, **sizes: object) -> ModelConfig:
+    """The model with other sizes, from which those of its heads follow unless they are given."""
+    return ModelConfig(**vars(model) | {"d_k": None, "d_v": None} | sizes)
+
+
 @pytest.fixture(scope="module")
 def configs() -> dict[str, Config]:
     """The paper's own training, and short ones on files of rows of Table 3."""
@@ -79,7 +84,7 @@ def configs() -> dict[str, Config]:
         "c_n2": {"n_layers": 2},
     }
     changes["e_learned"] = {"positions": "learned"}
-    found = {name: replace(short, model=replace(short.model, **change)) for name, change in changes.items()}
+    found = {name: replace(short, model=resized(short.model, **change)) for name, change in changes.items()}
     found["d_ls02"] = replace(short, optim=replace(short.optim, label_smoothing=0.2))
     french = replace(paper.data, tgt_lang="fr", hub_name="fr-en", vocab_size=32_000)
     return found | {"paper": paper, "french": replace(paper, data=french)}
@@ -352,7 +357,7 @@ def test_changes_have_students_intervals_and_only_what_survives_correction_is_bo
 def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path, configs):
     quarter = {"d_model": 128, "d_ff": 512}
     for name, change in {"base": {}, "b_dk4": {"d_k": 4}, "c_dmodel64": {"d_model": 64}}.items():
-        model = replace(configs["base"].model, **quarter | change)
+        model = resized(configs["base"].model, **quarter | change)
         run = store(
             tmp_path / name, replace(configs["base"], model=model), ppl=12.0 + len(name), val=evaluation(40, 9.0)
         )

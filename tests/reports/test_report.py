@@ -13,7 +13,7 @@ from applications import composed, run_application
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from aiayn.config.options import to_plain
+from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError
 from aiayn.reports.page import marked_difference
 from aiayn.reports.plots import _drawable, draw_corpus, draw_learning_curve, panel_svg, run_panels

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from applications import composed, run_application
 
-from aiayn.config.options import to_plain
 from aiayn.config.schema import Config
+from aiayn.config.stored import to_plain
 from aiayn.reports.intervals import Sample
 from aiayn.reports.paper_tables import paper_tables
 from aiayn.reports.published import SECTION_23, TABLE_4, known_test_set

@@ -1,77 +1,35 @@
-"""Options that `data=files` leaves to the program, settled by the text."""
+"""Options that `data=files` leaves to the program, in a run: stored at its first start, and kept."""
 
 import logging
 from dataclasses import replace
 
 import pytest
 import yaml
-from applications import SMALL, composed, text_in
+from applications import SMALL, composed_options, text_in
 
-from aiayn.config.options import AUTOMATIC, automatic_options
+from aiayn.config import settle
+from aiayn.config.settle import open_options, settle_sizes, settle_steps
 from aiayn.runs.run_folder import RunFolder, saved_steps
-from aiayn.training import automatic
-from aiayn.training.automatic import misfits, settle_sizes, settle_steps
 from aiayn.training.callbacks import throughput_monitor
-from aiayn.training.resume import settle_as_stored
+from aiayn.training.checks import unusual_options
+from aiayn.training.resume import fill_as_stored
 from aiayn.training.run import train
-from aiayn.training.schedule import learning_rate
 
-OPEN = ("data=files", "data.train=x", "data.val=x", "model=auto", "optim=auto", "trainer=auto")
-OPEN += ("data.vocab_size=null", "data.tokens_per_step=null")
-
-
-def test_own_text_leaves_exactly_the_automatic_options_open():
-    assert automatic_options(composed(*OPEN)) == set(AUTOMATIC)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "n_layers", "d_model", "dropout", "vocab_size", "tokens_per_step"),
-    [
-        (700, 4, 128, 0.3, 350, 2048),
-        (5_000, 4, 128, 0.3, 2000, 2048),
-        (50_000, 4, 128, 0.3, 8000, 4096),
-        (500_000, 6, 512, 0.3, 10_000, 8192),
-        (4_500_000, 6, 512, 0.1, 37_000, 25_000),
-    ],
-)
-def test_sizes_follow_from_the_number_of_pairs(pairs, n_layers, d_model, dropout, vocab_size, tokens_per_step):
-    config = settle_sizes(composed(*OPEN), pairs)
-
-    assert (config.model.n_layers, config.model.d_model, config.model.dropout) == (n_layers, d_model, dropout)
-    assert (config.data.vocab_size, config.data.tokens_per_step) == (vocab_size, tokens_per_step)
-
-
-def test_what_the_user_sets_is_kept():
-    config = settle_sizes(composed(*OPEN, "model.d_model=96", "model.n_heads=3", "data.vocab_size=777"), 5000)
-    config = settle_steps(replace(config, trainer=replace(config.trainer, val_every=11)), 5000, 25)
-
-    assert (config.model.d_model, config.model.n_heads, config.model.d_ff, config.data.vocab_size) == (96, 3, 256, 777)
-    assert (config.trainer.max_steps, config.trainer.val_every, config.trainer.checkpoint_every) == (2500, 11, 50)
-
-
-@pytest.mark.parametrize(("d_model", "peak"), [(512, 0.000699), (128, 0.0028)])
-@pytest.mark.parametrize("warmup", [100, 1000, 4000])
-def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model, peak, warmup):
-    config = settle_sizes(composed(*OPEN, f"optim.warmup_steps={warmup}", f"model.d_model={d_model}"), 5000)
-    config = settle_steps(config, 5000, 25)
-
-    rate = learning_rate(warmup, d_model, warmup, config.optim.lr_scale)
-
-    assert rate == pytest.approx(peak, rel=0.01)
+OPEN = ("data=files", "data.train=x", "data.val=x", "name=mine")
 
 
 def test_options_that_do_not_fit_are_named_with_what_is_usual():
     options = ("trainer.max_steps=100000", "optim.warmup_steps=4000", "trainer.val_every=1500", "model=base")
-    config = settle_steps(settle_sizes(composed(*OPEN, *options), 9283), 9283, 30)
+    config = settle_steps(settle_sizes(composed_options(*OPEN, *options), lambda: 9283), 9283, 30)
 
-    epochs, size = misfits(config, 9283, 30, 4000)
+    epochs, size = unusual_options(config, 9283, 30, 4000)
 
     assert epochs == (
         "trainer.max_steps=100000 is 3,333 epochs of these 9,283 pairs; usual are 100: trainer.max_steps=3000"
     )
     assert "46 M parameters is large for 9,283 pairs: model=auto" in size
     short = replace(config, trainer=replace(config.trainer, max_steps=40))
-    assert [line.partition(":")[0] for line in misfits(short, 200_000, 30, 4000)] == [
+    assert [line.partition(":")[0] for line in unusual_options(short, 200_000, 30, 4000)] == [
         "optim.warmup_steps=4000",
         "trainer.val_every=1500",
     ]
@@ -80,12 +38,12 @@ def test_options_that_do_not_fit_are_named_with_what_is_usual():
 @pytest.fixture
 def small(tmp_path, write_pairs, monkeypatch):
     """A configuration whose steps and dropout are left to the program, on text of 60 pairs, a step an epoch."""
-    monkeypatch.setattr(automatic, "FITS", (replace(automatic.FITS[0], epochs=3),))
+    monkeypatch.setattr(settle, "FITS", (replace(settle.FITS[0], epochs=3),))
     for seed, (split, count) in enumerate({"train": 60, "val": 5, "test": 5}.items()):
         write_pairs(tmp_path / split, count, seed)
     steps = ("optim=auto", "trainer=auto", "model.dropout=null", "trainer.val_bleu_sentences=0", "name=run")
     options = [option for option in SMALL if option not in ("optim=adam", "trainer=default")]
-    return composed(*text_in(tmp_path, "xx"), *options, "model=auto", *steps, "data.tokens_per_step=20000")
+    return composed_options(*text_in(tmp_path, "xx"), *options, "model=auto", *steps, "data.tokens_per_step=20000")
 
 
 def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_path):
@@ -97,13 +55,13 @@ def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_pat
     # As a run has them that began under other rules, or before there were any.
     stored["model"]["dropout"], stored["trainer"]["max_steps"] = 0.2, 70
     folder.config.write_text(yaml.safe_dump(stored))
-    settled = settle_as_stored(folder, small)
+    settled = fill_as_stored(folder, small)
     assert (settled.model.dropout, settled.trainer.max_steps) == (0.2, 70)
 
     folder.config.unlink()  # its checkpoints hold them, too
-    settled = settle_as_stored(folder, small)
+    settled = fill_as_stored(folder, small)
     assert (settled.model.dropout, settled.trainer.max_steps) == (0.3, 3)
-    assert automatic_options(settled) == set()
+    assert open_options(settled) == set()
 
 
 @pytest.mark.parametrize(("level", "named"), [(0.1, 1), (100.0, 0)])

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from aiayn.config import compose as entry
 from aiayn.config import program
 from aiayn.config.messages import one_line_errors
-from aiayn.config.schema import Config, EvaluateConfig
+from aiayn.config.schema import EvaluateConfig, Options
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.signals import exit_signal, handle_signals
 
@@ -19,7 +19,7 @@ def train(script: str | None = None) -> None:
     """Trains, or continues, the run that the command line describes. script is train.py; None: `aiayn train`."""
     with program.started_as(script, None if script else "train"):
         main = hydra.main(version_base="1.3", config_path=str(program.conf_folder()), config_name="train")(_train)
-        entry.run(main, Config)
+        entry.run(main, Options)
 
 
 def evaluate(script: str | None = None) -> None:
@@ -30,7 +30,7 @@ def evaluate(script: str | None = None) -> None:
 
 
 def _train(composed: DictConfig) -> None:
-    with one_line_errors(Config):
+    with one_line_errors(Options):
         conf = program.conf_folder()
         choices, overrides = entry.choices_of_single_run(), HydraConfig.get().overrides.task
         config = entry.resolve_config(composed, choices, overrides, conf)

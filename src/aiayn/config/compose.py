@@ -6,9 +6,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, NoReturn
+from dataclasses import fields, replace
+from pathlib import Path, PurePath
+from typing import Any, NoReturn, TypeVar
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -26,13 +26,16 @@ from aiayn.config.messages import (
     refuse_flags,
     refuse_unsupported,
 )
-from aiayn.config.options import default_name, flatten, from_plain, option_names
 from aiayn.config.program import conf_folder
-from aiayn.config.schema import Config, EvaluateConfig, ModelConfig, OptimConfig
+from aiayn.config.schema import NAME_CHARACTERS, EvaluateConfig, ModelConfig, ModelOptions, OptimOptions, Options
+from aiayn.config.settle import open_options
+from aiayn.config.stored import flatten, from_plain, is_section, option_names
 from aiayn.config.suggestions import FILE_GROUPS, no_such_option
 from aiayn.errors import ConfigError
 
-MODEL_OPTIONS = {name for name in option_names(Config) if name.startswith("model.")}
+T = TypeVar("T")
+
+MODEL_OPTIONS = {name for name in option_names(Options) if name.startswith("model.")}
 
 
 def run(main: Callable[[], None], schema: type) -> None:
@@ -62,10 +65,13 @@ def run(main: Callable[[], None], schema: type) -> None:
 
 def register(schema: type) -> None:
     """Makes a schema class the first entry of the defaults list, so that Hydra checks names and types against it."""
-    ConfigStore.instance().store(name="schema", node=schema)
+    node = OmegaConf.structured(schema)
+    for section in (node, *(node[option.name] for option in fields(schema) if is_section(option.type))):
+        OmegaConf.set_readonly(section, None)  # which frozen classes are, so that Hydra could not compose
+    ConfigStore.instance().store(name="schema", node=node)
 
 
-def check_config(composed: DictConfig, schema: type) -> Any:
+def check_config(composed: DictConfig, schema: type[T]) -> T:
     """Returns the composed options as an instance of the schema.
 
     Raises ConfigError for unknown, missing or impossible ones.
@@ -104,21 +110,34 @@ def _resolved(composed: DictConfig) -> dict[str, Any]:
             )
 
 
-def resolve_config(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str], conf: Path) -> Config:
+def resolve_config(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str], conf: Path) -> Options:
     """Returns the checked options of one training run, with its name. Raises ConfigError.
 
     choices are the files that were chosen from Hydra's groups, overrides the arguments that chose them, conf is their
     folder.
     """
-    config = check_config(composed, Config)
+    config = check_config(composed, Options)
     _check_row(config, composed, choices["ablation"], overrides, conf)
     if config.name is None:
-        config.name = default_name(choices, config.init_from)
+        config = replace(config, name=default_name(choices, config.init_from))
     config.outputs_folder  # noqa: B018  (checked before anything starts)
     return config
 
 
-def _check_row(config: Config, composed: DictConfig, row: str, overrides: Sequence[str], conf: Path) -> None:
+def default_name(choices: Mapping[str, str], init_from: str | None = None) -> str:
+    """Returns a run's name from the chosen groups: data and model, and the row of Table 3 where it is not base.
+
+    A run that starts from another run's weights also has its model: its name is made of the data and that run's name.
+    """
+    if init_from is not None:
+        path = PurePath(init_from)
+        run = path.parent.parent.name if path.parent.name == "checkpoints" else path.name.removesuffix(".ckpt")
+        return f"{choices['data']}-from-" + "".join(c if c in NAME_CHARACTERS else "-" for c in run)
+    row = choices.get("ablation", "base").rpartition("/")[2]  # quarter/a_h1: a_h1
+    return "-".join([choices["data"], choices["model"]] + ([row] if row != "base" else []))
+
+
+def _check_row(config: Options, composed: DictConfig, row: str, overrides: Sequence[str], conf: Path) -> None:
     """Raises ConfigError for a row of Table 3 that changes nothing, or whose change other options take back."""
     path = conf / "ablation" / f"{row}.yaml"  # not there: the user's own row, from --config-dir
     tree = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
@@ -135,19 +154,18 @@ def _check_row(config: Config, composed: DictConfig, row: str, overrides: Sequen
         raise ConfigError(f"ablation={row} sets {changes} of a known model, and model=auto is none; choose model=base")
     others = [override for override in overrides if override.lstrip("+").partition("=")[0] != "ablation"]
     try:
-        without = check_config(_without_hydra(_compose("train", others, Config)), Config)
+        without = check_config(_without_hydra(_compose("train", others, Options)), Options)
     except ConfigError:  # it needs files that are not in conf, from --config-dir
         return
     if _sizes(without) == _sizes(config):
         raise ConfigError(f"ablation={row} changes nothing: {changes} holds without it; choose another row or model=")
 
 
-def _sizes(config: Config) -> tuple[ModelConfig, OptimConfig]:
+def _sizes(options: Options) -> tuple[ModelOptions, OptimOptions]:
     """What a row of Table 3 can change, with the sizes of heads that follow from others, unless model=auto."""
-    model = config.model
-    if model.d_model is not None:
-        model = replace(model, d_k=model.key_size, d_v=model.value_size)
-    return model, config.optim
+    model = options.model
+    is_open = any(key.startswith("model.") for key in open_options(options))
+    return model if is_open else ModelConfig(**vars(model)), options.optim
 
 
 def choices_of_single_run() -> Mapping[str, str]:
@@ -186,10 +204,10 @@ def _model_options(path: Path, conf: Path) -> set[str]:
     return found
 
 
-def compose_training(options: Sequence[str]) -> Config:
+def compose_training(options: Sequence[str]) -> Options:
     """Returns the checked options of `train OPTIONS`, for Python. Raises ConfigError."""
-    with _initialized(options, Config):
-        composed = _compose("train", options, Config)
+    with _initialized(options, Options):
+        composed = _compose("train", options, Options)
         return resolve_config(_without_hydra(composed), composed.hydra.runtime.choices, options, conf_folder())
 
 

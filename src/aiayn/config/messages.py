@@ -15,9 +15,9 @@ from typing import NoReturn
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from aiayn.config.options import option_names
 from aiayn.config.program import conf_folder
-from aiayn.config.schema import Config
+from aiayn.config.schema import Options
+from aiayn.config.stored import option_names
 from aiayn.config.suggestions import foreign_setting, groups, no_such_option
 from aiayn.errors import ConfigError, InterruptedRunError, UserError, exit_with_error, writable_output
 
@@ -102,7 +102,7 @@ def refuse_unsupported(arguments: Sequence[str], schema: type) -> None:
             raise ConfigError(f"{argument}: not offered; the same command again continues a run")
         if refusal := foreign_setting(argument, schema):
             raise ConfigError(refusal)
-    if schema is not Config and {"-m", "--multirun", "hydra.mode=MULTIRUN"} & set(arguments):
+    if schema is not Options and {"-m", "--multirun", "hydra.mode=MULTIRUN"} & set(arguments):
         raise ConfigError("-m: evaluate scores one run at a time; train -m scores the runs that it trains")
 
 

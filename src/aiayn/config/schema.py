@@ -1,15 +1,27 @@
-"""Every option's name, type and rule.
+"""Every option's name, type, default and rule.
 
-Values live once, in `conf/`; the options of a run have no defaults here, so that one missing in the YAML is an error.
-Rules within one section stand in its `__post_init__`, rules across sections in `Config`.
+Users read and change values in `conf/`; a test proves that the defaults here are those of `conf/` without arguments.
+An option missing in a stored configuration, because it was added later, has its default, so the default of a new
+option must mean what the program did before.
+
+`ModelOptions`, `DataOptions`, `OptimOptions` and `TrainerOptions` are what users write: null leaves a value to the
+program. `ModelConfig`, `DataConfig`, `OptimConfig` and `TrainerConfig` are the same with these values settled
+(`config/settle.py`); all rooms behind `train` use only them. Elsewhere None means "none", as the comment says.
+
+Rules within one section stand in its `__post_init__`, rules across sections in `Options`.
 Nothing here imports torch: configuration errors are reported before anything slow happens.
 """
 
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    Paths = str | list[str] | None
+else:
+    Paths = Any  # OmegaConf has no unions with lists; `__post_init__` checks the type
 
 from aiayn.errors import ConfigError
 
@@ -20,7 +32,7 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 PRECISIONS = ("float32", "bfloat16", "int8", "auto")
 
 # The largest count that all libraries take. Options that exhaust a machine long before it have smaller limits.
-MOST = 2**31 - 1
+MAX_COUNT = 2**31 - 1
 MAX_BEAM_SIZE = 1000
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -36,7 +48,7 @@ def one_of(key: str, value: Any, choices: tuple[str, ...]) -> None:
     require(value in choices, f"{key}={value}: choose one of {', '.join(choices)}")
 
 
-def at_least(key: str, value: float | None, least: float, most: float = MOST) -> None:
+def at_least(key: str, value: float | None, least: float, most: float = MAX_COUNT) -> None:
     require(value is None or least <= value < math.inf, f"{key}={value}: must be at least {least:g}, and finite")
     require(value is None or value <= most, f"{key}={value}: must be at most {most}")
 
@@ -52,21 +64,21 @@ def valid_name(key: str, name: str | None) -> None:
     require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
 
 
-@dataclass(kw_only=True)
-class ModelConfig:
-    """Section 3 of the paper, in the order of the columns of its Table 3. null: `options.AUTOMATIC`, or as said."""
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Section 3 of the paper, in the order of the columns of its Table 3. null: by the number of training pairs."""
 
-    n_layers: int | None  # N
-    d_model: int | None
-    d_ff: int | None
-    n_heads: int | None  # h
-    d_k: int | None  # null: d_model / n_heads
-    d_v: int | None  # null: d_model / n_heads
-    dropout: float | None  # P_drop
-    attention_dropout: float  # on the attention weights; section 6.3 has it, translation has none
-    positions: str  # sinusoidal | learned (row E)
-    max_positions: int  # rows of the learned tables; sinusoids have no limit
-    attention_window: int | None  # r of section 4: self-attention reaches r // 2 positions to each side; null: all
+    n_layers: int | None = 6  # N
+    d_model: int | None = 512
+    d_ff: int | None = 2048
+    n_heads: int | None = 8  # h
+    d_k: int | None = None  # null: d_model / n_heads
+    d_v: int | None = None  # null: d_model / n_heads
+    dropout: float | None = 0.1  # P_drop
+    attention_dropout: float = 0.0  # on the attention weights; section 6.3 has it, translation has none
+    positions: str = "sinusoidal"  # sinusoidal | learned (row E)
+    max_positions: int = 512  # rows of the learned tables; sinusoids have no limit
+    attention_window: int | None = None  # r of section 4: self-attention reaches r // 2 positions each way; null: all
 
     def __post_init__(self) -> None:
         for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions", "attention_window"):
@@ -78,49 +90,57 @@ class ModelConfig:
             self.positions == "learned" or self.d_model is None or self.d_model % 2 == 0,
             f"model.d_model={self.d_model}: sinusoids come in pairs; choose an even d_model or model.positions=learned",
         )
+        d_model, n_heads = self.d_model, self.n_heads
         require(
-            None in (self.d_model, self.n_heads)
-            or self.d_model % self.n_heads == 0
-            or None not in (self.d_k, self.d_v),
-            f"model.d_model={self.d_model} is not divisible by model.n_heads={self.n_heads}: "
+            d_model is None or n_heads is None or d_model % n_heads == 0 or None not in (self.d_k, self.d_v),
+            f"model.d_model={d_model} is not divisible by model.n_heads={n_heads}: "
             "choose another number of heads, or set both model.d_k and model.d_v",
         )
 
-    @property
-    def key_size(self) -> int:
-        """d_k, or its default."""
-        return self.d_k if self.d_k is not None else self.d_model // self.n_heads
 
-    @property
-    def value_size(self) -> int:
-        """d_v, or its default."""
-        return self.d_v if self.d_v is not None else self.d_model // self.n_heads
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelOptions):
+    """`ModelOptions` with every size known. d_k and d_v that are not given are d_model / n_heads."""
+
+    n_layers: int
+    d_model: int
+    d_ff: int
+    n_heads: int
+    d_k: int
+    d_v: int
+    dropout: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("d_k", "d_v"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self.d_model // self.n_heads)  # the class is frozen
 
 
-@dataclass(kw_only=True)
-class DataConfig:
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
     """Section 5.1: which text, how it is cleaned and cut into subwords, and how many tokens make a step."""
 
-    source: str  # hub | files | phrasebook
-    task: str  # translation | parsing: source and target are words and linear trees of `aiayn trees`
-    hub_path: str | None  # hub: the data set, a name on the hub or a local folder of the same layout
-    hub_name: str | None  # hub: its configuration
-    hub_revision: str | None  # hub: commit, so that the text cannot change under a run
-    train: Any  # files: a prefix, a file of pairs, or a list of them; hub: a split's name
-    val: Any
-    test: Any
-    src_lang: str
-    tgt_lang: str
-    folder: str  # where prepared corpora are kept
-    vocab_size: int | None  # joint byte-level BPE, special tokens included; null: by the number of pairs
-    lowercase: bool  # the tokenizer lower-cases both sides: translations have no capitals
-    max_length: int  # longest sentence kept for training, in subwords without the end token
-    max_length_ratio: float  # longest side / shortest side, in subwords; a difference of 5 is always allowed
-    tokenizer_pairs: int | None  # learn the BPE on at most this many pairs, evenly spread; null: on all
-    tokens_per_step: int | None  # upper limit of source tokens, and of target tokens, in one step; null: as above
-    max_tokens_per_device: int | None  # limit of padded tokens per side in one micro-batch; null: by its memory
-    micro_batches: int | None  # per step; null: the fewest that max_tokens_per_device allows
-    num_workers: int  # loader processes; 0: the training process makes its own batches
+    source: str = "hub"  # hub | files | phrasebook
+    task: str = "translation"  # translation | parsing: source and target are words and linear trees of `aiayn trees`
+    hub_path: str | None = "wmt/wmt14"  # hub: the data set, a name on the hub or a local folder of the same layout
+    hub_name: str | None = "de-en"  # hub: its configuration
+    hub_revision: str | None = None  # hub: commit, so that the text cannot change under a run
+    train: Paths = "train"  # files: a prefix, a file of pairs, or a list of them; hub: a split's name
+    val: Paths = "validation"
+    test: Paths = "test"
+    src_lang: str = "en"
+    tgt_lang: str = "de"
+    folder: str = "data"  # where prepared corpora are kept
+    vocab_size: int | None = 37_000  # joint byte-level BPE, special tokens included; null: by the number of pairs
+    lowercase: bool = False  # the tokenizer lower-cases both sides: translations have no capitals
+    max_length: int = 255  # longest sentence kept for training, in subwords without the end token
+    max_length_ratio: float = 4.0  # longest side / shortest side, in subwords; a difference of 5 is always allowed
+    tokenizer_pairs: int | None = None  # learn the BPE on at most this many pairs, evenly spread; null: on all
+    tokens_per_step: int | None = 25_000  # upper limit of source, and of target, tokens in one step; null: as above
+    max_tokens_per_device: int | None = None  # limit of padded tokens per side in one micro-batch; null: by its memory
+    micro_batches: int | None = None  # per step; null: the fewest that max_tokens_per_device allows
+    num_workers: int = 1  # loader processes; 0: the training process makes its own batches
 
     def __post_init__(self) -> None:
         one_of("data.task", self.task, ("translation", "parsing"))
@@ -162,16 +182,24 @@ class DataConfig:
             )
 
 
-@dataclass(kw_only=True)
-class OptimConfig:
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(DataOptions):
+    """`DataOptions` with the sizes of vocabulary and steps known."""
+
+    vocab_size: int
+    tokens_per_step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimOptions:
     """Sections 5.3 and 5.4."""
 
-    warmup_steps: int | None  # null: a tenth of the steps
-    lr_scale: float | None  # multiplies equation (3); null: by d_model and warm-up
-    beta1: float
-    beta2: float
-    eps: float
-    label_smoothing: float
+    warmup_steps: int | None = 4000  # null: a tenth of the steps
+    lr_scale: float | None = 1.0  # multiplies equation (3); null: by d_model and warm-up
+    beta1: float = 0.9
+    beta2: float = 0.98
+    eps: float = 1e-9
+    label_smoothing: float = 0.1
 
     def __post_init__(self) -> None:
         at_least("optim.warmup_steps", self.warmup_steps, 1)
@@ -182,26 +210,34 @@ class OptimConfig:
             fraction(f"optim.{name}", getattr(self, name))
 
 
-@dataclass(kw_only=True)
-class TrainerConfig:
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig(OptimOptions):
+    """`OptimOptions` with the learning rate known."""
+
+    warmup_steps: int
+    lr_scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerOptions:
     """How long to train, on which devices, and how often to validate, log and save, counted in optimizer steps."""
 
-    max_steps: int | None  # null: by epochs of the text; and the two intervals by the steps
-    accelerator: str  # auto | cpu | gpu
-    devices: int
-    num_nodes: int
-    strategy: str  # auto | ddp
-    precision: str  # auto: bf16-mixed where the hardware computes in bf16, else 32-true
-    compile: bool  # torch.compile model and loss: takes minutes at the start, then faster steps
-    val_every: int | None
-    val_bleu_sentences: int  # validation sentences translated for val/bleu or val/f1; 0: none
-    patience: int | None  # validations without a better `best_metric` before the run ends; null: until max_steps
-    best_metric: str  # val/loss | val/bleu | val/f1 (parsing): decides about best.ckpt and patience
-    checkpoint_every: int | None
-    average_last: int  # how many checkpoints are kept, and averaged at the end (section 6.1)
-    log_every: int
-    max_skipped_steps: int  # steps that may be skipped for a NaN or infinite gradient; one more ends the run
-    timeout: int  # seconds that ranks wait for each other before they give up
+    max_steps: int | None = 100_000  # null: by epochs of the text; and the two intervals by the steps
+    accelerator: str = "auto"  # auto | cpu | gpu
+    devices: int = 1
+    num_nodes: int = 1
+    strategy: str = "auto"  # auto | ddp
+    precision: str = "auto"  # auto: bf16-mixed where the hardware computes in bf16, else 32-true
+    compile: bool = False  # torch.compile model and loss: takes minutes at the start, then faster steps
+    val_every: int | None = 1500
+    val_bleu_sentences: int = 500  # validation sentences translated for val/bleu or val/f1; 0: none
+    patience: int | None = None  # validations without a better `best_metric` before the run ends; null: no early end
+    best_metric: str = "val/loss"  # val/loss | val/bleu | val/f1 (parsing): decides about best.ckpt and patience
+    checkpoint_every: int | None = 1500
+    average_last: int = 5  # how many checkpoints are kept, and averaged at the end (section 6.1)
+    log_every: int = 50
+    max_skipped_steps: int = 0  # steps that may be skipped for a NaN or infinite gradient; one more ends the run
+    timeout: int = 1800  # seconds that ranks wait for each other before they give up
 
     def __post_init__(self) -> None:
         one_of("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu"))
@@ -225,15 +261,24 @@ class TrainerConfig:
         return self.devices * self.num_nodes
 
 
-@dataclass(kw_only=True)
-class SearchConfig:
-    """Section 6.1: beam search."""
+@dataclass(frozen=True, kw_only=True)
+class TrainerConfig(TrainerOptions):
+    """`TrainerOptions` with all numbers of steps known."""
 
-    beam_size: int  # 1 is greedy search
-    length_penalty: float  # alpha
-    penalty: str  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
-    max_extra_tokens: int  # an output has at most |X| + this many tokens
-    batch_tokens: int | None  # batch size: padded source tokens times beams; null: 8,192 on a CPU, 65,536 on a GPU
+    max_steps: int
+    val_every: int
+    checkpoint_every: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOverrides:
+    """Section 6.1: beam search. In `evaluate.py` and `aiayn translate` None means as the run was configured."""
+
+    beam_size: int | None = None  # 1 is greedy search
+    length_penalty: float | None = None  # alpha
+    penalty: str | None = None  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
+    max_extra_tokens: int | None = None  # an output has at most |X| + this many tokens
+    batch_tokens: int | None = None  # padded source tokens times beams in a batch; None: 8,192 on a CPU, 65,536 on GPUs
 
     def __post_init__(self) -> None:
         # Useful values are far below: with these, one sentence takes seconds and not hours, and no score overflows.
@@ -244,19 +289,18 @@ class SearchConfig:
         if self.penalty is not None:
             one_of("search.penalty", self.penalty, ("gnmt", "power"))
 
-
-@dataclass(kw_only=True)
-class SearchOverrides(SearchConfig):
-    """Search options of `evaluate.py` and `aiayn translate`: None means as the run was configured."""
-
-    beam_size: int | None = None
-    length_penalty: float | None = None
-    penalty: str | None = None
-    max_extra_tokens: int | None = None
-    batch_tokens: int | None = None
-
-    def apply(self, search: SearchConfig) -> SearchConfig:
+    def apply(self, search: "SearchConfig") -> "SearchConfig":
         return SearchConfig(**asdict(search) | {k: v for k, v in asdict(self).items() if v is not None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig(SearchOverrides):
+    """The search options of a run."""
+
+    beam_size: int = 4
+    length_penalty: float = 0.6
+    penalty: str = "gnmt"
+    max_extra_tokens: int = 50
 
 
 @dataclass(kw_only=True)
@@ -275,47 +319,47 @@ class SamplingConfig:
         require(self.top_k is None or self.top_p is None, "--top-k and --top-p: choose one of them")
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LoggerConfig:
     """Where metrics go besides the run's own metrics.jsonl."""
 
-    kind: str  # wandb | tensorboard | csv | none
-    project: str
-    entity: str | None
-    group: str | None
-    mode: str  # auto: online where a key is found, else offline
-    upload: bool  # wandb: also store the final checkpoint and its tokenizer there
+    kind: str = "wandb"  # wandb | tensorboard | csv | none
+    project: str = "aiayn"
+    entity: str | None = None
+    group: str | None = None
+    mode: str = "auto"  # auto: online where a key is found, else offline
+    upload: bool = False  # wandb: also store the final checkpoint and its tokenizer there
 
     def __post_init__(self) -> None:
         one_of("logger.kind", self.kind, ("wandb", "tensorboard", "csv", "none"))
         one_of("logger.mode", self.mode, ("auto", "online", "offline"))
 
 
-@dataclass(kw_only=True)
-class Config:
-    """All options of `train.py`."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """All options of `train.py`, as users write them."""
 
-    name: str | None  # the run's folder under outputs; null: derived from data, model and row
-    outputs: str | None  # the root of all runs; null: the environment's AIAYN_OUTPUTS, or else the folder outputs
-    sweep: str | None  # with -m: the jobs' folder under outputs/sweeps/; null: derived from data and model
-    init_from: str | None  # fine-tuning: the run's folder, or a checkpoint file, to start from; null: from scratch
-    init_fingerprint: str | None  # SHA-256 of the weights there; null: taken as found, then stored
-    seed: int
-    debug: bool  # show tracebacks
-    model: ModelConfig
-    data: DataConfig
-    optim: OptimConfig
-    trainer: TrainerConfig
-    search: SearchConfig
-    logger: LoggerConfig
+    name: str | None = None  # the run's folder under outputs; null: derived from data, model and row
+    outputs: str | None = None  # the root of all runs; null: the environment's AIAYN_OUTPUTS, or else outputs
+    sweep: str | None = None  # with -m: the jobs' folder under outputs/sweeps/; null: derived from data and model
+    init_from: str | None = None  # fine-tuning: the run's folder, or a checkpoint file, to start from
+    init_fingerprint: str | None = None  # SHA-256 of the weights there; null: taken as found, then stored
+    seed: int = 0
+    debug: bool = False  # show tracebacks
+    model: ModelOptions = field(default_factory=ModelOptions)
+    data: DataOptions = field(default_factory=DataOptions)
+    optim: OptimOptions = field(default_factory=OptimOptions)
+    trainer: TrainerOptions = field(default_factory=TrainerOptions)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
         valid_name("name", self.name)
         valid_name("sweep", self.sweep)
-        if self.init_from is not None:
-            require(bool(self.init_from), "init_from is empty: name a run's folder or a checkpoint file, or null")
-            self.init_from = str(PurePath(self.init_from))  # without the slash of a completed `outputs/NAME/`
+        require(self.init_from != "", "init_from is empty: name a run's folder or a checkpoint file, or null")
+        if self.init_from is not None:  # without the slash of a completed `outputs/NAME/`
+            object.__setattr__(self, "init_from", str(PurePath(self.init_from)))
         require(
             self.init_fingerprint is None or self.init_from is not None,
             f"init_fingerprint={self.init_fingerprint}: set init_from as well, or neither",
@@ -341,6 +385,13 @@ class Config:
             )
 
     @property
+    def run_name(self) -> str:
+        """The run's folder under outputs. Raises ConfigError if there is none."""
+        if self.name is None:
+            raise ConfigError("name is missing: set name=NAME, the run's folder under outputs")
+        return self.name
+
+    @property
     def outputs_folder(self) -> Path:
         """The root of all runs. Raises ConfigError if its name would need quoting on a command line."""
         folder = self.outputs or os.environ.get("AIAYN_OUTPUTS") or "outputs"
@@ -352,20 +403,37 @@ class Config:
         return Path(folder).expanduser()
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
+class Sized(Options):
+    """`Options` whose model and text have all their sizes: what preparing a corpus and building a model need."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Sized):
+    """The settled options of a run, as it stores them."""
+
+    name: str = "run"
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluateConfig:
     """All options of `evaluate.py`."""
 
     run: str
-    split: str  # val | test
-    checkpoint: str | None  # averaged | best | last | a file; null: averaged (best if that is better), else last
-    test: str | None  # PREFIX of text files to translate and score instead of the split
-    references: Any  # a file or a list of files: further references, beside that of the split or of `test`
-    ensemble: Any  # a run's folder or a list of them: they translate together with `run`
-    baseline: str | None  # another run's folder to compare with
-    accelerator: str  # auto | cpu | gpu
-    debug: bool
-    search: SearchOverrides
+    split: str = "test"  # val | test
+    checkpoint: str | None = None  # averaged | best | last | a file; null: averaged (best if that is better), else last
+    test: str | None = None  # PREFIX of text files to translate and score instead of the split
+    references: Paths = None  # a file or a list of files: further references, beside that of the split or of `test`
+    ensemble: Paths = None  # a run's folder or a list of them: they translate together with `run`
+    baseline: str | None = None  # another run's folder to compare with
+    accelerator: str = "auto"  # auto | cpu | gpu
+    debug: bool = False
+    search: SearchOverrides = field(default_factory=SearchOverrides)
 
     def __post_init__(self) -> None:
         require(bool(self.run), "run is empty: name a run's folder, such as run=outputs/NAME")
@@ -377,14 +445,13 @@ class EvaluateConfig:
                 f"test={self.test!r}: the results go to a folder named after the last part of the path; name the files "
                 "FOLDER/NAME, where NAME does not begin with a dot",
             )
-        self.ensemble = _paths("ensemble", self.ensemble, "a run's folder", "[outputs/B,outputs/C]")
-        self.references = _paths("references", self.references, "a file", "[ref2.de,ref3.de]")
+        for name, kind, example in (
+            ("ensemble", "a run's folder", "[outputs/B,outputs/C]"),
+            ("references", "a file", "[ref2.de,ref3.de]"),
+        ):
+            value = getattr(self, name)
+            paths = [value] if isinstance(value, str) else value
+            holds = paths is None or (isinstance(paths, list) and all(isinstance(path, str) and path for path in paths))
+            require(holds, f"{name}={value}: must be {kind} or a list of them, {name}={example}")
+            object.__setattr__(self, name, paths)
         one_of("accelerator", self.accelerator, ("auto", "cpu", "gpu"))
-
-
-def _paths(key: str, value: Any, kind: str, example: str) -> list[str] | None:
-    """Returns an option that takes a path or a list of them as a list. Raises ConfigError for anything else."""
-    paths = [value] if isinstance(value, str) else value
-    holds = paths is None or (isinstance(paths, list) and all(isinstance(path, str) and path for path in paths))
-    require(holds, f"{key}={value}: must be {kind} or a list of them, {key}={example}")
-    return paths

@@ -3,8 +3,8 @@
 import difflib
 from dataclasses import fields
 
-from aiayn.config.options import RENAMED, is_section, option_names
-from aiayn.config.schema import Config
+from aiayn.config.schema import Options
+from aiayn.config.stored import is_section, option_names
 
 # Groups of files in conf/ that are no section of the options.
 FILE_GROUPS = ("ablation", "experiment")
@@ -145,7 +145,7 @@ def foreign_setting(argument: str, schema: type) -> str | None:
         return (
             f"logger={value}: give the name of one file; metrics.jsonl in the run's folder has all that csv would have"
         )
-    if schema is Config and value in VALUES.get(key, {}):
+    if schema is Options and value in VALUES.get(key, {}):
         return f"{key}={value}: {VALUES[key][value]}"
     name = key.lstrip("-").replace("-", "_")  # --max-epochs
     if (sign or argument.startswith("--")) and name not in option_names(schema):
@@ -171,7 +171,7 @@ def _hydra_setting(key: str, value: str) -> str | None:
 
 def _answer(name: str, key: str, schema: type) -> str | None:
     """Returns the line about an option that other programs have and this one lacks."""
-    if schema is not Config:
+    if schema is not Options:
         return _answer_of_evaluate(name, key, schema)
     answer = ANSWERS.get(name.lower().replace("/", ".").rpartition(".")[2])
     return f"{key}: no such option; {answer}" if answer else None
@@ -181,22 +181,20 @@ def _answer_of_evaluate(name: str, key: str, schema: type) -> str | None:
     """Returns the line about an option that only training has."""
     if name == "outputs":
         return f"{key}: no such option; the run's whole path is given, run=DIR/NAME"
-    if name not in option_names(Config) and name not in groups(Config):
+    if name not in option_names(Options) and name not in groups(Options):
         return None
-    near = None if name in groups(Config) else _nearest(name, schema)
+    near = None if name in groups(Options) else _nearest(name, schema)
     return f"{key}: an option of train; " + (f"did you mean {near}?" if near else "--help lists those of evaluate")
 
 
 def groups(schema: type) -> list[str]:
     """Returns the groups that `group=name` chooses files for."""
     sections = [option.name for option in fields(schema) if is_section(option.type)]
-    return [*sections, *FILE_GROUPS] if schema is Config else []
+    return [*sections, *FILE_GROUPS] if schema is Options else []
 
 
 def no_such_option(key: str, schema: type) -> str:
     """Returns the line that refuses an unknown option."""
-    if RENAMED.get(key) in option_names(schema):
-        return f"{key} is now {RENAMED[key]}"
     if answer := _answer(key, key, schema):
         return answer
     near = _nearest(key, schema)

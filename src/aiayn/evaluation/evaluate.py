@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.config import program
-from aiayn.config.options import to_plain
 from aiayn.config.schema import EvaluateConfig, SearchConfig
+from aiayn.config.stored import to_plain
 from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress

@@ -71,8 +71,8 @@ def _check_expressible(config: ModelConfig, target: str) -> None:
     per_head = config.d_model // config.n_heads
     unsupported = {
         f"model.attention_window={config.attention_window}": config.attention_window is not None,
-        f"model.d_k={config.d_k} (other than d_model / n_heads = {per_head})": config.key_size != per_head,
-        f"model.d_v={config.d_v} (other than d_model / n_heads = {per_head})": config.value_size != per_head,
+        f"model.d_k={config.d_k} (other than d_model / n_heads = {per_head})": config.d_k != per_head,
+        f"model.d_v={config.d_v} (other than d_model / n_heads = {per_head})": config.d_v != per_head,
         f"model.positions={config.positions}": config.positions == "learned" and target == "marian",
     }
     for option, applies in unsupported.items():

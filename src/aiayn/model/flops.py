@@ -12,7 +12,7 @@ from aiayn.config.schema import ModelConfig
 def n_parameters(config: ModelConfig, vocab_size: int) -> int:
     """Returns the number of parameters of `Transformer(config, vocab_size)`, whose embedding matrix counts once."""
     d, f = config.d_model, config.d_ff
-    attention = 2 * d * config.n_heads * (config.key_size + config.value_size)
+    attention = 2 * d * config.n_heads * (config.d_k + config.d_v)
     feed_forward = 2 * d * f + f + d
     norm = 2 * d
     encoder_layer = attention + feed_forward + 2 * norm
@@ -28,7 +28,7 @@ def forward_flops(config: ModelConfig, vocab_size: int, src_length: Any, tgt_len
     counted; attention scores that are hidden by the causal mask or by `attention_window` are.
     """
     d, n, s, t = config.d_model, config.n_layers, src_length, tgt_length
-    heads = config.n_heads * (config.key_size + config.value_size)
+    heads = config.n_heads * (config.d_k + config.d_v)
     # On both sides a token passes four projections of self-attention and two of cross-attention: keys and values for a
     # source token, queries and output for a target token.
     per_token = n * (3 * d * heads + 2 * d * config.d_ff)

@@ -42,7 +42,7 @@ class AddNorm(nn.Module):
 
 
 def multi_head_attention(config: ModelConfig) -> MultiHeadAttention:
-    sizes = config.d_model, config.n_heads, config.key_size, config.value_size
+    sizes = config.d_model, config.n_heads, config.d_k, config.d_v
     return MultiHeadAttention(*sizes, dropout=config.attention_dropout)
 
 

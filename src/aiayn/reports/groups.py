@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from aiayn.config.options import is_harmless
+from aiayn.config.stored import may_change
 from aiayn.errors import ConfigError
 from aiayn.reports.intervals import Sample
 from aiayn.reports.runs import PARAMETERS, SPLITS, MeasuredRun
@@ -126,7 +126,7 @@ def agree(known: Record, found: Record) -> bool:
 
 def training_options(run: MeasuredRun) -> Record:
     """Returns all options, but the seed, that shaped the run's weights."""
-    options = {key: value for key, value in run.options.items() if not is_harmless(key) and key not in NOT_SHAPING}
+    options = {key: value for key, value in run.options.items() if not may_change(key) and key not in NOT_SHAPING}
     if options.get("trainer.precision") == "auto" and run.precision:
         options["trainer.precision"] = run.precision
     if options.get("init_fingerprint"):

@@ -33,7 +33,7 @@ class Row:
         names = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "positions")
         same = {name: getattr(self, name) for name in names}
         # The paper does not say how many positions row E learns.
-        return ModelConfig(**same, max_positions=512, attention_window=None, attention_dropout=0.0)
+        return ModelConfig(**same)
 
     def quarter(self) -> "Row":
         """Returns the row with all widths divided by 4, as in conf/ablation/quarter; results are still the paper's."""
@@ -42,10 +42,8 @@ class Row:
 
     def is_of(self, model: ModelConfig, label_smoothing: float) -> bool:
         """True for this row's model and label smoothing."""
-        resolved = replace(model, d_k=model.key_size, d_v=model.value_size)
-        return label_smoothing == self.label_smoothing and resolved == replace(
-            self.model(), max_positions=model.max_positions
-        )
+        row = replace(self.model(), max_positions=model.max_positions)
+        return (model, label_smoothing) == (row, self.label_smoothing)
 
 
 BIG_OPTIONS = {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3, "max_steps": 300_000}

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.config import program
-from aiayn.config.options import flatten, stored_config, to_plain
 from aiayn.config.schema import Config
+from aiayn.config.stored import flatten, stored_config, to_plain
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.run_folder import (
@@ -108,7 +108,7 @@ def read_run(folder: RunFolder) -> MeasuredRun:
         unreadable = f"{folder.config}: {error}; it was written by another version of this program"
     if config is not None:
         model = config.model
-        options = flatten(to_plain(config)) | {"model.d_k": model.key_size, "model.d_v": model.value_size}
+        options = flatten(to_plain(config)) | {"model.d_k": model.d_k, "model.d_v": model.d_v}
         options[PARAMETERS] = f"{n_parameters(model, config.data.vocab_size) / 1e6:.2f}"
     records = folder.read_metrics()
     measured = max((record["step"] for record in records), default=0)

@@ -43,8 +43,8 @@ def table_3_record(row: Row | None, group: Group | None) -> Record:
         "label": row.label,
         **record_of(group),
         **{name: getattr(model, name) for name in ("n_layers", "d_model", "d_ff", "n_heads", "dropout", "positions")},
-        "d_k": model.key_size,
-        "d_v": model.value_size,
+        "d_k": model.d_k,
+        "d_v": model.d_v,
         "label_smoothing": config.optim.label_smoothing if config else row.label_smoothing,
         "bleu_kind": BLEU.name,
     }

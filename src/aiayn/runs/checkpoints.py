@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aiayn.config.options import stored_config, to_plain
 from aiayn.config.schema import Config, ModelConfig
+from aiayn.config.stored import stored_config, to_plain
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.files import atomic_write, fsync_folder
 from aiayn.runs.run_folder import MARK, SEAL_SIZE, is_count, saved_steps
@@ -149,7 +149,7 @@ def load(path: Path) -> Checkpoint:
 
 def _may_fit(model: ModelConfig, weights: Mapping[str, Tensor]) -> bool:
     """False for sizes so large that building the model, before `restore` can compare it, would fill the memory."""
-    widest = max(model.d_ff, model.n_heads * model.key_size, model.n_heads * model.value_size)
+    widest = max(model.d_ff, model.n_heads * model.d_k, model.n_heads * model.d_v)
     positions = model.max_positions if model.positions == "learned" else 0
     needed = (model.n_layers * widest + positions) * model.d_model
     return needed <= sum(weight.numel() for weight in weights.values())

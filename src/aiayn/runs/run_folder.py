@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from aiayn.config.options import to_plain
 from aiayn.config.schema import Config
+from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write_text
 

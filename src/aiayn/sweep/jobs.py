@@ -1,15 +1,16 @@
 """The jobs of a sweep: their names, their checked configurations, and whether they are finished."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.config import compose as entry
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
-from aiayn.config.options import changed_options, is_from_source, settle, stored_options, to_plain
-from aiayn.config.schema import NAME_CHARACTERS, Config
+from aiayn.config.schema import NAME_CHARACTERS, Options
+from aiayn.config.settle import fill
+from aiayn.config.stored import changed_options, is_from_source, stored_options, to_plain
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs.run_folder import RunFolder, read_json
 
@@ -22,12 +23,12 @@ class SweepJob:
 
     name: str
     overrides: list[str]
-    config: Config
+    config: Options
     chosen: frozenset[str]
 
     @property
     def folder(self) -> Path:
-        return self.config.outputs_folder / self.config.name
+        return self.config.outputs_folder / self.config.run_name
 
 
 def make_jobs(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]], conf: Path) -> list[SweepJob]:
@@ -44,16 +45,17 @@ def make_jobs(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequen
             options = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
             configs.append(entry.resolve_config(options, choices[-1], overrides, conf))
         except COMPOSITION_ERRORS as error:
-            text = str(error) if isinstance(error, UserError) else one_line(error, Config)
+            text = str(error) if isinstance(error, UserError) else one_line(error, Options)
             mistakes.setdefault(text, []).append(name)
     _refuse(mistakes, len(batch), ConfigError)
     sweep = configs[0].sweep or _sweep_name(choices)
     jobs = []
     for name, overrides, config in zip(names, batch, configs, strict=True):
-        config.name, config.sweep = f"sweeps/{sweep}/{name}", sweep
-        settings = {"name": config.name, "sweep": sweep}
+        settings = {"name": f"sweeps/{sweep}/{name}", "sweep": sweep}
+        config = replace(config, **settings)
         if config.logger.group is None:
-            config.logger.group = settings["logger.group"] = sweep
+            settings["logger.group"] = sweep
+            config = replace(config, logger=replace(config.logger, group=sweep))
         # Quoted, since a name may look like a number.
         overrides = [*overrides, *(f"{key}='{value}'" for key, value in settings.items())]
         jobs.append(SweepJob(name, overrides, config, frozenset(entry.chosen_options(overrides, conf))))
@@ -99,21 +101,20 @@ def is_finished(job: SweepJob) -> bool:
     run = RunFolder(job.folder)
     try:
         stored = run.read_config()
-        config = settle(job.config, stored_options(Config, stored))
+        config = fill(job.config, stored_options(stored))
         changed = set(changed_options(stored, config))
     except RefusedError:
         return False
     if job.config.init_from is not None:
         changed -= {key for key in changed if is_from_source(key) and key not in job.chosen}
     scored = read_json(run.evaluation("val").scores)
-    before, now = (
-        stored_options(Config, {"search": search}) for search in (scored.get("search"), to_plain(config.search))
-    )
-    for options in (before, now):
-        options.pop("search.batch_tokens", None)  # changes no result
+    search = scored.get("search")
+    if not isinstance(search, dict) or config.trainer.max_steps is None:
+        return False
+    anything = {"batch_tokens": None}  # which changes no result
     return (
         not changed
-        and before == now
+        and search | anything == to_plain(config.search) | anything
         and scored.get("checkpoint") == run.last.name
         and scored.get("step", 0) >= config.trainer.max_steps
         and run.averaged.exists()

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
-from aiayn.config.options import as_option, to_plain
+from aiayn.config.stored import as_option, to_plain
 from aiayn.errors import FailedJobsError, InterruptedRunError, UserError
 from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import exit_signal, handle_signals

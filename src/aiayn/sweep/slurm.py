@@ -86,7 +86,7 @@ def _submit(row: Row, place: Path, options: Any) -> str:
         gpus = options.gpus
     executor = submitit.AutoExecutor(place, cluster="slurm")
     executor.update_parameters(
-        name=row.job.config.name,
+        name=row.job.config.run_name,
         slurm_partition=options.partition,
         timeout_min=options.time,
         nodes=trainer.num_nodes,

@@ -1,6 +1,7 @@
 """What would end a training with a traceback, or late, found before it starts."""
 
-from aiayn.config.schema import Config, ModelConfig
+from aiayn.config.schema import Config, ModelConfig, Sized
+from aiayn.config.settle import FITS, fit, usual_steps
 from aiayn.data.cleaning import normalise
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.sources import read_split
@@ -23,7 +24,7 @@ def check_size(model: ModelConfig, vocab_size: int) -> None:
         )
 
 
-def check_positions(config: Config, prepared: PreparedCorpus) -> None:
+def check_positions(config: Sized, prepared: PreparedCorpus) -> None:
     """Raises DataError, naming the line, for a validation sentence longer than the model's learned positions.
 
     Training text is no longer than `data.max_length`, for which `Config` requires enough of them.
@@ -47,3 +48,25 @@ def check_positions(config: Config, prepared: PreparedCorpus) -> None:
                     f"{most} learned positions allow {limit} (search.max_extra_tokens={extra}); raise "
                     "model.max_positions, or split or remove the line on both sides"
                 )
+
+
+def unusual_options(config: Config, pairs: int, steps_per_epoch: int, vocab_size: int) -> list[str]:
+    """Returns a line for each option that does not fit the text or the other options, with the remedy."""
+    trainer, found = config.trainer, []
+    epochs, usual = trainer.max_steps / steps_per_epoch, usual_steps(pairs, steps_per_epoch)
+    if epochs > 5 * fit(pairs).epochs:
+        found.append(
+            f"trainer.max_steps={trainer.max_steps} is {epochs:,.0f} epochs of these {pairs:,} pairs; usual are "
+            f"{fit(pairs).epochs}: trainer.max_steps={usual}"
+        )
+    if config.optim.warmup_steps >= trainer.max_steps:
+        found.append(
+            f"optim.warmup_steps={config.optim.warmup_steps}: the learning rate rises to the last step "
+            f"(trainer.max_steps={trainer.max_steps}); a tenth of the steps is usual"
+        )
+    if trainer.val_every > trainer.max_steps:
+        found.append(f"trainer.val_every={trainer.val_every}: validated at the last step only ({trainer.max_steps})")
+    n = n_parameters(config.model, vocab_size)
+    if n > 1000 * pairs and pairs > FITS[0].pairs / 10:
+        found.append(f"a model of {n / 1e6:.0f} M parameters is large for {pairs:,} pairs: model=auto chooses one")
+    return found

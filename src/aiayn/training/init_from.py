@@ -8,19 +8,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from aiayn.config.options import as_option, automatic_options, flatten, to_plain
-from aiayn.config.schema import Config
+from aiayn.config.schema import Options
+from aiayn.config.settle import open_options
+from aiayn.config.stored import as_option, flatten, to_plain
 from aiayn.errors import RefusedError
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
 
-FREE = ("model.dropout",)  # the only option of the model that may differ: no weight depends on it
+MAY_DIFFER = ("model.dropout",)  # the only option of the model: no weight depends on it
 
 
 def resolve_init_from(
-    config: Config, folder: RunFolder, chosen: Collection[str] | None
-) -> tuple[Config, Checkpoint | None]:
+    config: Options, folder: RunFolder, chosen: Collection[str] | None
+) -> tuple[Options, Checkpoint | None]:
     """Returns the configuration with model and vocabulary of `init_from`, and the checkpoint that they come from.
 
     If the run has checkpoints of its own they are taken instead, and its source need not exist any more. `chosen` are
@@ -39,11 +40,11 @@ def resolve_init_from(
         "tokenizer_pairs": None,
     }
     settled |= flatten({"data": vocabulary})
-    now, unset = flatten(to_plain(config)), automatic_options(config)
+    now, unset = flatten(to_plain(config)), open_options(config)
     changed = [
         f"{key}: {as_option(value)} -> {as_option(now[key])}"
         for key, value in settled.items()
-        if key not in FREE and key not in unset and now[key] != value and (chosen is None or key in chosen)
+        if key not in MAY_DIFFER and key not in unset and now[key] != value and (chosen is None or key in chosen)
     ]
     if config.init_fingerprint not in (None, found):
         changed.append(f"init_fingerprint: {found} -> {config.init_fingerprint}")

@@ -12,8 +12,8 @@ from typing import Any
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn.config.options import flatten, to_plain
 from aiayn.config.schema import Config
+from aiayn.config.stored import flatten, to_plain
 from aiayn.errors import ConfigError
 from aiayn.files import atomic_write_text
 from aiayn.reports.drawing import read_picture
@@ -167,8 +167,7 @@ def _start_wandb(config: Config, folder: Path) -> Any:
             dir=folder,
             mode=mode,
             resume="allow" if mode == "online" else None,
-            # In the options null means "derived from other sizes"; a plot over d_k needs the number.
-            config=to_plain(config) | {"row": row, "d_k": config.model.key_size, "d_v": config.model.value_size},
+            config=to_plain(config) | {"row": row, "d_k": config.model.d_k, "d_v": config.model.d_v},
             settings=wandb.Settings(silent=True),
         )
     except wandb.errors.Error as error:

@@ -10,8 +10,9 @@ from typing import Any, TextIO
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
-from aiayn.config.options import automatic_options, changed_options, flatten, settle, stored_options, to_plain
-from aiayn.config.schema import Config
+from aiayn.config.schema import Options
+from aiayn.config.settle import fill, open_options
+from aiayn.config.stored import changed_options, flatten, from_plain, to_plain
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
@@ -32,43 +33,43 @@ class ResumeState:
     optimizer: dict[str, Any]
 
 
-def settle_as_stored(folder: RunFolder, config: Config) -> Config:
-    """Returns the configuration with the options that are null as the run's first start settled them, if it had one.
+def fill_as_stored(folder: RunFolder, options: Options) -> Options:
+    """Returns the options with those that are open as the run's first start settled them, if it had one.
 
     Raises RefusedError if the stored options cannot be read.
     """
-    if not automatic_options(config):
-        return config
+    if not open_options(options):
+        return options
     if folder.config.exists():
-        return settle(config, _stored_options(folder))
+        return fill(options, flatten(to_plain(_stored_options(folder))))
     newest = checkpoints.load_newest(folder.checkpoints)
-    return settle(config, flatten(to_plain(newest[0].config))) if newest else config
+    return fill(options, flatten(to_plain(newest[0].config))) if newest else options
 
 
-def refuse_changes(folder: RunFolder, config: Config) -> None:
+def refuse_changes(folder: RunFolder, options: Options) -> None:
     """Raises RefusedError if an option that defines the training differs from the run's first start."""
     if folder.config.exists():
-        _refuse_changes(folder, _stored_options(folder), config)
+        _refuse_changes(folder, to_plain(_stored_options(folder)), options)
 
 
-def _stored_options(folder: RunFolder) -> dict[str, Any]:
+def _stored_options(folder: RunFolder) -> Options:
     try:
-        return stored_options(Config, folder.read_config())
-    except (RefusedError, ValueError, AttributeError) as error:
+        return from_plain(Options, folder.read_config())
+    except (ConfigError, RefusedError, ValueError, TypeError, AttributeError) as error:
         raise RefusedError(
             f"{folder.config}: cannot be read as the run's options; remove it (its checkpoints hold them too), or "
             "choose another name="
         ) from error
 
 
-def _refuse_changes(folder: RunFolder, stored: Mapping[str, Any], config: Config) -> None:
-    changed = changed_options(stored, config)
+def _refuse_changes(folder: RunFolder, stored: Mapping[str, Any], options: Options) -> None:
+    changed = changed_options(stored, options)
     if changed:
         diff = "; ".join(f"{key}: {values}" for key, values in changed.items())
         raise RefusedError(f"{folder.path} was started with other options ({diff}); give a new run another name=")
 
 
-def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Config) -> ResumeState | None:
+def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Options) -> ResumeState | None:
     """Returns what to continue from, None for a new run.
 
     Raises RefusedError if that was trained with other options, on another corpus or with another vocabulary, or if its

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn.config.options import automatic_options
-from aiayn.config.schema import Config
+from aiayn.config.schema import Config, Options, Sized
+from aiayn.config.settle import settle_sizes, settle_steps
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedSplit
 from aiayn.data.datamodule import TranslationDataModule
@@ -24,7 +24,6 @@ from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.signals import handle_signals
-from aiayn.training.automatic import misfits, settle_sizes, settle_steps
 from aiayn.training.average import compare_with_best
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
@@ -35,7 +34,7 @@ from aiayn.training.callbacks.run_artifacts import RunArtifacts
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.checkpoint_io import RunCheckpointIO, steps_to_average
-from aiayn.training.checks import check_positions, check_size
+from aiayn.training.checks import check_positions, check_size, unusual_options
 from aiayn.training.context import RunContext, TrainingClock
 from aiayn.training.distributed.failures import explain_disk_errors, explain_failures
 from aiayn.training.distributed.local_ranks import local_ranks
@@ -44,14 +43,14 @@ from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.init_from import resolve_init_from
 from aiayn.training.loggers import close, make_loggers, upload
 from aiayn.training.module import TranslationModule
-from aiayn.training.resume import ResumeState, load_resume_state, refuse_changes, run_lock, settle_as_stored
+from aiayn.training.resume import ResumeState, fill_as_stored, load_resume_state, refuse_changes, run_lock
 from aiayn.training.schedule import learning_rate
 from aiayn.training.trainer import configure_libraries, make_trainer
 
 log = logging.getLogger(__name__)
 
 
-def train(config: Config, outputs: Path | None = None, chosen: Collection[str] | None = None) -> Path:
+def train(options: Options, outputs: Path | None = None, chosen: Collection[str] | None = None) -> Path:
     """Trains until `trainer.max_steps`, from the newest checkpoint if there is one. Returns the run's folder.
 
     The run's folder is made in `outputs` (None: where the configuration says). With `init_from` that run decides about
@@ -61,10 +60,10 @@ def train(config: Config, outputs: Path | None = None, chosen: Collection[str] |
     Errors common to all ranks are printed by rank 0; the others exit silently.
     """
     configure_libraries()
-    folder, stop = RunFolder((outputs or config.outputs_folder) / config.name), StopRequest()
+    folder, stop = RunFolder((outputs or options.outputs_folder) / options.run_name), StopRequest()
     try:
         with handle_signals(stop.on_signal):
-            _train(config, folder, chosen, stop)
+            _train(options, folder, chosen, stop)
     except (InterruptedRunError, DivergedError) as error:
         if rank_zero_only.rank:
             # Before the ranks are connected, the exit code is all that rank 0 hears of it.
@@ -73,20 +72,19 @@ def train(config: Config, outputs: Path | None = None, chosen: Collection[str] |
     return folder.path
 
 
-def _train(config: Config, folder: RunFolder, chosen: Collection[str] | None, stop: StopRequest) -> None:
-    hardware = choose_hardware(config.trainer)
-    config, source = resolve_init_from(config, folder, chosen)
-    config = settle_as_stored(folder, config)
-    if automatic_options(config):
-        config = settle_sizes(config, count_training_pairs(config.data))
-    refuse_changes(folder, config)
-    check_size(config.model, config.data.vocab_size)
-    prepared = prepare(config.data, Tokenizer.from_json(source.tokenizer) if source else None)
-    check_positions(config, prepared)
+def _train(options: Options, folder: RunFolder, chosen: Collection[str] | None, stop: StopRequest) -> None:
+    hardware = choose_hardware(options.trainer)
+    options, source = resolve_init_from(options, folder, chosen)
+    options = fill_as_stored(folder, options)
+    sized = settle_sizes(options, lambda: count_training_pairs(options.data))
+    refuse_changes(folder, sized)
+    check_size(sized.model, sized.data.vocab_size)
+    prepared = prepare(sized.data, Tokenizer.from_json(source.tokenizer) if source else None)
+    check_positions(sized, prepared)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
-        found = load_resume_state(folder, prepared, config)
-        plan = _training_plan(config, prepared.train, found)
-        config = settle_steps(config, len(prepared.train), plan.steps_per_epoch)
+        found = load_resume_state(folder, prepared, sized)
+        plan = _training_plan(sized, prepared.train, found)
+        config = settle_steps(sized, len(prepared.train), plan.steps_per_epoch)
         start_step = found.checkpoint.step if found else 0
         recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]
         validations = ValidationHistory(config.trainer, recorded)
@@ -175,7 +173,7 @@ def _finish(run: RunContext, precision: str) -> None:
     log.info(summary(folder.path))
 
 
-def _training_plan(config: Config, split: PreparedSplit, found: ResumeState | None) -> BatchPlan:
+def _training_plan(config: Sized, split: PreparedSplit, found: ResumeState | None) -> BatchPlan:
     data = config.data
     return BatchPlan(
         split.src_lengths + 1,
@@ -211,7 +209,9 @@ def _log_start(run: RunContext, model: Transformer, hardware: dict[str, str]) ->
     warmup, scale = config.optim.warmup_steps, config.optim.lr_scale
     peak = learning_rate(warmup, config.model.d_model, warmup, scale)
     log.info("steps    %d, peak learning rate %.2g at step %d", config.trainer.max_steps, peak, warmup)
-    for line in misfits(config, len(run.prepared.train), plan.steps_per_epoch, run.prepared.tokenizer.vocab_size):
+    for line in unusual_options(
+        config, len(run.prepared.train), plan.steps_per_epoch, run.prepared.tokenizer.vocab_size
+    ):
         log.warning("warning  %s", line)
 
 

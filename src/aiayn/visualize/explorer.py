@@ -56,8 +56,8 @@ def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: 
     )
     return TEMPLATES.get_template("explorer.html").render(
         run=name,
-        model=f"{config.n_layers} layers, {config.n_heads} heads, d_model {config.d_model}, d_k {config.key_size}, "
-        f"d_v {config.value_size}",
+        model=f"{config.n_layers} layers, {config.n_heads} heads, d_model {config.d_model}, d_k {config.d_k}, "
+        f"d_v {config.d_v}",
         maps=maps,
         score=f"{score} (log-probability {log_prob}, divided by the search's length penalty)",
         layers=n_layers,

@@ -1,0 +1,142 @@
+"""Options left to the program, null in the configuration: sizes and steps that fit the text.
+
+They are settled when a run first starts, printed with their reason, and stored with the run, which continues with them.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiayn.config.schema import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimConfig,
+    Options,
+    Sized,
+    TrainerConfig,
+    require,
+)
+
+log = logging.getLogger(__name__)
+
+# The options of each section that may be null until they are settled.
+OPEN = {
+    "model": ("n_layers", "d_model", "d_ff", "n_heads", "dropout"),
+    "data": ("vocab_size", "tokens_per_step"),
+    "optim": ("warmup_steps", "lr_scale"),
+    "trainer": ("max_steps", "val_every", "checkpoint_every"),
+}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Options that fit a text of at most so many pairs."""
+
+    pairs: float
+    epochs: int
+    vocab_size: int
+    tokens_per_step: int
+    n_layers: int
+    d_model: int
+    d_ff: int
+    n_heads: int
+    dropout: float
+
+
+# Models, vocabularies and epochs are about those published for Multi30k (29,000 pairs; Wu et al. 2021), IWSLT14
+# (160,000 pairs) and WMT14 (4.5 M pairs); the vocabulary of the smallest texts is that of Sennrich and Zhang (2019).
+FITS = (
+    Fit(20_000, 100, 2000, 2048, n_layers=4, d_model=128, d_ff=256, n_heads=4, dropout=0.3),
+    Fit(100_000, 100, 8000, 4096, n_layers=4, d_model=128, d_ff=256, n_heads=4, dropout=0.3),
+    Fit(1_000_000, 40, 10_000, 8192, n_layers=6, d_model=512, d_ff=1024, n_heads=4, dropout=0.3),
+    Fit(math.inf, 20, 37_000, 25_000, n_layers=6, d_model=512, d_ff=2048, n_heads=8, dropout=0.1),
+)
+MAX_STEPS, MAX_WARMUP, MAX_INTERVAL = 100_000, 4000, 1500  # those of base
+
+
+def fit(pairs: int) -> Fit:
+    """Returns the row of FITS for a number of training pairs."""
+    return next(row for row in FITS if pairs <= row.pairs)
+
+
+def usual_steps(pairs: int, steps_per_epoch: int) -> int:
+    """Steps of the usual number of epochs, to two digits."""
+    return min(MAX_STEPS, int(float(f"{fit(pairs).epochs * steps_per_epoch:.2g}")))
+
+
+def open_options(options: Options) -> set[str]:
+    """Returns the options that are null and still to be settled."""
+    return {
+        f"{section}.{name}"
+        for section, names in OPEN.items()
+        for name in names
+        if getattr(getattr(options, section), name) is None
+    }
+
+
+def fill(options: Options, values: Mapping[str, Any]) -> Options:
+    """Returns the options with those that are open set to these values, by dotted name."""
+    for key in sorted(open_options(options) & set(values)):
+        section, _, name = key.partition(".")
+        options = replace(options, **{section: replace(getattr(options, section), **{name: values[key]})})
+    return options
+
+
+def settle_sizes(options: Options, count_pairs: Callable[[], int]) -> Sized:
+    """Settles vocabulary, tokens per step and model by the number of training pairs, which is counted if it matters."""
+    if any(key.startswith(("model.", "data.")) for key in open_options(options)):
+        pairs = count_pairs()
+        row = fit(pairs)
+        values: dict[str, Any] = {f"model.{name}": getattr(row, name) for name in OPEN["model"]}
+        # A small text cannot fill a large vocabulary.
+        values["data.vocab_size"] = min(row.vocab_size, max(300, pairs // 2))
+        values["data.tokens_per_step"] = max(row.tokens_per_step, options.data.max_length + 1)
+        options = _fill(options, values, f"{pairs:,} pairs")
+    settled_sections = {"model": ModelConfig(**vars(options.model)), "data": DataConfig(**vars(options.data))}
+    return Sized(**vars(options) | settled_sections)
+
+
+def settle_steps(sized: Sized, pairs: int, steps_per_epoch: int) -> Config:
+    """Settles the number of steps, the warm-up, the learning rate and the intervals."""
+    epochs = f"{fit(pairs).epochs} epochs"
+    options = _fill(sized, {"trainer.max_steps": usual_steps(pairs, steps_per_epoch)}, epochs)
+    steps = options.trainer.max_steps
+    assert steps is not None
+    values = {
+        "optim.warmup_steps": max(1, min(MAX_WARMUP, steps // 10)),
+        "trainer.val_every": max(1, min(MAX_INTERVAL, steps // 20)),
+        "trainer.checkpoint_every": max(1, min(MAX_INTERVAL, steps // 50)),
+    }
+    options = _fill(options, values, f"{steps:,} steps")
+    warmup, d_model = options.optim.warmup_steps, sized.model.d_model
+    assert warmup is not None
+    # Equation (3) with lr_scale 1 has its peak at (d_model * warmup)^-0.5. Wanted is that of base, times 512 / d_model.
+    peak = (512 * 4000) ** -0.5 * 512 / d_model
+    scale = float(f"{peak * (d_model * warmup) ** 0.5:.3g}")
+    reason = f"d_model and warm-up, for a peak learning rate of {peak:.2g}"
+    return settled(_fill(options, {"optim.lr_scale": scale}, reason))
+
+
+def settled(options: Options) -> Config:
+    """Returns options of which none is open. Raises ConfigError, which names those that are."""
+    unsettled = sorted(open_options(options))
+    require(not unsettled, f"options that have no value yet: {', '.join(unsettled)}")
+    sections = {
+        "name": options.run_name,
+        "model": ModelConfig(**vars(options.model)),
+        "data": DataConfig(**vars(options.data)),
+        "optim": OptimConfig(**vars(options.optim)),
+        "trainer": TrainerConfig(**vars(options.trainer)),
+    }
+    return Config(**vars(options) | sections)
+
+
+def _fill(options: Options, values: dict[str, Any], reason: str) -> Options:
+    """Fills open options, and says so."""
+    chosen = {key: value for key, value in values.items() if key in open_options(options)}
+    if chosen:
+        log.info("fitted   to %s: %s", reason, " ".join(f"{key}={value}" for key, value in chosen.items()))
+    return fill(options, chosen)

@@ -1,0 +1,90 @@
+"""Options that `data=files` leaves to the program, settled by the text."""
+
+from dataclasses import fields, replace
+
+import pytest
+from applications import composed_options
+
+from aiayn.config import schema
+from aiayn.config.settle import OPEN, fill, open_options, settle_sizes, settle_steps, settled
+from aiayn.config.stored import flatten, option_names, to_plain
+from aiayn.training.schedule import learning_rate
+
+TEXT = ("data=files", "data.train=x", "data.val=x", "name=mine")
+
+
+def test_own_text_leaves_every_option_open_that_can_be():
+    assert open_options(composed_options(*TEXT)) == {f"{section}.{name}" for section in OPEN for name in OPEN[section]}
+    assert open_options(composed_options()) == set()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "n_layers", "d_model", "dropout", "vocab_size", "tokens_per_step"),
+    [
+        (700, 4, 128, 0.3, 350, 2048),
+        (5_000, 4, 128, 0.3, 2000, 2048),
+        (50_000, 4, 128, 0.3, 8000, 4096),
+        (500_000, 6, 512, 0.3, 10_000, 8192),
+        (4_500_000, 6, 512, 0.1, 37_000, 25_000),
+    ],
+)
+def test_sizes_follow_from_the_number_of_pairs(pairs, n_layers, d_model, dropout, vocab_size, tokens_per_step):
+    config = settle_sizes(composed_options(*TEXT), lambda: pairs)
+
+    assert (config.model.n_layers, config.model.d_model, config.model.dropout) == (n_layers, d_model, dropout)
+    assert (config.data.vocab_size, config.data.tokens_per_step) == (vocab_size, tokens_per_step)
+
+
+def test_what_the_user_sets_is_kept():
+    config = settle_sizes(
+        composed_options(*TEXT, "model.d_model=96", "model.n_heads=3", "data.vocab_size=777"), lambda: 5000
+    )
+    config = settle_steps(replace(config, trainer=replace(config.trainer, val_every=11)), 5000, 25)
+
+    assert (config.model.d_model, config.model.n_heads, config.model.d_ff, config.data.vocab_size) == (96, 3, 256, 777)
+    assert (config.trainer.max_steps, config.trainer.val_every, config.trainer.checkpoint_every) == (2500, 11, 50)
+
+
+@pytest.mark.parametrize(("d_model", "peak"), [(512, 0.000699), (128, 0.0028)])
+@pytest.mark.parametrize("warmup", [100, 1000, 4000])
+def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model, peak, warmup):
+    config = settle_sizes(
+        composed_options(*TEXT, f"optim.warmup_steps={warmup}", f"model.d_model={d_model}"), lambda: 5000
+    )
+    config = settle_steps(config, 5000, 25)
+
+    rate = learning_rate(warmup, d_model, warmup, config.optim.lr_scale)
+
+    assert rate == pytest.approx(peak, rel=0.01)
+
+
+def test_pairs_are_counted_only_if_a_size_depends_on_them():
+    sized = settle_sizes(composed_options("name=x", "trainer.max_steps=null"), lambda: pytest.fail("counted"))
+
+    assert (sized.model.d_k, sized.data.vocab_size, sized.trainer.max_steps) == (64, 37_000, None)
+    assert settle_steps(sized, 4_500_000, 1000).trainer.max_steps == 20_000
+
+
+def test_a_settled_configuration_has_no_null_where_options_were_open():
+    config = settle_steps(settle_sizes(composed_options(*TEXT), lambda: 5000), 5000, 25)
+
+    assert isinstance(config, schema.Config)
+    assert open_options(config) == set()
+    for section in ("model", "data", "optim", "trainer"):
+        settled_class, open_class = (getattr(schema, f"{section.capitalize()}{kind}") for kind in ("Config", "Options"))
+        assert type(getattr(config, section)) is settled_class
+        narrowed = {f.name for f in fields(settled_class)} & set(settled_class.__annotations__)
+        also = {"d_k", "d_v"} if section == "model" else set()
+        assert narrowed == set(OPEN[section]) | also
+        assert [f.name for f in fields(settled_class)] == [f.name for f in fields(open_class)]
+    assert settled(config) == config
+
+
+def test_stored_values_fill_what_is_open_and_nothing_else():
+    options = composed_options(*TEXT, "model.d_ff=77")
+    stored = flatten(to_plain(settle_steps(settle_sizes(composed_options(*TEXT), lambda: 5000), 5000, 25)))
+
+    filled = flatten(to_plain(fill(options, stored | {"seed": 5})))
+
+    assert filled == flatten(to_plain(options)) | {key: stored[key] for key in open_options(options)}
+    assert set(filled) == set(option_names(schema.Options))
