@@ -4,6 +4,7 @@ import http.client
 import importlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -175,3 +176,49 @@ def test_the_systemd_unit_of_the_docs_is_a_command_that_runs_and_waits_long_enou
         True,
     )  # all but the run is there
     assert int(fields["TimeoutStopSec"]) > ServeOptions.time_limit + module.GRACE
+
+
+ODD_PARTS = [
+    "",
+    " ",
+    "\t",
+    "\r",
+    "\x00",
+    "\x0b",
+    "\x85",
+    "\u2028",
+    "\u2029",
+    "\u200b",
+    "\ufeff",
+    "\u202e",
+    "é",
+    "e\u0301",
+    "猫",
+    "🙂",
+    "Ａ",
+]
+
+
+def test_the_server_and_the_command_give_the_same_for_odd_lines(server, translator):
+    draw = random.Random(5)
+    words = [
+        *ODD_PARTS,
+        "the",
+        "old",
+        "house",
+        "<b>two</b>",
+        "&amp;",
+        "{name}",
+        "%s",
+        "...",
+        "!!",
+        "▁",
+        "1,000.5",
+        "x" * 60,
+    ]
+    lines = [" ".join(draw.choices(words, k=draw.randint(1, 4))) for _ in range(201)]
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=400)
+    body = json.dumps({"q": lines, "source": "en", "target": "de"})
+    connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+
+    assert json.loads(connection.getresponse().read())["translatedText"] == translator.translate(lines)
