@@ -5,6 +5,7 @@ import json
 import re
 import threading
 from collections.abc import Sequence
+from html import escape
 from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
@@ -12,7 +13,9 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.testclient import TestClient
 
+from aiayn.inference.markup import translate_markup
 from aiayn.inference.translator import Translator
+from aiayn.server import texts
 from aiayn.server.app import make_app, while_connected
 from aiayn.server.batching import Batcher, QueueFullError
 from aiayn.server.metrics import Metrics
@@ -40,13 +43,65 @@ def posted(http: TestClient, **fields):
     return answer.json()
 
 
-def test_a_text_and_a_list_of_texts_are_translated_line_by_line(http, best):
-    one, two = "the old house", "two cats\r\n\nthe man "
-    expected = f"{best('two cats')}\n\n{best('the man')}"
+def test_texts_are_translated_sentence_by_sentence_and_keep_the_blanks_between(http, best):
+    one, two, three = "the old house", "two cats\r\n\n  the man ", "The man. The house!  Two?"
+    expected = f"{best('two cats')}\r\n\n  {best('the man')} "
+    paragraph = f"{best('The man.')} {best('The house!')}  {best('Two?')}"
 
     assert posted(http, q=one) == {"translatedText": best(one)}
     assert posted(http, q=two) == {"translatedText": expected}
-    assert posted(http, q=[one, two, ""]) == {"translatedText": [best(one), expected, ""]}
+    assert posted(http, q=[one, two, "", " \n", three]) == {
+        "translatedText": [best(one), expected, "", " \n", paragraph]
+    }
+
+
+def test_tags_of_html_are_kept_and_what_they_hold_is_translated(http, translator, best):
+    html = "<p>the old <b>house</b> &amp; two</p><script>the</script> <i>two cats</i>"
+
+    found = posted(http, q=html, format="html")["translatedText"]
+
+    assert found == translate_markup(translator, [html], is_html=True, paragraphs=True)[0].text
+    assert sorted(re.findall("<[^>]*>", found)) == sorted(re.findall("<[^>]*>", html))
+    assert "<script>the</script>" in found
+    assert posted(http, q=["two", "<br>"], format="html")["translatedText"] == [
+        escape(best("two"), quote=False),
+        "<br>",
+    ]
+    assert posted(http, q="the &amp; <b>two", format="text")["translatedText"] == best("the &amp; <b>two")
+
+
+def test_alternatives_of_html_have_the_tags_too_and_places_are_counted(http):
+    answer = posted(http, q="<b>the</b> house {name}", format="html", alternatives=2)
+
+    assert all(
+        text.count("<b>") == text.count("</b>") == 1 for text in (answer["translatedText"], *answer["alternatives"])
+    )
+    assert all("{name}" in text for text in (answer["translatedText"], *answer["alternatives"]))
+    counts = re.findall(r'aiayn_markup_total{by="\w+"} (\S+)', http.get("/metrics").text)
+    assert sum(map(float, counts)) == 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("says", "html"),
+    [
+        ("may have 30,000 characters and 1,000 tags", "x" * 30_001),
+        ("may have 30,000 characters and 1,000 tags", "<b>x</b>" * 501),
+        ("has 450 words; divide it by tags such as <p>", "The house! " * 150),
+    ],
+)
+def test_html_that_takes_too_long_is_refused_in_words(translator, monkeypatch, says, html):
+    monkeypatch.setattr(texts, "MAX_WEIGHTS", 9)
+    with client(translator) as http:
+        answer = http.post("/translate", json=PAIR | {"q": html, "format": "html"})
+    assert (answer.status_code, says in answer.json()["error"]) == (413, True), answer.json()
+
+
+def test_html_within_the_limits_is_translated_however_odd(translator):
+    deep = "<b>" * 499 + "x" + "</b>" * 499
+    with client(translator) as http:
+        for html in (deep, "<b>" * 999 + "x", "</b>" * 999, "<" * 99, "<script>" * 900, "<!--" * 99, " " * 30_000):
+            found = posted(http, q=html, format="html")["translatedText"]
+            assert sorted(re.findall("</?b>", found)) == sorted(re.findall("</?b>", html))
 
 
 def test_alternatives_are_the_next_translations_of_the_search(http, translator):
@@ -109,7 +164,7 @@ def as_json(**fields) -> bytes:
         (400, "cannot be read", b"[" * 4000),
         (400, "not UTF-8", b'{"q": "stra\xdfe"}'),
         (400, "not UTF-8", '{"q": "a"}'.encode("utf-16")),
-        (400, "line 2 is not valid text", rb'{"q": "a\n\ud800", "source": "en", "target": "de"}'),
+        (400, "text 1 is not valid text", rb'{"q": "a\n\ud800", "source": "en", "target": "de"}'),
         (400, "q must be", as_json()),
         (400, "q must be", as_json(q="")),
         (400, "q must be", as_json(q=["a", 1])),
@@ -117,7 +172,7 @@ def as_json(**fields) -> bytes:
         (400, "this server has source en (or auto) and target de", as_json(q="a", source="fr")),
         (400, "this server has source en (or auto) and target de", as_json(q="a", target="en")),
         (400, "this server has source en (or auto) and target de", as_json(q="a", source="\ud800")),
-        (400, "translates plain text", as_json(q="<b>a</b>", format="html")),
+        (400, "choose text or html", as_json(q="<b>a</b>", format="xml")),
         (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives=3)),
         (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives=-1)),
         (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives="many")),
@@ -126,8 +181,8 @@ def as_json(**fields) -> bytes:
             for wrong in (float("inf"), 1.9, 1.0, True, False, "1.9", "-0", "²", "1" * 500, [], {}, [1])
         ),
         (413, "longer than 5,000 bytes", b" " * 5001),
-        (413, "line 2 has", as_json(q="a\n" + "xy " * 20)),
-        (413, "13 lines; at most 12", as_json(q="a\n" * 12)),
+        (413, "sentence 2 has", as_json(q="a\n" + "xy " * 20)),
+        (413, "13 sentences; at most 12", as_json(q="a\n" * 13)),
     ],
 )
 def test_what_cannot_be_translated_is_refused_in_words(http, status, says, body):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aiayn.errors import ConfigError
 
-BLANK_LINES = re.compile(r"(\s*\n\s*)")
+LINE_END = re.compile("(\n)")
 INITIAL = re.compile(r"[^\w]*\w\.\s*")
 
 
@@ -55,7 +55,7 @@ def split_paragraph(text: str, language: str) -> Paragraph:
     code = re.split("[-_]", language.lower())[0]
     sentences, blanks, rest = [], [], ""
     # Line ends are no business of the rules, which take some of them for parts of sentences.
-    for number, line in enumerate(BLANK_LINES.split(text)):
+    for number, line in enumerate(LINE_END.split(text)):
         for part in _with_initials(segment(code, line)) if number % 2 == 0 and line else [line]:
             stripped = part.strip()
             if not stripped:

@@ -5,11 +5,14 @@ import asyncio
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
+from aiayn.inference.projection import AlignedText, align
 from aiayn.inference.translator import Translation, Translator
-from aiayn.server.batching import Batcher
+from aiayn.server.batching import BATCH_LINES, Batcher
 from aiayn.server.fields import Fields, count_of, line_of, texts_of
+from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
 from aiayn.server.service import Service
+from aiayn.server.texts import CutText, cut, restore
 from aiayn.server.words import WordAttention, word_attention
 
 # Languages by their English names, for clients that show them; others keep their code.
@@ -21,8 +24,9 @@ Answer = dict[str, object]
 class Answers:
     """Methods take the fields of a request, and the state in which they note how much text it has."""
 
-    def __init__(self, service: Service, run: str, options: ServeOptions, batcher: Batcher):
+    def __init__(self, service: Service, run: str, options: ServeOptions, batcher: Batcher, metrics: Metrics):
         """`run` is the name that the page shows."""
+        self.metrics = metrics
         self.service = service
         self.run = run
         self.options = options
@@ -51,17 +55,22 @@ class Answers:
         }
 
     async def translate(self, fields: Fields, state: State) -> Answer:
-        """LibreTranslate's POST /translate: a text or a list of texts, each of one line or more."""
+        """LibreTranslate's POST /translate: a text or a list of texts, each of a sentence or more."""
         translator = self.service.now.translator
         texts, n = texts_of(fields), 1 + count_of(fields, "alternatives", _max_alternatives(translator))
         _check_languages(fields, translator.languages)
-        text_lines = [text.split("\n") for text in texts]
-        lines = [line for lines in text_lines for line in lines]
-        if len(lines) > self.options.max_waiting:
-            raise HTTPException(413, f"{len(lines)} lines; at most {self.options.max_waiting} are translated at once")
-        await self._subwords(translator, lines, state)
-        found = iter(await self.batcher.n_best(translator.n_best, lines, n))
-        ranked = [_ranked([next(found) for _ in lines], n) for lines in text_lines]
+        parts = await asyncio.to_thread(cut, texts, translator.languages[0], fields.get("format") == "html")
+        sentences = [sentence for part in parts for sentence in part.sentences]
+        if len(sentences) > self.options.max_waiting:
+            most = self.options.max_waiting
+            raise HTTPException(413, f"{len(sentences)} sentences; at most {most} are translated at once")
+        await self._subwords(translator, sentences, state)
+        found = await self.batcher.n_best(translator.n_best, sentences, n)
+        # The k-th translation of a text has the k-th of every sentence, or else its last.
+        chosen = [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
+        columns = [await self._written(translator, parts, one) for one in chosen]
+        # Different subwords may spell the same text.
+        ranked = [list(dict.fromkeys(column[number] for column in columns)) for number in range(len(texts))]
         is_list = isinstance(fields["q"], list)
         answer: Answer = {"translatedText": [best for best, *_ in ranked] if is_list else ranked[0][0]}
         if n > 1:
@@ -70,6 +79,21 @@ class Answers:
             [detected] = _detected(translator)
             answer["detectedLanguage"] = [detected for _ in texts] if is_list else detected
         return answer
+
+    async def _written(self, translator: Translator, texts: list[CutText], found: list[Translation]) -> list[str]:
+        """Returns the translation of every text, given those of all sentences."""
+        remaining = iter(found)
+        if not any(text.marked for text in texts):
+            return [text.join([next(remaining) for _ in text.sentences]) for text in texts]
+        sentences = [sentence for text in texts for sentence in text.sentences]
+        aligned: list[AlignedText] = []
+        for start in range(0, len(sentences), BATCH_LINES):
+            here = slice(start, start + BATCH_LINES)
+            aligned += await self.batcher.call(align, translator, sentences[here], found[here])
+        restored = await asyncio.to_thread(restore, texts, aligned)
+        for one in restored:
+            self.metrics.on_markup(one.places)
+        return [one.text for one in restored]
 
     async def detect(self, fields: Fields, state: State) -> list[Answer]:
         """LibreTranslate's POST /detect. A run has one source language, so that is the answer to every text."""
@@ -90,7 +114,9 @@ class Answers:
         found = await asyncio.to_thread(translator.source_ids, lines)
         for number, ids in enumerate(found, 1):
             if len(ids) > most:
-                raise HTTPException(413, f"line {number} has {len(ids)} subwords, at most {most} are allowed; split it")
+                raise HTTPException(
+                    413, f"sentence {number} has {len(ids)} subwords, at most {most} are allowed; split it"
+                )
         state.lines, state.subwords = len(lines), sum(map(len, found))
         return found
 
@@ -100,8 +126,8 @@ def _check_languages(fields: Fields, languages: tuple[str, str]) -> None:
     if source not in (languages[0], "auto") or target != languages[1]:
         pair = f"source {languages[0]} (or auto) and target {languages[1]}"
         raise HTTPException(400, f"source {source!r:.40} and target {target!r:.40}: this server has {pair}")
-    if fields.get("format") not in (None, "text"):
-        raise HTTPException(400, f"format {fields['format']!r:.40}: this server translates plain text; send text")
+    if fields.get("format") not in (None, "", "text", "html"):
+        raise HTTPException(400, f"format {fields['format']!r:.40}: choose text or html")
 
 
 def _max_alternatives(translator: Translator) -> int:
@@ -115,9 +141,3 @@ def _detected(translator: Translator) -> list[Answer]:
 
 def _language(code: str) -> Answer:
     return {"code": code, "name": NAMES.get(code, code)}
-
-
-def _ranked(lines: list[list[Translation]], n: int) -> list[str]:
-    """Returns the best translation of a text, then others; the k-th has the k-th of every line, or else its last."""
-    texts = ["\n".join(found[min(k, len(found) - 1)].text for found in lines) for k in range(n)]
-    return list(dict.fromkeys(texts))  # different subwords may spell the same text

@@ -47,7 +47,7 @@ T = TypeVar("T")
 def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics) -> Starlette:
     """Returns the application that translates with the model of a service; `run` is the name that the page shows."""
     batcher = Batcher(options.max_waiting, metrics.on_batch)
-    answers = Answers(service, run, options, batcher)
+    answers = Answers(service, run, options, batcher, metrics)
     metrics.watch("aiayn_waiting_lines", "Lines that wait for the model.", lambda: batcher.waiting)
 
     @asynccontextmanager

@@ -7,6 +7,8 @@ from time import perf_counter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aiayn.inference.placement import Places
+
 log = logging.getLogger("aiayn.access")
 
 METHODS = ("GET", "POST", "HEAD", "OPTIONS")
@@ -27,11 +29,16 @@ class Metrics:
         self.subwords = Counter("aiayn_subwords", "Subwords of these lines.", **to)
         self.batch_lines = Histogram("aiayn_batch_lines", "Lines that are translated together.", buckets=LINES, **to)
         self.closed_connections = Counter("aiayn_closed_connections", "Connections that were closed for a limit.", **to)
+        self.markup = Counter("aiayn_markup", "Tags and placeholders by how their place was found.", ["by"], **to)
         self.batch_seconds = Counter("aiayn_batch_seconds", "Time that the model took for them.", **to)
 
     def on_batch(self, lines: int, seconds: float) -> None:
         self.batch_lines.observe(lines)
         self.batch_seconds.inc(seconds)
+
+    def on_markup(self, places: Places) -> None:
+        for by, count in (("model", places.by_model), ("alignment", places.by_alignment), ("guess", places.guessed)):
+            self.markup.labels(by).inc(count)
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Adds a number that is looked up when the metrics are read."""
