@@ -1,0 +1,169 @@
+"""Writes the table and the answers of docs/table3-quarter.md, its picture and table.json, from results/table3_quarter.
+
+To be run again when there are more seeds; it changes nothing outside the marked blocks of the page.
+
+    python benchmarks/collect_results.py outputs/sweeps/table3_quarter results/table3_quarter --command "..."
+    python benchmarks/table3_quarter.py
+"""
+
+from pathlib import Path
+
+from aiayn.files import atomic_write_text
+from aiayn.reports.intervals import LEVEL, Difference, t_quantile
+from aiayn.reports.paper_tables import PaperTables, paper_tables
+from aiayn.reports.runs import read_runs
+from aiayn.reports.table import Column, Table
+from aiayn.reports.table_plot import draw_differences
+from aiayn.reports.writers import as_json, markdown
+from aiayn.runs.run_folder import Record
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS, PAGE = ROOT / "results/table3_quarter", ROOT / "docs/table3-quarter.md"
+PICTURE = ROOT / "docs/images/table3_quarter.png"
+NAMES = {
+    **{"a_h1": "(A) 1 head of 128", "a_h4": "(A) 4 heads of 32", "a_h16": "(A) 16 heads of 8"},
+    **{"a_h32": "(A) 32 heads of 4", "b_dk16": "(B) `d_k` 4", "b_dk32": "(B) `d_k` 8"},
+    **{"c_n2": "(C) 2 layers", "c_n4": "(C) 4 layers", "c_n8": "(C) 8 layers"},
+    **{"c_dmodel256": "(C) `d_model` 64", "c_dmodel1024": "(C) `d_model` 256"},
+    **{"c_dff1024": "(C) `d_ff` 256", "c_dff4096": "(C) `d_ff` 1024"},
+    **{"d_drop00": "(D) no dropout", "d_drop02": "(D) dropout `0.2`"},
+    **{"d_ls00": "(D) no label smoothing", "d_ls02": "(D) label smoothing `0.2`", "e_learned": "(E) learned positions"},
+}
+QUESTIONS = {
+    "Does a single head cost, do a few?": ("a_h1", "a_h4"),
+    "Do too many?": ("a_h16", "a_h32"),
+    "Does a smaller `d_k` cost?": ("b_dk16", "b_dk32"),
+    "Is bigger better?": ("c_n2", "c_n4", "c_n8", "c_dmodel256", "c_dmodel1024", "c_dff1024", "c_dff4096"),
+    "Does dropout help?": ("d_drop00", "d_drop02"),
+    "Does label smoothing cost perplexity and gain BLEU?": ("d_ls00", "d_ls02"),
+    "Do learned positions equal sinusoids?": ("e_learned",),
+}
+
+
+def tables_of(results: Path) -> PaperTables:
+    """Returns the paper's tables of these runs, all rows with one standard deviation."""
+    runs, _ = read_runs([results])
+    return paper_tables(runs, is_pooled=True)
+
+
+def facts(tables: PaperTables) -> Record:
+    """Returns what table.json holds: every row, its change, and how the intervals were made."""
+    rows, changes = tables.records["table_3_quarter"], tables.records["changes"]
+    tests = {key: [record[key] for record in changes if record[key] is not None] for key in ("ppl", "bleu")}
+    fewest = min(changes, key=lambda record: record["n"])
+    df = fewest["ppl"].df
+    made = {"degrees_of_freedom": df, "t": t_quantile(df), "comparisons": sum(map(len, tests.values()))}
+    made |= {"level": LEVEL, "per_cent": 100 * (1 - LEVEL), "fewest_seeds": fewest["n"]}
+    made |= {f"{key}_reach": (fewest[key].high - fewest[key].low) / 2 for key in tests}
+    return {
+        "intervals": made,
+        "table_3_quarter": [_without_folders(record) for record in rows],
+        "changes": [_without_folders(record) for record in changes],
+    }
+
+
+def _without_folders(record: Record) -> Record:
+    names = [Path(name).name for name in record["runs"]]
+    return record | {"runs": names, "run": names[0] if names else None}
+
+
+def page_blocks(found: Record) -> dict[str, str]:
+    """Returns the generated blocks of the page by name, from what `facts` returns."""
+    changes = {record["row"]: record for record in found["changes"]}
+    answers = [_answer(question, rows, changes) for question, rows in QUESTIONS.items()]
+    return {"base": _findings(found), "rows": markdown([_table(found)]).strip(), "answers": "\n".join(answers)}
+
+
+def _findings(found: Record) -> str:
+    base = next(record for record in found["table_3_quarter"] if record["row"] == "base")
+    ppl, bleu, made = base["ppl"], base["bleu"], found["intervals"]
+    return _wrapped(
+        f"Base has perplexity {ppl.mean:.2f} and BLEU {bleu.mean:.2f}, means of {ppl.n} seeds with standard deviations "
+        f"{ppl.sd:.2f} and {bleu.sd:.2f}. Intervals hold {made['per_cent']:.0f} %: Student's t with "
+        f"{made['degrees_of_freedom']:.0f} degrees of freedom, from the spread between seeds within rows, which is "
+        f"taken to be the same in all of them. Bold is what stays below {made['level']} after Holm's correction for all "
+        f"{made['comparisons']} comparisons; of nothing else is anything claimed. A row of {made['fewest_seeds']} "
+        f"seed{'s' * (made['fewest_seeds'] > 1)} must differ by {made['ppl_reach']:.2f} in perplexity or "
+        f"{made['bleu_reach']:.2f} in BLEU before even a single comparison would count."
+    )
+
+
+def _table(found: Record) -> Table:
+    means = {record["row"]: record for record in found["table_3_quarter"]}
+    records = []
+    for change in found["changes"]:
+        row = change["row"]
+        record = {
+            "name": NAMES[row],
+            "n": change["n"],
+            "paper_ppl": change["paper_ppl"],
+            "paper_bleu": change["paper_bleu"],
+        }
+        for key in ("ppl", "bleu"):
+            one = change[key]
+            text = f"{one.delta:+.2f} [{one.low:+.2f}, {one.high:+.2f}]"
+            record |= {f"{key}_mean": means[row][key].mean, key: f"**{text}**" if one.survives else text}
+        records.append(record)
+    columns = [Column("name", "row"), Column("n", "seeds")]
+    for key, title, digits in (("ppl", "perplexity", 2), ("bleu", "BLEU", 1)):
+        columns += [Column(f"{key}_mean", title, 2), Column(key, "change")]
+        columns.append(Column(f"paper_{key}", "in the paper", digits, True))
+    return Table("", columns, records)
+
+
+def _answer(question: str, rows: tuple[str, ...], changes: dict[str, Record]) -> str:
+    parts = []
+    for key, metric in (("ppl", "perplexity"), ("bleu", "BLEU")):
+        verdicts: dict[str, list[str]] = {}
+        for row in rows:
+            verdicts.setdefault(_verdict(changes[row][key], key), []).append(NAMES[row][4:])
+        said = [f"{verdict} with {_listed(names)}" for verdict, names in verdicts.items()]
+        if len(verdicts) == 1:
+            said = [*verdicts]
+        parts.append(f"{metric}: " + "; ".join(said))
+    return _wrapped(f"- **{question}** " + ". ".join(part[0].upper() + part[1:] for part in parts) + ".", "  ")
+
+
+def _verdict(change: Difference, key: str) -> str:
+    if not change.survives:
+        return "undecided"
+    return "worse" if (change.delta > 0) == (key == "ppl") else "better"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and len(line) + 1 + len(word) > 120:
+            lines.append(line)
+            line = indent + word
+        else:
+            line = f"{line} {word}" if line else word
+    return "\n".join([*lines, line])
+
+
+def replaced(page: str, blocks: dict[str, str]) -> str:
+    """Returns the page with its generated blocks replaced: what stands between `begin NAME` and `end NAME`."""
+    for name, text in blocks.items():
+        before, begin, rest = page.partition(f"<!-- begin {name} -->\n")
+        _, end, after = rest.partition(f"\n<!-- end {name} -->")
+        assert begin, name
+        assert end, name
+        page = before + begin + text + end + after
+    return page
+
+
+def main() -> None:
+    tables = tables_of(RESULTS)
+    found = facts(tables)
+    atomic_write_text(RESULTS / "table.json", as_json(found))
+    atomic_write_text(PAGE, replaced(PAGE.read_text(encoding="utf-8"), page_blocks(found)))
+    draw_differences(tables.changes[0], PICTURE)
+    print(f"written: {PAGE}, {PICTURE}, {RESULTS / 'table.json'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The findings on Table 3 at a quarter of its widths are what the results say."""
+
+import json
+
+import pytest
+import table3_quarter
+from table3_quarter import PAGE, RESULTS, facts, page_blocks, replaced, tables_of
+
+from aiayn.reports.intervals import Difference
+from aiayn.reports.writers import as_json
+
+
+def test_page_and_table_are_what_one_command_makes_of_the_results():
+    found = facts(tables_of(RESULTS))
+
+    page = PAGE.read_text(encoding="utf-8")
+    assert replaced(page, page_blocks(found)) == page
+    assert json.loads((RESULTS / "table.json").read_text()) == json.loads(as_json(found))
+    assert {record["row"] for record in found["changes"]} == set(table3_quarter.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "verdict"),
+    [
+        (Difference(0.5, 0.2, 0.8, 0.001, 38, 0.03), "ppl", "worse"),
+        (Difference(0.5, 0.2, 0.8, 0.001, 38, 0.03), "bleu", "better"),
+        (Difference(-0.5, -0.8, -0.2, 0.001, 38, 0.03), "bleu", "worse"),
+        (Difference(0.5, 0.2, 0.8, 0.01, 38, 0.3), "ppl", "undecided"),
+    ],
+)
+def test_only_a_difference_that_survives_correction_is_an_answer(change, key, verdict):
+    assert table3_quarter._verdict(change, key) == verdict
