@@ -44,7 +44,8 @@ def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_v
     RunFolder(tmp_path).write_config(started)
     refuse_changes(RunFolder(tmp_path), started)
     for key, old in flatten(to_plain(started)).items():
-        now = with_option(started, key, "something else")
+        now = with_option(started, key, "something else" if key != "extension" else {"x": "something else"})
+        key, old = ("extension.x", None) if key == "extension" else (key, old)
         if may_change(key):
             refuse_changes(RunFolder(tmp_path), now)
         else:

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.resolvers import oc
 
 from aiayn import __version__
+from aiayn.config.extensions import check_extensions
 from aiayn.config.messages import (
     COMPOSITION_ERRORS,
     file_group_error,
@@ -29,7 +30,7 @@ from aiayn.config.messages import (
 from aiayn.config.program import conf_folder
 from aiayn.config.schema import NAME_CHARACTERS, EvaluateConfig, ModelConfig, ModelOptions, OptimOptions, Options
 from aiayn.config.settle import open_options
-from aiayn.config.stored import flatten, from_plain, is_section, option_names
+from aiayn.config.stored import flatten, from_plain, is_option, is_section, option_names
 from aiayn.config.suggestions import FILE_GROUPS, no_such_option
 from aiayn.errors import ConfigError
 
@@ -68,6 +69,8 @@ def register(schema: type) -> None:
     node = OmegaConf.structured(schema)
     for section in (node, *(node[option.name] for option in fields(schema) if is_section(option.type))):
         OmegaConf.set_readonly(section, None)  # which frozen classes are, so that Hydra could not compose
+    if schema is Options:
+        OmegaConf.set_struct(node.extension, False)  # any name may follow extension.
     ConfigStore.instance().store(name="schema", node=node)
 
 
@@ -76,9 +79,8 @@ def check_config(composed: DictConfig, schema: type[T]) -> T:
 
     Raises ConfigError for unknown, missing or impossible ones.
     """
-    known = option_names(schema)
     for key in flatten(OmegaConf.to_container(composed, resolve=False)):
-        if key not in known:  # `+key=value` passes Hydra's own check of names
+        if not is_option(key, schema):  # `+key=value` passes Hydra's own check of names
             raise ConfigError(no_such_option(key, schema))
     resolved = _resolved(composed)
     missing = OmegaConf.missing_keys(composed)
@@ -117,6 +119,7 @@ def resolve_config(composed: DictConfig, choices: Mapping[str, str], overrides: 
     folder.
     """
     config = check_config(composed, Options)
+    config = replace(config, extension=check_extensions(config.extensions, config.extension))
     _check_row(config, composed, choices["ablation"], overrides, conf)
     if config.name is None:
         config = replace(config, name=default_name(choices, config.init_from))

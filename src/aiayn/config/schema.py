@@ -125,7 +125,9 @@ class DataOptions:
     task: str = "translation"  # translation | parsing: source and target are words and linear trees of `aiayn trees`
     hub_path: str | None = "wmt/wmt14"  # hub: the data set, a name on the hub or a local folder of the same layout
     hub_name: str | None = "de-en"  # hub: its configuration
-    hub_revision: str | None = None  # hub: commit, so that the text cannot change under a run
+    hub_revision: str | None = (
+        "b199e406369ec1b7634206d3ded5ba45de2fe696"  # hub: commit, so that the text cannot change under a run
+    )
     train: Paths = "train"  # files: a prefix, a file of pairs, or a list of them; hub: a split's name
     val: Paths = "validation"
     test: Paths = "test"
@@ -346,6 +348,8 @@ class Options:
     init_fingerprint: str | None = None  # SHA-256 of the weights there; null: taken as found, then stored
     seed: int = 0
     debug: bool = False  # show tracebacks
+    extensions: list[str] = field(default_factory=list)  # Python files of one's own (`config/extensions.py`)
+    extension: dict[str, Any] = field(default_factory=dict)  # their options, by the file's name without .py
     model: ModelOptions = field(default_factory=ModelOptions)
     data: DataOptions = field(default_factory=DataOptions)
     optim: OptimOptions = field(default_factory=OptimOptions)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from aiayn.config.schema import Config, Options, require
 from aiayn.config.settle import settled
@@ -71,8 +71,15 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Turns {"model": {"d_k": 64}} into {"model.d_k": 64}."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        is_filled = isinstance(value, Mapping) and bool(value)
+        flat |= flatten(value, f"{prefix}{key}.") if is_filled else {f"{prefix}{key}": value}
     return flat
+
+
+def is_option(key: str, schema: type) -> bool:
+    """Whether this is the dotted name of an option, of one's own extension (`extension.NAME.OPTION`) included."""
+    names = option_names(schema)
+    return key in names or ("extension" in names and key.startswith("extension."))
 
 
 def to_plain(options: Any) -> dict[str, Any]:
@@ -80,16 +87,17 @@ def to_plain(options: Any) -> dict[str, Any]:
     return asdict(options)
 
 
-def from_plain(schema: type[T], tree: Mapping[str, Any]) -> T:
+def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     """Rebuilds options from what `to_plain` returned, now or in an earlier version.
 
-    Options added since have their defaults. Values are only data: nothing in `tree` can name code.
+    Options added since have their defaults; prefix is what messages begin their names with.
+    Values are only data: nothing in `tree` can name code.
     Raises ConfigError for unknown, mistyped or impossible options, and for a missing section.
     """
     require(isinstance(tree, Mapping), f"stored {schema.__name__} is not a table of options")
-    unknown = sorted(set(flatten(tree)) - set(option_names(schema)))
+    unknown = sorted(key for key in flatten(tree) if not is_option(key, schema))
     require(not unknown, f"stored {schema.__name__} has unknown options: {', '.join(unknown)}")
-    return _build(schema, tree, "")
+    return _build(schema, tree, prefix)
 
 
 def _build(schema: type[T], tree: Mapping[str, Any], prefix: str) -> T:
@@ -100,6 +108,7 @@ def _build(schema: type[T], tree: Mapping[str, Any], prefix: str) -> T:
             has_default = option.default is not MISSING or option.default_factory is not MISSING
             require(has_default and not is_section(option.type), f"stored options lack {key}")
         elif is_section(option.type):
+            require(isinstance(tree[option.name], Mapping), f"{key} is not a table of options")
             values[option.name] = _build(option.type, tree[option.name], f"{key}.")
         else:
             values[option.name] = _checked(key, tree[option.name], option)
@@ -109,7 +118,8 @@ def _build(schema: type[T], tree: Mapping[str, Any], prefix: str) -> T:
 def _checked(key: str, value: Any, option: Field[Any]) -> Any:
     """Returns the value of an option. Raises ConfigError if it is not of the option's type, such as `int | None`."""
     kind = option.type
-    kinds = get_args(kind) or (kind,)
+    origin = get_origin(kind)
+    kinds = (origin,) if origin in (list, dict) else get_args(kind) or (kind,)
     kinds += (int,) if float in kinds else ()
     name = kind.__name__ if isinstance(kind, type) else kind
     require(kind is Any or type(value) in kinds, f"{key}={value!s:.80}: must be of type {name}")
@@ -139,8 +149,9 @@ def stored_config(tree: Mapping[str, Any]) -> Config:
 def changed_options(stored: Mapping[str, Any], options: Options) -> dict[str, str]:
     """Returns what defines the training and differs from stored options: {"model.d_k": "null -> 64"}."""
     before, now = stored_options(stored), stored_options(to_plain(options))
-    changed = [key for key in now if not may_change(key) and before.get(key) != now[key]]
-    return {key: f"{as_option(before.get(key))} -> {as_option(now[key])}" for key in changed}
+    changed = [key for key in before | now if not may_change(key) and before.get(key) != now.get(key)]
+    changed = [key for key in changed if key != "extension"]  # {}: its options follow one by one
+    return {key: f"{as_option(before.get(key))} -> {as_option(now.get(key))}" for key in changed}
 
 
 def as_option(value: Any) -> Any:
