@@ -77,7 +77,7 @@ def test_what_compares_translations_is_refused_for_a_parser(run, monkeypatch, op
     done = run_application("evaluate.py", "run=outputs/parser", option)
 
     assert done.code == 2
-    assert "works for translations only" in done.err
+    assert "does not apply to data.task=parsing" in done.err
 
 
 def test_references_that_are_no_trees_are_refused_with_their_line(run, monkeypatch):

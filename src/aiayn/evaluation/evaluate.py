@@ -9,28 +9,20 @@ from typing import Any
 from aiayn.config import program
 from aiayn.config.schema import EvaluateConfig, SearchConfig
 from aiayn.config.stored import to_plain
+from aiayn.config.tasks import TaskScores
 from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
-from aiayn.evaluation.scoring import Scores, paired_bootstrap, score
+from aiayn.evaluation.scoring import paired_bootstrap
+from aiayn.evaluation.tasks import task_of
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, results_folder
 from aiayn.files import atomic_write_text, sha256
 from aiayn.inference.ensemble import find_ensemble
 from aiayn.inference.translator import Translator
-from aiayn.parsing.bracket_f1 import SIGNATURE, gold_trees, score_linear_forms
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4, paper_figures
 from aiayn.reports.report import write_report
 from aiayn.runs.checkpoints import Checkpoint, load
-from aiayn.runs.run_folder import (
-    BRACKET_KINDS,
-    METRIC_KINDS,
-    Evaluation,
-    RunFolder,
-    folder_of,
-    read_json,
-    write_json,
-    write_jsonl,
-)
+from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
 
 N_BOOTSTRAP = 1000  # samples of the paired bootstrap
 KEPT_SAMPLES = 20
@@ -47,14 +39,16 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     run = Path(config.run)
     path, *other_paths = find_ensemble(run, config.ensemble or [], config.checkpoint)
     checkpoint, *others = (load(found) for found in (path, *other_paths))
-    is_parser = checkpoint.config.data.task == "parsing"
-    for option in ("references", "baseline") if is_parser else ():
+    data = checkpoint.config.data
+    task = task_of(data.task)
+    for option in task.untaken:
         if getattr(config, option):
-            raise ConfigError(f"{option} works for translations only, and {run} is a parser (data.task); leave it out")
+            raise ConfigError(
+                f"{option} does not apply to data.task={data.task}, which {run} has learned; leave it out"
+            )
     test = read_test_set(config, checkpoint.config.data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else []
-    if is_parser:
-        gold_trees(test.sources, test.references[0])  # references that are no trees are refused before the search
+    task.check_text(test.sources, test.references[0])  # refused before the search
     translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
 
     progress = TranslationProgress()
@@ -62,15 +56,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         hypotheses = translator.translate(test.sources, progress)
     finally:  # a live line hides the terminal's cursor
         seconds = progress.finish()
-    brackets = None
-    if is_parser:
-        brackets = score_linear_forms(test.sources, test.references[0], hypotheses)
-        metrics = dict.fromkeys(METRIC_KINDS) | brackets.metrics
-        scores = Scores(metrics, SIGNATURE, dict.fromkeys(BRACKET_KINDS, SIGNATURE), {}, len(hypotheses))
-    else:
-        scores = score(hypotheses, test.references, checkpoint.config.data.tgt_lang)
+    scores = task.score(hypotheses, test.sources, test.references, data.tgt_lang)
     result = _result(path, checkpoint, test, translator.search, scores) | {
-        "brackets": asdict(brackets) if brackets else None,
         "ensemble": [
             {"run": run, "checkpoint": found.name, "checkpoint_sha256": sha256(found), "step": other.step}
             for run, found, other in zip(config.ensemble or [], other_paths, others, strict=True)
@@ -90,7 +77,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         page = f"; {write_report(folder_of(run))}"
     print(table(result))
     print(f"\nfiles    {written.scores}, {written.hypotheses.name}{page}")
-    print(f"next     aiayn translate {run}" + " --format tree" * is_parser)
+    print(f"next     aiayn translate {run}" + (f" --format {task.usual_format}" if task.usual_format else ""))
     return result
 
 
@@ -113,22 +100,15 @@ def table(result: Mapping[str, Any]) -> str:
         ("time", f"{result['seconds']:.1f} s to translate on {result['device']}"),
         ("", ""),
     ]
-    brackets = result.get("brackets")
-    for kind in BRACKET_KINDS if brackets else METRIC_KINDS:
+    task = task_of(result["task"])
+    for kind in task.kinds:
         value, signature = result["metrics"][kind], result["signatures"][kind]
         shown = "     -  does not apply to this language" if value is None else f"{value:6.2f}  {signature}"
         rows.append((kind, shown))
-    if brackets:
-        rows += [
-            (
-                "malformed",
-                f"{brackets['malformed']:6d}  outputs that were no tree of their sentence, and were repaired",
-            ),
-            ("right-branching", f"{brackets['right_branching']['f1']:6.2f}  F1 of trees that only branch to the right"),
-        ]
-        if result["test_set"] == SECTION_23:
-            figures = ", ".join(f"{row.f1} {row.training}" for row in TABLE_4)
-            rows += [("", ""), ("paper", f"        {figures} ({SECTION_23}, Table 4)")]
+    rows += task.score_rows(result)
+    if result["test_set"] == SECTION_23:
+        figures = ", ".join(f"{row.f1} {row.training}" for row in TABLE_4)
+        rows += [("", ""), ("paper", f"        {figures} ({SECTION_23}, Table 4)")]
     if paper := result["paper"]:
         rows += [
             ("", ""),
@@ -172,15 +152,19 @@ def _read_baseline(run: Path, test: TestSet) -> list[str]:
     return hypotheses
 
 
-def _result(path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchConfig, scores: Scores) -> dict[str, Any]:
+def _result(
+    path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchConfig, scores: TaskScores
+) -> dict[str, Any]:
     data = checkpoint.config.data
     figures = paper_figures(test.of_paper, data.src_lang, data.tgt_lang, len(test.references))
     return {
+        "task": data.task,
         "metrics": scores.metrics,
         "signature": scores.signature,
         "signatures": scores.signatures,
         "details": scores.details,
         "lines": scores.lines,
+        "brackets": None,
         "n_references": len(test.references),
         "test_set": test.of_paper,
         "paper": asdict(figures) if figures else None,
@@ -194,7 +178,7 @@ def _result(path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchCon
         "step": checkpoint.step,
         "averaged": checkpoint.averaged,
         "search": to_plain(search),
-    }
+    } | scores.more
 
 
 def _write(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: list[str]) -> None:

@@ -1,0 +1,70 @@
+"""What a run can learn (`data.task`), as far as every room may know it: names, and the interface of what a task does.
+
+Translation does it in `evaluation/translation.py`, parsing in `parsing/task.py`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskNames:
+    """What the scores of a task are called, and how its text is divided into subwords."""
+
+    metric: str  # the score in evaluation.json by which runs are compared
+    metric_title: str
+    val_metric: str  # the score during training
+    val_title: str
+    splits_at_spaces: bool  # the tokenizer divides text at spaces only before it learns BPE
+
+
+TASKS = {
+    "translation": TaskNames(
+        metric="sacrebleu", metric_title="sacreBLEU", val_metric="val/bleu", val_title="BLEU", splits_at_spaces=False
+    ),
+    "parsing": TaskNames(metric="f1", metric_title="F1", val_metric="val/f1", val_title="F1", splits_at_spaces=True),
+}
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """Scores of a test set by kind, in per cent; None where a kind does not apply."""
+
+    metrics: dict[str, float | None]
+    signature: str  # of the task's metric
+    signatures: dict[str, str | None]
+    lines: int
+    details: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)  # what else evaluation.json gets
+
+
+class Task(Protocol):
+    """What differs between tasks: the checks before a search, the scores after it, and how outputs are shown."""
+
+    kinds: tuple[str, ...]  # of scores, in the order in which they are printed
+    untaken: tuple[str, ...]  # options of `evaluate.py` that do not apply
+    formats: Mapping[str, Callable[[str, str], str]]  # of `aiayn translate --format`: (source, output) -> text
+    usual_format: str | None  # the one to propose
+
+    def check_text(self, sources: list[str], references: list[str]) -> None:
+        """Raises DataError for references that cannot be scored."""
+        ...
+
+    def source_line(self, line: str) -> str:
+        """Returns a typed line as the model's training text has it."""
+        ...
+
+    def score(
+        self, hypotheses: list[str], sources: list[str], references: list[list[str]], tgt_lang: str
+    ) -> TaskScores:
+        """Scores the outputs for a test set. Raises DataError for text that cannot be scored."""
+        ...
+
+    def val_score(self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str) -> float:
+        """Returns the score that training logs, in per cent."""
+        ...
+
+    def score_rows(self, result: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+        """Returns (name, text) of what the printed table says below the scores of an evaluation.json."""
+        ...

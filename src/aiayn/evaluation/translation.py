@@ -1,0 +1,39 @@
+"""Translation as a task, beside parsing."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiayn.config.tasks import TaskScores
+from aiayn.evaluation.scoring import score
+from aiayn.runs.run_folder import METRIC_KINDS
+
+
+class Translation:
+    """Text to text, scored with BLEU and other metrics of text."""
+
+    kinds = METRIC_KINDS
+    untaken: tuple[str, ...] = ()
+    usual_format = None
+
+    def __init__(self) -> None:
+        self.formats: Mapping[str, Callable[[str, str], str]] = {}
+
+    def check_text(self, sources: list[str], references: list[str]) -> None:
+        """Every text is a translation."""
+
+    def source_line(self, line: str) -> str:
+        return line
+
+    def score(
+        self, hypotheses: list[str], sources: list[str], references: list[list[str]], tgt_lang: str
+    ) -> TaskScores:
+        scores = score(hypotheses, references, tgt_lang)
+        return TaskScores(scores.metrics, scores.signature, scores.signatures, scores.lines, scores.details)
+
+    def val_score(self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str) -> float:
+        value = score(hypotheses, references, tgt_lang, kinds=["sacrebleu"]).metrics["sacrebleu"]
+        assert value is not None, "sacreBLEU applies to every language"
+        return value
+
+    def score_rows(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
+        return []

@@ -1,0 +1,65 @@
+"""Section 6.3: parsing as a task of the same model, beside translation."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from aiayn.config.tasks import TaskScores
+from aiayn.parsing.bracket_f1 import SIGNATURE, gold_trees, score_linear_forms
+from aiayn.parsing.linear_form import repaired_tree
+from aiayn.parsing.tree import Tree, escape_brackets, indented, penn_brackets
+from aiayn.runs.run_folder import BRACKET_KINDS, METRIC_KINDS
+
+
+class Parsing:
+    """Words to linear trees, scored with labelled brackets."""
+
+    kinds = BRACKET_KINDS
+    untaken = ("references", "baseline")
+    usual_format = "tree"
+
+    def __init__(self) -> None:
+        self.formats: Mapping[str, Callable[[str, str], str]] = {
+            "tree": _drawn_with(indented),
+            "brackets": _drawn_with(penn_brackets),
+        }
+
+    def check_text(self, sources: list[str], references: list[str]) -> None:
+        gold_trees(sources, references)
+
+    def source_line(self, line: str) -> str:
+        return escape_brackets(line)
+
+    def score(
+        self, hypotheses: list[str], sources: list[str], references: list[list[str]], tgt_lang: str
+    ) -> TaskScores:
+        brackets = score_linear_forms(sources, references[0], hypotheses)
+        metrics = dict.fromkeys(METRIC_KINDS) | brackets.metrics
+        signatures: dict[str, str | None] = dict.fromkeys(BRACKET_KINDS, SIGNATURE)
+        return TaskScores(metrics, SIGNATURE, signatures, len(hypotheses), more={"brackets": asdict(brackets)})
+
+    def val_score(self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str) -> float:
+        return score_linear_forms(sources, references, hypotheses).metrics["f1"]
+
+    def score_rows(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
+        brackets = result["brackets"]
+        return [
+            (
+                "malformed",
+                f"{brackets['malformed']:6d}  outputs that were no tree of their sentence, and were repaired",
+            ),
+            ("right-branching", f"{brackets['right_branching']['f1']:6.2f}  F1 of trees that only branch to the right"),
+        ]
+
+
+def _drawn_with(draw: Callable[[Tree], str]) -> Callable[[str, str], str]:
+    """Returns a function of a sentence and a linear form that draws the tree, repaired where it is none."""
+    return lambda words, text: draw(repaired_tree(words, text)[0])
+
+
+def as_drawn_trees(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns samples of a run with their linear forms as indented trees with the words."""
+    draw = _drawn_with(indented)
+    return [
+        sample | {key: draw(sample["source"], sample[key]) for key in ("reference", "hypothesis")} for sample in samples
+    ]
