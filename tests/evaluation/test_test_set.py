@@ -156,6 +156,7 @@ def test_french_has_its_own_figures_and_kind():
     search = {"beam_size": 4, "length_penalty": 0.6, "penalty": "gnmt", "max_extra_tokens": 50}
     text = table(
         {
+            "task": "translation",
             "metrics": dict.fromkeys(kinds),
             "signatures": dict.fromkeys(kinds),
             "paper": vars(figures),

@@ -16,15 +16,24 @@ class TaskNames:
     metric_title: str
     val_metric: str  # the score during training
     val_title: str
+    scored_on: tuple[str, ...] = ("val", "test")  # the splits whose scores the paper's tables show
     splits_at_spaces: bool  # the tokenizer divides text at spaces only before it learns BPE
 
 
-TASKS = {
+TASKS: dict[str, TaskNames] = {
     "translation": TaskNames(
         metric="sacrebleu", metric_title="sacreBLEU", val_metric="val/bleu", val_title="BLEU", splits_at_spaces=False
     ),
-    "parsing": TaskNames(metric="f1", metric_title="F1", val_metric="val/f1", val_title="F1", splits_at_spaces=True),
+    "parsing": TaskNames(
+        metric="f1",
+        metric_title="F1",
+        val_metric="val/f1",
+        val_title="F1",
+        scored_on=("test",),
+        splits_at_spaces=True,
+    ),
 }
+VAL_METRICS = tuple(names.val_metric for names in TASKS.values())
 
 
 @dataclass(frozen=True)

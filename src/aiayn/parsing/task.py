@@ -57,8 +57,10 @@ def _drawn_with(draw: Callable[[Tree], str]) -> Callable[[str, str], str]:
     return lambda words, text: draw(repaired_tree(words, text)[0])
 
 
-def as_drawn_trees(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns samples of a run with their linear forms as indented trees with the words."""
+def readable(task: str, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns samples of a run as people read them: of a parser indented trees with the words, else unchanged."""
+    if task != "parsing":
+        return samples
     draw = _drawn_with(indented)
     return [
         sample | {key: draw(sample["source"], sample[key]) for key in ("reference", "hypothesis")} for sample in samples

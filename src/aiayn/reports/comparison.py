@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from aiayn.config.tasks import VAL_METRICS
 from aiayn.reports.differences import comparable, compare, find_baseline
 from aiayn.reports.groups import Group, Metric, differing_options, group_runs, metrics_of, option_text, partitions
 from aiayn.reports.intervals import Difference
@@ -69,7 +70,7 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
         records.append(record)
     columns = [Column("group", "run"), *option_columns(options), Column("n", "n")]
     for metric in metrics:
-        digits = 2 if metric.split or metric.name in ("val/ppl", "val/bleu", "val/f1") else None
+        digits = 2 if metric.split or metric.name in ("val/ppl", *VAL_METRICS) else None
         columns.append(Column(metric.key, metric.title, digits))
         if base is not None:
             columns.append(Column(f"{metric.key} difference", "difference", digits))

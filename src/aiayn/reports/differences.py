@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from aiayn.config.tasks import VAL_METRICS
 from aiayn.errors import ConfigError
 from aiayn.reports.groups import Group, Metric, agree, scored_text
 from aiayn.reports.intervals import Difference, Sample, holm, pooled, pooled_spread, welch
@@ -21,7 +22,7 @@ def comparable(metric: Metric, group: Group, other: Group) -> bool:
     if not metric.name.startswith(("val/", "train/loss")):
         return True
     keys: tuple[str, ...] = OF_TOKENS
-    if metric.name in ("val/bleu", "val/f1"):
+    if metric.name in VAL_METRICS:
         keys = (*OF_THE_TEXT, "data.val")
     elif metric.name.endswith("/loss"):
         keys = (*OF_TOKENS, "optim.label_smoothing")

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from aiayn.config.stored import may_change
+from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError
 from aiayn.reports.intervals import Sample
 from aiayn.reports.runs import PARAMETERS, SPLITS, MeasuredRun
@@ -206,7 +207,8 @@ def metrics_of(runs: Sequence[MeasuredRun], names: Sequence[str], splits: Sequen
     series = {key for run in runs for record in run.records for key in record if "/" in key}
     kinds = (*METRIC_KINDS, *BRACKET_KINDS)
     found = []
-    for name in names or ("val/ppl", "f1" if all(run.is_parser for run in runs) else "sacrebleu"):
+    usual = {TASKS[run.task].metric for run in runs}
+    for name in names or ("val/ppl", *sorted(usual)):
         key = NAMES.get(name, name)
         if "/" in key and (not names or key in series):
             found.append(Metric(key))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+from aiayn.config.tasks import TASKS
 from aiayn.reports.groups import Group, Metric, group_runs, partitions
 from aiayn.reports.published import (
     QUARTER_TABLE_3,
@@ -36,8 +37,7 @@ def paper_tables(runs: Sequence[MeasuredRun], is_pooled: bool = False, every_row
     """
     scored = [BLEU, Metric("sacrebleu", "test"), Metric("f1", "test")]
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
-    parsers = [group for group in groups if group.runs[0].is_parser]
-    translators = [group for group in groups if not group.runs[0].is_parser]
+    translators, parsers = ([group for group in groups if group.runs[0].task == task] for task in TASKS)
     results = [pair for pair in _beside(TABLE_2, translators, is_of_result) if pair[0] or is_tested(pair[1])]
     rows = _beside((*TABLE_3, *QUARTER_TABLE_3), translators, is_of_row)
     records = {

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from aiayn.config.tasks import TASKS, VAL_METRICS
 from aiayn.reports.drawing import new_figure, render, save_figure
 from aiayn.runs.run_folder import Record, is_number, series
 
@@ -49,8 +50,7 @@ def run_panels(records: list[Record], keys: Sequence[str] = ()) -> list[Panel]:
     panels = [
         panel("loss per token (nats)", "train/loss", "val/loss", rate="train/lr"),
         panel("validation perplexity", "val/ppl", log_scale=True),
-        panel("validation BLEU (greedy)", "val/bleu"),
-        panel("validation F1 (greedy)", "val/f1"),
+        *(panel(f"validation {names.val_title} (greedy)", names.val_metric) for names in TASKS.values()),
         panel("norm of the gradient", "train/grad_norm", log_scale=True),
         panel("target tokens per second", "perf/tokens_per_sec"),
         panel("model FLOPs utilisation (MFU)", "perf/mfu"),
@@ -87,9 +87,7 @@ def draw_learning_curve(records: list[Record], path: Path) -> None:
     Without measurements there is no file. Raises ResourceError where it cannot be written.
     """
     quality = [
-        panel
-        for panel in run_panels(records)
-        if {"train/loss", "val/loss", "val/ppl", "val/bleu", "val/f1"} & {*panel.curves}
+        panel for panel in run_panels(records) if {"train/loss", "val/loss", "val/ppl", *VAL_METRICS} & {*panel.curves}
     ]
     if not quality:
         return

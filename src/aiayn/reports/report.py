@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aiayn.config import program
+from aiayn.config.tasks import VAL_METRICS
 from aiayn.errors import RefusedError, writing
 from aiayn.files import atomic_write
 from aiayn.reports.groups import Group, Metric, group_runs
@@ -42,7 +43,7 @@ def summary(run: Path) -> str:
     lines = [f"done     {run}, step {max((record['step'] for record in records), default=0)}"]
     if perplexity := best_and_last(records, "val/ppl"):
         lines.append("scores   val/ppl {2:.2f} (lowest {0:.2f} at step {1})".format(*perplexity))
-    for name in ("val/bleu", "val/f1"):
+    for name in VAL_METRICS:
         if quality := best_and_last(records, name, max):
             lines[-1] += "  {3} {2:.1f} (highest {0:.1f} at step {1})".format(*quality, name)
     files = (folder.report, folder.averaged, folder.learning_curve, folder.attention_picture, folder.corpus_picture)

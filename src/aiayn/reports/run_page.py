@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import median_high
 from typing import Any
 
-from aiayn.parsing.linear_form import repaired_tree
-from aiayn.parsing.tree import indented
+from aiayn.config.tasks import TASKS
+from aiayn.parsing.task import readable
 from aiayn.reports.page import data_uri, render_page, shown
 from aiayn.reports.plots import corpus_svgs, panel_svg, run_panels
 from aiayn.reports.runs import PARAMETERS, MeasuredRun, read_run
@@ -41,8 +41,7 @@ def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
     run = read_run(folder)
     step = max((record["step"] for record in run.records), default=0)
     options, corpus = run.options, read_json(folder.corpus)
-    read = _read_trees if run.is_parser else read_samples
-    samples = [sample for sample in read(folder.samples) if is_count(sample.get("step"))]
+    samples = [sample for sample in _read(run, folder.samples) if is_count(sample.get("step"))]
     about = [
         f"{options['data.src_lang']} to {options['data.tgt_lang']}, step {step:,} of "
         f"{shown(options['trainer.max_steps'])}",
@@ -57,10 +56,10 @@ def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
         scores=_scores(run),
         signatures=_signatures(run),
         panels=[(panel, panel_svg(panel, step)) for panel in run_panels(run.records, panels)],
-        scored=[(split, found) for split in run.evaluations if (found := read(folder.evaluation(split).samples))],
+        scored=[(split, found) for split in run.evaluations if (found := _read(run, folder.evaluation(split).samples))],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
         evolution=_evolution(samples),
-        has_trees=run.is_parser,
+        task=run.task,
         attention=data_uri(folder.attention_picture),
         corpus=_corpus(corpus),
         machine=_facts(read_json(folder.machine)),
@@ -111,12 +110,9 @@ def _facts(machine: Record) -> Table:
     return Table("Machine", [Column("fact", ""), Column("value", "value")], records)
 
 
-def _read_trees(path: Path) -> list[Record]:
-    """Returns samples of a parser, their linear trees as indented ones with their words."""
-    return [
-        sample | {key: indented(repaired_tree(sample["source"], sample[key])[0]) for key in ("reference", "hypothesis")}
-        for sample in read_samples(path)
-    ]
+def _read(run: MeasuredRun, path: Path) -> list[Record]:
+    """Returns samples as people read them."""
+    return readable(run.task, read_samples(path))
 
 
 def _when(run: RunFolder, records: list[Record], corpus: Record) -> str:
@@ -139,15 +135,17 @@ def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
     records = run.records
     found = [
         (shown(float(result["metrics"][kind])), f"{name}, {split}")
-        for kind, name in (("sacrebleu", "sacreBLEU"), ("f1", "F1"))
+        for kind, name in ((names.metric, names.metric_title) for names in TASKS.values())
         for split, result in run.evaluations.items()
         if result["metrics"].get(kind) is not None
     ]
     if perplexity := best_and_last(records, "val/ppl"):
         found.append((shown(float(perplexity[2])), f"validation perplexity (lowest {shown(float(perplexity[0]))})"))
-    for key, name in (("val/bleu", "BLEU"), ("val/f1", "F1")):
-        if quality := best_and_last(records, key, max):
-            found.append((f"{quality[2]:.1f}", f"validation {name}, greedy (highest {quality[0]:.1f})"))
+    found += [
+        (f"{quality[2]:.1f}", f"validation {names.val_title}, greedy (highest {quality[0]:.1f})")
+        for names in TASKS.values()
+        if (quality := best_and_last(records, names.val_metric, max))
+    ]
     if speed := series(records, "perf/tokens_per_sec"):
         found.append((shown(round(median_high(value for _, value in speed))), "target tokens per second (median)"))
     return found

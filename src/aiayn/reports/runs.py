@@ -12,6 +12,7 @@ from typing import Any
 from aiayn.config import program
 from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, stored_config, to_plain
+from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.run_folder import (
@@ -54,8 +55,9 @@ class MeasuredRun:
         return self.options.get("seed")
 
     @property
-    def is_parser(self) -> bool:
-        return self.options.get("data.task") == "parsing"
+    def task(self) -> str:
+        found = self.options.get("data.task")
+        return found if found in TASKS else "translation"
 
     @property
     def ppl(self) -> float | None:
@@ -177,7 +179,7 @@ def _note_what_is_missing(run: MeasuredRun) -> None:
         run.notes.append("no perplexity in metrics.jsonl")
     elif measured[-1][0] != run.step:
         run.notes.append(f"the perplexity is that of step {measured[-1][0]:,}")
-    for split in ("test",) if run.is_parser else SPLITS:
+    for split in TASKS[run.task].scored_on:
         _check_evaluation(run, split)
 
 
