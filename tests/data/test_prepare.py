@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -192,7 +193,7 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
     inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through sources.identity
-    inputs |= {"task", "lowercase"}  # only where they are not translation and false
+    inputs |= {"task", "lowercase", "tags"}  # only where they are not translation, false and kept
     elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches", "num_workers"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
@@ -202,6 +203,24 @@ def test_a_lower_cased_corpus_is_another_corpus_of_lower_case_only(config):
     assert kept.folder != lowered.folder
     first = lowered.tokenizer.decode([lowered.train.tgt[: lowered.train.tgt_offsets[1]].tolist()])
     assert first == [kept.tokenizer.decode([kept.train.tgt[: kept.train.tgt_offsets[1]].tolist()])[0].lower()]
+
+
+def test_a_parser_can_learn_xx_for_every_tag_while_its_references_keep_theirs(config, tmp_path):
+    trees = ["(S (NP DT NN )NP (VP VBZ )VP . )S", "(X (QP $ CD )QP )X"]
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.words").write_text("The cat sleeps .\n$ 5\n" * 9)
+        (tmp_path / f"{name}.trees").write_text("".join(f"{tree}\n" for tree in trees * 9))
+    parsing = replace(config, task="parsing", src_lang="words", tgt_lang="trees", vocab_size=270, max_length_ratio=20)
+
+    kept, xx = prepare(parsing), prepare(replace(parsing, tags="xx"))
+
+    def targets(corpus):
+        starts = corpus.train.tgt_offsets.tolist()
+        return set(corpus.tokenizer.decode([corpus.train.tgt[a:b].tolist() for a, b in pairwise(starts)]))
+
+    assert targets(kept) == set(trees)
+    assert targets(xx) == {"(S (NP XX XX )NP (VP XX )VP XX )S", "(X (QP XX XX )QP )X"}
+    assert kept.folder != xx.folder
 
 
 def test_the_text_decides_not_its_name_nor_its_packing(config, tmp_path):

@@ -51,7 +51,7 @@ def test_a_parser_trains_and_is_scored_by_its_brackets(run, monkeypatch):
     assert "bleu" not in metrics
     page = (run / "outputs/parser/report.html").read_text()
     assert "F1, test" in page
-    assert 'class="samples trees"' in page
+    assert 'class="samples parsing"' in page
     assert "\n  (NP (DT" in page  # the gold tree, indented
 
 
@@ -101,7 +101,10 @@ def test_a_translation_has_no_tree(run, monkeypatch):
 
     done = run_application("aiayn", "translate", "outputs/plain", "test.words", "--format", "tree")
 
-    assert (done.code, done.err) == (2, "error: --format tree: outputs/plain is no parser; use text or jsonl\n")
+    assert (done.code, done.err) == (
+        2,
+        "error: --format tree: outputs/plain has learned translation; use text or jsonl\n",
+    )
 
 
 def test_a_run_that_began_as_a_translation_does_not_go_on_as_a_parser(run, monkeypatch):

@@ -1,4 +1,4 @@
-"""Translations as lines of output: with scores, as JSON, as trees."""
+"""Translations as lines of output: with scores, as JSON, in formats of the task."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aiayn.inference.translator import Translation, Translator
-    from aiayn.parsing.tree import Tree
 
 Results = "list[list[Translation]]"  # of each line, best first
 
@@ -21,13 +20,11 @@ def as_text(results: "list[list[Translation]]", first_index: int, n_best: bool, 
                 yield f"{translation.text}\t{translation.score:.4f}" if scores else translation.text
 
 
-def as_trees(lines: list[str], results: "list[list[Translation]]", style: "Callable[[Tree], str]") -> Iterator[str]:
-    """Yields the trees of each sentence, repaired where the model wrote none of it."""
-    from aiayn.parsing.linear_form import repaired_tree
-
+def as_shown(lines: list[str], results: "list[list[Translation]]", show: Callable[[str, str], str]) -> Iterator[str]:
+    """Yields the outputs of each line in a format of the task."""
     for line, translations in zip(lines, results, strict=True):
         for translation in translations:
-            yield style(repaired_tree(line, translation.text)[0])
+            yield show(line, translation.text)
 
 
 def as_json(

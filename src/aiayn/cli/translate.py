@@ -170,10 +170,13 @@ def _chunks(translator: "Translator", run: Path, file: Path | None, kind: str, l
 
 def _check_task(translator: "Translator", run: Path, output: OutputOptions) -> None:
     """Raises ConfigError for output that this model does not have."""
-    if output.style in ("tree", "brackets") and translator.task != "parsing":
-        raise ConfigError(f"--format {output.style}: {run} is no parser; use text or jsonl")
-    if (output.markup or output.paragraphs) and translator.task == "parsing":
-        raise ConfigError(f"--markup, --paragraphs: {run} is a parser; leave them out")
+    from aiayn.evaluation.tasks import task_of
+
+    task = task_of(translator.task)
+    if output.style not in (known := ("text", "jsonl", *task.formats)):
+        raise ConfigError(f"--format {output.style}: {run} has learned {translator.task}; use {' or '.join(known)}")
+    if (output.markup or output.paragraphs) and not task.reads_prose:
+        raise ConfigError(f"--markup, --paragraphs: {run} has learned {translator.task}; leave them out")
     kept = translator.search.beam_size
     if output.n_best and output.n_best > kept:
         raise ConfigError(
@@ -190,21 +193,22 @@ class _Work:
 
     def translated(self, chunk: Chunk, done: int, on_batch: "Progress | None") -> Iterator[str]:
         """Returns the output lines of a chunk that comes after `done` lines."""
-        from aiayn.parsing.tree import escape_brackets, indented, penn_brackets
+        from aiayn.evaluation.tasks import task_of
 
-        output, lines = self.output, chunk.lines
+        task, output, lines = task_of(self.translator.task), self.output, chunk.lines
+        show = task.formats.get(output.style)
         if output.markup or output.paragraphs:
             return iter(chunk.written(self._in_parts(lines, on_batch)))
-        if is_tree := output.style in ("tree", "brackets"):
-            lines = [escape_brackets(line) for line in lines]
+        if show:
+            lines = [task.source_line(line) for line in lines]
         if self.drawing:
             results = [[drawn] for drawn in self.translator.sample(lines, self.drawing, on_batch, done + 1)]
         else:
             results = self.translator.n_best(lines, output.n_best or 1, on_batch, done + 1)
         if output.style == "jsonl":
             return formats.as_json(self.translator, lines, results, done)
-        if is_tree:
-            return formats.as_trees(lines, results, indented if output.style == "tree" else penn_brackets)
+        if show:
+            return formats.as_shown(lines, results, show)
         if output.n_best or output.scores:
             return formats.as_text(results, done, output.n_best is not None, output.scores)
         return iter(chunk.written([best.text for best, *_ in results]))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 else:
     Paths = Any  # OmegaConf has no unions with lists; `__post_init__` checks the type
 
+from aiayn.config.tasks import TASKS, VAL_METRICS
 from aiayn.errors import ConfigError
 
 # Special tokens have fixed ids, everywhere: in tokenizers, prepared corpora, checkpoints and exports.
@@ -136,6 +137,7 @@ class DataOptions:
     folder: str = "data"  # where prepared corpora are kept
     vocab_size: int | None = 37_000  # joint byte-level BPE, special tokens included; null: by the number of pairs
     lowercase: bool = False  # the tokenizer lower-cases both sides: translations have no capitals
+    tags: str = "kept"  # parsing: kept | xx: XX for every part-of-speech tag, as in "Grammar as a Foreign Language"
     max_length: int = 255  # longest sentence kept for training, in subwords without the end token
     max_length_ratio: float = 4.0  # longest side / shortest side, in subwords; a difference of 5 is always allowed
     tokenizer_pairs: int | None = None  # learn the BPE on at most this many pairs, evenly spread; null: on all
@@ -145,7 +147,11 @@ class DataOptions:
     num_workers: int = 1  # loader processes; 0: the training process makes its own batches
 
     def __post_init__(self) -> None:
-        one_of("data.task", self.task, ("translation", "parsing"))
+        one_of("data.task", self.task, tuple(TASKS))
+        one_of("data.tags", self.tags, ("kept", "xx"))
+        require(
+            self.tags == "kept" or self.task == "parsing", f"data.tags={self.tags}: only data.task=parsing has tags"
+        )
         one_of("data.source", self.source, ("hub", "files", "phrasebook"))
         require(
             self.source != "hub" or bool(self.hub_path),
@@ -249,7 +255,7 @@ class TrainerOptions:
             at_least(f"trainer.{name}", getattr(self, name), 1, most=1000)
         for name in ("max_steps", "val_every", "patience", "checkpoint_every", "average_last", "log_every", "timeout"):
             at_least(f"trainer.{name}", getattr(self, name), 1)
-        one_of("trainer.best_metric", self.best_metric, ("val/loss", "val/bleu", "val/f1"))
+        one_of("trainer.best_metric", self.best_metric, ("val/loss", *VAL_METRICS))
         require(
             self.best_metric == "val/loss" or self.val_bleu_sentences != 0,
             f"trainer.best_metric={self.best_metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "
@@ -370,7 +376,7 @@ class Options:
         )
         require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
-        score = "val/f1" if self.data.task == "parsing" else "val/bleu"
+        score = TASKS[self.data.task].val_metric
         require(
             self.trainer.best_metric in ("val/loss", score),
             f"trainer.best_metric={self.trainer.best_metric}: data.task={self.data.task} has val/loss and {score}",

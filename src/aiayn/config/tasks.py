@@ -55,6 +55,7 @@ class Task(Protocol):
     untaken: tuple[str, ...]  # options of `evaluate.py` that do not apply
     formats: Mapping[str, Callable[[str, str], str]]  # of `aiayn translate --format`: (source, output) -> text
     usual_format: str | None  # the one to propose
+    reads_prose: bool  # its source is running text, which may have paragraphs and mark-up
 
     def check_text(self, sources: list[str], references: list[str]) -> None:
         """Raises DataError for references that cannot be scored."""

@@ -78,6 +78,8 @@ def _settings(config: DataConfig, scans: FileScans, tokenizer: Tokenizer | None 
         shaping["task"] = config.task
     if config.lowercase:
         shaping["lowercase"] = True
+    if config.tags != "kept":
+        shaping["tags"] = config.tags
     if tokenizer:
         shaping["tokenizer"] = tokenizer.fingerprint
     return {"format": FORMAT} | shaping | {split: identity(config, split, scans) for split in ("train", "val")}

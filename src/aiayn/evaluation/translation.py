@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiayn.config.tasks import TaskScores
-from aiayn.evaluation.scoring import score
 from aiayn.runs.run_folder import METRIC_KINDS
 
 
@@ -14,6 +13,7 @@ class Translation:
     kinds = METRIC_KINDS
     untaken: tuple[str, ...] = ()
     usual_format = None
+    reads_prose = True
 
     def __init__(self) -> None:
         self.formats: Mapping[str, Callable[[str, str], str]] = {}
@@ -27,10 +27,14 @@ class Translation:
     def score(
         self, hypotheses: list[str], sources: list[str], references: list[list[str]], tgt_lang: str
     ) -> TaskScores:
+        from aiayn.evaluation.scoring import score  # imports sacreBLEU, which takes a while
+
         scores = score(hypotheses, references, tgt_lang)
         return TaskScores(scores.metrics, scores.signature, scores.signatures, scores.lines, scores.details)
 
     def val_score(self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str) -> float:
+        from aiayn.evaluation.scoring import score
+
         value = score(hypotheses, references, tgt_lang, kinds=["sacrebleu"]).metrics["sacrebleu"]
         assert value is not None, "sacreBLEU applies to every language"
         return value

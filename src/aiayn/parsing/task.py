@@ -17,6 +17,7 @@ class Parsing:
     kinds = BRACKET_KINDS
     untaken = ("references", "baseline")
     usual_format = "tree"
+    reads_prose = False
 
     def __init__(self) -> None:
         self.formats: Mapping[str, Callable[[str, str], str]] = {
