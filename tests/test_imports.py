@@ -61,7 +61,7 @@ WALLS = {
 LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of searches and scores
 
 # Library: the modules, or rooms, that may import it.
-HYDRA = {"config/compose", "config/messages", "cli/hydra_commands", "sweep"}
+HYDRA = {"config/compose", "config/messages", "cli/hydra_commands", "sweep", "hydra_plugins"}
 HOMES = {
     "hydra": HYDRA,
     "omegaconf": HYDRA,

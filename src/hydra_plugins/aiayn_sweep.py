@@ -1,4 +1,9 @@
-"""Where Hydra looks for plugins, by the module in which a class is defined: the code is in aiayn.sweep."""
+"""Where Hydra looks for plugins; the code is in aiayn.sweep.
+
+Hydra takes only classes that are defined in this package, and executes this file anew whenever it looks for them.
+"""
+
+from hydra.core.config_store import ConfigStore
 
 from aiayn.sweep import grid, launcher
 
@@ -13,3 +18,9 @@ class ProcessLauncher(launcher.ProcessLauncher):
 
 class SlurmLauncher(launcher.SlurmLauncher):
     """A SLURM job per job."""
+
+
+store = ConfigStore.instance()
+store.store(group="hydra/sweeper", name="grid", node=grid.GridConfig, provider="aiayn")
+store.store(group="hydra/launcher", name="processes", node=launcher.ProcessesConfig, provider="aiayn")
+store.store(group="hydra/launcher", name="slurm", node=launcher.SlurmConfig, provider="aiayn")

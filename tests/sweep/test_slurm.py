@@ -88,6 +88,7 @@ def test_the_same_command_leaves_jobs_in_the_queue_alone_and_submits_what_is_mis
     (cluster / "queue").write_text("17\n4712\n")  # seed=1 was cancelled
 
     again = run_application("train.py", *SLURM, "seed=1,2,3")
+    assert again.code == 0, again.err
 
     assert re.findall(r"(seed-\d): SLURM job (\d+) (\w+)", again.err) == [
         ("seed-1", "4713", "submitted"),

@@ -6,7 +6,6 @@ from itertools import product
 from pathlib import PurePath
 
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.core.plugins import Plugins
@@ -20,9 +19,6 @@ from aiayn.errors import ConfigError
 @dataclass
 class GridConfig:
     _target_: str = "hydra_plugins.aiayn_sweep.Grid"
-
-
-ConfigStore.instance().store(group="hydra/sweeper", name="grid", node=GridConfig, provider="aiayn")
 
 
 class Grid(Sweeper):

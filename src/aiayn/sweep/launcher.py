@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
@@ -41,9 +40,6 @@ class SlurmConfig:
     requeue: bool = True  # put a job back into the queue that was stopped by its time limit or for another job
     sbatch: dict[str, Any] = field(default_factory=dict)  # any other option of sbatch: {account: mine}
 
-
-for name, config in (("processes", ProcessesConfig), ("slurm", SlurmConfig)):
-    ConfigStore.instance().store(group="hydra/launcher", name=name, node=config, provider="aiayn")
 
 # Hydra's own flags that are passed on to the jobs.
 FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
