@@ -1,62 +1,174 @@
-"""Which batches a rank gets, where it begins, and that all ranks together validate on every pair once."""
+"""Which batches a rank gets, where it begins, that all ranks evaluate every pair once; and use in a notebook."""
 
-import itertools
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
+from applications import composed, text_in, write_pairs
 
-from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedSplit
+from aiayn.data.cleaning import normalise
 from aiayn.data.datamodule import TranslationDataModule
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import ConfigError
 
 
-def split(pairs: int, seed: int) -> PreparedSplit:
-    draw = np.random.default_rng(seed)
-    sides = []
-    for longest in (9, 7):
-        offsets = np.concatenate([[0], np.cumsum(draw.integers(1, longest, pairs))])
-        sides += [draw.integers(4, 50, offsets[-1]), offsets]
-    return PreparedSplit(None, "made", *sides)
-
-
-def plan(made: PreparedSplit, budget: int, **options) -> BatchPlan:
-    return BatchPlan(made.src_lengths + 1, made.tgt_lengths + 1, tokens_per_step=budget, seed=1, **options)
-
-
-def device(step: int, rank: int, world_size: int) -> SimpleNamespace:
-    strategy = SimpleNamespace(root_device=torch.device("cpu"))
-    return SimpleNamespace(global_step=step, global_rank=rank, world_size=world_size, strategy=strategy)
+def trainer(step: int = 0, rank: int = 0, world_size: int = 1, accumulate: int = 1, **options) -> SimpleNamespace:
+    given = {"limit_train_batches": 1.0, "overfit_batches": 0.0} | options
+    return SimpleNamespace(
+        global_step=step,
+        global_rank=rank,
+        world_size=world_size,
+        accumulate_grad_batches=accumulate,
+        strategy=SimpleNamespace(root_device=torch.device("cpu")),
+        **given,
+    )
 
 
 @pytest.fixture(scope="module")
-def data() -> TranslationDataModule:
-    train, val = split(90, 0), split(23, 1)
-    return TranslationDataModule(train, plan(train, 70, micro_batches=4), val, plan(val, 30), workers=0)
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    for seed, (split, count) in enumerate({"train": 90, "val": 23, "test": 17}.items()):
+        write_pairs(folder / split, count, seed)
+    sizes = ("data.vocab_size=280", "data.max_length=40", "data.tokens_per_step=90")
+    return replace(composed(*text_in(folder), *sizes).data, max_tokens_per_device=60)
+
+
+@pytest.fixture
+def data(config) -> TranslationDataModule:
+    """Steps of four micro-batches."""
+    made = TranslationDataModule(replace(config, micro_batches=4), seed=1)
+    made.prepare_data()
+    made.setup("fit")
+    return made
+
+
+def numbers(data: TranslationDataModule) -> list[int]:
+    return list(data.train_dataloader().sampler)
+
+
+def test_alone_it_prepares_the_text_and_loads_batches_of_whole_steps(config, tmp_path):
+    data = TranslationDataModule(replace(config, folder=str(tmp_path)))
+    with pytest.raises(RuntimeError, match="prepare_data"):
+        _ = data.corpus
+    data.prepare_data()
+    assert list(tmp_path.glob("en-de-*/manifest.json"))
+    data.setup("fit")
+
+    batches = list(data.train_dataloader())
+
+    assert len(batches) == data.plan.steps_per_epoch * data.plan.micro_batches
+    pairs = sum(int((batch.tgt_out == 2).sum()) for batch in batches)
+    assert pairs == len(data.corpus.train) == 90
+    assert sum(batch.n_tokens for batch in batches) == int((data.corpus.train.tgt_lengths + 1).sum())
+    for batch in batches:
+        assert max(batch.src.numel(), batch.tgt_out.numel()) <= 60
+        assert batch.step_tokens <= 90
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (0, 2), (1, 2), (3, 4)])
 @pytest.mark.parametrize("step", [0, 3, 50])
 def test_training_goes_on_at_the_trainers_step_with_this_ranks_micro_batches(data, step, rank, world_size):
-    data.trainer = device(step, rank, world_size)
-    batches = [batch for batch, _ in zip(data.train_dataloader(), range(6), strict=False)]
+    data.trainer = trainer(step, rank, world_size, 4 // world_size)
+    epoch = data.plan.steps_per_epoch
+    first, end = 4 * step + rank, 4 * epoch * (step // epoch + 1)
 
-    first = 4 * step + rank
-    assert [batch.number for batch in batches] == [first + i * world_size for i in range(6)]
-    for batch in batches:
+    assert epoch > 4
+    assert numbers(data) == list(range(first, end, world_size))
+    for batch in data.train_dataloader():
         planned = data.plan.micro_batch(batch.number)
-        assert batch.n_tokens == int((data.train.tgt_lengths[planned.pairs.astype(int)] + 1).sum())
-        assert batch.step_tokens == planned.step_tokens
+        assert batch.n_tokens == int((data.corpus.train.tgt_lengths[planned.pairs.astype(int)] + 1).sum())
+        assert (batch.step_tokens, batch.micro_batches) == (planned.step_tokens, 4)
+
+
+@pytest.mark.parametrize("kind", [int, float])
+def test_with_a_limit_every_epoch_has_the_first_steps_of_its_own_order(data, kind):
+    epoch = 4 * data.plan.steps_per_epoch
+    limit = 8 if kind is int else 8.5 / epoch
+    data.trainer = trainer(5, accumulate=4, limit_train_batches=limit)
+    assert numbers(data)[:8] == list(range(2 * epoch + 4, 2 * epoch + 12))  # from the second step of epoch 2 on
+
+
+def test_to_overfit_every_epoch_is_the_first_one(data):
+    data.trainer = trainer(5, accumulate=4, limit_train_batches=8, overfit_batches=8)
+    assert numbers(data)[:4] == [4, 5, 6, 7]
+
+
+def test_a_limit_within_a_step_is_refused(data):
+    data.trainer = trainer(accumulate=4, limit_train_batches=6)
+    with pytest.raises(ConfigError, match=r"limit_train_batches=6\) ends within a step of accumulate_grad_batches=4"):
+        data.train_dataloader()
+
+
+def test_accumulation_cuts_the_same_steps_into_more_parts(config):
+    parts = {}
+    for accumulate, world_size in ((3, 1), (2, 2), (8, 1)):
+        data = TranslationDataModule(config, seed=1)
+        data.trainer = trainer(0, 0, world_size, accumulate)
+        data.setup("fit")
+        plan = data.plan
+        assert plan.micro_batches == accumulate * world_size
+        count = plan.micro_batches
+        parts[accumulate] = [
+            sorted(pair for part in range(count) for pair in plan.micro_batch(step * count + part).pairs.tolist())
+            for step in range(2 * plan.steps_per_epoch)
+        ]
+    assert parts[3] == parts[2] == parts[8]
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "accumulate", "remedy"),
+    [(None, 1, "accumulate_grad_batches=3"), (4, 3, "accumulate_grad_batches=4")],
+)
+def test_accumulation_that_does_not_fit_is_refused_with_what_does(config, micro_batches, accumulate, remedy):
+    data = TranslationDataModule(replace(config, micro_batches=micro_batches))
+    data.trainer = trainer(accumulate=accumulate)
+    with pytest.raises(ConfigError, match=f"set {remedy}$"):
+        data.setup("fit")
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_all_ranks_together_validate_on_every_pair_once(data, world_size):
-    tokens = []
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_all_ranks_together_evaluate_every_pair_once_in_equally_many_batches(config, world_size, split):
+    targets, lengths = [], set()
     for rank in range(world_size):
-        data.trainer = device(7, rank, world_size)
-        tokens += [row[row > 2].tolist() for batch in data.validation_batches() for row in batch.tgt_out]
+        data = TranslationDataModule(config)
+        data.trainer = trainer(7, rank, world_size)
+        data.setup("validate" if split == "val" else "test")
+        batches = list(getattr(data, f"{split}_dataloader")())
+        lengths.add(len(batches))
+        targets += [row[row > 2].tolist() for batch in batches for row in batch.tgt_out if batch.n_tokens]
 
-    offsets = data.val.tgt_offsets
-    expected = [data.val.tgt[start:stop].tolist() for start, stop in itertools.pairwise(offsets)]
-    assert sorted(tokens) == sorted(expected)
+    text = Path(f"{getattr(config, split)}.de").read_text(encoding="utf-8").split("\n")[:-1]
+    assert sorted(targets) == sorted(data.tokenizer.encode([normalise(line)[0] for line in text]))
+    assert len(lengths) == 1
+
+
+def test_all_ranks_together_translate_every_line_that_is_not_blank_once(config, tmp_path):
+    lines = ["one two", "", "three three three four", "five"]
+    for side in ("en", "de"):
+        (tmp_path / f"new.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = {}
+    for rank in range(2):
+        data = TranslationDataModule(replace(config, test=str(tmp_path / "new"), max_tokens_per_device=50))
+        data.trainer = trainer(0, rank, 2)
+        data.setup("predict")
+        for batch in data.predict_dataloader():
+            found |= {line: row[row > 2].tolist() for line, row in zip(batch.lines, batch.src, strict=False)}
+
+    ids = data.tokenizer.encode([normalise(line)[0] for line in lines])
+    assert found == {line: ids[line] for line in (0, 2, 3)}
+
+
+def test_a_tokenizer_that_is_given_is_the_one_of_the_corpus(config):
+    given = Tokenizer.train([["nine eight acht neun"]], 270)
+    data = TranslationDataModule(config, tokenizer=given)
+    data.setup()
+    assert data.tokenizer.fingerprint == given.fingerprint
+
+
+@pytest.mark.parametrize("option", ["vocab_size", "tokens_per_step"])
+def test_options_that_only_a_run_settles_are_asked_for(config, option):
+    with pytest.raises(ConfigError, match=f"data.{option} is null"):
+        TranslationDataModule(replace(config, **{option: None}))

@@ -74,9 +74,9 @@ def test_the_best_checkpoint_holds_the_weights_of_its_step_and_is_kept_when_othe
 
 MOMENTS = {
     "in a step": dies_at(TranslationModule, "training_step", 11),
-    "in the validation of the best step": dies_at(TranslationModule, "validation_sums", 3),
+    "in the validation of the best step": dies_at(TranslationModule, "validation_step", 3),
     "after the best validation, before its checkpoint": dies_at(checkpoints, "save", 3),
-    "in the last validation": dies_at(TranslationModule, "validation_sums", 8),
+    "in the last validation": dies_at(TranslationModule, "validation_step", 8),
     "after the last validation, before its checkpoint": dies_at(checkpoints, "write_sealed", 7),
     "after the last checkpoint": dies_at(checkpoints, "average", 1),
 }
@@ -97,7 +97,7 @@ def test_a_signal_in_the_last_validation_stops_the_run_there_all_the_same(stoppi
     def interrupt() -> None:
         signal.raise_signal(signal.SIGTERM)
 
-    prelude = both(scripted, acts_at(TranslationModule, "validation_sums", interrupt, 7))
+    prelude = both(scripted, acts_at(TranslationModule, "validation_step", interrupt, 7))
     assert train(stopping, tmp_path, prelude).code == 143
     assert checkpoints.load(tmp_path / "run/checkpoints/last.ckpt").step == 8
     assert len([record for record in measured(tmp_path / "run") if "val/loss" in record]) == 3

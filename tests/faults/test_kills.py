@@ -37,7 +37,7 @@ MOMENTS = {
     "in the middle of an accumulation": dies_at(TranslationModule, "training_step", 9, after=True),
     "in the last step of an epoch": dies_at(TranslationModule, "training_step", 16),
     "after the last step of an epoch": dies_at(TranslationModule, "training_step", 17),
-    "in validation": dies_at(TranslationModule, "validation_sums", 2),
+    "in validation": dies_at(TranslationModule, "validation_step", 2),
     "in the search of a validation": dies_at(Translator, "translate", 1),
     "before the first checkpoint is written": dies_at(checkpoints, "write_sealed", 1),
     "between the optimizer's file and the checkpoint": dies_at(checkpoints, "write_sealed", 4),

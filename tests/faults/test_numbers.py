@@ -16,19 +16,18 @@ def spoils(*numbers, value=math.nan, gradient=False):
     """A prelude: the losses (or the gradients alone) of these micro-batches become `value`."""
 
     def prelude() -> None:
-        plain = TranslationModule._loss_sums
+        plain = TranslationModule.training_loss
 
-        def spoiled(self, batch: Batch, label_smoothings):
-            losses = plain(self, batch, label_smoothings)
-            if batch.number not in numbers or not torch.is_grad_enabled():
-                return losses
-            [loss] = losses
+        def spoiled(self, batch: Batch):
+            loss = plain(self, batch)
+            if batch.number not in numbers:
+                return loss
             if gradient:
                 loss.register_hook(lambda grad: grad * value)
-                return losses
-            return [loss + value]
+                return loss
+            return loss + value
 
-        TranslationModule._loss_sums = spoiled
+        TranslationModule.training_loss = spoiled
 
     return prelude
 
@@ -143,14 +142,13 @@ def test_a_finite_explosion_ends_the_run_as_diverged_and_again_at_the_next_start
     assert not (tmp_path / "run" / "checkpoints" / "averaged.ckpt").exists()
 
 
-def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(monkeypatch):
+def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(config, monkeypatch):
     """The hook reads no value on the host: it runs on meta tensors, which have none."""
-    module = TranslationModule(torch.nn.Linear(3, 2), None, 0)
-    module.to("meta")
+    module = TranslationModule(config, 300).to("meta")
     for weight in module.parameters():
         weight.grad = torch.empty_like(weight)
-    monkeypatch.setattr(TranslationModule, "trainer", type("Trainer", (), {"global_step": 6}))
-    optimizer = torch.optim.SGD(module.parameters())
+    monkeypatch.setattr(TranslationModule, "trainer", type("Trainer", (), {"global_step": 6, "scaler": None}))
+    optimizer = torch.optim.SGD([{"params": list(module.parameters()), "fused": True}])
     module.on_before_optimizer_step(optimizer)
     assert optimizer.found_inf.device.type == "meta"
 
@@ -163,7 +161,7 @@ def test_an_out_of_memory_step_is_named_with_its_shape_and_its_cure(config, tmp_
     def fails() -> None:
         raise (torch.OutOfMemoryError if "CUDA" in message else RuntimeError)(message)
 
-    end = train(config, tmp_path, acts_at(TranslationModule, "_loss_sums", fails, call))
+    end = train(config, tmp_path, acts_at(TranslationModule, "training_loss", fails, call))
     assert end.code == 6, end.said
     last = end.said.rstrip("\n").split("\n")[-1]
     assert last.startswith(f"error: out of memory at step {(call + 1) // 2}, in a batch of (")
@@ -174,10 +172,10 @@ def test_an_out_of_memory_validation_is_not_blamed_on_a_training_batch(text, tmp
     config = configured(text, "data.max_tokens_per_device=null")
 
     def prelude() -> None:
-        def fails(self, batch):
+        def fails(self, batch, batch_idx):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-        TranslationModule.validation_sums = fails
+        TranslationModule.validation_step = fails
 
     end = train(config, tmp_path, prelude)
     assert end.code == 6, end.said

@@ -91,7 +91,7 @@ def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(config, pair,
     ("place", "call", "saved"),
     [
         ((TranslationModule, "training_step"), 5, 5),
-        ((TranslationModule, "validation_sums"), 1, 6),
+        ((TranslationModule, "validation_step"), 1, 6),
         ((Translator, "translate"), 1, 6),
     ],
 )
@@ -208,13 +208,13 @@ def test_under_slurm_its_signal_to_every_task_saves_one_step_and_the_job_continu
 
 def test_a_loss_of_nan_on_one_of_them_is_seen_by_both(pair, tmp_path):
     def spoils() -> None:
-        plain, calls = TranslationModule._loss_sums, [0]
+        plain, calls = TranslationModule.training_loss, [0]
 
         def spoiled(self, *arguments):
             calls[0] += 1
-            return [loss * (math.nan if calls[0] == 5 else 1) for loss in plain(self, *arguments)]
+            return plain(self, *arguments) * (math.nan if calls[0] == 5 else 1)
 
-        TranslationModule._loss_sums = spoiled
+        TranslationModule.training_loss = spoiled
 
     first, second = ends(pair, tmp_path, {1: spoils})
     assert (first.code, second.code) == (5, 0), first.said + second.said

@@ -22,9 +22,9 @@ PHASES = {
     "before the first step": ((TranslationModule, "training_step", 1, False), 1),
     "between the micro-batches of a step": ((TranslationModule, "training_step", 9, True), 5),
     "in the last step of an epoch": ((TranslationModule, "training_step", 16, False), 8),
-    "in validation": ((TranslationModule, "validation_sums", 1, False), 6),
+    "in validation": ((TranslationModule, "validation_step", 1, False), 6),
     "in the search of a validation": ((Translator, "translate", 1, False), 6),
-    "in the last validation": ((TranslationModule, "validation_sums", 3, False), 12),
+    "in the last validation": ((TranslationModule, "validation_step", 3, False), 12),
     "in the last search": ((Translator, "translate", 2, False), 12),
     "while a checkpoint is copied": ((checkpoint_io, "copied", 3, False), 7),
     "while the last one is written": ((checkpoints, "write_sealed", 7, False), 12),
@@ -80,15 +80,15 @@ def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(te
     calls = tmp_path / "calls"
 
     def prelude() -> None:
-        plain = TranslationModule.validation_sums
+        plain = TranslationModule.validation_step
 
         def counted(self, *arguments):
             with open(calls, "a") as file:
                 file.write("x")
             return plain(self, *arguments)
 
-        TranslationModule.validation_sums = counted
-        sends(TERM, (TranslationModule, "validation_sums", 2, False))()
+        TranslationModule.validation_step = counted
+        sends(TERM, (TranslationModule, "validation_step", 2, False))()
 
     assert train(config, tmp_path, prelude).code == 143
     assert len(calls.read_text()) == 2

@@ -1,16 +1,18 @@
 """One micro-batch: what its dropout depends on, and that the micro-batches of a step add up to the step."""
 
 import itertools
+from copy import deepcopy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from applications import composed
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, OptimConfig
+from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID
 from aiayn.data.batch import Batch, shift_right
-from aiayn.model.transformer import Transformer
 from aiayn.training.module import TranslationModule
 
 VOCAB = 19
@@ -19,8 +21,8 @@ EPS = 0.1
 
 @pytest.fixture
 def module(tiny_config):
-    optim = OptimConfig(warmup_steps=20, lr_scale=1.0, beta1=0.9, beta2=0.98, eps=1e-9, label_smoothing=EPS)
-    return TranslationModule(Transformer(tiny_config, VOCAB), optim, seed=5).train()
+    base = composed("seed=5", "optim.warmup_steps=20", f"optim.label_smoothing={EPS}")
+    return TranslationModule(replace(base, model=tiny_config), VOCAB).train()
 
 
 def pairs(count: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -59,7 +61,7 @@ def test_dropout_depends_on_the_seed_and_the_micro_batch_and_on_nothing_else(mod
     assert loss(module, first, rank=1, world_size=2).item() == 2 * expected
 
     assert loss(module, second).item() != expected
-    module.seed += 1
+    module.config.seed += 1
     assert loss(module, first).item() != expected
 
 
@@ -88,7 +90,7 @@ def test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_d
         torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-4)
 
 
-def test_validation_sums_the_smoothed_loss_and_the_likelihood_over_real_tokens(module):
+def test_validation_sums_the_smoothed_loss_the_likelihood_and_the_right_tokens_over_real_tokens(module):
     module.model.eval()
     batch = batch_of(*pairs(5), 0, 99)
     memory = module.model.encode(batch.src, batch.src_mask)
@@ -96,10 +98,14 @@ def test_validation_sums_the_smoothed_loss_and_the_likelihood_over_real_tokens(m
     log_probs = logits.log_softmax(-1)[batch.tgt_out != PAD_ID]  # (tokens, V)
     nll = -log_probs.gather(1, batch.tgt_out[batch.tgt_out != PAD_ID][:, None]).sum()
 
-    found = module.validation_sums(batch)
+    targets = batch.tgt_out[batch.tgt_out != PAD_ID]
+    right = sum(int(row.argmax()) == int(target) for row, target in zip(log_probs, targets, strict=True))
 
-    torch.testing.assert_close(found[1], nll)
-    torch.testing.assert_close(found[0], (1 - EPS) * nll - EPS * log_probs.mean(1).sum())
+    smoothed, found_nll, found_right, tokens = module.evaluation_sums(batch)
+
+    torch.testing.assert_close(found_nll.float(), nll)
+    torch.testing.assert_close(smoothed.float(), (1 - EPS) * nll - EPS * log_probs.mean(1).sum())
+    assert (found_right, tokens) == (right, len(targets)) != (0, 0)
 
 
 @pytest.mark.slow
@@ -109,7 +115,12 @@ def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_sh
     graphs = []
     for part in module.modules():
         part.p = 0.0
-    compiled = TranslationModule(module.model, module.optim, seed=5, compile=True).train()
+    settings = deepcopy(module.config)
+    settings.trainer.compile = True
+    compiled = TranslationModule(settings, VOCAB).train()
+    compiled.model.load_state_dict(module.model.state_dict())
+    for part in compiled.modules():
+        part.p = 0.0
     for count in (4, 7, 0, 5, 9, 6, 0):
         batch = batch_of(*pairs(count), 3, 30)
         found = []
@@ -127,5 +138,7 @@ def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_sh
 
 def test_compiling_turns_off_the_optimizer_of_ddp_graphs_which_fails_on_dynamic_shapes(module, monkeypatch):
     monkeypatch.setattr(torch._dynamo.config, "optimize_ddp", True)
-    TranslationModule(module.model, module.optim, seed=5, compile=True)
+    settings = deepcopy(module.config)
+    settings.trainer.compile = True
+    TranslationModule(settings, VOCAB)
     assert torch._dynamo.config.optimize_ddp is False

@@ -67,8 +67,8 @@ def prepared(config, tmp_path):
     weights = dict(Transformer(config.model, 3).state_dict())
     found = SimpleNamespace(fingerprint="c0ffee" * 4, tokenizer=vocabulary("aba"))
     path = checkpoints.step_path(folder, 4)
-    moments = {name: {"step": torch.tensor(4.0), "exp_avg": w, "exp_avg_sq": w} for name, w in weights.items()}
-    group = {"lr": 0.1, "eps": 1e-9, "weight_decay": 0, "betas": (0.9, 0.98)}
+    moments = {n: {"step": torch.tensor(4.0), "exp_avg": w, "exp_avg_sq": w} for n, w in enumerate(weights.values())}
+    group = {"lr": 0.1, "eps": 1e-9, "weight_decay": 0, "betas": (0.9, 0.98), "params": list(moments)}
     states = {
         "lightning": "2.6.6",
         "optimizer_states": [{"state": moments, "param_groups": [group]}],

@@ -122,7 +122,7 @@ def test_a_lack_of_memory_in_the_validation_that_a_continued_run_makes_up_for_na
     with pytest.raises(InterruptedRunError):
         train(config, tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr(TranslationModule, "validation_sums", fails)
+    monkeypatch.setattr(TranslationModule, "validation_step", fails)
     with pytest.raises(ResourceError, match=r"^out of memory in validation, with \d+ pairs of up to"):
         train(config, tmp_path)
 

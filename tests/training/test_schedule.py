@@ -7,7 +7,6 @@ import pytest
 import torch
 from applications import composed
 
-from aiayn.model.transformer import Transformer
 from aiayn.training.module import TranslationModule
 from aiayn.training.schedule import learning_rate
 
@@ -40,8 +39,8 @@ def test_lr_scale_multiplies():
 
 
 def test_the_optimizers_first_step_has_the_rate_of_step_1_and_so_on(tiny_config):
-    optim = replace(composed().optim, warmup_steps=3, lr_scale=2.0)
-    chosen = TranslationModule(Transformer(tiny_config, 17), optim, seed=0).configure_optimizers()
+    config = replace(composed("optim.warmup_steps=3", "optim.lr_scale=2"), model=tiny_config)
+    chosen = TranslationModule(config, 17).configure_optimizers()
     adam, scheduler = chosen["optimizer"], chosen["lr_scheduler"]["scheduler"]
     assert chosen["lr_scheduler"]["interval"] == "step"
     assert (adam.defaults["betas"], adam.defaults["eps"]) == ((0.9, 0.98), 1e-9)

@@ -23,6 +23,7 @@ class Batch:
     n_src_tokens: int  # real tokens of this batch
     n_tokens: int  # real target tokens of this batch
     step_tokens: int  # real target tokens of the whole step
+    micro_batches: int | None = None  # that make up the step; None: not known
 
     @property
     def src_mask(self) -> Tensor:
@@ -41,6 +42,25 @@ class Batch:
         return replace(self, src=function(self.src), tgt_in=function(self.tgt_in), tgt_out=function(self.tgt_out))
 
 
+@dataclass(frozen=True)
+class SourceBatch:
+    """Sources to translate; none, and one row of an end mark alone, on a rank that has nothing left to do."""
+
+    lines: list[int]  # B numbers of lines, from 0
+    src: Tensor  # (B, S) int64, rows end with eos
+
+    @property
+    def src_mask(self) -> Tensor:
+        """(B, 1, 1, S), True = may attend."""
+        return source_mask(self.src)
+
+    def to(self, device: torch.device) -> "SourceBatch":
+        return replace(self, src=self.src.to(device))
+
+    def pin_memory(self) -> "SourceBatch":
+        return replace(self, src=self.src.pin_memory())
+
+
 def source_mask(src: Tensor) -> Tensor:
     """Returns (B, 1, 1, S) for src (B, S) ids: True at real tokens, which may be attended to."""
     return (src != PAD_ID)[:, None, None, :]
@@ -50,11 +70,12 @@ def collate(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch
     """Gathers the pairs of a micro-batch from the prepared ids. `number` is its number in the run."""
     if len(micro_batch.pairs) == 0:
         eos, bos, pad = (torch.tensor([[i]]) for i in (EOS_ID, BOS_ID, PAD_ID))
-        return Batch(number, eos, bos, pad, 0, 0, micro_batch.step_tokens)
+        return Batch(number, eos, bos, pad, 0, 0, micro_batch.step_tokens, micro_batch.micro_batches)
     pairs = micro_batch.pairs.astype(np.int64)
     src, n_src = _gather(split.src, split.src_offsets, pairs)
     tgt, n_tgt = _gather(split.tgt, split.tgt_offsets, pairs)
-    return Batch(number, src, shift_right(tgt), tgt, n_src, n_tgt, micro_batch.step_tokens)
+    counts = n_src, n_tgt, micro_batch.step_tokens, micro_batch.micro_batches
+    return Batch(number, src, shift_right(tgt), tgt, *counts)
 
 
 def shift_right(tgt_out: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ before it, on any number of devices.
 
 from bisect import bisect_right
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +20,15 @@ TABLE = 1 << 20  # keys up to this are ranked with a table; for larger ones sort
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Indices of a micro-batch's pairs, possibly none, and the target tokens of the whole step it belongs to."""
+    """Indices of a micro-batch's pairs, possibly none, and the step it belongs to."""
 
     pairs: np.ndarray
-    step_tokens: int
+    step_tokens: int  # target tokens of the whole step
+    micro_batches: int | None = None  # that make up the step
+
+    @classmethod
+    def empty(cls) -> "MicroBatch":
+        return cls(np.empty(0, np.uint32), 1)
 
 
 class BatchPlan:
@@ -52,12 +58,21 @@ class BatchPlan:
         self._step_tokens = np.diff(self._sides[1].tokens_before(self._steps))
         if micro_batches is None:
             micro_batches = self._fewest_micro_batches(devices, max_tokens_per_device)
+        self._epoch = (-1, np.empty(0, np.uint32), np.empty(0, np.intp))
+        self._cut_into(micro_batches)
+
+    def cut_into(self, micro_batches: int) -> "BatchPlan":
+        """Returns the plan of the same steps with another number of micro-batches."""
+        plan = copy(self)
+        plan._cut_into(micro_batches)
+        return plan
+
+    def _cut_into(self, micro_batches: int) -> None:
         self.micro_batches = micro_batches
         self._cuts = self._cut_micro_batches(micro_batches)
         # Tokens and positions of every micro-batch of an epoch, both sides together.
         self._tokens = sum(np.diff(side.tokens_before(self._cuts)).ravel() for side in self._sides)
         self._positions = sum(side.padded(self._cuts).ravel() for side in self._sides)
-        self._epoch = (-1, np.empty(0, np.uint32), np.empty(0, np.intp))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -81,7 +96,7 @@ class BatchPlan:
         pairs, steps = self._shuffled(epoch)
         step = steps[place]
         start, stop = self._cuts[step, i], self._cuts[step, i + 1]
-        return MicroBatch(pairs[start:stop], int(self._step_tokens[step]))
+        return MicroBatch(pairs[start:stop], int(self._step_tokens[step]), self.micro_batches)
 
     def _shuffled(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The epoch's order of pairs and of steps. The latest epoch is cached."""

@@ -7,6 +7,7 @@ its final place and renames it, so a folder under its final name is complete and
 import hashlib
 import json
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ class PreparedSplit:
             dtype = f"<u{path.stat().st_size // int(offsets[-1])}"
             arrays[side] = np.memmap(path, dtype, mode="r")
         return cls(folder, name, **{key: np.asarray(array) for key, array in arrays.items()})
+
+    @classmethod
+    def of(cls, name: str, sources: list[list[int]], targets: list[list[int]]) -> "PreparedSplit":
+        """Returns pairs that are in no file: ids of every line, without end marks."""
+        arrays: dict[str, np.ndarray] = {}
+        for side, lines in zip(SIDES, (sources, targets), strict=True):
+            arrays[f"{side}_offsets"] = np.cumsum([0, *map(len, lines)], dtype=np.int64)
+            arrays[side] = np.fromiter(chain.from_iterable(lines), np.uint32)
+        return cls(Path(), name, **arrays)
 
     def __reduce__(self):
         # Worker processes map the files themselves instead of receiving copies.

@@ -1,15 +1,31 @@
-"""Lightning's data module."""
+"""Lightning's data module: prepares the text, opens it, and loads batches of the paper's shape.
+
+    data = TranslationDataModule(aiayn.compose("data=multi30k_en_de").data)
+    data.prepare_data()
+    data.setup("fit")
+    batch = next(iter(data.train_dataloader()))
+
+It stands alone, as here, or serves any Lightning Trainer.
+"""
 
 import signal
-from collections.abc import Iterator
 
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from aiayn.data.batch import Batch, collate
+from aiayn.config.schema import DataConfig
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedSplit
+from aiayn.data.cleaning import normalise
+from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
+from aiayn.data.micro_batches import MicroBatches, SourceBatches
+from aiayn.data.prepare import prepare
+from aiayn.data.samplers import EvaluationSampler, TrainingSampler
+from aiayn.data.sources import read_split
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import ConfigError
 from aiayn.signals import TERMINATION_SIGNALS
+
+MAX_TOKENS_PER_DEVICE = 16_384  # where data.max_tokens_per_device is null
 
 
 def _ignore_signals(worker: int) -> None:
@@ -18,58 +34,169 @@ def _ignore_signals(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-class MicroBatchDataset(Dataset):
-    """Micro-batches by their number in the run."""
+class TranslationDataModule(pl.LightningDataModule):
+    """Section 5.1: text, cleaned and cut into subwords, in batches of about `data.tokens_per_step` tokens.
 
-    def __init__(self, split: PreparedSplit, plan: BatchPlan):
-        self.split = split
-        self.plan = plan
-
-    def __getitem__(self, number: int) -> Batch:
-        return collate(self.split, self.plan.micro_batch(number), number)
-
-
-class MicroBatchSampler(Sampler):
-    """Numbers of the micro-batches of one rank, from optimizer step `start` on, without end.
-
-    The trainer decides when to stop, so no rank can run out of batches before the others.
+    A step is the same on any number of devices and micro-batches. A Trainer's `accumulate_grad_batches` says in how
+    many parts a device computes its share of a step; it does not make the step larger.
     """
 
-    def __init__(self, start: int, micro_batches: int, rank: int, world_size: int):
-        self.numbers = range(start * micro_batches + rank, 2**62, world_size)
+    def __init__(self, config: DataConfig, *, seed: int = 0, devices: int = 1, tokenizer: Tokenizer | None = None):
+        """`seed` orders the steps; `devices` share a step where there is no Trainer to ask.
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.numbers)
-
-
-class TranslationDataModule(pl.LightningDataModule):
-    """Training batches from the trainer's current step on; validation batches shared evenly among the ranks."""
-
-    def __init__(self, train: PreparedSplit, plan: BatchPlan, val: PreparedSplit, val_plan: BatchPlan, workers: int):
+        Without a tokenizer, one is learned from the training text. Raises ConfigError for options that are null and can
+        be settled by `aiayn train` only.
+        """
         super().__init__()
-        self.train, self.plan = train, plan
-        self.val, self.val_plan = val, val_plan
-        self.workers = workers
+        for name in ("vocab_size", "tokens_per_step"):
+            if getattr(config, name) is None:
+                raise ConfigError(f"data.{name} is null, to be chosen by the number of pairs: set data.{name}=NUMBER")
+        self.config = config
+        self.seed = seed
+        self.devices = devices
+        self._given_tokenizer = tokenizer
+        self._corpus: PreparedCorpus | None = None
+        self._plan: BatchPlan | None = None
+        self._test: PreparedSplit | None = None
+
+    # What Lightning calls.
+
+    def prepare_data(self) -> None:
+        """Downloads, cleans, learns the BPE and encodes, unless that has been done: once for any number of processes.
+
+        Raises DataError for text that cannot be used, and for a folder that cannot be read or written.
+        """
+        if self._corpus is None:
+            self._corpus = prepare(self.config, self._given_tokenizer)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Opens what a stage needs: fit, validate, test or predict; None: what training needs.
+
+        Raises ConfigError for a Trainer whose devices and accumulation do not fit the micro-batches of a step.
+        """
+        self.prepare_data()
+        if stage in (None, "fit"):
+            self._plan = self._training_plan()
+        if stage in ("test", "predict") and self._test is None:
+            self._test = self._encoded("test")
 
     def train_dataloader(self) -> DataLoader:
-        trainer = self.trainer
-        sampler = MicroBatchSampler(
-            trainer.global_step, self.plan.micro_batches, trainer.global_rank, trainer.world_size
+        """This rank's micro-batches of an epoch, from the Trainer's present step on."""
+        trainer, plan = self.trainer, self.plan
+        if (
+            trainer
+            and isinstance(limit := trainer.limit_train_batches, int)
+            and limit % trainer.accumulate_grad_batches
+        ):
+            raise ConfigError(
+                f"Trainer(limit_train_batches={limit}) ends within a step of accumulate_grad_batches="
+                f"{trainer.accumulate_grad_batches}: set a multiple of that"
+            )
+        sampler = TrainingSampler(plan.steps_per_epoch, plan.micro_batches, trainer)
+        return self._loader(MicroBatches(self.corpus.train, plan), sampler, self.config.num_workers)
+
+    def val_dataloader(self) -> DataLoader:
+        """This rank's share of the validation pairs, in the largest batches that a device takes."""
+        return self._evaluation_loader(self.corpus.val)
+
+    def test_dataloader(self) -> DataLoader:
+        """The same of the test pairs, none of which is cleaned or dropped."""
+        if self._test is None:
+            self.setup("test")
+        assert self._test is not None
+        return self._evaluation_loader(self._test)
+
+    def predict_dataloader(self) -> DataLoader:
+        """This rank's share of the sources of the test set, to translate."""
+        if self._test is None:
+            self.setup("predict")
+        assert self._test is not None
+        src, at = self._test.src, self._test.src_offsets
+        ids = [src[at[line] : at[line + 1]].tolist() for line in range(len(self._test))]
+        dataset = SourceBatches(ids, self._max_tokens())
+        return self._loader(dataset, EvaluationSampler(len(dataset), self.trainer))
+
+    # What there is to look at.
+
+    @property
+    def corpus(self) -> PreparedCorpus:
+        """The prepared corpus. Raises RuntimeError before `prepare_data` or `setup`."""
+        if self._corpus is None:
+            raise RuntimeError("call prepare_data() and setup() first")
+        return self._corpus
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.corpus.tokenizer
+
+    @property
+    def plan(self) -> BatchPlan:
+        """Which pairs make up each training step. Raises RuntimeError before `setup("fit")`."""
+        if self._plan is None:
+            raise RuntimeError('call setup("fit") first')
+        return self._plan
+
+    def _max_tokens(self) -> int:
+        limit = self.config.max_tokens_per_device
+        return max(MAX_TOKENS_PER_DEVICE, self.config.max_length + 1) if limit is None else limit
+
+    def _training_plan(self) -> BatchPlan:
+        """A plan whose steps have as many micro-batches as the Trainer takes, or, without one, as memory asks for."""
+        trainer, config, train = self.trainer, self.config, self.corpus.train
+        taken = trainer.accumulate_grad_batches * trainer.world_size if trainer else None
+        if self._plan is not None and taken in (None, self._plan.micro_batches):
+            return self._plan
+        plan = BatchPlan(
+            train.src_lengths + 1,
+            train.tgt_lengths + 1,
+            tokens_per_step=config.tokens_per_step,
+            seed=self.seed,
+            micro_batches=config.micro_batches,
+            devices=trainer.world_size if trainer else self.devices,
+            max_tokens_per_device=self._max_tokens(),
         )
-        return DataLoader(
-            MicroBatchDataset(self.train, self.plan),
-            sampler=sampler,
-            batch_size=None,
-            num_workers=self.workers,
-            pin_memory=trainer.strategy.root_device.type == "cuda",
-            persistent_workers=self.workers > 0,
-            prefetch_factor=4 if self.workers else None,
-            worker_init_fn=_ignore_signals,
+        if taken in (None, plan.micro_batches):
+            return plan
+        if config.micro_batches is not None or taken < plan.micro_batches:
+            self._refuse_accumulation(plan)
+        return plan.cut_into(taken)
+
+    def _refuse_accumulation(self, plan: BatchPlan) -> None:
+        """Raises ConfigError for a Trainer that takes another number of micro-batches a step than there are."""
+        trainer, count = self.trainer, plan.micro_batches
+        if self.config.micro_batches is None:
+            why = f"data.max_tokens_per_device={self._max_tokens()} needs at least {count} parts of a step"
+        else:
+            why = f"data.micro_batches={count}"
+        raise ConfigError(
+            f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {trainer.world_size} devices takes "
+            f"{trainer.accumulate_grad_batches * trainer.world_size} micro-batches a step, but {why} "
+            f"(data.tokens_per_step={self.config.tokens_per_step}): set accumulate_grad_batches="
+            f"{-(-count // trainer.world_size)}"
         )
 
-    def validation_batches(self) -> Iterator[Batch]:
-        """This rank's share of the validation batches."""
-        plan = self.val_plan
-        count = plan.steps_per_epoch * plan.micro_batches
-        for number in range(self.trainer.global_rank, count, self.trainer.world_size):
-            yield collate(self.val, plan.micro_batch(number), number)
+    def _encoded(self, split: str) -> PreparedSplit:
+        """A split as ids, with every line of it."""
+        sides = read_split(self.config, split)
+        return PreparedSplit.of(
+            split, *(self.tokenizer.encode([normalise(line)[0] for line in side]) for side in sides)
+        )
+
+    def _evaluation_loader(self, split: PreparedSplit) -> DataLoader:
+        src, tgt = split.src_lengths + 1, split.tgt_lengths + 1
+        limit = max(self._max_tokens(), int(src.max()), int(tgt.max()))  # a longer sentence is a batch of its own
+        plan = BatchPlan(src, tgt, tokens_per_step=limit, seed=0, max_tokens_per_device=limit)
+        batches = MicroBatches(split, plan, once=True)
+        return self._loader(batches, EvaluationSampler(len(batches), self.trainer))
+
+    def _loader(self, dataset: Dataset, sampler: Sampler, workers: int = 0) -> DataLoader:
+        return DataLoader(
+            dataset,
+            sampler=sampler,
+            batch_size=None,
+            num_workers=workers,
+            pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
+            persistent_workers=workers > 0,
+            prefetch_factor=4 if workers else None,
+            worker_init_fn=_ignore_signals,
+        )

@@ -15,8 +15,12 @@ from aiayn.training.callbacks.steps import due
 from aiayn.training.context import RunContext
 from aiayn.training.resume import NOTHING_LOGGED, ResumeState
 
-# What of Lightning's state goes into step_N.optim; the last two are our own callbacks'.
-STATES = ("optimizer_states", "lr_schedulers", "loops", "since_last_log", "skipped_steps")
+# What of Lightning's state goes into step_N.optim: of the library, of our module and of our callbacks. MixedPrecision
+# is the state of a gradient scaler.
+LIBRARY = ("optimizer_states", "lr_schedulers", "loops", "callbacks", "MixedPrecision")
+OURS = ("since_last_log", "skipped_steps", "optimizer_parameters", "rates")
+STATES = (*LIBRARY, *OURS)
+MODEL = "model."  # begins the names of the model's weights
 
 
 class RunCheckpointIO(CheckpointIO):
@@ -29,9 +33,13 @@ class RunCheckpointIO(CheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Copies the checkpoint, of which there is one copy at a time, and has it written. On rank 0 only."""
         self.run.writer.wait()
-        states = copied({key: checkpoint[key] for key in STATES})
+        states = {key: checkpoint[key] for key in STATES if key in checkpoint}
+        weights = {name: weight for name, weight in checkpoint["state_dict"].items() if name.startswith(MODEL)}
+        # Other parameters, of a module of one's own, are of use to the training alone.
+        states["module"] = {name: value for name, value in checkpoint["state_dict"].items() if name not in weights}
+        states = copied(states)
         states |= {"format": checkpoints.FORMAT, "lightning": checkpoint["pytorch-lightning_version"]}
-        weights = {name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()}
+        weights = {name.removeprefix(MODEL): weight for name, weight in weights.items()}
         self.run.writer.submit(self._write, Path(path), states, checkpoint["global_step"], copied(weights))
 
     def _write(self, path: Path, states: dict[str, Any], step: int, weights: dict[str, Tensor]) -> None:
@@ -49,23 +57,40 @@ class RunCheckpointIO(CheckpointIO):
 
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
         checkpoint, states = self.found.checkpoint, self.found.optimizer
+        weights = {MODEL + name: weight for name, weight in checkpoint.weights.items()}
         loaded = {
-            "state_dict": {f"model.{name}": value for name, value in checkpoint.weights.items()},
+            "state_dict": weights | states.get("module", {}),
             "global_step": checkpoint.step,
-            "epoch": 0,
             "pytorch-lightning_version": states["lightning"],
-            "callbacks": {},
             # Of runs that began before these existed.
+            "callbacks": {},
             "since_last_log": NOTHING_LOGGED,
-            "skipped_steps": 0,
         }
         loaded |= {key: states[key] for key in STATES if key in states}
-        batches = checkpoint.step * self.run.plan.micro_batches // self.run.config.trainer.world_size
-        loaded["loops"] = _with_batches(states["loops"], batches)
+        loaded["loops"] = self._loops(states["loops"], checkpoint.step)
+        loaded["epoch"] = checkpoint.step // self.run.epoch_steps
         # Lightning loads once; `found` must not hold these tensors until the end of the run.
         checkpoint.weights.clear()
         states.clear()
         return loaded
+
+    def _loops(self, loops: Mapping[str, Any], step: int) -> dict[str, Any]:
+        """Lightning's counters, as if every rank of the present number of ranks had come to this step, and no further.
+
+        Epochs are those of the present options. Lightning's own counters say how far it was within its hooks.
+        """
+        epoch, place = divmod(step, self.run.epoch_steps)
+        per_step = self.run.plan.micro_batches // self.run.config.trainer.world_size
+        begun = epoch + (place > 0)
+        epochs = {"ready": begun, "started": begun, "processed": epoch, "completed": epoch}
+        total, current = (dict.fromkeys(epochs, steps * per_step) for steps in (step, place))
+        fit_loop = {
+            **loops["fit_loop"],
+            "epoch_progress": {"total": epochs, "current": dict(epochs)},
+            "epoch_loop.batch_progress": {"total": total, "current": current, "is_last_batch": False},
+            "epoch_loop.state_dict": {"_batches_that_stepped": step},
+        }
+        return {**loops, "fit_loop": fit_loop}
 
     def remove_checkpoint(self, path: str | Path) -> None:
         raise NotImplementedError("checkpoints.prune removes checkpoints")
@@ -87,15 +112,6 @@ def checkpoint_of(run: RunContext, step: int, weights: dict[str, Tensor]) -> Che
         micro_batches=run.plan.micro_batches,
         averaged=[],
     )
-
-
-def _with_batches(loops: Mapping[str, Any], batches: int) -> dict[str, Any]:
-    """Lightning's counters, as if every rank of the present number of ranks had taken `batches` micro-batches."""
-    counts = dict.fromkeys(("ready", "started", "processed", "completed"), batches)
-    progress = loops["fit_loop"]["epoch_loop.batch_progress"]
-    progress = {key: {**progress[key], **counts} for key in ("total", "current")}
-    fit_loop = loops["fit_loop"] | {"epoch_loop.batch_progress": progress | {"is_last_batch": False}}
-    return {**loops, "fit_loop": fit_loop}
 
 
 def steps_to_average(folder: Path, settings: TrainerConfig, end: int | None = None) -> list[int]:

@@ -50,6 +50,11 @@ class RunContext:
     display: Display
     check_folder: Callable[[], None]  # raises RefusedError if the folder is no longer the one that is locked
 
+    @property
+    def epoch_steps(self) -> int:
+        """Optimizer steps of an epoch."""
+        return self.plan.steps_per_epoch
+
     def translator(self, module: TranslationModule) -> Translator:
         """Translates with the model in training, greedily."""
         search = replace(self.config.search, beam_size=1)

@@ -5,11 +5,14 @@ of a token y is logsumexp(z) - (1 - eps) z_y - (eps/V) sum(z). With eps = 0 it i
 mean's exponential is the perplexity.
 """
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from aiayn.config.schema import PAD_ID
 from aiayn.kernels import loss as kernels
+
+LOGITS = 2**22  # that `evaluate_output` has in memory at once: 16 MB
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
@@ -31,3 +34,21 @@ def output_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, lab
     if kernels.applies(states):
         return kernels.rows_at_a_time(states, embedding, targets, label_smoothing)
     return cross_entropy(F.linear(states, embedding), targets, label_smoothing)
+
+
+@torch.no_grad()
+def evaluate_output(states: Tensor, embedding: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    """Returns (3,) float64, summed over the target tokens but padding: smoothed loss, negative log-likelihood, and the
+    tokens that the model finds the most probable of all. Arguments are those of `output_cross_entropy`.
+    """
+    real, vocab_size = targets != PAD_ID, len(embedding)
+    x, y = states[real], targets[real][:, None]
+    sums = torch.zeros(3, dtype=torch.float64, device=states.device)
+    rows = max(1, LOGITS // vocab_size)
+    for start in range(0, len(x), rows):
+        z, right = F.linear(x[start : start + rows], embedding).float(), y[start : start + rows]
+        total, of_right = z.logsumexp(1, keepdim=True), z.gather(1, right)
+        smoothed = total - (1 - label_smoothing) * of_right - label_smoothing / vocab_size * z.sum(1, keepdim=True)
+        found = z.argmax(1, keepdim=True) == right
+        sums += torch.stack([smoothed.sum(), (total - of_right).sum(), found.sum()])
+    return sums

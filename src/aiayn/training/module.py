@@ -1,110 +1,273 @@
-"""One training step, as Lightning runs it."""
+"""The model as Lightning knows it: training, validation, test and prediction steps, and the optimizer."""
 
 import hashlib
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
-from aiayn.config.schema import OptimConfig
-from aiayn.data.batch import Batch
+from aiayn.config.options import automatic_options, from_plain, to_plain
+from aiayn.config.schema import PAD_ID, Config
+from aiayn.data.batch import Batch, SourceBatch, source_mask
+from aiayn.data.datamodule import TranslationDataModule
+from aiayn.errors import ConfigError, RefusedError
+from aiayn.inference.beam_search import Hypothesis, beam_search
 from aiayn.kernels.accelerate import accelerate
+from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
-from aiayn.training.loss import output_cross_entropy
+from aiayn.training.loss import evaluate_output, output_cross_entropy
 from aiayn.training.schedule import learning_rate
 
 BEFORE_FIRST_BATCH = "before its first batch"
 
 
 class TranslationModule(pl.LightningModule):
-    """The model, its loss and its optimizer, without files, search or scores."""
+    """The Transformer with its loss, its optimizer and its search, without files or scores of text.
 
-    def __init__(
-        self, model: Transformer, optim: OptimConfig, seed: int, max_skipped_steps: int = 0, compile: bool = False
-    ):
+    For research, subclass it: `build_model`, `training_loss`, `rate` and `configure_optimizers` are made to be replaced
+    (docs/lightning.md has a recipe for each).
+    """
+
+    def __init__(self, config: Config | Mapping[str, Any], vocab_size: int):
+        """`config` may be plain values, as a checkpoint has them.
+
+        Raises ConfigError for options of model and optimizer that are null and to be chosen by the text.
+        """
         super().__init__()
-        self.max_skipped_steps = max_skipped_steps
+        self.config = config if isinstance(config, Config) else from_plain(Config, config)
+        if unset := sorted(key for key in automatic_options(self.config) if key.startswith(("model.", "optim."))):
+            raise ConfigError(
+                f"{unset[0]} is null, to be chosen by the text: set {unset[0]}=NUMBER, or use aiayn train"
+            )
+        self.vocab_size = vocab_size
+        self.save_hyperparameters({"config": to_plain(self.config), "vocab_size": vocab_size}, logger=False)
         # Steps skipped because their gradient was NaN or infinite; the first one too many of them, or 0.
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)
         self.register_buffer("fatal_step", torch.zeros((), dtype=torch.int64), persistent=False)
-        self.model = model
-        self.optim = optim
-        self.seed = seed
+        self.sums = torch.zeros(4)  # of the validation or test under way, see `evaluation_sums`
+        self.model = self.build_model()
+        self.rates: dict[int, list[float]] | None = None  # see `rate_table`
         self.at = BEFORE_FIRST_BATCH  # for a message about a lack of memory
         self.gradient_norm = torch.zeros(())  # of the last step, on the device
-        self.loss_sums = self._loss_sums
-        if compile:
+        self.applied_rate = 0.0  # the learning rate of the last step
+        self._loss = self.training_loss
+        if self.config.trainer.compile:
             # One graph for batches of every shape, and from the embedding to the loss: so the float32 copy of the
             # logits, their softmax and its gradient are never stored.
-            self.loss_sums = torch.compile(self._loss_sums, dynamic=True)
+            self._loss = torch.compile(self.training_loss, dynamic=True)
             torch._dynamo.config.optimize_ddp = False  # cutting the graph for DDP fails on dynamic shapes
+
+    # What research replaces.
+
+    def build_model(self) -> Transformer:
+        """Returns the model, with fresh weights."""
+        return Transformer(self.config.model, self.vocab_size)
+
+    def training_loss(self, batch: Batch) -> Tensor:
+        """Returns what training minimises: section 5.4's loss, summed over this batch's target tokens, ()."""
+        smoothing = self.config.optim.label_smoothing
+        return output_cross_entropy(self.states(batch), self.model.embedding.weight, batch.tgt_out, smoothing)
+
+    def rate(self, step: int) -> float:
+        """Returns the learning rate of optimizer step 1, 2, ...: equation (3)."""
+        optim = self.config.optim
+        return learning_rate(step, self.config.model.d_model, optim.warmup_steps, optim.lr_scale)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Section 5.3: Adam, with `rate`."""
+        optim, betas = self.config.optim, (self.config.optim.beta1, self.config.optim.beta2)
+        scaled = self._trainer is not None and self.trainer.scaler is not None
+        # A fused step skips itself on the device, see `on_before_optimizer_step`; a gradient scaler does that, too.
+        adam = torch.optim.Adam(self.parameters(), lr=1.0, betas=betas, eps=optim.eps, fused=not scaled)
+        return {"optimizer": adam, "lr_scheduler": self.schedule(adam)}
+
+    def schedule(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Returns what makes `rate` the factor of an optimizer's learning rates, set anew after every step."""
+        schedule = LambdaLR(optimizer, lambda done: self.rate(done + 1))
+        return {"scheduler": schedule, "interval": "step"}
+
+    def flops(self, batch: Batch) -> Tensor | None:
+        """Returns the useful FLOPs of a training step with this batch, () float64, for `perf/mfu`; None: not known.
+
+        Known are those of the paper's model and loss, `plain_flops`; with another of either, override this.
+        """
+        kind = type(self)
+        plain = kind.training_step is TranslationModule.training_step
+        plain &= kind.training_loss is TranslationModule.training_loss and type(self.model) is Transformer
+        return self.plain_flops(batch) if plain else None
+
+    # What Lightning calls.
 
     def configure_model(self) -> None:
         accelerate(self.model, self.trainer.strategy.root_device)
 
+    def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
+        """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""
+        return self.model(src, tgt_in, source_mask(src))
+
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.
-        torch.manual_seed(dropout_seed(self.seed, batch.number))
+        torch.manual_seed(dropout_seed(self.config.seed, batch.number))
         self.at = f"in a batch of {tuple(batch.src.shape)} source and {tuple(batch.tgt_out.shape)} target tokens"
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """Returns `loss`, which Lightning minimises, and `loss_sum`, summed over this batch's target tokens, to log."""
-        [loss_sum] = self.loss_sums(batch, [self.optim.label_smoothing])
+        """Returns `loss`, which Lightning minimises, and `loss_sum`, summed over this batch's target tokens, to log.
+
+        Raises ConfigError if the step has another number of micro-batches than the Trainer accumulates.
+        """
         # A step's loss is the mean over the tokens of all its micro-batches. Lightning divides by the number of batches
         # that one device accumulates, and DDP by the number of devices.
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
+        if batch.micro_batches not in (None, micro_batches):
+            raise ConfigError(
+                f"accumulate_grad_batches x devices is {micro_batches} now, and the steps of the data module have "
+                f"{batch.micro_batches} micro-batches: set the Trainer's accumulate_grad_batches once, before fit"
+            )
+        loss_sum = self._loss(batch)
         # An infinite loss can have a gradient of zero; NaN makes all devices notice it, through the gradient.
         finite = loss_sum.detach().isfinite()
         loss = loss_sum * torch.where(finite, micro_batches / batch.step_tokens, torch.nan)
         return {"loss": loss, "loss_sum": torch.where(finite, loss_sum.detach(), 0.0)}
 
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Skips a step whose gradient is NaN, infinite or too large for Adam to square: weights and moments stay.
 
-        The host need not wait for the device: Adam skips a step if `found_inf`, made for gradient scalers, is 1.
+        The host need not wait for the device: fused Adam skips a step if `found_inf`, made for gradient scalers, is 1.
         """
+        self.applied_rate = float(optimizer.param_groups[0]["lr"])
         gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
         self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
         bad = ~self.gradient_norm.square().isfinite()
-        optimizer.found_inf = bad.float()
+        if scaler := self.trainer.scaler:
+            # It skips such steps itself, and halves its scale; at a scale of 1 it was not the scale's fault.
+            bad &= scaler.get_scale() <= 1
+        elif all(group.get("fused") for group in optimizer.param_groups):
+            optimizer.found_inf = bad.float()
+        elif bad.item():
+            for weight in self.parameters():
+                weight.grad = None  # optimizers leave such weights alone
         self.skipped += bad
-        too_many = bad & (self.skipped > self.max_skipped_steps) & (self.fatal_step == 0)
+        too_many = bad & (self.skipped > self.config.trainer.max_skipped_steps) & (self.fatal_step == 0)
         self.fatal_step += too_many * (self.trainer.global_step + 1)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips as the Trainer's options say. In bfloat16 Lightning itself refuses to, where the optimizer is fused."""
+        if gradient_clip_val is None:
+            return
+        weights = list(self.parameters())
+        if gradient_clip_algorithm == "value":
+            torch.nn.utils.clip_grad_value_(weights, gradient_clip_val)
+        else:
+            torch.nn.utils.clip_grad_norm_(weights, gradient_clip_val)
+
+    def on_validation_epoch_start(self) -> None:
+        self.sums = torch.zeros(4, dtype=torch.float64, device=self.device)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Adds this batch to what becomes `val/loss` (smoothed), `val/ppl` (not) and `val/accuracy` (of tokens)."""
+        self.sums += self.evaluation_sums(batch)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log_dict(self._means("val"))
+
+    def on_test_epoch_start(self) -> None:
+        self.on_validation_epoch_start()
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """The same for `test/loss`, `test/ppl` and `test/accuracy`."""
+        self.sums += self.evaluation_sums(batch)
+
+    def on_test_epoch_end(self) -> None:
+        self.log_dict(self._means("test"))
+
+    def predict_step(self, batch: SourceBatch, batch_idx: int) -> list[tuple[int, list[Hypothesis]]]:
+        """Translates: returns (number of the line, its hypotheses, best first) of each line, by `config.search`."""
+        if not batch.lines:
+            return []
+        found = beam_search(self.model, batch.src, batch.src_mask, self.config.search)
+        return list(zip(batch.lines, found, strict=True))
+
+    def on_train_start(self) -> None:
+        """Raises RefusedError if the learning rates to come are not those that the training began with."""
+        rates, before = rate_table(self.trainer, self.config.trainer.max_steps, self.rates), self.rates
+        for step, planned in (before or {}).items():
+            if rates[step] != planned:
+                raise RefusedError(
+                    f"the learning rate of step {step} was to be {planned} times its base when this training began, "
+                    f"and would be {rates[step]} now: its schedule reads an option that has changed since, such as "
+                    "trainer.max_steps; set that back, or give a new run another name="
+                )
+        self.rates = rates
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["skipped_steps"] = int(self.skipped)
+        checkpoint["rates"] = self.rates or {}
+        names = {weight: name for name, weight in self.named_parameters()}
+        checkpoint["optimizer_parameters"] = [
+            # None: it has no state, because it is not trained.
+            [names[weight] if weight in optimizer.state else None for group in groups for weight in group["params"]]
+            for optimizer in self.trainer.optimizers
+            for groups in [optimizer.param_groups]
+        ]
+        data = self.trainer.datamodule
+        if isinstance(data, TranslationDataModule):  # all that `aiayn.load` needs
+            checkpoint["corpus"] = data.corpus.fingerprint
+            checkpoint["tokenizer"] = data.tokenizer.to_json()
+            checkpoint["micro_batches"] = data.plan.micro_batches
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.skipped.fill_(checkpoint["skipped_steps"])
+        self.skipped.fill_(checkpoint.get("skipped_steps", 0))
+        self.rates = checkpoint.get("rates")
 
-    def validation_sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Returns the sums of smoothed loss and of negative log-likelihood over this batch's target tokens.
+    # What these are made of.
 
-        Called by `Validate`, not by Lightning.
-        """
-        smoothed, nll = self.loss_sums(batch, [self.optim.label_smoothing, 0.0])
-        return smoothed, nll
+    def states(self, batch: Batch) -> Tensor:
+        """Returns the decoder's output for a batch, (B, T, D)."""
+        return self.model.decode(batch.tgt_in, self.model.encode(batch.src, batch.src_mask), batch.src_mask)
 
-    def _loss_sums(self, batch: Batch, label_smoothings: list[float]) -> list[Tensor]:
-        """The loss summed over this batch's target tokens, for each value of label smoothing."""
-        memory = self.model.encode(batch.src, batch.src_mask)
-        states = self.model.decode(batch.tgt_in, memory, batch.src_mask)
-        weight = self.model.embedding.weight
-        return [output_cross_entropy(states, weight, batch.tgt_out, smoothing) for smoothing in label_smoothings]
+    def evaluation_sums(self, batch: Batch) -> Tensor:
+        """Returns (4,) float64, over this batch's target tokens: smoothed loss, negative log-likelihood, right, all."""
+        weight, smoothing = self.model.embedding.weight, self.config.optim.label_smoothing
+        sums = evaluate_output(self.states(batch), weight, batch.tgt_out, smoothing)
+        return torch.cat([sums, sums.new_tensor([batch.n_tokens])])
 
-    def configure_optimizers(self) -> dict:
-        optim = self.optim
-        adam = torch.optim.Adam(self.parameters(), lr=1.0, betas=(optim.beta1, optim.beta2), eps=optim.eps, fused=True)
-        schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda done: self.rate(done + 1))
-        return {"optimizer": adam, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+    def _means(self, split: str) -> dict[str, float]:
+        """The means over all tokens of all ranks; a collective call."""
+        loss, nll, right, tokens = self.trainer.strategy.reduce(self.sums.clone(), reduce_op="sum").tolist()
+        tokens = max(tokens, 1)
+        means = {"loss": loss / tokens, "ppl": math.exp(min(nll / tokens, 700)), "accuracy": right / tokens}
+        return {f"{split}/{name}": value for name, value in means.items()}
 
-    def rate(self, step: int) -> float:
-        """The learning rate of optimizer step 1, 2, ..."""
-        return learning_rate(step, self.model.config.d_model, self.optim.warmup_steps, self.optim.lr_scale)
+    def plain_flops(self, batch: Batch) -> Tensor:
+        """FLOPs of one pass, forward and back, over the real tokens of a batch, () float64: padding is not useful."""
+        src, tgt = ((ids != PAD_ID).sum(1).double() for ids in (batch.src, batch.tgt_out))
+        return training_flops(self.config.model, self.vocab_size, src, tgt).sum()
 
 
 def dropout_seed(seed: int, number: int) -> int:
     """A seed for micro-batch `number` of a run, of 63 well-mixed bits."""
     digest = hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
+
+
+def rate_table(trainer: pl.Trainer, max_steps: int | None, like: Mapping[int, Any] | None) -> dict[int, list[float]]:
+    """Returns the factors of all learning rates at a few steps of the training; at the same steps as `like` has.
+
+    Only schedules that are functions of the step are asked; others keep their state in the checkpoint.
+    """
+    end = max_steps or 1000
+    steps = like or {max(1, end * eighth // 8) for eighth in range(9)}
+    schedules = [config.scheduler for config in trainer.lr_scheduler_configs]
+    factors = [one for each in schedules if isinstance(each, LambdaLR) for one in each.lr_lambdas]
+    return {step: [float(factor(step - 1)) for factor in factors] for step in sorted(steps)}

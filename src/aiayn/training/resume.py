@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+import torch
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, is_count
 
 NOTHING_LOGGED = {"loss_sum": 0.0, "tokens": 0}
+MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")  # of an optimizer: one number for each of a weight's
 # What reading values of other types and shapes raises.
 FOREIGN = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError)
 
@@ -106,25 +108,53 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Optio
 
 
 def _check_states(states: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Raises ValueError, or what reading another structure raises, unless these are an optimizer's states and counters.
+    """Raises ValueError, or what reading another structure raises, unless these are optimizers' states and counters.
 
-    Adam's moments must have the shapes of the weights, which come in the same order. Lightning itself
-    checks which counters there are.
+    Lightning itself checks which counters there are.
     """
-    [adam], [schedule] = states["optimizer_states"], states["lr_schedulers"]
-    [group], last = adam["param_groups"], states.get("since_last_log", NOTHING_LOGGED)
-    numbers = [group["lr"], group["eps"], group["weight_decay"], *group["betas"], last["loss_sum"]]
-    counts = [schedule["last_epoch"], schedule["_step_count"], last["tokens"], states.get("skipped_steps", 0)]
+    last = states.get("since_last_log", NOTHING_LOGGED)
+    counts = [last["tokens"], states.get("skipped_steps", 0)]
+    for schedule in states["lr_schedulers"]:
+        counts += [schedule[name] for name in ("last_epoch", "_step_count") if name in schedule]
     counts += [count for count in flatten(states["loops"]).values() if not isinstance(count, bool)]
-    if not all(isinstance(n, int | float) for n in numbers) or not all(map(is_count, counts)):
+    if not isinstance(last["loss_sum"], int | float) or not all(map(is_count, counts)):
         raise ValueError("a number of another kind")
     if not isinstance(states["lightning"], str):
         raise ValueError("no version of Lightning")
-    for state, weight in zip(adam["state"].values(), weights.values(), strict=True):
-        for name, shape in (("step", ()), ("exp_avg", weight.shape), ("exp_avg_sq", weight.shape)):
-            tensor = state[name]
-            if tensor.shape != shape or not tensor.is_floating_point() or not tensor.is_contiguous():
-                raise ValueError(f"{name} of another shape than its weight")
+    shapes = {f"model.{name}": weight.shape for name, weight in weights.items()}
+    shapes |= {name: value.shape for name, value in states.get("module", {}).items()}
+    # Runs that began before the names were stored have one optimizer of all weights.
+    names = states.get("optimizer_parameters", [list(shapes)])
+    for optimizer, parameters in zip(states["optimizer_states"], names, strict=True):
+        _check_optimizer(optimizer, [None if name is None else shapes[name] for name in parameters])
+
+
+def _check_optimizer(optimizer: Mapping[str, Any], shapes: list[torch.Size | None]) -> None:
+    """Raises as `_check_states` unless there are moments for parameters of these shapes, in the optimizer's order.
+
+    None: a parameter without state.
+    """
+    grouped = [number for group in optimizer["param_groups"] for number in group["params"]]
+    if grouped != list(range(len(shapes))):
+        raise ValueError("other parameters")
+    for group in optimizer["param_groups"]:
+        names = ["step", "exp_avg", "exp_avg_sq"] if "betas" in group else []  # a kind of Adam
+        if not isinstance(group["lr"], int | float) or not all(
+            isinstance(beta, float) for beta in group.get("betas", ())
+        ):
+            raise ValueError("a number of another kind")
+        for number in group["params"]:
+            if shapes[number] is None:
+                continue
+            state = optimizer["state"][number]
+            for name in {*names, *state}:
+                value = state[name]
+                if isinstance(value, Tensor) and not (value.layout == torch.strided and value.is_contiguous()):
+                    raise ValueError(f"{name} is not a dense tensor")
+                if name in MOMENTS and not (value.shape == shapes[number] and value.is_floating_point()):
+                    raise ValueError(f"{name} of another shape than its weight")
+                if name == "step" and not (value.shape == () and value.is_floating_point()):
+                    raise ValueError("a step of another kind")
 
 
 def foreign_states(folder: RunFolder, step: int, error: Exception) -> RefusedError:

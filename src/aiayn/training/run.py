@@ -1,7 +1,8 @@
 """A training run from its configuration to its averaged checkpoint; the same call continues an unfinished one."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,10 +10,8 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config.schema import Config, Options, Sized
 from aiayn.config.settle import settle_sizes, settle_steps
-from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedSplit
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.data.prepare import count_training_pairs, prepare
+from aiayn.data.prepare import count_training_pairs
 from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DivergedError, InterruptedRunError
@@ -79,60 +78,86 @@ def _train(options: Options, folder: RunFolder, chosen: Collection[str] | None, 
     sized = settle_sizes(options, lambda: count_training_pairs(options.data))
     refuse_changes(folder, sized)
     check_size(sized.model, sized.data.vocab_size)
-    prepared = prepare(sized.data, Tokenizer.from_json(source.tokenizer) if source else None)
-    check_positions(sized, prepared)
+    data = _prepare(sized, source)
+    check_positions(sized, data.corpus)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
-        found = load_resume_state(folder, prepared, sized)
-        plan = _training_plan(sized, prepared.train, found)
-        config = settle_steps(sized, len(prepared.train), plan.steps_per_epoch)
-        start_step = found.checkpoint.step if found else 0
-        recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]
-        validations = ValidationHistory(config.trainer, recorded)
-        stopped_early = validations.is_out_of_patience()
-        if found and (start_step >= config.trainer.max_steps or stopped_early) and folder.averaged.exists():
-            log.info("already finished at step %d: %s", start_step, folder.path)
+        found = load_resume_state(folder, data.corpus, sized)
+        if found:  # a run keeps its micro-batches
+            data.config = replace(data.config, micro_batches=found.checkpoint.micro_batches)
+        data.setup("fit")
+        config = settle_steps(sized, len(data.corpus.train), data.plan.steps_per_epoch)
+        run = _begin(config, folder, data, found, stop, check_folder)
+        stopped_early = run.validations.is_out_of_patience()
+        if found and (run.start_step >= config.trainer.max_steps or stopped_early) and folder.averaged.exists():
+            log.info("already finished at step %d: %s", run.start_step, folder.path)
             return
-        run = RunContext(
-            config=config,
-            folder=folder,
-            prepared=prepared,
-            plan=plan,
-            # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before writing.
-            validation_text=read_split(config.data, "val") if config.trainer.val_bleu_sentences else ([], []),
-            start_step=start_step,
-            validations=validations,
-            stop=stop,
-            writer=BackgroundWriter(),
-            clock=TrainingClock(),
-            display=Display(config.trainer.max_steps),
-            check_folder=check_folder,
-        )
         if not stopped_early:
-            _fit(run, hardware, found, source)
+            _fit(run, data, hardware, found, source)
         stop.enter_phase("stopped after the last step")
         _finish(run, hardware["precision"])
 
 
-def _fit(run: RunContext, hardware: dict[str, str], found: ResumeState | None, source: Checkpoint | None) -> None:
-    config, prepared = run.config, run.prepared
+def _prepare(config: Sized, source: Checkpoint | None) -> TranslationDataModule:
+    """The data module, with the corpus on disk; a source of the weights decides about the vocabulary, too."""
+    data = TranslationDataModule(
+        replace(config.data, max_tokens_per_device=tokens_per_device(config)),
+        seed=config.seed,
+        devices=config.trainer.world_size,
+        tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
+    )
+    data.prepare_data()
+    return data
+
+
+def _begin(
+    config: Config,
+    folder: RunFolder,
+    data: TranslationDataModule,
+    found: ResumeState | None,
+    stop: StopRequest,
+    check_folder: Callable[[], None],
+) -> RunContext:
+    """What this start of the run goes by. Nothing has been written yet."""
+    start_step = found.checkpoint.step if found else 0
+    recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]
+    return RunContext(
+        config=config,
+        folder=folder,
+        prepared=data.corpus,
+        plan=data.plan,
+        # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before writing.
+        validation_text=read_split(config.data, "val") if config.trainer.val_bleu_sentences else ([], []),
+        start_step=start_step,
+        validations=ValidationHistory(config.trainer, recorded),
+        stop=stop,
+        writer=BackgroundWriter(),
+        clock=TrainingClock(),
+        display=Display(config.trainer.max_steps),
+        check_folder=check_folder,
+    )
+
+
+def _fit(
+    run: RunContext,
+    data: TranslationDataModule,
+    hardware: dict[str, str],
+    found: ResumeState | None,
+    source: Checkpoint | None,
+) -> None:
+    """Module, Trainer, fit; ranks, loggers and errors are looked after around it."""
+    config = run.config
     torch.manual_seed(config.seed)
-    model = Transformer(config.model, prepared.tokenizer.vocab_size)
+    module = TranslationModule(config, run.prepared.tokenizer.vocab_size)
     loggers = make_loggers(config, run.folder, run.start_step)
     if rank_zero_only.rank == 0:
         run.folder.write_config(config)
-        _log_start(run, model, hardware)
+        _log_start(run, module.model, hardware)
     if source:
         if not found:
-            checkpoints.restore(model, source)
+            checkpoints.restore(module.model, source)
             _log_source(config, source)
         source.weights.clear()  # otherwise kept in memory until the end of the run
 
-    module = TranslationModule(
-        model, config.optim, config.seed, config.trainer.max_skipped_steps, config.trainer.compile
-    )
-    data = TranslationDataModule(
-        prepared.train, run.plan, prepared.val, _validation_plan(config, prepared.val), config.data.num_workers
-    )
     saver = CheckpointSaver(run)
     callbacks = [Rendezvous(run), NonFiniteGuard(run), ThroughputMonitor(run), Validate(run), RunArtifacts(run), saver]
     trainer = make_trainer(run, hardware, callbacks, loggers, RunCheckpointIO(run, found))
@@ -171,26 +196,6 @@ def _finish(run: RunContext, precision: str) -> None:
     checkpoints.save(folder.averaged, averaged)  # last: once it exists the run is finished
     upload(run.config, folder)
     log.info(summary(folder.path))
-
-
-def _training_plan(config: Sized, split: PreparedSplit, found: ResumeState | None) -> BatchPlan:
-    data = config.data
-    return BatchPlan(
-        split.src_lengths + 1,
-        split.tgt_lengths + 1,
-        tokens_per_step=data.tokens_per_step,
-        seed=config.seed,
-        micro_batches=found.checkpoint.micro_batches if found else data.micro_batches,
-        devices=config.trainer.world_size,
-        max_tokens_per_device=tokens_per_device(config),
-    )
-
-
-def _validation_plan(config: Config, split: PreparedSplit) -> BatchPlan:
-    """Validation in the largest batches that a device takes; a longer sentence is a batch of its own."""
-    src, tgt = split.src_lengths + 1, split.tgt_lengths + 1
-    limit = max(tokens_per_device(config), int(src.max()), int(tgt.max()))
-    return BatchPlan(src, tgt, tokens_per_step=limit, seed=0, max_tokens_per_device=limit)
 
 
 def _log_start(run: RunContext, model: Transformer, hardware: dict[str, str]) -> None:

@@ -15,6 +15,8 @@ from aiayn.config.schema import TrainerConfig
 from aiayn.training.checkpoint_io import RunCheckpointIO
 from aiayn.training.context import RunContext
 
+NEVER = 2**31  # epochs; the loop of validations is run by callbacks/validate.py
+
 
 def make_trainer(
     run: RunContext,
@@ -35,7 +37,8 @@ def make_trainer(
         callbacks=callbacks,
         logger=loggers,
         plugins=[checkpoint_io],
-        limit_val_batches=0,
+        num_sanity_val_steps=0,
+        check_val_every_n_epoch=NEVER,
         use_distributed_sampler=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -8,12 +8,10 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from aiayn.config.schema import PAD_ID
 from aiayn.data.batch import Batch
 from aiayn.data.corpus_statistics import unigram_loss
 from aiayn.errors import DivergedError
 from aiayn.hardware import matmul_rate, peak_memory
-from aiayn.model.flops import training_flops
 from aiayn.training.callbacks.non_finite_guard import REMEDY
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
 from aiayn.training.context import RunContext
@@ -45,7 +43,7 @@ class ThroughputMonitor(StepCallback):
         self._reset_work()
 
     def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        self.vocab_size = len(module.model.embedding.weight)
+        self.module, self.vocab_size = module, module.vocab_size
         self.peak_rate = matmul_rate(module.device, trainer.precision, torch.get_num_threads())
         self.untimed = self.tokens  # of steps before this start
         self.start_time = self.last_time = self.run.clock.now()
@@ -73,8 +71,9 @@ class ThroughputMonitor(StepCallback):
         self.loss_sum = self.loss_sum + outputs["loss_sum"]
         self.real += batch.n_src_tokens + batch.n_tokens
         self.padded += batch.src.numel() + batch.tgt_out.numel()
-        if batch.n_tokens:
-            self.flops = self.flops + self._flops(batch)
+        if batch.n_tokens and self.flops is not None:
+            flops = self.module.flops(batch)
+            self.flops = None if flops is None else self.flops + flops
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         self.tokens += batch.step_tokens
@@ -100,13 +99,13 @@ class ThroughputMonitor(StepCallback):
     def _measure(self, trainer: pl.Trainer, module: TranslationModule, step: int, now: float) -> dict[str, float]:
         """What has happened since the last log, on all ranks; a collective call."""
         loss_sum = torch.as_tensor(self.loss_sum).clone()  # `reduce` works in place
-        work = self.flops, self.real, self.padded
+        work = 0.0 if self.flops is None else self.flops, self.real, self.padded
         work = torch.stack([torch.as_tensor(x, dtype=torch.float64, device=module.device) for x in work])
         flops, real, padded = trainer.strategy.reduce(work, reduce_op="sum").tolist()
         seconds = now - self.last_time
-        return {
+        metrics = {
             "train/loss": float(trainer.strategy.reduce(loss_sum, reduce_op="sum")) / self.tokens,
-            "train/lr": module.rate(step),
+            "train/lr": module.applied_rate,
             "train/grad_norm": float(module.gradient_norm),
             "train/epoch": step / self.run.plan.steps_per_epoch,
             "perf/tokens_per_sec": (self.tokens - self.untimed) / seconds,
@@ -114,6 +113,9 @@ class ThroughputMonitor(StepCallback):
             "perf/padding": 1 - real / padded,
             "perf/memory_gb": peak_memory(module.device) / 1e9,
         }
+        if self.flops is None:
+            del metrics["perf/mfu"]
+        return metrics
 
     def _log(self, trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
         """Raises DivergedError where the loss is far above that of a uniform guess."""
@@ -139,10 +141,5 @@ class ThroughputMonitor(StepCallback):
 
     def _reset_work(self) -> None:
         """What this rank has done since the last log: useful FLOPs, tokens, and positions including padding."""
-        self.flops: Tensor | float = 0.0
+        self.flops: Tensor | float | None = 0.0  # None: not known of this loss or model
         self.real = self.padded = 0
-
-    def _flops(self, batch: Batch) -> Tensor:
-        """FLOPs of a micro-batch's real tokens, () float64 on the device: work on padding is not useful."""
-        src, tgt = ((ids != PAD_ID).sum(1).double() for ids in (batch.src, batch.tgt_out))
-        return training_flops(self.run.config.model, self.vocab_size, src, tgt).sum()

@@ -1,7 +1,6 @@
-"""Validation between training steps."""
+"""Validation between training steps: when, and what of it is written and shown."""
 
 import logging
-import math
 from contextlib import suppress
 
 import pytorch_lightning as pl
@@ -9,14 +8,16 @@ import torch
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.data.batch import Batch
+from aiayn.errors import ResourceError
 from aiayn.evaluation.scoring import score
-from aiayn.hardware import explain_memory, tokens_per_device
+from aiayn.hardware import is_out_of_memory, tokens_per_device
 from aiayn.parsing.bracket_f1 import gold_trees, score_linear_forms
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.stop_request import ValidationInterrupted
 from aiayn.training.module import TranslationModule
+from aiayn.training.validation_loop import run_validation_loop
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Validate(StepCallback):
         super().__init__(run)
         count = run.config.trainer.val_bleu_sentences
         self.sources, self.references = (side[:count] for side in run.validation_text)
+        self.batch: Batch | None = None  # of the validation under way
         self.is_parser = run.config.data.task == "parsing"
         if self.is_parser:
             gold_trees(self.sources, self.references)  # references that are no trees are refused before training
@@ -74,21 +76,31 @@ class Validate(StepCallback):
             if hypotheses:
                 self._show(step, hypotheses)
 
-    @torch.no_grad()
     def _losses(self, trainer: pl.Trainer, module: TranslationModule) -> dict[str, float]:
-        module.eval()
-        totals = torch.zeros(3, dtype=torch.float64)
+        """Returns what the module logs in Lightning's validation loop, on all ranks."""
         try:
-            with self.run.stop.interruptible_validation():
-                for batch in trainer.datamodule.validation_batches():
-                    self.run.stop.interrupt_if_requested()
-                    with explain_memory(self._where(batch)), trainer.precision_plugin.forward_context():
-                        sums = module.validation_sums(batch.to(module.device))
-                    totals += torch.tensor([*map(float, sums), batch.n_tokens], dtype=torch.float64)
-        finally:
-            module.train()
-        loss, nll, n_tokens = trainer.strategy.reduce(totals.to(module.device), reduce_op="sum").tolist()
-        return {"val/loss": loss / n_tokens, "val/ppl": math.exp(min(nll / n_tokens, 700))}
+            run_validation_loop(trainer)
+        except ValidationInterrupted as interrupted:
+            if not interrupted.agreed:
+                self.run.stop.signal_of_any_rank()  # the call in which the others hear of it
+            raise
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error) and self.batch:
+                raise ResourceError(f"out of memory {self._where(self.batch)}") from error
+            raise
+        return {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+
+    def on_validation_batch_start(
+        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, index: int, loader: int = 0
+    ) -> None:
+        self.batch = batch
+        if not trainer.sanity_checking:
+            self.run.stop.interrupt_if_requested()
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+        """Before the ranks add up their losses, which must not wait for one that was interrupted."""
+        if not trainer.sanity_checking and self.run.stop.signal_of_any_rank():
+            raise ValidationInterrupted(agreed=True)
 
     def _where(self, batch: Batch) -> str:
         """Says which validation batch did not fit, and what to do about it."""

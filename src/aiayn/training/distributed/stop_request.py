@@ -14,6 +14,10 @@ RUN_AGAIN = "run the same command to continue from the last checkpoint"
 class ValidationInterrupted(Exception):  # noqa: N818 - not an error
     """A validation ended early because a stop was requested; the resumed run validates again."""
 
+    def __init__(self, agreed: bool = False):
+        super().__init__()
+        self.agreed = agreed  # all ranks know
+
 
 class StopRequest:
     """A signal's request to stop: during training it takes effect at the end of the step, otherwise at once.
