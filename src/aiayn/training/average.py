@@ -1,42 +1,36 @@
 """The average of the last checkpoints (section 6.1), and whether it or the best checkpoint is the run's result."""
 
 import logging
-import math
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from aiayn.config.schema import TrainerConfig
-from aiayn.data.batch import Batch, collate
-from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.datamodule import TranslationDataModule
 from aiayn.evaluation.scoring import score
 from aiayn.hardware import choose_device
 from aiayn.inference.translator import Translator
-from aiayn.model.transformer import Transformer
 from aiayn.parsing.bracket_f1 import score_linear_forms
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, series, write_json
 from aiayn.training.context import RunContext
-from aiayn.training.loss import output_cross_entropy
+from aiayn.training.module import TranslationModule, means
 
 log = logging.getLogger(__name__)
 
-DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/bleu": 1, "val/f1": 1}
+DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3, "val/bleu": 1, "val/f1": 1}
 
 
-def compare_with_best(run: RunContext, averaged: Checkpoint, plan: BatchPlan, precision: str) -> None:
-    """Validates the average and writes whether the best checkpoint is better, for `RunFolder.default_checkpoint`.
-
-    `plan` is that of the validation batches.
-    """
+def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDataModule, precision: str) -> None:
+    """Validates the average and writes whether the best checkpoint is better, for `RunFolder.default_checkpoint`."""
     folder, best_step = run.folder, run.validations.best_step
     if best_step is None or not folder.best.exists():
         folder.validated.unlink(missing_ok=True)
         return
-    measured = validate(averaged, run, plan, precision)
+    measured = validate(averaged, run, data, precision)
     records = [record for record in folder.read_metrics() if record["step"] == best_step]
     best = {name: found[-1][1] for name in measured if (found := series(records, name))}
     worse = is_worse(measured, best, run.config.trainer)
@@ -52,37 +46,29 @@ def compare_with_best(run: RunContext, averaged: Checkpoint, plan: BatchPlan, pr
         )
 
 
-def validate(averaged: Checkpoint, run: RunContext, plan: BatchPlan, precision: str) -> dict[str, float]:
+def validate(averaged: Checkpoint, run: RunContext, data: TranslationDataModule, precision: str) -> dict[str, float]:
     """Returns what a validation during training measures; `precision` is Lightning's name of it."""
     config = run.config
     device = choose_device(config.trainer.accelerator)
-    model = Transformer(config.model, averaged.vocab_size)
-    checkpoints.restore(model, averaged)
-    model.to(device).eval()
-    totals = torch.zeros(3, dtype=torch.float64)
+    module = TranslationModule(config, averaged.vocab_size)
+    checkpoints.restore(module.model, averaged)
+    module.to(device).eval()
+    alone = copy(data)
+    alone.trainer = None  # else these would be the batches of one rank of several
+    sums = torch.zeros(4, dtype=torch.float64)
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
-        for number in range(plan.steps_per_epoch * plan.micro_batches):
-            batch = collate(run.prepared.val, plan.micro_batch(number), number).to(device)
-            sums = _loss_sums(model, batch, config.optim.label_smoothing)
-            totals += torch.tensor([*map(float, sums), batch.n_tokens], dtype=torch.float64)
-    loss, nll, n_tokens = totals.tolist()
-    metrics = {"val/loss": loss / n_tokens, "val/ppl": math.exp(min(nll / n_tokens, 700))}
+        for batch in alone.val_dataloader():
+            sums += module.evaluation_sums(batch.to(device)).cpu()
+    metrics = means("val", sums)
     sources, references = (side[: config.trainer.val_bleu_sentences] for side in run.validation_text)
     if not sources:
         return metrics
     search = replace(config.search, beam_size=1)
-    hypotheses = Translator(model, run.prepared.tokenizer, search, device).translate(sources)
+    hypotheses = Translator(module.model, run.prepared.tokenizer, search, device).translate(sources)
     if config.data.task == "parsing":
         return metrics | {"val/f1": score_linear_forms(sources, references, hypotheses).metrics["f1"]}
     scores = score(hypotheses, references, config.data.tgt_lang, kinds=["sacrebleu"])
     return metrics | {"val/bleu": scores.metrics["sacrebleu"]}
-
-
-def _loss_sums(model: Transformer, batch: Batch, label_smoothing: float) -> list[Tensor]:
-    """Smoothed loss and negative log-likelihood, summed over the target tokens."""
-    states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
-    weight = model.embedding.weight
-    return [output_cross_entropy(states, weight, batch.tgt_out, smoothing) for smoothing in (label_smoothing, 0.0)]
 
 
 def is_worse(averaged: Mapping[str, float], best: Mapping[str, float], settings: TrainerConfig) -> bool:

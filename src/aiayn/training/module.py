@@ -244,15 +244,20 @@ class TranslationModule(pl.LightningModule):
 
     def _means(self, split: str) -> dict[str, float]:
         """The means over all tokens of all ranks; a collective call."""
-        loss, nll, right, tokens = self.trainer.strategy.reduce(self.sums.clone(), reduce_op="sum").tolist()
-        tokens = max(tokens, 1)
-        means = {"loss": loss / tokens, "ppl": math.exp(min(nll / tokens, 700)), "accuracy": right / tokens}
-        return {f"{split}/{name}": value for name, value in means.items()}
+        return means(split, self.trainer.strategy.reduce(self.sums.clone(), reduce_op="sum"))
 
     def plain_flops(self, batch: Batch) -> Tensor:
         """FLOPs of one pass, forward and back, over the real tokens of a batch, () float64: padding is not useful."""
         src, tgt = ((ids != PAD_ID).sum(1).double() for ids in (batch.src, batch.tgt_out))
         return training_flops(self.config.model, self.vocab_size, src, tgt).sum()
+
+
+def means(split: str, sums: Tensor) -> dict[str, float]:
+    """Returns loss, perplexity and accuracy of tokens from sums over all tokens, those of `evaluation_sums`."""
+    loss, nll, right, tokens = sums.tolist()
+    tokens = max(tokens, 1)
+    found = {"loss": loss / tokens, "ppl": math.exp(min(nll / tokens, 700)), "accuracy": right / tokens}
+    return {f"{split}/{name}": value for name, value in found.items()}
 
 
 def dropout_seed(seed: int, number: int) -> int:

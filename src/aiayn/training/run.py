@@ -94,7 +94,7 @@ def _train(options: Options, folder: RunFolder, chosen: Collection[str] | None, 
         if not stopped_early:
             _fit(run, data, hardware, found, source)
         stop.enter_phase("stopped after the last step")
-        _finish(run, hardware["precision"])
+        _finish(run, data, hardware["precision"])
 
 
 def _prepare(config: Sized, source: Checkpoint | None) -> TranslationDataModule:
@@ -172,7 +172,7 @@ def _fit(
     run.stop.enter_phase(f"stopped and saved at step {saver.done}")
 
 
-def _finish(run: RunContext, precision: str) -> None:
+def _finish(run: RunContext, data: TranslationDataModule, precision: str) -> None:
     """Averages the last checkpoints, validates the average and draws what was measured."""
     if rank_zero_only.rank != 0:
         return
@@ -189,7 +189,7 @@ def _finish(run: RunContext, precision: str) -> None:
         [checkpoints.load(checkpoints.step_path(folder.checkpoints, step)) for step in steps]
     )
     log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
-    compare_with_best(run, averaged, _validation_plan(run.config, run.prepared.val), precision)
+    compare_with_best(run, averaged, data, precision)
     draw_learning_curve(read_jsonl(folder.metrics), folder.learning_curve)
     write_report(folder.path)
     run.check_folder()
