@@ -36,7 +36,10 @@ def visible_gpus() -> list[str]:
 
 
 def choose_hardware(settings: TrainerOptions) -> dict[str, str]:
-    """Returns Lightning's accelerator and precision for a training. Raises ConfigError if there are too few GPUs."""
+    """Returns Lightning's accelerator and precision for a training.
+
+    Raises ConfigError if there are too few GPUs, or none that the precision needs.
+    """
     gpus = torch.cuda.device_count()
     accelerator = settings.accelerator
     if accelerator == "auto":
@@ -50,6 +53,8 @@ def choose_hardware(settings: TrainerOptions) -> dict[str, str]:
     if precision == "auto":
         device = torch.device("cuda" if accelerator == "gpu" else "cpu")
         precision = "bf16-mixed" if has_bfloat16(device) else "32-true"
+    if precision == "16-mixed" and accelerator == "cpu":
+        raise ConfigError("trainer.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed or 32-true")
     return {"accelerator": accelerator, "precision": precision}
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from aiayn.data import batch_plan as plan_module
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.datamodule import MicroBatchSampler
+from aiayn.data.samplers import TrainingSampler
 
 LENGTHS = st.integers(1, 40)
 CORPORA = st.lists(st.tuples(LENGTHS, LENGTHS), min_size=1, max_size=120).map(np.array)
@@ -61,10 +62,12 @@ def test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches
     plan = make(corpus, seed=seed, tokens_per_step=budget, micro_batches=accumulate * world)
     for e in (0, 1, 7):
         start, count = e * plan.steps_per_epoch, plan.steps_per_epoch * accumulate
-        shares = [
-            list(itertools.islice(MicroBatchSampler(start, plan.micro_batches, rank, world), count))
-            for rank in range(world)
-        ]
+        shares = []
+        for rank in range(world):
+            at = {"global_step": start, "global_rank": rank, "world_size": world}
+            trainer = SimpleNamespace(**at, limit_train_batches=1.0, overfit_batches=0)
+            shares.append(list(TrainingSampler(plan.steps_per_epoch, plan.micro_batches, trainer)))
+            assert len(shares[-1]) == count
         seen = np.concatenate([plan.micro_batch(number).pairs for share in shares for number in share])
         assert sorted(seen.tolist()) == list(range(len(corpus)))
         interleaved = [number for together in zip(*shares, strict=True) for number in together]

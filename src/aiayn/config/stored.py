@@ -36,6 +36,14 @@ MAY_CHANGE = (
     "trainer.log_every",
     "trainer.max_skipped_steps",
     "trainer.timeout",
+    "trainer.max_epochs",
+    "trainer.max_time",
+    "trainer.limit_val_batches",
+    "trainer.num_sanity_val_steps",
+    "trainer.fast_dev_run",
+    "trainer.profiler",
+    "trainer.detect_anomaly",
+    "trainer.enable_progress_bar",
 )
 
 # What a run takes over from the one that `init_from` names, unless the user sets it.

@@ -16,12 +16,15 @@ from aiayn.parsing.bracket_f1 import score_linear_forms
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, series, write_json
+from aiayn.training.callbacks.display import DECIMALS
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule, means
 
 log = logging.getLogger(__name__)
 
-DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3, "val/bleu": 1, "val/f1": 1}
+# Lightning's names of number formats: of weights and products, and of products alone.
+WHOLE = {"bf16-true": torch.bfloat16, "64-true": torch.float64}
+MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDataModule, precision: str) -> None:
@@ -52,11 +55,12 @@ def validate(averaged: Checkpoint, run: RunContext, data: TranslationDataModule,
     device = choose_device(config.trainer.accelerator)
     module = TranslationModule(config, averaged.vocab_size)
     checkpoints.restore(module.model, averaged)
-    module.to(device).eval()
+    module.to(device, dtype=WHOLE.get(precision)).eval()
+    mixed = MIXED.get(precision)
     alone = copy(data)
     alone.trainer = None  # else these would be the batches of one rank of several
     sums = torch.zeros(4, dtype=torch.float64)
-    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
+    with torch.no_grad(), torch.autocast(device.type, mixed, enabled=mixed is not None):
         for batch in alone.val_dataloader():
             sums += module.evaluation_sums(batch.to(device)).cpu()
     metrics = means("val", sums)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from aiayn.config.schema import Config
+from aiayn.config.schema import Config, TrainerOptions
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.inference.translator import Translator
@@ -33,6 +33,12 @@ class TrainingClock:
         self._paused += time.monotonic() - start
 
 
+def epoch_steps(settings: TrainerOptions, plan: BatchPlan) -> int:
+    """Returns the optimizer steps of an epoch, as `overfit_batches` or `limit_train_batches` limits them."""
+    limit, steps = settings.overfit_batches or settings.limit_train_batches, plan.steps_per_epoch
+    return min(limit, steps) if isinstance(limit, int) else max(1, int(limit * steps))
+
+
 @dataclass(frozen=True, eq=False)
 class RunContext:
     """One start of a run: fixed from before its first step to its end."""
@@ -53,7 +59,7 @@ class RunContext:
     @property
     def epoch_steps(self) -> int:
         """Optimizer steps of an epoch."""
-        return self.plan.steps_per_epoch
+        return epoch_steps(self.config.trainer, self.plan)
 
     def translator(self, module: TranslationModule) -> Translator:
         """Translates with the model in training, greedily."""

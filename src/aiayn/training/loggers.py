@@ -1,6 +1,7 @@
 """Where measurements go: always to the run's metrics.jsonl, and to the dashboard that `logger=` names."""
 
 import logging
+import math
 import os
 import secrets
 import sys
@@ -38,6 +39,10 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        step = step or 0
+        if "epoch" in metrics:  # by Lightning, for what a module has logged: it numbers the step under way from 0
+            step += 1
+            metrics = {name: value for name, value in metrics.items() if name != "epoch" and math.isfinite(value)}
         append_jsonl(self.path, [{"step": step, **metrics}])
 
     def log_hyperparams(self, params: dict[str, Any]) -> None:
@@ -47,16 +52,16 @@ class MetricsFile(Logger):
 def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Logger]:
     """The run's own file first, then what `logger=` asks for. Raises ConfigError for a logger that cannot start."""
     loggers: list[Logger] = []
-    kind = config.logger.kind if rank_zero_only.rank == 0 else "none"
-    if kind == "wandb":
+    kinds = config.logger.kinds if rank_zero_only.rank == 0 else []
+    if "wandb" in kinds:
         from pytorch_lightning.loggers import WandbLogger
 
         if wandb_mode(config.logger.mode) == "offline":
             log.info("wandb: logging offline; `wandb sync %s/wandb/offline-*` uploads it", folder.path)
         loggers.append(WandbLogger(experiment=_start_wandb(config, folder.path)))
-    elif kind == "tensorboard":
+    if "tensorboard" in kinds:
         loggers.append(_tensorboard(config, folder.path, start_step))
-    elif kind == "csv":
+    if "csv" in kinds:
         from pytorch_lightning.loggers import CSVLogger
 
         # Lightning's CSV logger empties the folder it is given, so every start gets its own.
@@ -101,7 +106,7 @@ def send_samples(loggers: list[Logger], path: Path, step: int) -> None:
 
 def upload(config: Config, folder: RunFolder) -> None:
     """With `logger.upload=true`: sends the averaged checkpoint and its tokenizer to W&B, as an artifact of the run."""
-    if config.logger.kind != "wandb" or not config.logger.upload:
+    if "wandb" not in config.logger.kinds or not config.logger.upload:
         return
     import wandb
 

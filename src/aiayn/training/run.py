@@ -4,12 +4,14 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config.schema import Config, Options, Sized
 from aiayn.config.settle import settle_sizes, settle_steps
+from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.prepare import count_training_pairs
 from aiayn.data.sources import read_split
@@ -34,7 +36,7 @@ from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.checkpoint_io import RunCheckpointIO, steps_to_average
 from aiayn.training.checks import check_positions, check_size, unusual_options
-from aiayn.training.context import RunContext, TrainingClock
+from aiayn.training.context import RunContext, TrainingClock, epoch_steps
 from aiayn.training.distributed.failures import explain_disk_errors, explain_failures
 from aiayn.training.distributed.local_ranks import local_ranks
 from aiayn.training.distributed.stop_request import StopRequest
@@ -59,6 +61,8 @@ def train(options: Options, outputs: Path | None = None, chosen: Collection[str]
     Errors common to all ranks are printed by rank 0; the others exit silently.
     """
     configure_libraries()
+    if options.trainer.fast_dev_run:
+        return _trial(options, chosen)
     folder, stop = RunFolder((outputs or options.outputs_folder) / options.run_name), StopRequest()
     try:
         with handle_signals(stop.on_signal):
@@ -69,6 +73,19 @@ def train(options: Options, outputs: Path | None = None, chosen: Collection[str]
             raise SystemExit(0 if stop.control_group else error.exit_code) from error
         raise
     return folder.path
+
+
+def _trial(options: Options, chosen: Collection[str] | None) -> Path:
+    """`fast_dev_run`: all that a run does, for a few steps, in a folder that is gone afterwards."""
+    steps = int(options.trainer.fast_dev_run)
+    few = dict.fromkeys(("max_steps", "val_every", "checkpoint_every", "limit_val_batches"), steps) | {"log_every": 1}
+    sentences = min(options.trainer.val_bleu_sentences, 2)
+    trainer = replace(options.trainer, **few, val_bleu_sentences=sentences, fast_dev_run=False)
+    options = replace(options, trainer=trainer, logger=replace(options.logger, kind="none"))
+    with TemporaryDirectory() as outputs:
+        folder = train(options, Path(outputs), chosen)
+        log.info("trainer.fast_dev_run: %d steps were trained, validated and saved; nothing of it is kept", steps)
+    return folder
 
 
 def _train(options: Options, folder: RunFolder, chosen: Collection[str] | None, stop: StopRequest) -> None:
@@ -85,7 +102,7 @@ def _train(options: Options, folder: RunFolder, chosen: Collection[str] | None, 
         if found:  # a run keeps its micro-batches
             data.config = replace(data.config, micro_batches=found.checkpoint.micro_batches)
         data.setup("fit")
-        config = settle_steps(sized, len(data.corpus.train), data.plan.steps_per_epoch)
+        config = settle_steps(_ended_by_epochs(sized, data.plan), len(data.corpus.train), data.plan.steps_per_epoch)
         run = _begin(config, folder, data, found, stop, check_folder)
         stopped_early = run.validations.is_out_of_patience()
         if found and (run.start_step >= config.trainer.max_steps or stopped_early) and folder.averaged.exists():
@@ -95,6 +112,15 @@ def _train(options: Options, folder: RunFolder, chosen: Collection[str] | None, 
             _fit(run, data, hardware, found, source)
         stop.enter_phase("stopped after the last step")
         _finish(run, data, hardware["precision"])
+
+
+def _ended_by_epochs(config: Sized, plan: BatchPlan) -> Sized:
+    """The configuration with `trainer.max_steps` lowered to the end of the last of `trainer.max_epochs`."""
+    settings = config.trainer
+    if settings.max_epochs is None:
+        return config
+    steps = settings.max_epochs * epoch_steps(settings, plan)
+    return replace(config, trainer=replace(settings, max_steps=min(settings.max_steps or steps, steps)))
 
 
 def _prepare(config: Sized, source: Checkpoint | None) -> TranslationDataModule:
@@ -132,7 +158,7 @@ def _begin(
         stop=stop,
         writer=BackgroundWriter(),
         clock=TrainingClock(),
-        display=Display(config.trainer.max_steps),
+        display=Display(config.trainer.max_steps, config.trainer.enable_progress_bar),
         check_folder=check_folder,
     )
 

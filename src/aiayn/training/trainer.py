@@ -4,10 +4,12 @@ import logging
 import sys
 import warnings
 from datetime import timedelta
+from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -25,28 +27,44 @@ def make_trainer(
     loggers: list[Logger],
     checkpoint_io: RunCheckpointIO,
 ) -> pl.Trainer:
-    """The Trainer, without Lightning's own validation, checkpoints, progress bar, summary and signal handlers."""
+    """The Trainer, without Lightning's own checkpoints, progress bar, summary and signal handlers."""
     settings = run.config.trainer
+    accumulate = run.plan.micro_batches // settings.world_size
     trainer = pl.Trainer(
         **hardware,
         devices=settings.devices,
         num_nodes=settings.num_nodes,
         strategy=_strategy(settings),
         max_steps=settings.max_steps,
-        accumulate_grad_batches=run.plan.micro_batches // settings.world_size,
+        max_time=settings.max_time,
+        accumulate_grad_batches=accumulate,
+        gradient_clip_val=settings.gradient_clip_val,
+        gradient_clip_algorithm=settings.gradient_clip_algorithm,
+        limit_train_batches=run.epoch_steps * accumulate,
+        limit_val_batches=settings.limit_val_batches,
+        num_sanity_val_steps=settings.num_sanity_val_steps,
+        check_val_every_n_epoch=NEVER,
+        log_every_n_steps=settings.log_every,
+        profiler=_profiler(settings.profiler, run.folder.path),
+        detect_anomaly=settings.detect_anomaly,
+        deterministic=settings.deterministic,
         callbacks=callbacks,
         logger=loggers,
         plugins=[checkpoint_io],
-        num_sanity_val_steps=0,
-        check_val_every_n_epoch=NEVER,
         use_distributed_sampler=False,
-        enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+    trainer.overfit_batches = settings.overfit_batches  # the sampler's; Lightning would limit the validation as well
     # Lightning's handlers save nothing, and start collective calls in the middle of others.
     trainer._signal_connector.register_signal_handlers = lambda: None
     return trainer
+
+
+def _profiler(name: str | None, folder: Path) -> Profiler | None:
+    """Returns a profiler that writes fit-profile.txt or traces into the run's folder; None for none."""
+    kinds = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}
+    return kinds[name](dirpath=folder, filename="profile") if name else None
 
 
 def _strategy(settings: TrainerConfig) -> str | DDPStrategy:

@@ -14,10 +14,11 @@ from aiayn.training.module import TranslationModule
 log = logging.getLogger(__name__)
 
 
-class CheckpointSaver(StepCallback):
+class CheckpointSaver(StepCallback, pl.callbacks.Checkpoint):
     """Checkpoints every `checkpoint_every` steps, at the best validation, at the end, and when asked to stop.
 
-    The last of the callbacks: what the validation of the same step found is known.
+    Lightning calls callbacks of this kind last: what the validation of the same step found is known, and whether
+    another callback, such as EarlyStopping or the Timer of `max_time`, has asked for an end.
     """
 
     def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
@@ -30,7 +31,8 @@ class CheckpointSaver(StepCallback):
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         self.run.writer.raise_error()
         settings, validations = self.run.config.trainer, self.run.validations
-        stopping, early = self.run.stop.signal_of_any_rank(), validations.is_out_of_patience()
+        stopping = self.run.stop.signal_of_any_rank()
+        early = validations.is_out_of_patience() or trainer.should_stop
         saving = bool(stopping or early or due(step, settings.checkpoint_every, settings.max_steps))
         if saving:
             with self.run.clock.paused():

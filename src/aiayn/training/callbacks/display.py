@@ -12,18 +12,22 @@ from rich.text import Text
 
 log = logging.getLogger(__name__)
 
+# What is shown of a validation, with so many decimals.
+DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3, "val/bleu": 1, "val/f1": 1}
+
 
 class Display:
     """Shows what ThroughputMonitor and Validate measure, on rank 0 only."""
 
-    def __init__(self, max_steps: int):
+    def __init__(self, max_steps: int, progress_bar: bool = True):
         self.max_steps = max_steps
+        self.progress_bar = progress_bar
         self.live: Live | None = None
         self.measured = self.validated = self.remaining = ""
 
     def start(self, done: int) -> None:
         """Begins the live display, on a terminal, `done` steps into the run."""
-        if not sys.stderr.isatty():
+        if not (self.progress_bar and sys.stderr.isatty()):
             return
         columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
         console = Console(stderr=True)
@@ -57,9 +61,11 @@ class Display:
 
     def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
         """What a validation found: a line of its own, and on a terminal the display keeps it too."""
-        text = f"val/loss {metrics['val/loss']:.3f}  val/ppl {metrics['val/ppl']:.2f}"
-        text += "".join(f"  {name} {metrics[name]:.1f}" for name in ("val/bleu", "val/f1") if name in metrics)
-        self.validated = f"step {step}: {text.split('  ', 1)[1]}"
+        shown = [f"{name} {metrics[name]:.{digits}f}" for name, digits in DECIMALS.items() if name in metrics]
+        if not shown:
+            return
+        text = "  ".join(shown)
+        self.validated = f"step {step}: {'  '.join(shown[1:] or shown)}"
         if self.live:
             self._refresh()
         log.info("step %d/%d  %s", step, self.max_steps, text)

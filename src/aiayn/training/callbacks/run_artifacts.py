@@ -55,7 +55,7 @@ class RunArtifacts(StepCallback):
         with self.run.clock.paused():
             send_samples(trainer.loggers, self.run.folder.samples, step)
             at_end = step == settings.max_steps or self.run.validations.is_out_of_patience()
-            if self.sentence and (at_end or self.run.config.logger.kind in ("wandb", "tensorboard")):
+            if self.sentence and (at_end or {"wandb", "tensorboard"} & {*self.run.config.logger.kinds}):
                 self._draw_attention(trainer, module, step)
 
     def _draw_attention(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:

@@ -38,10 +38,10 @@ class Validate(StepCallback):
 
     def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         """Makes up for a validation that a stop of the run interrupted; with `init_from`, validates the start."""
-        step, settings, folder = self.run.start_step, self.run.config.trainer, self.run.folder
+        step, folder = self.run.start_step, self.run.folder
         if trainer.is_global_zero and folder.samples.exists():
             drop_records_after(folder.samples, step)
-        if not (step or self.run.config.init_from) or not due(step, settings.val_every, settings.max_steps):
+        if not (step or self.run.config.init_from) or not self._is_due(step):
             return
         if any(record["step"] == step and "val/loss" in record for record in read_jsonl(folder.metrics)):
             return
@@ -53,10 +53,13 @@ class Validate(StepCallback):
             )
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
-        settings = self.run.config.trainer
-        if due(step, settings.val_every, settings.max_steps):
+        if self._is_due(step):
             with self.run.clock.paused(), suppress(ValidationInterrupted):
                 self._validate(trainer, module, step)
+
+    def _is_due(self, step: int) -> bool:
+        settings = self.run.config.trainer
+        return settings.limit_val_batches > 0 and due(step, settings.val_every, settings.max_steps)
 
     def _validate(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
         metrics = self._losses(trainer, module)
