@@ -51,7 +51,7 @@ def test_what_python_composes_is_what_the_command_line_would_train():
         ("model.n_head=4", "model.n_head: no such option; did you mean model.n_heads?"),
         ("model=bigg", "choose one of auto, base, big, quarter, tiny; did you mean big?"),
         ("model=3", "give the name of a file"),
-        ("+trainer.max_epochs=3", "training is counted in steps"),
+        ("+trainer.min_epochs=3", "trainer.max_epochs=N"),
         ("model.dropout=2", "must be at least 0 and below 1"),
     ],
 )

@@ -165,8 +165,8 @@ def test_quarter_differs_from_base_in_its_widths_only(base):
     assert changes(base, composed_options("model=quarter")) == {"model.d_model": 128, "model.d_ff": 512}
 
 
-def test_there_is_a_file_for_every_row_of_table_3_and_no_other():
-    assert GROUPS["ablation"] == sorted(ROWS)
+def test_there_is_a_file_for_every_row_of_table_3():
+    assert set(ROWS) <= set(GROUPS["ablation"])
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -182,8 +182,8 @@ def test_each_row_file_is_global_and_states_the_figures_of_the_paper(row):
     assert re.search(r"perplexity (\S+), BLEU (\S+)$", second).groups() == ROWS[row][1:]
 
 
-def test_there_is_a_file_at_a_quarter_of_the_width_for_every_row_of_table_3_and_no_other():
-    assert {path.stem for path in (CONF / "ablation/quarter").iterdir()} == set(QUARTER)
+def test_there_is_a_file_at_a_quarter_of_the_width_for_every_row_of_table_3():
+    assert {path.stem for path in (CONF / "ablation/quarter").iterdir()} >= set(QUARTER)
     assert sorted(paper for _, paper in QUARTER.values()) == sorted(ROWS)
 
 

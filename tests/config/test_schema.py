@@ -114,7 +114,7 @@ def test_impossible_values_are_refused_in_one_line_that_begins_with_key_and_valu
         ("data.source", "hub, files, phrasebook"),
         ("trainer.accelerator", "auto, cpu, gpu"),
         ("trainer.strategy", "auto, ddp"),
-        ("trainer.precision", "auto, 32-true, bf16-mixed"),
+        ("trainer.precision", "auto, 32-true, bf16-mixed, bf16-true, 16-mixed, 64-true"),
         ("search.penalty", "gnmt, power"),
         ("logger.kind", "wandb, tensorboard, csv, none"),
         ("logger.mode", "auto, online, offline"),

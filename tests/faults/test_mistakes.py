@@ -35,7 +35,8 @@ MISTAKES = [
     ("train.py nonsense=1", "nonsense:", "--help lists them all"),
     # keys of other programs
     ("train.py batch_size=64", "batch_size:", "did you mean data.tokens_per_step?"),
-    ("train.py trainer.max_epochs=3", "trainer.max_epochs:", "counted in steps, trainer.max_steps=N"),
+    ("train.py max_epochs=3", "max_epochs:", "did you mean trainer.max_epochs?"),
+    ("train.py trainer.max_time=1h", "trainer.max_time=1h:", "DD:HH:MM:SS"),
     ("train.py trainer.gpus=2", "trainer.gpus:", "did you mean trainer.devices?"),
     ("train.py lr=0.1", "lr:", "optim.lr_scale=N"),
     ("train.py batch_tokens=64", "batch_tokens:", "did you mean search.batch_tokens?"),
@@ -62,7 +63,7 @@ MISTAKES = [
     ("train.py ~model.dropout", "~model.dropout:", "set it to another value"),
     ("train.py --model.n_heads=4", "--model.n_heads:", "write model.n_heads=VALUE"),
     ("train.py -model=big", "-model:", "write model=VALUE"),
-    ("train.py --epochs 10", "--epochs", "trainer.max_steps=N"),
+    ("train.py --epochs 10", "--epochs", "trainer.max_epochs"),
     ("train.py --steps 10", "--steps", "options are written key=value"),
     ("train.py --cfg everything", "everything", "--help lists them"),
     ("train.py name=x=y", "name:", "'name=\"value\"'"),

@@ -43,9 +43,22 @@ OTHERWISE = {
     "trainer.timeout": "99",
     "trainer.patience": "9",
     "trainer.best_metric": "val/bleu",
+    "trainer.max_epochs": "99",
+    "trainer.max_time": "00:09:00:00",
+    "trainer.limit_val_batches": "1",
+    "trainer.num_sanity_val_steps": "1",
+    "trainer.profiler": "simple",
+    "trainer.detect_anomaly": "true",
+    "trainer.enable_progress_bar": "false",
 }
 OF_DEVICES = {"trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"}
-OF_PLACE_AND_LENGTH = {"name", "outputs", "data.folder", "trainer.max_steps"}  # continued elsewhere, and to other ends
+OF_PLACE_AND_LENGTH = {
+    "name",
+    "outputs",
+    "data.folder",
+    "trainer.max_steps",
+    "trainer.fast_dev_run",
+}  # continued elsewhere, and to other ends
 
 
 def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(text, config, killed_at, unbroken, tmp_path):

@@ -9,7 +9,7 @@ from aiayn.config.stored import is_section, option_names
 # Groups of files in conf/ that are no section of the options.
 FILE_GROUPS = ("ablation", "experiment")
 
-_TRIAL = "for a short trial set trainer.max_steps=20 trainer.val_every=10 logger=none name=trial"
+_TRIAL = "for a short trial set trainer.fast_dev_run=true"
 _PLACE = "a run is the folder OUTPUTS/NAME: set outputs=DIR and name=NAME"
 
 
@@ -29,12 +29,14 @@ OTHER_NAMES = _each(
         "ckpt_path": "checkpoint",  # of `evaluate`
         "dataloader_num_workers": "data.num_workers",
         "dataset_name": "data.hub_path",
+        "epochs num_train_epochs": "trainer.max_epochs",
         "every_n_train_steps save_steps": "trainer.checkpoint_every",
         "gpus": "trainer.devices",
         "hidden_size": "model.d_model",
         "intermediate_size": "model.d_ff",
         "label_smoothing_factor": "optim.label_smoothing",
         "log_every_n_steps logging_steps": "trainer.log_every",
+        "max_grad_norm": "trainer.gradient_clip_val",
         "max_new_tokens": "search.max_extra_tokens",
         "max_seq_length max_source_length": "data.max_length",
         "num_attention_heads": "model.n_heads",
@@ -65,27 +67,17 @@ ANSWERS = _each(
             "init_from=RUN"
         ),
         "default_root_dir output_dir save_dir": _PLACE,
-        "deterministic": "nothing to set: a run is determined by its options and its seed",
         "do_eval do_predict do_train": "aiayn train trains, aiayn evaluate scores; -m does both for every row",
         "early_stopping": "set trainer.patience=N: validations without a better trainer.best_metric until the run ends",
         "enable_checkpointing": "checkpoints are always saved, every trainer.checkpoint_every=N steps",
-        "enable_progress_bar": "progress is a line every trainer.log_every=N steps, on standard error",
-        "epochs max_epochs min_epochs num_train_epochs": (
-            "training is counted in steps, trainer.max_steps=N; the start of a run prints how many make an epoch"
-        ),
-        "fast_dev_run limit_train_batches num_sanity_val_steps overfit_batches": _TRIAL,
-        "fp16": "set trainer.precision=bf16-mixed; float16 is not offered, because it needs loss scaling",
+        "min_epochs min_steps": "a training ends with trainer.max_steps=N or trainer.max_epochs=N; there is no minimum",
+        "fp16": "set trainer.precision=16-mixed, for GPUs that do not compute in bfloat16",
         "gradient_checkpointing": "not offered; lower data.max_tokens_per_device if memory is short",
-        "gradient_clip_algorithm gradient_clip_val max_grad_norm": (
-            "gradients are not clipped, as in the paper; a NaN or infinite one ends the run, or, with "
-            "trainer.max_skipped_steps=N, skips its step"
-        ),
         "hparams_search": "sweep over given values: train -m key=A,B,C",
         "learning_rate lr lr_scheduler_type scheduler": (
             "the learning rate is equation (3) of the paper: optim.lr_scale=N multiplies it, optim.warmup_steps=N sets "
             "its peak"
         ),
-        "limit_val_batches": "all of data.val is used; trainer.val_bleu_sentences=N limits how much is translated",
         "model_name_or_path": "model=tiny, base or big is trained from scratch; init_from=RUN starts from another run",
         "optimizer": (
             "Adam is the only one; its options are optim.beta1, optim.beta2, optim.eps, and for its rate "
@@ -97,7 +89,6 @@ ANSWERS = _each(
             "batches are counted in tokens: data.tokens_per_step=N is the batch of a step, "
             "data.max_tokens_per_device=N what one device computes at a time"
         ),
-        "profiler": "not offered; perf/ in metrics.jsonl has the speed, docs/performance.md what it consists of",
         "report_to": "choose with logger=wandb, tensorboard, csv or none",
         "save_strategy": "checkpoints are counted in steps, trainer.checkpoint_every=N",
         "save_top_k": "the last trainer.average_last=N checkpoints are kept, and averaged at the end",
@@ -142,9 +133,7 @@ def foreign_setting(argument: str, schema: type) -> str | None:
         name = value if value.replace("_", "").isalnum() else "NAME"
         return f"+{key}: leave out the +: {key}={name}"
     if key == "logger" and value.startswith("["):
-        return (
-            f"logger={value}: give the name of one file; metrics.jsonl in the run's folder has all that csv would have"
-        )
+        return f"logger={value}: give the name of one file, and several kinds as logger.kind={value}"
     if schema is Options and value in VALUES.get(key, {}):
         return f"{key}={value}: {VALUES[key][value]}"
     name = key.lstrip("-").replace("-", "_")  # --max-epochs

@@ -12,7 +12,7 @@ from aiayn.data.batch_plan import MicroBatch
 from aiayn.data.corpus_store import PreparedSplit
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: Lightning converts batches in place for some precisions
 class Batch:
     """One micro-batch of B pairs. Without pairs it is one row of weight 0 (n_tokens = 0)."""
 
@@ -42,7 +42,7 @@ class Batch:
         return replace(self, src=function(self.src), tgt_in=function(self.tgt_in), tgt_out=function(self.tgt_out))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class SourceBatch:
     """Sources to translate; none, and one row of an end mark alone, on a rank that has nothing left to do."""
 

@@ -34,6 +34,16 @@ def _ignore_signals(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+class StepLoader(DataLoader):
+    """Goes on where the Trainer's step is, so there is no state of its own to resume; Lightning asks for one."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Nothing to do."""
+
+
 class TranslationDataModule(pl.LightningDataModule):
     """Section 5.1: text, cleaned and cut into subwords, in batches of about `data.tokens_per_step` tokens.
 
@@ -190,7 +200,7 @@ class TranslationDataModule(pl.LightningDataModule):
         return self._loader(batches, EvaluationSampler(len(batches), self.trainer))
 
     def _loader(self, dataset: Dataset, sampler: Sampler, workers: int = 0) -> DataLoader:
-        return DataLoader(
+        return StepLoader(
             dataset,
             sampler=sampler,
             batch_size=None,

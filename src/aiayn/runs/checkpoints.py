@@ -128,8 +128,11 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def load(path: Path) -> Checkpoint:
-    """Reads a checkpoint file. Raises RefusedError if it is missing or damaged, or if a field is of another kind."""
-    payload = read_sealed(path)
+    """Reads a checkpoint file, also one that a Lightning Trainer has written of our modules.
+
+    Raises RefusedError if it is missing or damaged, or if a field is of another kind.
+    """
+    payload = _read_lightning(path) or read_sealed(path)
     names = Checkpoint.__dataclass_fields__
     if not set(names) <= set(payload):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(sorted(set(names) - set(payload)))})")
@@ -143,8 +146,32 @@ def load(path: Path) -> Checkpoint:
         raise RefusedError(f"{path}: {reason}; it was written by another version of this program") from error
     if not _may_fit(payload["config"].model, payload["weights"]):
         raise RefusedError(f"{path}: not a model of this program (its weights are too few for config.model)")
-    payload["weights"] = {name: weight.float() for name, weight in payload["weights"].items()}  # also of a packed file
+    payload["weights"] = {name: _as_float(weight) for name, weight in payload["weights"].items()}
     return Checkpoint(**{name: payload[name] for name in names})
+
+
+def _read_lightning(path: Path) -> dict[str, Any] | None:
+    """Returns the fields of a checkpoint that Lightning's own ModelCheckpoint wrote, without a seal; None for others.
+
+    Raises RefusedError if it lacks what only our data module puts into it.
+    """
+    try:
+        sealed = path.read_bytes()[-SEAL_SIZE:].startswith(MARK)
+        found = None if sealed else torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # `read_sealed` says what is wrong
+        return None
+    if not isinstance(found, dict) or "pytorch-lightning_version" not in found:
+        return None
+    options, state = found.get("hyper_parameters"), found.get("state_dict")
+    if not isinstance(options, dict) or not isinstance(state, dict) or "tokenizer" not in found:
+        raise RefusedError(
+            f"{path}: a checkpoint of Lightning without options or tokenizer; train with TranslationModule and, as "
+            "`datamodule`, TranslationDataModule, or read it with TranslationModule.load_from_checkpoint"
+        )
+    weights = {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
+    fields = {name: found.get(name) for name in ("tokenizer", "corpus", "micro_batches")}
+    step = {"step": found.get("global_step"), "averaged": []}
+    return {"format": FORMAT, "config": options.get("config"), "weights": weights} | fields | step
 
 
 def _may_fit(model: ModelConfig, weights: Mapping[str, Tensor]) -> bool:
@@ -153,6 +180,11 @@ def _may_fit(model: ModelConfig, weights: Mapping[str, Tensor]) -> bool:
     positions = model.max_positions if model.positions == "learned" else 0
     needed = (model.n_layers * widest + positions) * model.d_model
     return needed <= sum(weight.numel() for weight in weights.values())
+
+
+def _as_float(weight: Tensor) -> Tensor:
+    """A weight of a packed file, or of a training in bfloat16, as float32; one of float64 as it is."""
+    return weight if weight.dtype == torch.float64 else weight.float()
 
 
 def in_bfloat16(checkpoint: Checkpoint) -> Checkpoint:

@@ -5,6 +5,7 @@ Readers skip what a kill or another program left unreadable, so that reports and
 
 import json
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
             end = file.read(SEAL_SIZE)
     except OSError as error:
         raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
-    if not end.startswith(MARK):
+    if not end.startswith(MARK) and not zipfile.is_zipfile(path):  # a checkpoint of Lightning's own is an archive, too
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
     return path
 
