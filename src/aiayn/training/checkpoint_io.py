@@ -38,6 +38,7 @@ class RunCheckpointIO(CheckpointIO):
         # Other parameters, of a module of one's own, are of use to the training alone.
         states["module"] = {name: value for name, value in checkpoint["state_dict"].items() if name not in weights}
         states = copied(states)
+        states["loops"]["fit_loop"]["state_dict"] = {}  # of loaders, which follow from the step
         states |= {"format": checkpoints.FORMAT, "lightning": checkpoint["pytorch-lightning_version"]}
         weights = {name.removeprefix(MODEL): weight for name, weight in weights.items()}
         self.run.writer.submit(self._write, Path(path), states, checkpoint["global_step"], copied(weights))
