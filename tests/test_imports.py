@@ -66,7 +66,7 @@ HOMES = {
     "hydra": HYDRA,
     "omegaconf": HYDRA,
     "torch": {
-*("model", "kernels", "data/batch", "data/datamodule", "data/micro_batches", "data/samplers"),
+        *("model", "kernels", "data/batch", "data/datamodule", "data/micro_batches", "data/samplers"),
         *("runs/checkpoints", "hardware", "inference", "export", "visualize", "training", "server/words"),
     },
     "pytorch_lightning": {

@@ -23,6 +23,7 @@ from faults.harness import (
 from pytorch_lightning.strategies import DDPStrategy
 from torch import distributed
 
+from aiayn.data import datamodule
 from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoints
 from aiayn.training import run
@@ -149,7 +150,7 @@ def test_a_stopped_process_ends_the_other_within_the_timeout(text, tmp_path, stu
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
 def test_a_signal_before_the_ranks_are_connected_ends_all_and_loses_nothing(pair, whole, tmp_path, ranks):
     config = replace(pair, trainer=replace(pair.trainer, timeout=2))
-    outcome = ends(config, tmp_path, {rank: signals((run, "prepare"), 1, True) for rank in ranks})
+    outcome = ends(config, tmp_path, {rank: signals((datamodule, "prepare"), 1, True) for rank in ranks})
     for rank, end in enumerate(outcome):
         assert end.code == (143 if rank in ranks else 6), end.said
         assert "Traceback" not in end.said

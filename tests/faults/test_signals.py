@@ -7,7 +7,7 @@ import pytest
 import torch
 from faults.harness import acts_at, configured, differences, measured, train
 
-from aiayn.data import build_corpus
+from aiayn.data import build_corpus, datamodule
 from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoints
 from aiayn.training import checkpoint_io, run
@@ -17,8 +17,8 @@ TERM = signal.SIGTERM
 
 # Where the signal comes, and the newest step that is saved then.
 PHASES = {
-    "before the preparation": ((run, "prepare", 1, False), None),
-    "after the preparation": ((run, "prepare", 1, True), None),
+    "before the preparation": ((datamodule, "prepare", 1, False), None),
+    "after the preparation": ((datamodule, "prepare", 1, True), None),
     "before the first step": ((TranslationModule, "training_step", 1, False), 1),
     "between the micro-batches of a step": ((TranslationModule, "training_step", 9, True), 5),
     "in the last step of an epoch": ((TranslationModule, "training_step", 16, False), 8),

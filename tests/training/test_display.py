@@ -62,7 +62,9 @@ def test_a_terminal_shows_a_bar_with_loss_rate_time_left_and_the_last_validation
     assert raw.count("\x1b[?25h") == raw.count("\x1b[?25l")  # and gives it back
     text = ESCAPES.sub("", ERASURES.sub("\n", raw))  # what is written over an erased line begins a line
     assert re.search(r"━+ 12/12 \d:\d\d:\d\d ETA 0:00:00", text)
-    assert re.search(r"loss \d\.\d{3}  lr \d\.\d\de-\d\d  [\d,]+ tokens/s  \|  step 6: val/ppl [\d.]+  val/accuracy", text)
+    assert re.search(
+        r"loss \d\.\d{3}  lr \d\.\d\de-\d\d  [\d,]+ tokens/s  \|  step 6: val/ppl [\d.]+  val/accuracy", text
+    )
     # Validations and the summary stay as lines of their own, above and below the bar; steps do not.
     assert re.search(
         r"(^|\n)step 6/12  val/loss [\d.]+  val/ppl [\d.]+  val/accuracy 0\.\d+  val/bleu [\d.]+ *\n", text
