@@ -12,6 +12,7 @@ from aiayn.data.datamodule import TranslationDataModule
 from aiayn.evaluation.scoring import score
 from aiayn.hardware import choose_device
 from aiayn.inference.translator import Translator
+from aiayn.kernels.accelerate import accelerate
 from aiayn.parsing.bracket_f1 import score_linear_forms
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -55,6 +56,7 @@ def validate(averaged: Checkpoint, run: RunContext, data: TranslationDataModule,
     device = choose_device(config.trainer.accelerator)
     module = TranslationModule(config, averaged.vocab_size)
     checkpoints.restore(module.model, averaged)
+    accelerate(module.model, device)
     module.to(device, dtype=WHOLE.get(precision)).eval()
     mixed = MIXED.get(precision)
     alone = copy(data)

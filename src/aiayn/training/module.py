@@ -19,7 +19,7 @@ from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.inference.beam_search import Hypothesis, beam_search
 from aiayn.kernels.accelerate import accelerate
-from aiayn.model.flops import training_flops
+from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.transformer import Transformer
 from aiayn.training.loss import evaluate_output, output_cross_entropy
 from aiayn.training.schedule import learning_rate
@@ -100,6 +100,8 @@ class TranslationModule(pl.LightningModule):
         kind = type(self)
         plain = kind.training_step is TranslationModule.training_step
         plain &= kind.training_loss is TranslationModule.training_loss and type(self.model) is Transformer
+        # Other parts have other weights, mostly; rotary positions, for one, cost no products.
+        plain &= sum(weight.numel() for weight in self.parameters()) == n_parameters(self.config.model, self.vocab_size)
         return self.plain_flops(batch) if plain else None
 
     # What Lightning calls.
