@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from applications import composed, text_in, write_pairs
+from applications import composed, composed_options, text_in, write_pairs
 
 from aiayn.data.cleaning import normalise
 from aiayn.data.datamodule import TranslationDataModule
@@ -169,6 +169,7 @@ def test_a_tokenizer_that_is_given_is_the_one_of_the_corpus(config):
 
 
 @pytest.mark.parametrize("option", ["vocab_size", "tokens_per_step"])
-def test_options_that_only_a_run_settles_are_asked_for(config, option):
-    with pytest.raises(ConfigError, match=f"data.{option} is null"):
-        TranslationDataModule(replace(config, **{option: None}))
+def test_options_that_only_a_run_settles_are_asked_for(option):
+    options = composed_options("data=files", "data.train=x", "data.val=x", "data.src_lang=en", "data.tgt_lang=de").data
+    with pytest.raises(ConfigError, match=rf"data.{option}=null.*set both"):
+        TranslationDataModule(options)

@@ -1,7 +1,6 @@
 """One micro-batch: what its dropout depends on, and that the micro-batches of a step add up to the step."""
 
 import itertools
-from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -61,7 +60,7 @@ def test_dropout_depends_on_the_seed_and_the_micro_batch_and_on_nothing_else(mod
     assert loss(module, first, rank=1, world_size=2).item() == 2 * expected
 
     assert loss(module, second).item() != expected
-    module.config.seed += 1
+    module.config = replace(module.config, seed=6)
     assert loss(module, first).item() != expected
 
 
@@ -115,8 +114,7 @@ def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_sh
     graphs = []
     for part in module.modules():
         part.p = 0.0
-    settings = deepcopy(module.config)
-    settings.trainer.compile = True
+    settings = replace(module.config, trainer=replace(module.config.trainer, compile=True))
     compiled = TranslationModule(settings, VOCAB).train()
     compiled.model.load_state_dict(module.model.state_dict())
     for part in compiled.modules():
@@ -138,7 +136,6 @@ def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_sh
 
 def test_compiling_turns_off_the_optimizer_of_ddp_graphs_which_fails_on_dynamic_shapes(module, monkeypatch):
     monkeypatch.setattr(torch._dynamo.config, "optimize_ddp", True)
-    settings = deepcopy(module.config)
-    settings.trainer.compile = True
+    settings = replace(module.config, trainer=replace(module.config.trainer, compile=True))
     TranslationModule(settings, VOCAB)
     assert torch._dynamo.config.optimize_ddp is False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
-from applications import composed, text_in, write_pairs
+from applications import composed, composed_options, text_in, write_pairs
 from pytorch_lightning.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 
 import aiayn
@@ -249,6 +249,7 @@ def test_fast_dev_run_runs(make):
     assert trainer.global_step == 2
 
 
-def test_options_that_only_a_run_settles_are_asked_for(config):
-    with pytest.raises(ConfigError, match=r"model.d_model is null.*aiayn"):
-        TranslationModule(replace(config, model=replace(config.model, d_model=None)), VOCAB)
+def test_options_that_only_a_run_settles_are_asked_for():
+    options = ("data=files", "data.train=x", "data.val=x", "data.src_lang=en", "data.tgt_lang=de", "name=x")
+    with pytest.raises(ConfigError, match=r"model\.d_model"):
+        TranslationModule(composed_options(*options), VOCAB)

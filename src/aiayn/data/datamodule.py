@@ -13,7 +13,8 @@ import signal
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.schema import DataConfig, DataOptions
+from aiayn.config.stored import as_option
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.cleaning import normalise
 from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
@@ -51,17 +52,20 @@ class TranslationDataModule(pl.LightningDataModule):
     many parts a device computes its share of a step; it does not make the step larger.
     """
 
-    def __init__(self, config: DataConfig, *, seed: int = 0, devices: int = 1, tokenizer: Tokenizer | None = None):
+    def __init__(self, config: DataOptions, *, seed: int = 0, devices: int = 1, tokenizer: Tokenizer | None = None):
         """`seed` orders the steps; `devices` share a step where there is no Trainer to ask.
 
         Without a tokenizer, one is learned from the training text. Raises ConfigError for options that are null and can
         be settled by `aiayn train` only.
         """
         super().__init__()
-        for name in ("vocab_size", "tokens_per_step"):
-            if getattr(config, name) is None:
-                raise ConfigError(f"data.{name} is null, to be chosen by the number of pairs: set data.{name}=NUMBER")
-        self.config = config
+        vocab_size, tokens_per_step = config.vocab_size, config.tokens_per_step
+        if vocab_size is None or tokens_per_step is None:
+            raise ConfigError(
+                f"data.vocab_size={as_option(vocab_size)}, data.tokens_per_step={as_option(tokens_per_step)}: null is "
+                "chosen by the number of pairs, in `aiayn train` only; set both"
+            )
+        self.config = DataConfig(**vars(config) | {"vocab_size": vocab_size, "tokens_per_step": tokens_per_step})
         self.seed = seed
         self.devices = devices
         self._given_tokenizer = tokenizer

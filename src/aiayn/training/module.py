@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from aiayn.config.options import automatic_options, from_plain, to_plain
-from aiayn.config.schema import PAD_ID, Config
+from aiayn.config.schema import PAD_ID, Config, Options
+from aiayn.config.settle import settled
+from aiayn.config.stored import stored_config, to_plain
 from aiayn.data.batch import Batch, SourceBatch, source_mask
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
@@ -34,17 +35,13 @@ class TranslationModule(pl.LightningModule):
     (docs/lightning.md has a recipe for each).
     """
 
-    def __init__(self, config: Config | Mapping[str, Any], vocab_size: int):
+    def __init__(self, config: Options | Mapping[str, Any], vocab_size: int):
         """`config` may be plain values, as a checkpoint has them.
 
-        Raises ConfigError for options of model and optimizer that are null and to be chosen by the text.
+        Raises ConfigError for options that are null and to be chosen by the text, as `aiayn train` does.
         """
         super().__init__()
-        self.config = config if isinstance(config, Config) else from_plain(Config, config)
-        if unset := sorted(key for key in automatic_options(self.config) if key.startswith(("model.", "optim."))):
-            raise ConfigError(
-                f"{unset[0]} is null, to be chosen by the text: set {unset[0]}=NUMBER, or use aiayn train"
-            )
+        self.config: Config = settled(config) if isinstance(config, Options) else stored_config(config)
         self.vocab_size = vocab_size
         self.save_hyperparameters({"config": to_plain(self.config), "vocab_size": vocab_size}, logger=False)
         # Steps skipped because their gradient was NaN or infinite; the first one too many of them, or 0.
