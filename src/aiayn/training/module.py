@@ -104,7 +104,7 @@ class TranslationModule(pl.LightningModule):
     # What Lightning calls.
 
     def configure_model(self) -> None:
-        accelerate(self.model, self.trainer.strategy.root_device)
+        accelerate(self.model, self.trainer.strategy.root_device if self._trainer else self.device)
 
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""
