@@ -6,7 +6,7 @@ import pty
 import re
 import threading
 from contextlib import contextmanager, suppress
-from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 
@@ -85,8 +85,7 @@ def test_an_error_leaves_the_terminal_as_it_was(config, tmp_path, monkeypatch):
 
 
 def test_elsewhere_every_measurement_is_one_plain_line_that_a_program_can_read(config, tmp_path, capsys):
-    settings = deepcopy(config)
-    settings.trainer.log_every = 3
+    settings = replace(config, trainer=replace(config.trainer, log_every=3))
     folder = train(settings, tmp_path)
     captured = capsys.readouterr()
     assert captured.out == ""

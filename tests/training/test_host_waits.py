@@ -1,6 +1,6 @@
 """A GPU computes while the host prepares: for as long as no step asks for a result."""
 
-from copy import deepcopy
+from dataclasses import replace
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -32,8 +32,7 @@ def test_the_host_waits_for_the_device_only_in_steps_that_log_validate_or_save(c
         plain(self, batch, batch_idx)
 
     monkeypatch.setattr(TranslationModule, "on_train_batch_start", on_train_batch_start)
-    settings = deepcopy(config)
-    settings.trainer.log_every, settings.trainer.val_every, settings.trainer.checkpoint_every = 5, 4, 12
+    settings = replace(config, trainer=replace(config.trainer, log_every=5, val_every=4, checkpoint_every=12))
 
     with waits:
         train(settings, tmp_path)

@@ -1,7 +1,7 @@
 """TensorBoard and CSV hold what metrics.jsonl holds, also of a run that was killed and continued."""
 
 import csv
-from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from wandb_file import SPEED, TRAINING, VALIDATION
@@ -18,8 +18,7 @@ def killed_and_continued(config, tmp_path, monkeypatch):
     """Twelve steps with the logger of this name; the first start died in step 8, after the checkpoint of step 6."""
 
     def run(kind):
-        settings = deepcopy(config)
-        settings.logger.kind = kind
+        settings = replace(config, logger=replace(config.logger, kind=kind))
         plain = CheckpointSaver.on_step_end
 
         def die(self, trainer, module, batch, step):
@@ -86,8 +85,7 @@ def test_a_missing_tensorboard_is_one_line_before_anything_of_the_run_is_written
     monkeypatch.setattr("pytorch_lightning.loggers.tensorboard._TENSORBOARD_AVAILABLE", False)
     monkeypatch.setattr("lightning_fabric.loggers.tensorboard._TENSORBOARD_AVAILABLE", False)
     monkeypatch.setattr("lightning_fabric.loggers.tensorboard._TENSORBOARDX_AVAILABLE", False)
-    settings = deepcopy(config)
-    settings.logger.kind = "tensorboard"
+    settings = replace(config, logger=replace(config.logger, kind="tensorboard"))
     with pytest.raises(ConfigError, match=r"^logger=tensorboard: .* not installed; pip install 'aiayn\[dashboard\]'"):
         train(settings, tmp_path)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()

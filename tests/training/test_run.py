@@ -1,4 +1,3 @@
-import copy
 import gc
 import gzip
 import json
@@ -34,11 +33,7 @@ def same(a, b):
 
 
 def changed(config, **sections):
-    new = copy.deepcopy(config)
-    for section, values in sections.items():
-        for key, value in values.items():
-            setattr(getattr(new, section), key, value)
-    return new
+    return replace(config, **{name: replace(getattr(config, name), **values) for name, values in sections.items()})
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """What ThroughputMonitor reports, against the same quantities computed another way."""
 
-from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -34,8 +34,7 @@ def test_mfu_and_padding_are_those_of_the_tokens_that_the_interval_really_had(co
     ticks = iter(range(0, 10_000, 7))  # every look at the clock is 7 seconds later
     monkeypatch.setattr(TrainingClock, "now", lambda self: next(ticks))
     monkeypatch.setattr(throughput_monitor, "matmul_rate", lambda *_: 1e6)
-    settings = deepcopy(config)
-    settings.trainer.log_every = 5
+    settings = replace(config, trainer=replace(config.trainer, log_every=5))
 
     folder = train(settings, tmp_path)
 
@@ -62,8 +61,7 @@ def test_the_norm_of_the_gradient_is_that_of_the_step_that_reports_it(config, tm
         norms[trainer.global_step + 1] = sum(float((gradient**2).sum()) for gradient in gradients) ** 0.5
 
     monkeypatch.setattr(ThroughputMonitor, "on_before_optimizer_step", on_before_optimizer_step)
-    settings = deepcopy(config)
-    settings.trainer.log_every = 5
+    settings = replace(config, trainer=replace(config.trainer, log_every=5))
 
     folder = train(settings, tmp_path)
 

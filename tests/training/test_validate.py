@@ -1,6 +1,6 @@
 """What is reported of a validation, computed once more in another way from the checkpoint of its step."""
 
-from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,11 +17,9 @@ from aiayn.training.run import train
 
 
 def test_loss_and_perplexity_are_means_over_all_target_tokens_however_the_text_is_cut(config, tmp_path):
-    settings = deepcopy(config)
-    settings.trainer.max_steps = settings.trainer.val_every = 2
-    settings.trainer.val_bleu_sentences = 0
-    settings.data.max_tokens_per_device = 61  # many batches of unequal size
-    settings.data.micro_batches = 16
+    trainer = replace(config.trainer, max_steps=2, val_every=2, val_bleu_sentences=0)
+    data = replace(config.data, max_tokens_per_device=61, micro_batches=16)  # many batches of unequal size
+    settings = replace(config, trainer=trainer, data=data)
     folder = train(settings, tmp_path)
     [reported] = [record for record in read_jsonl(folder / "metrics.jsonl") if "val/loss" in record]
 

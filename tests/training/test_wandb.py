@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import subprocess
-from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import wandb
@@ -45,10 +45,8 @@ def interrupted_and_continued(config, tmp_path, monkeypatch, no_account):
     remote = f"https://user:{TOKEN}@example.org/repository.git"
     subprocess.run(["git", "-C", tmp_path, "remote", "add", "origin", remote], check=True)
     monkeypatch.chdir(tmp_path)
-    settings = deepcopy(config)
-    settings.name = "sweeps/heads/a_h3"
-    settings.logger.kind, settings.logger.mode, settings.logger.group = "wandb", "offline", "heads"
-    settings.logger.upload = True
+    logger = replace(config.logger, kind="wandb", mode="offline", group="heads", upload=True)
+    settings = replace(config, name="sweeps/heads/a_h3", logger=logger)
     plain = ThroughputMonitor.on_step_end
 
     def stop_in_step_7(self, trainer, module, batch, step):
@@ -159,17 +157,15 @@ def test_the_client_finds_no_key_on_a_machine_without_one_and_does_not_ask(no_ac
 
 
 def test_mode_online_without_a_key_ends_in_one_line(config, tmp_path, no_account):
-    settings = deepcopy(config)
-    settings.logger.kind, settings.logger.mode = "wandb", "online"
+    settings = replace(config, logger=replace(config.logger, kind="wandb", mode="online"))
     with pytest.raises(ConfigError, match=r"logger=wandb: .*; run `wandb login`, or set logger\.mode=offline$"):
         train(settings, tmp_path)
 
 
 def test_without_a_key_a_run_logs_offline_says_so_and_asks_nothing(config, tmp_path, no_account, caplog, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked a question"))
-    settings = deepcopy(config)
-    settings.logger.kind = "wandb"
-    settings.trainer.max_steps = 1
+    logger, trainer = replace(config.logger, kind="wandb"), replace(config.trainer, max_steps=1)
+    settings = replace(config, logger=logger, trainer=trainer)
     with caplog.at_level(logging.INFO, "aiayn"):
         folder = train(settings, tmp_path)
     assert f"wandb: logging offline; `wandb sync {folder}/wandb/offline-*`" in caplog.text
