@@ -45,7 +45,7 @@ OTHERWISE = {
     "trainer.best_metric": "val/bleu",
     "trainer.max_epochs": "99",
     "trainer.max_time": "00:09:00:00",
-    "trainer.limit_val_batches": "1",
+    "trainer.limit_val_batches": "2",
     "trainer.num_sanity_val_steps": "1",
     "trainer.profiler": "simple",
     "trainer.detect_anomaly": "true",
