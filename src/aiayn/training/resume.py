@@ -116,7 +116,7 @@ def _check_states(states: Mapping[str, Any], weights: Mapping[str, Tensor]) -> N
     counts = [last["tokens"], states.get("skipped_steps", 0)]
     for schedule in states["lr_schedulers"]:
         counts += [schedule[name] for name in ("last_epoch", "_step_count") if name in schedule]
-    counts += [count for count in flatten(states["loops"]).values() if not isinstance(count, bool)]
+    counts += [count for count in flatten(states["loops"]).values() if not isinstance(count, bool) and count != {}]
     if not isinstance(last["loss_sum"], int | float) or not all(map(is_count, counts)):
         raise ValueError("a number of another kind")
     if not isinstance(states["lightning"], str):
