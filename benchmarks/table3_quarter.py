@@ -81,8 +81,8 @@ def _findings(found: Record) -> str:
         f"Base has perplexity {ppl.mean:.2f} and BLEU {bleu.mean:.2f}, means of {ppl.n} seeds with standard deviations "
         f"{ppl.sd:.2f} and {bleu.sd:.2f}. Intervals hold {made['per_cent']:.0f} %: Student's t with "
         f"{made['degrees_of_freedom']:.0f} degrees of freedom, from the spread between seeds within rows, which is "
-        f"taken to be the same in all of them. Bold is what stays below {made['level']} after Holm's correction for all "
-        f"{made['comparisons']} comparisons; of nothing else is anything claimed. A row of {made['fewest_seeds']} "
+        f"taken to be the same in all of them. Bold is what stays below {made['level']} after Holm's correction for "
+        f"all {made['comparisons']} comparisons; of nothing else is anything claimed. A row of {made['fewest_seeds']} "
         f"seed{'s' * (made['fewest_seeds'] > 1)} must differ by {made['ppl_reach']:.2f} in perplexity or "
         f"{made['bleu_reach']:.2f} in BLEU before even a single comparison would count."
     )
