@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 START := $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test soak lint
+.PHONY: help install quickstart test soak lint coverage docs
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r target text; do printf 'make %-12s%s\n' "$$target" "$$text"; done
@@ -40,6 +40,17 @@ soak: $(INSTALLED)  ## 300 kills at random moments, each compared to the bit wit
 lint: $(INSTALLED)  ## check style and formatting
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+coverage: $(INSTALLED)  ## run the test suite and show which lines of src/aiayn no test runs
+	@$(BIN)/python -m coverage erase
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m coverage run -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+	@$(BIN)/python -m coverage combine -q
+	@$(BIN)/python -m coverage report
+
+docs: $(INSTALLED)  ## build the site of all pages and of the API: outputs/site
+	@$(BIN)/python -c 'import material, mkdocs, mkdocstrings_handlers.python' 2>/dev/null || $(PIP) -e '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo outputs/site/index.html
 
 # torch comes first and alone, by its exact version: a range could fetch gigabytes of another build.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -109,7 +109,7 @@ def test_every_command_of_a_page_runs(page, folder, data):
             if words == ["wait"]:
                 continue
             assert words[0] == "make", words
-            assert words[1] in ("quickstart", "test", "install", "lint", "soak"), words
+            assert words[1] in ("quickstart", "test", "install", "lint", "soak", "coverage", "docs"), words
             make("-n", words[1])
             continue
         outcome = run_application(*small)
@@ -152,7 +152,7 @@ def test_the_example_sentences_are_new_to_the_corpus_but_made_of_its_words():
 def test_make_alone_lists_its_targets():
     listed = [line.split()[1] for line in make("--no-print-directory").split("\n") if line]
 
-    assert listed == ["help", "install", "quickstart", "test", "soak", "lint"]
+    assert listed == ["help", "install", "quickstart", "test", "soak", "lint", "coverage", "docs"]
 
 
 def test_continuous_integration_runs_make_test():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aiayn.inference.translator import Translator
 
 __all__ = ["compose", "evaluate", "load", "train"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def load(

@@ -1,0 +1,75 @@
+"""What `mkdocs build` does besides: pages of other folders, a page of the API for every room, links out of docs/.
+
+https://www.mkdocs.org/dev-guide/plugins/#events explains the functions' names.
+"""
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")  # of the folder above, shown beside those of docs/
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def rooms() -> dict[str, list[str]]:
+    """Returns the modules of every room, by their dotted names."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.glob("aiayn/**/*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        if path.read_text(encoding="utf-8").strip():
+            found.setdefault(parts[1] if len(parts) > 2 else "aiayn", []).append(name)
+    return found
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Lists the pages of the API, which are made here, after the others."""
+    config.nav = [*(config.nav or []), {"API": ["reference/index.md", *(f"reference/{room}.md" for room in rooms())]}]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds pages that are not in docs/."""
+    for name in PAGES:
+        content = (ROOT / name).read_text(encoding="utf-8")
+        files.append(File.generated(config, "index.md" if name == "README.md" else name, content=content))
+    listed = []
+    for room, modules in rooms().items():
+        text = "\n\n".join(f"::: {module}" for module in modules)
+        files.append(File.generated(config, f"reference/{room}.md", content=f"# {room}\n\n{text}\n"))
+        listed.append(f"- [{room}]({room}.md): {', '.join(f'`{module}`' for module in modules)}")
+    content = "# API reference\n\nMade from the docstrings, a page for each room.\n\n" + "\n".join(listed) + "\n"
+    files.append(File.generated(config, "reference/index.md", content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Leads links out of docs/ to pages of the site, modules to the API; others become their text."""
+    above = page.file.src_uri in ("index.md", *PAGES)  # these are written for the folder above
+
+    def rewritten(match: re.Match[str]) -> str:
+        text, target = match.groups()
+        path, _, anchor = target.partition("#")
+        if "://" in target or not path or page.file.src_uri.startswith("reference/"):
+            return match[0]
+        place = ((ROOT if above else ROOT / "docs") / path).resolve().relative_to(ROOT.resolve()).as_posix()
+        anchor = f"#{anchor}" if anchor and not re.match(r"L\d", anchor) else ""
+        if place == "README.md":
+            return f"[{text}](index.md{anchor})"
+        if place in PAGES:
+            return f"[{text}]({place}{anchor})"
+        if place.startswith("docs/") and place.endswith(".md"):
+            return f"[{text}]({place.removeprefix('docs/')}{anchor})"
+        if place.startswith("src/aiayn/") and place.endswith(".py"):
+            module = place.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            room = place.split("/")[2] if place.count("/") > 2 else "aiayn"
+            return f"[{text}](reference/{room}.md#{module})"
+        return text
+
+    pictures = markdown.replace("](docs/images/", "](images/") if above else markdown
+    return LINK.sub(rewritten, pictures)

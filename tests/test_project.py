@@ -1,0 +1,71 @@
+"""What surrounds the code: the site of all pages, the changelog, the citation, continuous integration."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import yaml
+from applications import ROOT
+
+import aiayn
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built strictly: a warning is an error."""
+    for module in ("material", "mkdocs", "mkdocstrings_handlers.python"):
+        pytest.importorskip(module, reason="pip install -e '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    # No proxy answers there: what needed the network would fail.
+    nowhere = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=os.environ | nowhere, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    assert "WARNING" not in built.stderr
+    return folder
+
+
+def test_the_site_has_every_page_and_loads_nothing_from_other_places(site):
+    for page in [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        assert (site / f"{page.stem}.html").exists(), page
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=[\"']?(https?:[^\"' >]+)", page.read_text("utf-8"))
+        assert loaded == [], page
+
+
+def test_the_reference_has_every_module_and_links_from_the_paper_lead_there(site):
+    pages = {path.stem: path.read_text("utf-8") for path in (site / "reference").glob("*.html")}
+    for path in (ROOT / "src/aiayn").rglob("*.py"):
+        if path.read_text("utf-8").strip():
+            parts = [part for part in path.relative_to(ROOT / "src").with_suffix("").parts if part != "__init__"]
+            name = ".".join(parts)
+            room = path.relative_to(ROOT / "src").parts[1] if len(path.relative_to(ROOT / "src").parts) > 2 else "aiayn"
+            assert f'id="{name}"' in pages[room], name
+    assert 'href="reference/model.html#aiayn.model.attention"' in (site / "reading.html").read_text("utf-8")
+
+
+def test_changelog_and_citation_name_the_version():
+    newest = re.search(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+
+    assert newest.groups() == (aiayn.__version__, str(citation["date-released"]))
+    assert str(citation["version"]) == aiayn.__version__
+    assert (citation["cff-version"], citation["license"]) == ("1.2.0", "MIT")
+
+
+def test_continuous_integration_and_commits_run_what_developers_run():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))["jobs"]
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]
+    python = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["requires-python"]
+
+    assert {step["run"] for job in jobs.values() for step in job["steps"] if "run" in step} == {
+        "make lint",
+        ".ci/run",
+        "make docs",
+    }
+    versions = {step["with"]["python-version"] for job in jobs.values() for step in job["steps"] if "with" in step}
+    assert python == f">={min(versions)}"
+    assert [hook["entry"] for hook in hooks] == ["make lint"]
