@@ -1,6 +1,7 @@
 """Which text is scored, with which references, and which of the paper's figures may stand beside it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,17 +36,24 @@ def _there(place, monkeypatch) -> None:
 
 
 def evaluate(*options: str, name: str = "test") -> tuple[str, dict]:
+    """Returns what is printed and evaluation.json; its folder begins with `name`."""
     outcome = run_application("evaluate.py", "run=outputs/small", "accelerator=cpu", *options)
     assert outcome.code == 0, outcome.err
-    return outcome.out, json.loads(Path(f"outputs/small/evaluation/{name}/evaluation.json").read_text())
+    [path] = re.findall(r"^files +(\S+/evaluation\.json)", outcome.out, flags=re.MULTILINE)
+    assert Path(path).parent.name.startswith(name)
+    return outcome.out, json.loads(Path(path).read_text())
 
 
 def test_several_references_are_all_scored_against():
-    _, one = evaluate()
+    first, one = evaluate()
     own = Path("own.de")
     own.write_bytes(Path("outputs/small/evaluation/test/hypotheses.txt").read_bytes())
     out, several = evaluate("references=[ref.B.de,own.de]")
     assert one["metrics"]["chrf"] < 50
+    forced = one["forced"]
+    assert forced["perplexity"] > 1
+    assert 0 <= forced["accuracy"] <= 100
+    assert f"{forced['perplexity']:6.2f}  of the reference, for each of its {forced['tokens']:,} subwords" in first
     assert several["metrics"]["chrf"] == pytest.approx(100)  # of each line the best reference counts
     assert (one["n_references"], several["n_references"]) == (1, 3)
     assert several["signature"].startswith("nrefs:3|")

@@ -11,7 +11,7 @@ from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SearchConfig
 from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, DivergedError
-from aiayn.inference.translator import ScoredPair, Translator, perplexity
+from aiayn.inference.translator import ScoredPair, Translator, accuracy, perplexity
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
@@ -115,3 +115,24 @@ def test_the_perplexity_of_the_validation_text_is_val_ppl(tmp_path):
     pairs = Translator.from_run(folder, "last").score(*read_split(config.data, "val"))
     assert checkpoints.load(folder / "checkpoints/last.ckpt").step == 12
     assert perplexity(pairs) == pytest.approx(reported[-1], rel=1e-5)
+
+
+def test_accuracy_counts_the_tokens_that_no_other_is_likelier_than():
+    """Compared with a greedy choice at every position, made from the full distribution."""
+    one = translator()
+    sources, targets = ["a b c", "d", "", "e f"], ["b a", "d d d d", "", "f"]
+    pairs = one.score(sources, targets)
+
+    likeliest = []
+    for source, target in zip(one.source_ids(sources), one.source_ids(targets), strict=True):
+        if not source and not target:
+            continue
+        src, tgt = torch.tensor([[*source, EOS_ID]]), torch.tensor([[*target, EOS_ID]])
+        logits = one.model.eval()(src, torch.tensor([[BOS_ID, *target]]), (src != PAD_ID)[:, None, None])
+        likeliest += (logits[0].argmax(-1) == tgt[0]).tolist()
+
+    assert 0 <= accuracy(pairs) == sum(likeliest) / len(likeliest) <= 1
+    assert [pair.n_likeliest <= len(pair.tokens) for pair in pairs] == [True] * 4
+    greedy = one.translate(sources[:1])
+    assert accuracy(one.score(sources[:1], greedy)) >= accuracy(pairs[:1])
+    assert math.isnan(accuracy([]))

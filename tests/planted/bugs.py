@@ -599,8 +599,8 @@ SEARCH = [
     Bug(
         "given_translations_see_the_token_they_are_scored_for",
         "inference/force_decode.py",
-        "model.decode(shift_right(tgt),",
-        "model.decode(tgt,",
+        "one.decode(shift_right(tgt),",
+        "one.decode(tgt,",
         "inference/test_score.py::test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score",
     ),
     Bug(

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ import numpy as np
 
 from aiayn.config.schema import DataConfig
 from aiayn.config.tasks import TASKS
+from aiayn.data.as_learned import as_learned
 from aiayn.data.cached_tokenizer import CachedTokenizer
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.corpus_store import SIDES, fingerprint
@@ -29,7 +29,6 @@ from aiayn.files import atomic_write_text, fsync_folder, sha256
 
 log = logging.getLogger(__name__)
 
-TAG = re.compile(r"(?<!\S)[^()\s]\S*")  # of a linear tree: a symbol that is no bracket
 CHUNK_PAIRS, CHUNK_CHARACTERS = 20_000, 8_000_000  # encoded at once; the second limits memory for long lines
 
 
@@ -80,7 +79,7 @@ def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
     if config.tokenizer_pairs is not None:
         pairs = _spread(pairs, count_pairs(config, "train", scans), config.tokenizer_pairs)
     log.info("learning %s subwords from data.train=%s", f"{config.vocab_size:,}", config.train)
-    cleaned = _as_learned(config, clean(_with_rate(pairs, "reading"), report))
+    cleaned = as_learned(config, clean(_with_rate(pairs, "reading"), report))
     chunks = (src + tgt for src, tgt, _ in _chunks(cleaned, report, pairs=500, characters=200_000))
     first = next(chunks, None)
     if first is None:
@@ -97,11 +96,6 @@ def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
     )
 
 
-def _as_learned(config: DataConfig, pairs: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Returns the pairs with XX for every tag of the linear trees if `data.tags` says so."""
-    return ((src, TAG.sub("XX", tgt)) for src, tgt in pairs) if config.tags == "xx" else pairs
-
-
 def _encode_split(
     config: DataConfig, split: str, tokenizer: Tokenizer, folder: Path, scans: FileScans, overlap: Overlap
 ) -> dict[str, Any]:
@@ -113,7 +107,7 @@ def _encode_split(
     encode = CachedTokenizer(tokenizer)
     dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
     lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
-    cleaned = _as_learned(config, clean(_with_rate(raw_pairs(config, split, scans), f"encoding {split}"), report))
+    cleaned = as_learned(config, clean(_with_rate(raw_pairs(config, split, scans), f"encoding {split}"), report))
     if split == "train":
         cleaned = overlap.watch(cleaned)
     with _synced(folder / f"{split}.src.bin") as src_file, _synced(folder / f"{split}.tgt.bin") as tgt_file:

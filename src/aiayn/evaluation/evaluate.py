@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.config import program
-from aiayn.config.schema import EvaluateConfig, SearchConfig
+from aiayn.config.schema import DataConfig, EvaluateConfig, SearchConfig
 from aiayn.config.stored import to_plain
 from aiayn.config.tasks import TaskScores
+from aiayn.data.as_learned import as_learned
 from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
@@ -18,7 +19,7 @@ from aiayn.evaluation.tasks import task_of
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, results_folder
 from aiayn.files import atomic_write_text, sha256
 from aiayn.inference.ensemble import find_ensemble
-from aiayn.inference.translator import Translator
+from aiayn.inference.translator import Translator, accuracy, perplexity
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4, paper_figures
 from aiayn.reports.report import write_report
 from aiayn.runs.checkpoints import Checkpoint, load
@@ -58,6 +59,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         seconds = progress.finish()
     scores = task.score(hypotheses, test.sources, test.references, data.tgt_lang)
     result = _result(path, checkpoint, test, translator.search, scores) | {
+        "forced": _forced_decoding(translator, data, test),
         "ensemble": [
             {"run": run, "checkpoint": found.name, "checkpoint_sha256": sha256(found), "step": other.step}
             for run, found, other in zip(config.ensemble or [], other_paths, others, strict=True)
@@ -79,6 +81,18 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     print(f"\nfiles    {written.scores}, {written.hypotheses.name}{page}")
     print(f"next     aiayn translate {run}" + (f" --format {task.usual_format}" if task.usual_format else ""))
     return result
+
+
+def _forced_decoding(translator: Translator, data: DataConfig, test: TestSet) -> dict[str, Any] | None:
+    """Returns how probable the model finds the first reference; None where it has too few learned positions."""
+    sources, references = zip(*as_learned(data, zip(test.sources, test.references[0], strict=True)), strict=True)
+    try:
+        pairs = translator.score(list(sources), list(references))
+    except DataError:
+        return None
+    if not (tokens := sum(len(pair.tokens) for pair in pairs)):
+        return None
+    return {"perplexity": perplexity(pairs), "accuracy": 100 * accuracy(pairs), "tokens": tokens}
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -106,6 +120,15 @@ def table(result: Mapping[str, Any]) -> str:
         shown = "     -  does not apply to this language" if value is None else f"{value:6.2f}  {signature}"
         rows.append((kind, shown))
     rows += task.score_rows(result)
+    if forced := result.get("forced"):
+        rows += [
+            ("", ""),
+            (
+                "perplexity",
+                f"{forced['perplexity']:6.2f}  of the reference, for each of its {forced['tokens']:,} subwords",
+            ),
+            ("token accuracy", f"{forced['accuracy']:6.2f}  % of them are the model's first choice"),
+        ]
     if result["test_set"] == SECTION_23:
         figures = ", ".join(f"{row.f1} {row.training}" for row in TABLE_4)
         rows += [("", ""), ("paper", f"        {figures} ({SECTION_23}, Table 4)")]

@@ -1,5 +1,7 @@
 """Forced decoding (teacher forcing): the probability that a model gives to translations that already exist."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -11,25 +13,40 @@ from aiayn.model.transformer import Transformer
 LOGITS = 2**22  # computed at a time: those of all positions of a batch can take gigabytes
 
 
+@dataclass(frozen=True)
+class Forced:
+    """Of every target token (B, T): log P given the source and the tokens before it, and whether none is likelier.
+
+    At padding log P is 0 and no token is the likeliest.
+    """
+
+    log_probs: Tensor  # float32
+    is_likeliest: Tensor  # bool
+
+
 @torch.inference_mode()
-def force_decode(model: Transformer | Ensemble, src: Tensor, src_mask: Tensor, tgt: Tensor) -> Tensor:
-    """Returns log P of every target token given the source and the tokens before it, float32 (B, T), 0 at padding.
+def force_decode(model: Transformer | Ensemble, src: Tensor, src_mask: Tensor, tgt: Tensor) -> Forced:
+    """Decodes given targets.
 
     src (B, S) and tgt (B, T): rows end with eos, padded on the right. The model must be in evaluation mode.
     Raises DivergedError if the model's output is NaN or infinite.
     """
-    log_probs = sum(_log_probs(one, src, src_mask, tgt) for one in members(model)) / len(members(model))
-    if not log_probs.isfinite().all():
-        raise diverged()
-    return log_probs
-
-
-def _log_probs(model: Transformer, src: Tensor, src_mask: Tensor, tgt: Tensor) -> Tensor:
-    states = model.decode(shift_right(tgt), model.encode(src, src_mask), src_mask)
-    real = tgt != PAD_ID
+    models, real = members(model), tgt != PAD_ID
+    states = [one.decode(shift_right(tgt), one.encode(src, src_mask), src_mask)[real] for one in models]
     rows = max(1, LOGITS // model.vocab_size)
-    found = [
-        model.project(x).float().log_softmax(-1).gather(1, token[:, None])[:, 0]
-        for x, token in zip(states[real].split(rows), tgt[real].split(rows), strict=True)
-    ]
-    return torch.zeros(tgt.shape, device=tgt.device).masked_scatter_(real, torch.cat(found))
+    log_probs, is_likeliest = [], []
+    for tokens, *parts in zip(tgt[real].split(rows), *(state.split(rows) for state in states), strict=True):
+        # (rows, V): the mean over an ensemble
+        found = torch.stack([one.project(x).float().log_softmax(-1) for one, x in zip(models, parts, strict=True)])
+        scores = found.mean(0)
+        log_probs.append(scores.gather(1, tokens[:, None])[:, 0])
+        is_likeliest.append(scores.argmax(1) == tokens)
+    forced = Forced(_scattered(real, torch.cat(log_probs)), _scattered(real, torch.cat(is_likeliest)))
+    if not forced.log_probs.isfinite().all():
+        raise diverged()
+    return forced
+
+
+def _scattered(real: Tensor, values: Tensor) -> Tensor:
+    """Returns the values at the real tokens, 0 at padding: (B, T)."""
+    return torch.zeros(real.shape, dtype=values.dtype, device=real.device).masked_scatter_(real, values)

@@ -61,6 +61,13 @@ class ScoredPair:
     token_log_probs: list[float] = field(default_factory=list)
     log_prob: float = 0.0
     score: float = 0.0
+    n_likeliest: int = 0  # how many of the tokens no other token is more probable than
+
+
+def accuracy(pairs: list[ScoredPair]) -> float:
+    """Returns the share of target tokens, eos included, that are the model's first choice. NaN without any token."""
+    tokens = sum(len(pair.tokens) for pair in pairs)
+    return sum(pair.n_likeliest for pair in pairs) / tokens if tokens else math.nan
 
 
 def perplexity(pairs: list[ScoredPair]) -> float:
@@ -212,17 +219,18 @@ class Translator:
 
         def score_pairs(batch: list[int]) -> list[ScoredPair]:
             src, tgt = self._padded(src_ids, batch), self._padded(tgt_ids, batch)
-            rows = force_decode(self.model, src, source_mask(src), tgt).tolist()
-            return [self._scored_pair(tgt_ids[n], log_probs) for n, log_probs in zip(batch, rows, strict=True)]
+            forced = force_decode(self.model, src, source_mask(src), tgt)
+            rows = zip(batch, forced.log_probs.tolist(), forced.is_likeliest.sum(1).tolist(), strict=True)
+            return [self._scored_pair(tgt_ids[n], log_probs, likeliest) for n, log_probs, likeliest in rows]
 
         return self._in_batches(longer, 1, score_pairs, ScoredPair, first_line, on_batch)
 
-    def _scored_pair(self, tgt_ids: list[int], log_probs: list[float]) -> ScoredPair:
+    def _scored_pair(self, tgt_ids: list[int], log_probs: list[float], likeliest: int) -> ScoredPair:
         """`log_probs` may go on with those of padding."""
         tokens = [*tgt_ids, EOS_ID]
         log_probs = log_probs[: len(tokens)]
         total = math.fsum(log_probs)
-        return ScoredPair(tokens, log_probs, total, total / length_penalty(len(tokens), self.search))
+        return ScoredPair(tokens, log_probs, total, total / length_penalty(len(tokens), self.search), likeliest)
 
     def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
         """Returns the subword ids of every line, without eos, after the normalisation of the training text.
