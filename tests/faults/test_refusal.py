@@ -26,6 +26,7 @@ OTHERWISE = {
     "logger.group": "some",
     "logger.mode": "offline",
     "logger.upload": "true",
+    "logger.samples": "true",
     "search.beam_size": "2",
     "search.length_penalty": "0.1",
     "search.penalty": "power",

@@ -45,7 +45,7 @@ def interrupted_and_continued(config, tmp_path, monkeypatch, no_account):
     remote = f"https://user:{TOKEN}@example.org/repository.git"
     subprocess.run(["git", "-C", tmp_path, "remote", "add", "origin", remote], check=True)
     monkeypatch.chdir(tmp_path)
-    logger = replace(config.logger, kind="wandb", mode="offline", group="heads", upload=True)
+    logger = replace(config.logger, kind="wandb", mode="offline", group="heads", upload=True, samples=True)
     settings = replace(config, name="sweeps/heads/a_h3", logger=logger)
     plain = ThroughputMonitor.on_step_end
 
@@ -164,9 +164,17 @@ def test_mode_online_without_a_key_ends_in_one_line(config, tmp_path, no_account
 
 def test_without_a_key_a_run_logs_offline_says_so_and_asks_nothing(config, tmp_path, no_account, caplog, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked a question"))
-    logger, trainer = replace(config.logger, kind="wandb"), replace(config.trainer, max_steps=1)
+    logger, trainer = replace(config.logger, kind="wandb"), replace(config.trainer, max_steps=1, val_every=1)
     settings = replace(config, logger=logger, trainer=trainer)
     with caplog.at_level(logging.INFO, "aiayn"):
         folder = train(settings, tmp_path)
-    assert f"wandb: logging offline; `wandb sync {folder}/wandb/offline-*`" in caplog.text
+    assert f"wandb    curves, options, machine are kept in {folder}/wandb until `wandb sync {folder}" in caplog.text
+    assert "no text (logger.samples=true sends validation sentences)" in caplog.text
+    # Text leaves the machine on demand only.
+    sentences = [record[side] for record in read_jsonl(folder / "samples.jsonl") for side in ("source", "reference")]
+    assert any(len(sentence) > 9 for sentence in sentences)
+    written = [path.read_bytes() for path in folder.glob("wandb/**/*") if path.is_file()]
+    assert any(b"val/loss" in content for content in written)
+    assert not [content for content in written for sentence in sentences if sentence.encode() in content]
+    assert not list(folder.glob("wandb/**/*attention*"))
     assert len(list(folder.glob("wandb/offline-run-*"))) == 1  # upload is off

@@ -379,6 +379,7 @@ class LoggerConfig:
     entity: str | None = None
     group: str | None = None
     mode: str = "auto"  # auto: online where a key is found, else offline
+    samples: bool = False  # wandb: also send text: validation sentences, their translations, pictures of attention
     upload: bool = False  # wandb: also store the final checkpoint and its tokenizer there
 
     def __post_init__(self) -> None:

@@ -85,8 +85,9 @@ def is_worse(averaged: Mapping[str, float], best: Mapping[str, float], settings:
     """
     measured = [name for name in ("val/loss", "val/bleu", "val/f1") if name in averaged and name in best]
     gains = {name: (averaged[name] - best[name]) * (-1 if name == "val/loss" else 1) for name in measured}
-    # In this form NaN is worse than everything.
-    return not gains.get(settings.best_metric, 0) >= 0 and not any(gain > 0 for gain in gains.values())
+    # The loss of the same weights differs by rounding. In this form NaN is worse than everything.
+    rounding = 1e-4 * abs(best[settings.best_metric]) if settings.best_metric in best else 0
+    return not gains.get(settings.best_metric, 0) >= -rounding and not any(gain > 0 for gain in gains.values())
 
 
 def _shown(metrics: Mapping[str, float]) -> str:

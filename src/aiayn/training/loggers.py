@@ -56,9 +56,9 @@ def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Log
     if "wandb" in kinds:
         from pytorch_lightning.loggers import WandbLogger
 
-        if wandb_mode(config.logger.mode) == "offline":
-            log.info("wandb: logging offline; `wandb sync %s/wandb/offline-*` uploads it", folder.path)
-        loggers.append(WandbLogger(experiment=_start_wandb(config, folder.path)))
+        experiment = _start_wandb(config, folder.path)
+        log.info("wandb    %s", _what_is_sent(config, experiment.url, folder.path))
+        loggers.append(WandbLogger(experiment=experiment))
     if "tensorboard" in kinds:
         loggers.append(_tensorboard(config, folder.path, start_step))
     if "csv" in kinds:
@@ -67,6 +67,21 @@ def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Log
         # Lightning's CSV logger empties the folder it is given, so every start gets its own.
         loggers.append(CSVLogger(folder.path, name="csv", version=f"from_step_{start_step}"))
     return [MetricsFile(folder.metrics, start_step), *loggers]
+
+
+def _what_is_sent(config: Config, url: str | None, folder: Path) -> str:
+    """Returns what leaves this machine, and where it goes."""
+    sent = ["curves", "options", "machine"]
+    if config.logger.samples:
+        sent.append("validation sentences with translations and attention")
+    if config.logger.upload:
+        sent.append("the final checkpoint")
+    text = "" if config.logger.samples else "; no text (logger.samples=true sends validation sentences)"
+    if wandb_mode(config.logger.mode) == "disabled":
+        return "nothing is sent (disabled)"
+    kept = f"kept in {folder}/wandb until `wandb sync {folder}/wandb/offline-*` sends them"
+    where = f"sent to {url}" if url else kept
+    return f"{', '.join(sent)} are {where}{text}"
 
 
 def close(loggers: list[Logger]) -> None:
@@ -83,20 +98,20 @@ def send_facts(loggers: list[Logger], facts: Mapping[str, Any]) -> None:
         wandb_logger.experiment.config.update(dict(facts), allow_val_change=True)
 
 
-def send_picture(loggers: list[Logger], key: str, path: Path, step: int) -> None:
-    """Sends a PNG to W&B or TensorBoard."""
-    if wandb_logger := _find(loggers, "WandbLogger"):
+def send_picture(loggers: list[Logger], key: str, path: Path, step: int, to_wandb: bool = True) -> None:
+    """Sends a PNG to W&B, which is another machine, or TensorBoard."""
+    if to_wandb and (wandb_logger := _find(loggers, "WandbLogger")):
         wandb_logger.log_image(key, [str(path)], step)
     if tensorboard := _find(loggers, "TensorBoardLogger"):
         tensorboard.experiment.add_image(key, read_picture(path), step, dataformats="HWC")
 
 
-def send_samples(loggers: list[Logger], path: Path, step: int) -> None:
+def send_samples(loggers: list[Logger], path: Path, step: int, to_wandb: bool) -> None:
     """Sends translations of the validation: to TensorBoard this step's as text, to W&B those of all steps so far as one
     table, because its tables cannot be appended to."""
     records, columns = read_jsonl(path), ["step", "source", "reference", "hypothesis"]
     wandb_logger, tensorboard = _find(loggers, "WandbLogger"), _find(loggers, "TensorBoardLogger")
-    if wandb_logger and records:
+    if to_wandb and wandb_logger and records:
         rows = [[record[name] for name in columns] for record in records]
         wandb_logger.log_table("samples", columns, rows, step=step)
     if tensorboard:
@@ -173,7 +188,8 @@ def _start_wandb(config: Config, folder: Path) -> Any:
             mode=mode,
             resume="allow" if mode == "online" else None,
             config=to_plain(config) | {"row": row, "d_k": config.model.d_k, "d_v": config.model.d_v},
-            settings=wandb.Settings(silent=True),
+            # What is printed holds validation sentences.
+            settings=wandb.Settings(silent=True, console="auto" if config.logger.samples else "off"),
         )
     except wandb.errors.Error as error:
         raise ConfigError(

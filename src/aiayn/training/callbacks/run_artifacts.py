@@ -53,9 +53,9 @@ class RunArtifacts(StepCallback):
         if not trainer.is_global_zero or not due(step, settings.val_every, settings.max_steps):
             return
         with self.run.clock.paused():
-            send_samples(trainer.loggers, self.run.folder.samples, step)
+            send_samples(trainer.loggers, self.run.folder.samples, step, self.run.config.logger.samples)
             at_end = step == settings.max_steps or self.run.validations.is_out_of_patience()
-            if self.sentence and (at_end or {"wandb", "tensorboard"} & {*self.run.config.logger.kinds}):
+            if self.sentence and (at_end or self._is_shown()):
                 self._draw_attention(trainer, module, step)
 
     def _draw_attention(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
@@ -65,4 +65,9 @@ class RunArtifacts(StepCallback):
         except (OSError, UserError) as error:  # the step's checkpoint, which comes next, is worth more
             log.warning("%s was not drawn: %s", path, error)
             return
-        send_picture(trainer.loggers, "attention", path, step)
+        send_picture(trainer.loggers, "attention", path, step, self.run.config.logger.samples)
+
+    def _is_shown(self) -> bool:
+        """Whether a dashboard has a slider of pictures over the steps. They hold text."""
+        settings = self.run.config.logger
+        return "tensorboard" in settings.kinds or ("wandb" in settings.kinds and settings.samples)
