@@ -7,6 +7,7 @@ import json
 import math
 import multiprocessing
 import os
+import resource
 import shlex
 import statistics
 import subprocess
@@ -85,10 +86,16 @@ def _build(threads: int, build: Callable[..., Callable[[], Any]], arguments: Any
 
 
 def _work() -> tuple[Any, float, float]:
-    start = time.process_time()
+    start = _cpu_seconds()
     result = _built["work"]()
     synchronize()
-    return result, time.process_time() - start, _peak_mb() - _built["mb_before"]
+    return result, _cpu_seconds() - start, _peak_mb() - _built["mb_before"]
+
+
+def _cpu_seconds() -> float:
+    """Processor seconds of this process and of those that it started and that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
 def _peak_mb() -> float:

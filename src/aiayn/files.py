@@ -4,6 +4,7 @@ import fcntl
 import glob
 import hashlib
 import os
+import platform
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +14,7 @@ def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
 
     Raises OSError, and then leaves an earlier file under `path` as it was.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")
     try:
         with open(temporary, "wb") as file:
             with suppress(OSError):  # a file system without locks
@@ -31,11 +32,19 @@ def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Removes what killed writers of `path` left behind: temporary files that no process has locked."""
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+    """Removes what killed writers of `path` left behind: temporary files that no process has locked.
+
+    Only of this machine: a lock need not reach the others that share its disk.
+    """
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.{host()}.*.part"):
         with suppress(OSError), open(leftover, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             leftover.unlink()
+
+
+def host() -> str:
+    """Returns this machine's name, fit for names of temporary files."""
+    return "".join(c if c.isalnum() or c == "-" else "-" for c in platform.node()) or "host"
 
 
 def atomic_write_text(path: Path, text: str) -> None:

@@ -12,21 +12,20 @@ from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID
 from aiayn.data.batch import collate, pad_sources, shift_right, source_mask
 from aiayn.data.batch_plan import MicroBatch
 from aiayn.data.corpus_store import PreparedSplit
+from aiayn.data.length_order import LengthRuns
 
 SENTENCES = st.lists(st.integers(4, 60_000), max_size=9)
 PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=20)
 
 
 def split_of(pairs: list[tuple[list[int], list[int]]], dtype: type = np.uint16) -> PreparedSplit:
-    arrays = []
-    for side in zip(*pairs, strict=True):
-        offsets = np.array([0, *itertools.accumulate(map(len, side))], np.int64)
-        arrays += [np.array(list(itertools.chain(*side)), dtype), offsets]
-    return PreparedSplit(Path(), "train", *arrays)
+    arrays = [np.array(list(itertools.chain(*side)), dtype) for side in zip(*pairs, strict=True)]
+    lengths = (np.array([len(ids) for ids in side]) for side in zip(*pairs, strict=True))
+    return PreparedSplit(Path(), "train", *arrays, LengthRuns.of_pairs(*lengths))
 
 
 def micro_batch_of(*pairs: int, step_tokens: int = 99) -> MicroBatch:
-    return MicroBatch(np.array(pairs, np.uint32), step_tokens)
+    return MicroBatch(np.array(pairs, np.int64), step_tokens)
 
 
 @given(PAIRS, st.data(), st.sampled_from([np.uint16, np.uint32]))

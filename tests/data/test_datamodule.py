@@ -61,7 +61,7 @@ def test_alone_it_prepares_the_text_and_loads_batches_of_whole_steps(config, tmp
     assert len(batches) == data.plan.steps_per_epoch * data.plan.micro_batches
     pairs = sum(int((batch.tgt_out == 2).sum()) for batch in batches)
     assert pairs == len(data.corpus.train) == 90
-    assert sum(batch.n_tokens for batch in batches) == int((data.corpus.train.tgt_lengths + 1).sum())
+    assert sum(batch.n_tokens for batch in batches) == data.corpus.train.lengths.with_end_marks().tgt.total
     for batch in batches:
         assert max(batch.src.numel(), batch.tgt_out.numel()) <= 60
         assert batch.step_tokens <= 90
@@ -78,7 +78,7 @@ def test_training_goes_on_at_the_trainers_step_with_this_ranks_micro_batches(dat
     assert numbers(data) == list(range(first, end, world_size))
     for batch in data.train_dataloader():
         planned = data.plan.micro_batch(batch.number)
-        assert batch.n_tokens == int((data.corpus.train.tgt_lengths[planned.pairs.astype(int)] + 1).sum())
+        assert batch.n_tokens == sum(len(data.corpus.train.pair(pair)[1]) + 1 for pair in planned.pairs)
         assert (batch.step_tokens, batch.micro_batches) == (planned.step_tokens, 4)
 
 

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,12 @@ import pytest
 from texts import data_config, write_lines
 
 from aiayn.config.schema import DataConfig
-from aiayn.data import build_corpus, corpus_store, text_files
+from aiayn.data import build_corpus, corpus_store, encode_shards, text_files
 from aiayn.data.cleaning import CleaningReport
 from aiayn.data.prepare import SHAPING, prepare
+from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
+from aiayn.files import host
 
 WORDS = ["ein", "zwei", "drei", "haus", "hund", "katze", "läuft", "schläft", "grün", "und", "oder", "nicht", "heute"]
 
@@ -45,8 +46,8 @@ def config(tmp_path) -> DataConfig:
     )
 
 
-def rows(ids: np.ndarray, offsets: np.ndarray) -> list[list[int]]:
-    return [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)]
+def rows(split: corpus_store.PreparedSplit) -> list[tuple[list[int], list[int]]]:
+    return [tuple(ids.tolist() for ids in split.pair(number)) for number in range(len(split))]
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -58,15 +59,21 @@ def visible(folder: str) -> list[str]:
     return sorted(p.name for p in Path(folder).iterdir() if p.suffix != ".lock" and p.name != ".scans.json")
 
 
-def test_flat_arrays_hold_the_ids_of_every_pair_in_order(config):
+def by_length(pair: tuple[list[int], list[int]]) -> tuple[int, int]:
+    src, tgt = (len(ids) + 1 for ids in pair)
+    longer = max(src, tgt)
+    return longer, src - tgt if longer % 2 else tgt - src
+
+
+def test_flat_arrays_hold_the_ids_of_every_pair_in_the_order_of_lengths(config):
     found = prepare(config)
     for split, seeds, count in ((found.train, (1, 2), 211), (found.val, (3, 4), 13)):
-        assert len(split) == count
-        assert rows(split.src, split.src_offsets) == found.tokenizer.encode(sentences(seeds[0], count))
-        assert rows(split.tgt, split.tgt_offsets) == found.tokenizer.encode(sentences(seeds[1], count))
-        assert split.src_lengths.tolist() == [len(x) for x in found.tokenizer.encode(sentences(seeds[0], count))]
-        assert split.tgt_lengths.sum() == len(split.tgt)
-        assert (split.src.dtype, split.src_offsets.dtype) == (np.uint16, np.int64)
+        src, tgt = (found.tokenizer.encode(sentences(seed, count)) for seed in seeds)
+        assert sorted(rows(split)) == sorted(zip(src, tgt, strict=True))
+        assert list(map(by_length, rows(split))) == sorted(map(by_length, rows(split)))
+        assert split.src.tolist() == list(itertools.chain(*(src for src, _ in rows(split))))
+        assert split.tgt.tolist() == list(itertools.chain(*(tgt for _, tgt in rows(split))))
+        assert split.src.dtype == np.uint16
     assert found.folder.name == f"en-de-{found.fingerprint[:16]}"
     assert found.tokenizer.vocab_size == 300
     assert found.report["train"]["kept"] == 211
@@ -78,7 +85,16 @@ def test_flat_arrays_hold_the_ids_of_every_pair_in_order(config):
     assert {name: file["sha256"] for name, file in manifest["files"].items()} == written
 
 
-STORED = "e3816ae7df41b6ed4d05dc24a270003673fa80f05af419a73d198a02db8bf1e7"  # by the program of commit 31c3396
+def test_pairs_of_equal_lengths_lie_in_another_order_than_in_the_text(config, tmp_path):
+    numbered = [f"{number:03}" for number in range(200)]
+    train = write_lines(tmp_path / "t", numbered, numbered)
+    found = prepare(replace(config, train=train, vocab_size=261))
+    order = [int(text) for text in found.tokenizer.decode([src for src, _ in rows(found.train)])]
+    assert sorted(order) == list(range(200))
+    assert sum(abs(a - b) == 1 for a, b in itertools.pairwise(order)) < 20
+
+
+STORED = "6711a535f166ea59988d0f45f2316a7babc29aa31fc8f06317324bdcf51f4661"  # by the first program with FORMAT 2
 
 
 def test_a_corpus_prepared_by_an_earlier_version_is_found_again(config, tmp_path):
@@ -96,22 +112,20 @@ def test_a_corpus_prepared_by_an_earlier_version_is_found_again(config, tmp_path
     del written["manifest.json"], written["tokenizer.json"]
     assert {name: digest[:8] for name, digest in written.items()} == {
         "report.json": "2ed27935",
-        "train.src.bin": "15d55a2e",
-        "train.src.offsets.npy": "651f504b",
-        "train.tgt.bin": "8ca0f1ed",
-        "train.tgt.offsets.npy": "29141b03",
-        "val.src.bin": "d762ccc3",
-        "val.src.offsets.npy": "8c3fe6de",
-        "val.tgt.bin": "12d5740e",
-        "val.tgt.offsets.npy": "22f2cad0",
+        "train.lengths.npy": "b320c11c",
+        "train.src.bin": "f09ceb6b",
+        "train.tgt.bin": "be967345",
+        "val.lengths.npy": "5515c1d5",
+        "val.src.bin": "db9a58a8",
+        "val.tgt.bin": "3953efe0",
     }
 
 
 def test_chunks_do_not_show_in_the_files(config, monkeypatch):
     whole = contents(prepare(config).folder)
-    monkeypatch.setattr(build_corpus, "CHUNK_PAIRS", 17)
+    monkeypatch.setattr(encode_shards, "CHUNK_PAIRS", 17)
     assert contents(prepare(replace(config, folder=config.folder + "2")).folder) == whole
-    monkeypatch.setattr(build_corpus, "CHUNK_CHARACTERS", 60)
+    monkeypatch.setattr(encode_shards, "CHUNK_CHARACTERS", 60)
     assert contents(prepare(replace(config, folder=config.folder + "3")).folder) == whole
 
 
@@ -139,7 +153,7 @@ def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tm
     assert train["first_dropped"]["control_characters"] == [f"{files}: line 6"]
     assert train["read"] == 200 == train["kept"] + sum(train["dropped"].values())
     assert len(found.train) == train["kept"]
-    assert max(found.train.src_lengths.max(), found.train.tgt_lengths.max()) <= 22
+    assert found.train.lengths.longest <= 22
     assert found.report["val"]["dropped"] == {"empty": 1}
     assert len(found.val) == 2
 
@@ -147,7 +161,7 @@ def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tm
 def test_the_length_rules_at_their_limits(config):
     src, tgt = np.array([40, 41, 1, 1, 3, 3]), np.array([40, 9, 14, 15, 32, 33])
     report = CleaningReport(read=6, kept=6)
-    keep = build_corpus._length_rules(replace(config, max_length_ratio=9.0), src, tgt, [1, 2, 3, 4, 5, 6], report)
+    keep = encode_shards.length_rules(replace(config, max_length_ratio=9.0), src, tgt, [1, 2, 3, 4, 5, 6], report)
     assert keep.tolist() == [True, False, True, False, True, False]  # 9 * 1 + 5 = 14, 9 * 3 + 5 = 32
     assert report == CleaningReport(
         read=6,
@@ -161,6 +175,7 @@ def test_a_second_start_reads_neither_text_nor_writes(config, monkeypatch):
     first = prepare(config)
     before = {p: p.stat().st_mtime_ns for p in first.folder.iterdir()}
     monkeypatch.setattr(build_corpus, "raw_pairs", None)
+    monkeypatch.setattr(encode_shards, "raw_pairs", None)
     monkeypatch.setattr("aiayn.data.prepare._locked", None)
     again = prepare(config)
     assert again.fingerprint == first.fingerprint
@@ -194,15 +209,16 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
     inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through sources.identity
     inputs |= {"task", "lowercase", "tags"}  # only where they are not translation, false and kept
-    elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches", "num_workers"}
+    elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches"}
+    elsewhere |= {"num_workers", "prepare_processes"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
 
 def test_a_lower_cased_corpus_is_another_corpus_of_lower_case_only(config):
     kept, lowered = prepare(config), prepare(replace(config, lowercase=True))
     assert kept.folder != lowered.folder
-    first = lowered.tokenizer.decode([lowered.train.tgt[: lowered.train.tgt_offsets[1]].tolist()])
-    assert first == [kept.tokenizer.decode([kept.train.tgt[: kept.train.tgt_offsets[1]].tolist()])[0].lower()]
+    texts = [corpus.tokenizer.decode([tgt for _, tgt in rows(corpus.train)]) for corpus in (lowered, kept)]
+    assert sorted(texts[0]) == sorted(text.lower() for text in texts[1])
 
 
 def test_a_parser_can_learn_xx_for_every_tag_while_its_references_keep_theirs(config, tmp_path):
@@ -215,8 +231,7 @@ def test_a_parser_can_learn_xx_for_every_tag_while_its_references_keep_theirs(co
     kept, xx = prepare(parsing), prepare(replace(parsing, tags="xx"))
 
     def targets(corpus):
-        starts = corpus.train.tgt_offsets.tolist()
-        return set(corpus.tokenizer.decode([corpus.train.tgt[a:b].tolist() for a, b in pairwise(starts)]))
+        return set(corpus.tokenizer.decode([tgt for _, tgt in rows(corpus.train)]))
 
     assert targets(kept) == set(trees)
     assert targets(xx) == {"(S (NP XX XX )NP (VP XX )VP XX )S", "(X (QP XX XX )QP )X"}
@@ -290,19 +305,15 @@ def by_hand(folder: Path) -> Iterator[tuple[str, bytes]]:
         yield from ((name, np.full_like(ids, value).tobytes()) for value in (0, 300, 2**16 - 1))
         yield from ((name, content) for content in (b"", ids[:-1].tobytes(), b"x", ids.astype("<u4").tobytes() * 2))
         yield name, np.where(np.arange(len(ids)) == 5, 0, ids).tobytes()
-        name = f"{split}.{side}.offsets.npy"
-        offsets = np.load(folder / name)
+    for split in ("train", "val"):
+        name = f"{split}.lengths.npy"
+        runs = np.load(folder / name)
         yield from ((name, content) for content in (b"", b"x", (folder / name).read_bytes()[:-9]))
         for wrong in (
-            *(offsets[::-1], offsets[:-1], offsets[1:], offsets + 1, offsets * 2, offsets[:1], offsets[:0], -offsets),
-            *(
-                offsets.astype(float) + 0.5,
-                offsets.reshape(1, -1),
-                np.array(7),
-                np.array(["a"]),
-                np.zeros_like(offsets),
-            ),
-            *(np.where(np.arange(len(offsets)) == 3, value, offsets) for value in (-1, 0, offsets[-1], 2**62)),
+            *(runs[:-1], runs[1:], runs + 1, runs * 2, runs[:1], runs[:0], -runs),
+            *(runs.astype(float) + 0.5, runs.reshape(1, -1), runs[:, :2], runs.T, np.array(7), np.array(["a"])),
+            np.zeros_like(runs),
+            *(np.where(np.arange(runs.size).reshape(runs.shape) == 3, value, runs) for value in (-1, 0, 10**6, 2**62)),
         ):
             yield name, array(wrong)
     for content in ("", "{}", "[]", "7", '{"train": {}, "val": {}}', "[" * 10**5):
@@ -318,11 +329,11 @@ def by_hand(folder: Path) -> Iterator[tuple[str, bytes]]:
 def test_a_corpus_changed_by_hand_together_with_its_checksums_is_noticed(config):
     folder = prepare(config).folder
     whole = {path: path.read_bytes() for path in folder.iterdir()}
-    assert corpus_store.find_flaw(folder) is None
+    assert corpus_store.find_flaw(folder, FileScans()) is None
     changes = list(by_hand(folder))
     for name, content in changes:
         changed_by_hand(folder, name, content)
-        assert corpus_store.find_flaw(folder), (name, content[:99])
+        assert corpus_store.find_flaw(folder, FileScans()), (name, content[:99])
         for path, before in whole.items():
             path.write_bytes(before)
     assert len(changes) > 100
@@ -374,8 +385,8 @@ def test_a_build_killed_anywhere_leaves_no_corpus_and_the_next_one_gives_the_sam
         if complete:
             break
         event += step
-    assert event > 15 * step
-    (Path(config.folder) / ".scans.1.tmp").write_text("{")  # of a kill in its last moment
+    assert event > 10 * step
+    (Path(config.folder) / f".scans.{host()}.1.tmp").write_text("{")  # of a kill in its last moment
     (Path(config.folder) / ".scans.json").unlink(missing_ok=True)
     found = prepare(config)
     assert contents(found.folder) == expected
@@ -395,10 +406,23 @@ def test_a_rebuild_killed_anywhere_still_leads_to_the_same_bytes(config):
     assert contents(prepare(config).folder) == expected
 
 
-def test_a_large_file_is_known_by_its_size(config, monkeypatch, caplog):
+def test_a_large_file_is_read_once_and_then_known_by_its_size_and_time(config, monkeypatch, caplog):
+    now = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
     monkeypatch.setattr(corpus_store, "SMALL_FILE", 0)
     path = prepare(config).folder / "train.tgt.bin"
-    path.write_bytes(path.read_bytes()[:-2])
+    data = path.read_bytes()
+    prepare(config)
+    read = []
+    monkeypatch.setattr(text_files, "sha256", lambda path: read.append(path))
+    prepare(config)
+    assert read == []
+    monkeypatch.undo()
+    monkeypatch.setattr(corpus_store, "SMALL_FILE", 0)
+    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    assert len(prepare(config).train) == 211
+    assert "train.tgt.bin has other content" in caplog.text
+    path.write_bytes(data[:-2])
     assert len(prepare(config).train) == 211
     assert "train.tgt.bin has" in caplog.text
 
@@ -421,7 +445,7 @@ def test_a_full_disk_is_reported_and_leaves_no_half_corpus(config, monkeypatch):
     def full(path, *_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(build_corpus, "_synced", full)
+    monkeypatch.setattr(encode_shards, "atomic_write", full)
     with pytest.raises(DataError, match=r"data\.folder=.*No space left on device.*make room") as refusal:
         prepare(config)
     assert refusal.value.exit_code == 3
@@ -492,6 +516,6 @@ def test_copies_for_other_processes_are_small_and_map_the_same_files(config):
     copy, split = pickle.loads(packed)
     assert copy.tokenizer.fingerprint == found.tokenizer.fingerprint
     assert np.array_equal(split.src, found.train.src)
-    assert np.array_equal(copy.val.tgt_offsets, found.val.tgt_offsets)
+    assert rows(copy.val) == rows(found.val)
     with pytest.raises(ValueError, match="read-only"):
         split.src[0] = 1

@@ -331,8 +331,8 @@ TEXT = [
     Bug(
         "padding_inside_a_prepared_corpus",
         "data/corpus_store.py",
-        "ids.min() <= PAD_ID or ids.max()",
-        "ids.max()",
+        "part.min() <= PAD_ID or part.max()",
+        "part.max()",
         "data/test_prepare.py::test_a_corpus_changed_by_hand_together_with_its_checksums_is_noticed",
     ),
     Bug(
@@ -365,9 +365,9 @@ TEXT = [
     ),
     Bug(
         "validation_text_filtered_by_length",
-        "data/build_corpus.py",
-        'if split == "train":\n                keep =',
-        "if split:\n                keep =",
+        "data/encode_shards.py",
+        'if shard.split == "train":\n                keep =',
+        "if shard.split:\n                keep =",
         "data/test_prepare.py::test_length_rules_drop_training_pairs_only_and_the_report_adds_up",
     ),
     Bug(

@@ -148,6 +148,7 @@ class DataOptions:
     max_tokens_per_device: int | None = None  # limit of padded tokens per side in one micro-batch; null: by its memory
     micro_batches: int | None = None  # per step; null: the fewest that max_tokens_per_device allows
     num_workers: int = 1  # loader processes; 0: the training process makes its own batches
+    prepare_processes: int | None = None  # that encode text of more than 262,144 pairs; null: one for each core
 
     def __post_init__(self) -> None:
         one_of("data.task", self.task, tuple(TASKS))
@@ -184,6 +185,7 @@ class DataOptions:
         at_least("data.micro_batches", self.micro_batches, 1, most=1_000_000)
         at_least("data.max_length_ratio", self.max_length_ratio, 1)
         at_least("data.num_workers", self.num_workers, 0, most=1000)
+        at_least("data.prepare_processes", self.prepare_processes, 1, most=1000)
         for name in ("tokens_per_step", "max_tokens_per_device"):
             value = getattr(self, name)
             require(

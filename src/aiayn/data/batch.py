@@ -71,9 +71,8 @@ def collate(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch
     if len(micro_batch.pairs) == 0:
         eos, bos, pad = (torch.tensor([[i]]) for i in (EOS_ID, BOS_ID, PAD_ID))
         return Batch(number, eos, bos, pad, 0, 0, micro_batch.step_tokens, micro_batch.micro_batches)
-    pairs = micro_batch.pairs.astype(np.int64)
-    src, n_src = _gather(split.src, split.src_offsets, pairs)
-    tgt, n_tgt = _gather(split.tgt, split.tgt_offsets, pairs)
+    src, n_src = _gather(split.src, *split.lengths.src.spans(micro_batch.pairs))
+    tgt, n_tgt = _gather(split.tgt, *split.lengths.tgt.spans(micro_batch.pairs))
     counts = n_src, n_tgt, micro_batch.step_tokens, micro_batch.micro_batches
     return Batch(number, src, shift_right(tgt), tgt, *counts)
 
@@ -86,18 +85,16 @@ def shift_right(tgt_out: Tensor) -> Tensor:
 
 def pad_sources(sentences: list[list[int]]) -> Tensor:
     """Returns ids without end marks as (B, S) rows that end with eos, padded on the right."""
-    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in sentences])])
-    flat = np.fromiter((i for ids in sentences for i in ids), np.int64, offsets[-1])
-    return _gather(flat, offsets, np.arange(len(sentences)))[0]
+    lengths = np.array([len(ids) for ids in sentences])
+    flat = np.fromiter((i for ids in sentences for i in ids), np.int64, lengths.sum())
+    return _gather(flat, np.cumsum(lengths) - lengths, lengths)[0]
 
 
-def _gather(flat: np.ndarray, offsets: np.ndarray, rows: np.ndarray) -> tuple[Tensor, int]:
-    """Returns rows flat[offsets[r]:offsets[r + 1]] with eos added, padded, (B, L) int64; and the real tokens."""
-    starts = offsets[rows]
-    lengths = offsets[rows + 1] - starts
+def _gather(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[Tensor, int]:
+    """Returns rows flat[start:start + length] with eos added, padded, (B, L) int64; and the real tokens."""
     columns = np.arange(lengths.max() + 1)
-    padded = np.full((len(rows), len(columns)), PAD_ID, np.int64)
+    padded = np.full((len(starts), len(columns)), PAD_ID, np.int64)
     inside = columns < lengths[:, None]
     padded[inside] = flat[(starts[:, None] + columns)[inside]]
-    padded[np.arange(len(rows)), lengths] = EOS_ID
-    return torch.from_numpy(padded), int(lengths.sum()) + len(rows)
+    padded[np.arange(len(starts)), lengths] = EOS_ID
+    return torch.from_numpy(padded), int(lengths.sum()) + len(starts)

@@ -1,21 +1,24 @@
 """Which pairs make up optimizer step k: a pure function of the corpus, the seed and k.
 
-All pairs are sorted by length. The sorted list is cut once into steps of at most `tokens_per_step` source and as many
-target tokens, all about equally full, and each step into M micro-batches. Epoch e then draws two things from (seed, e):
-it permutes pairs of equal source and target length, which moves no boundary, and it shuffles the steps. So every epoch
-contains every pair once, steps are as full in one epoch as in the next, and step k is computed without the steps
-before it, on any number of devices.
+A prepared corpus keeps its pairs in the order of their lengths. It is cut once into steps of at most `tokens_per_step`
+source and as many target tokens, all about equally full, and each step into M micro-batches. Epoch e then draws two
+things from (seed, e): pairs of equal source and target length change places, which moves no boundary, and the steps are
+shuffled. So every epoch contains every pair once, steps are as full in one epoch as in the next, and step k is computed
+without the steps before it, on any number of devices.
+
+Nothing is held for every pair, so a billion of them are planned as quickly as a million; and as pairs change places
+within `WINDOW` neighbours only, those of a step lie close together on the disk.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 
-BLOCK = 1 << 20  # pairs whose keys are computed at once, which keeps temporary arrays small
-TABLE = 1 << 20  # keys up to this are ranked with a table; for larger ones sorting takes less memory
+from aiayn.data.length_order import LengthRuns, SideLengths, scrambled
+
+WINDOW = 4096  # neighbours of equal lengths among which pairs change places
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class MicroBatch:
 
     @classmethod
     def empty(cls) -> "MicroBatch":
-        return cls(np.empty(0, np.uint32), 1)
+        return cls(np.empty(0, np.int64), 1)
 
 
 class BatchPlan:
@@ -36,8 +39,7 @@ class BatchPlan:
 
     def __init__(
         self,
-        src_tokens: np.ndarray,
-        tgt_tokens: np.ndarray,
+        lengths: LengthRuns,
         *,
         tokens_per_step: int,
         seed: int,
@@ -45,20 +47,21 @@ class BatchPlan:
         devices: int = 1,
         max_tokens_per_device: int = 2**31,
     ):
-        """src_tokens and tgt_tokens (n,): tokens of each pair, end mark included; none longer than a step.
+        """lengths: tokens of each pair, end mark included, in the order of the corpus; none longer than a step.
 
         Without `micro_batches`, M is the smallest multiple of `devices` for which every padded micro-batch has at most
         `max_tokens_per_device` source and target tokens.
         """
-        assert len(src_tokens) == len(tgt_tokens) > 0, "a plan needs pairs"
-        assert max(src_tokens.max(), tgt_tokens.max()) <= tokens_per_step, "a pair does not fit into a step"
+        assert len(lengths) > 0, "a plan needs pairs"
+        assert lengths.longest <= tokens_per_step, "a pair does not fit into a step"
         self.seed = seed
-        self._rank, self._sides = _sort_by_length(src_tokens, tgt_tokens)
+        self._sides = (lengths.src, lengths.tgt)
+        self._windows = _cut_windows(lengths.src.first)
         self._steps = _cut_steps(self._sides, tokens_per_step)
         self._step_tokens = np.diff(self._sides[1].tokens_before(self._steps))
         if micro_batches is None:
             micro_batches = self._fewest_micro_batches(devices, max_tokens_per_device)
-        self._epoch = (-1, np.empty(0, np.uint32), np.empty(0, np.intp))
+        self._epoch = (-1, np.uint64(0), np.empty(0, np.intp))
         self._cut_into(micro_batches)
 
     def cut_into(self, micro_batches: int) -> "BatchPlan":
@@ -93,24 +96,33 @@ class BatchPlan:
         """Returns micro-batch `number` of the run."""
         step, i = divmod(number, self.micro_batches)
         epoch, place = divmod(step, self.steps_per_epoch)
-        pairs, steps = self._shuffled(epoch)
+        salt, steps = self._drawn(epoch)
         step = steps[place]
         start, stop = self._cuts[step, i], self._cuts[step, i + 1]
-        return MicroBatch(pairs[start:stop], int(self._step_tokens[step]), self.micro_batches)
+        return MicroBatch(self._shuffled(start, stop, salt), int(self._step_tokens[step]), self.micro_batches)
 
-    def _shuffled(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The epoch's order of pairs and of steps. The latest epoch is cached."""
+    def _drawn(self, epoch: int) -> tuple[np.uint64, np.ndarray]:
+        """What is drawn for an epoch: a number for the order of its pairs, and the order of its steps."""
         if self._epoch[0] != epoch:
             rng = np.random.default_rng([self.seed, epoch])
-            pairs = rng.permutation(np.arange(len(self._rank), dtype=np.uint32))
-            pairs = pairs[np.argsort(self._rank[pairs], kind="stable")]  # a radix sort, for ranks of 16 bits
-            self._epoch = (epoch, pairs, rng.permutation(self.steps_per_epoch))
+            self._epoch = (epoch, rng.integers(2**64, dtype=np.uint64), rng.permutation(self.steps_per_epoch))
         return self._epoch[1:]
+
+    def _shuffled(self, start: int, stop: int, salt: np.uint64) -> np.ndarray:
+        """Returns which pairs stand at the places from start to stop, int64: every window is sorted at random."""
+        if start == stop:
+            return np.empty(0, np.int64)
+        windows = self._windows
+        edges = windows[windows.searchsorted(start, "right") - 1 : windows.searchsorted(stop) + 1]
+        places = np.arange(edges[0], edges[-1])
+        window = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+        order = np.lexsort((scrambled(scrambled(places.astype(np.uint64)) ^ salt), window))
+        return places[order[start - edges[0] : stop - edges[0]]]
 
     def _cut_micro_batches(self, count: int) -> np.ndarray:
         """Cuts every step where its tokens, of both sides, reach 1/count, 2/count, ... Returns (steps, count + 1)."""
         src, tgt = self._sides
-        both = _Lengths(src.first, src.length + tgt.length)
+        both = SideLengths.of(src.first, src.length + tgt.length)
         edges = both.tokens_before(self._steps)
         start, stop = edges[:-1, None], edges[1:, None]
         cuts = both.reaching(start + (stop - start) * np.arange(count + 1) / count)
@@ -127,92 +139,14 @@ class BatchPlan:
         return count
 
 
-class _Lengths:
-    """Lengths of all sorted pairs on one side (or of both sides together), as runs of equal lengths.
-
-    There are a few ten thousand runs for millions of pairs, and every cut can be computed from them.
-    """
-
-    def __init__(self, first: np.ndarray, length: np.ndarray):
-        """first (runs + 1,): position of each run's first pair, then the number of pairs; length (runs,) >= 1."""
-        self.first = first
-        self.length = length
-        self.sums = np.concatenate([[0], np.cumsum(length * np.diff(first))])  # tokens before each run
-
-    @property
-    def total(self) -> int:
-        return int(self.sums[-1])
-
-    def tokens_before(self, positions: np.ndarray) -> np.ndarray:
-        """Returns the tokens of all pairs before each position, in the shape of `positions`."""
-        run = self._run(positions)
-        return self.sums[run] + (positions - self.first[run]) * self.length[run]
-
-    def reaching(self, tokens: np.ndarray) -> np.ndarray:
-        """Returns the first position with at least so many tokens before it, in the shape of `tokens`."""
-        tokens = np.ceil(tokens).astype(np.int64)
-        run = np.maximum(self.sums.searchsorted(tokens) - 1, 0)
-        return self.first[run] - (self.sums[run] - tokens) // self.length[run]
-
-    def padded(self, cuts: np.ndarray) -> np.ndarray:
-        """Returns the padded tokens of every micro-batch, pairs times longest, (steps, M), for cuts (steps, M + 1)."""
-        start, stop = cuts[:, :-1].ravel(), cuts[:, 1:].ravel()
-        between = np.stack([self._run(start), self._run(stop - 1) + 1], axis=1).ravel()
-        longest = np.maximum.reduceat(np.append(self.length, 0), between)[::2]
-        return ((stop - start) * longest).reshape(len(cuts), -1)
-
-    def _run(self, positions: np.ndarray) -> np.ndarray:
-        """The run of each position; the end of all pairs belongs to the last one."""
-        return np.clip(self.first.searchsorted(positions, "right") - 1, 0, len(self.length) - 1)
+def _cut_windows(first: np.ndarray) -> np.ndarray:
+    """Returns the edges of all windows, (windows + 1,): every run of equal lengths, in parts of at most WINDOW."""
+    parts = -(-np.diff(first) // WINDOW)
+    inside = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+    return np.append(np.repeat(first[:-1], parts) + WINDOW * inside, first[-1])
 
 
-def _sort_by_length(src: np.ndarray, tgt: np.ndarray) -> tuple[np.ndarray, tuple[_Lengths, _Lengths]]:
-    """Ranks pairs by their longer side, then by the difference of the sides, ascending and descending in turn.
-
-    Neighbours in this order need little padding: below 1 % at 25,000 tokens on a large corpus, where sorting by target
-    and then source costs 7 %. Returns each pair's rank (n,), and the source and target lengths in sorted order. Time
-    and memory grow with the number of pairs, not with the longest of them.
-    """
-    widest = int(max(src.max(), tgt.max()))
-    span = 2 * widest + 1
-    dtype = np.int32 if (widest + 1) * span < 2**31 else np.int64
-
-    def keys(block: slice) -> np.ndarray:
-        longer = np.maximum(src[block], tgt[block]).astype(dtype)
-        difference = src[block].astype(dtype) - tgt[block].astype(dtype)
-        difference *= 2 * (longer % 2) - 1
-        return longer * span + (difference + widest)
-
-    blocks = [slice(start, start + BLOCK) for start in range(0, len(src), BLOCK)]
-    used, rank_of = _ranking(keys, blocks, (widest + 1) * span)
-    rank = np.empty(len(src), np.uint16 if len(used) <= 2**16 else np.uint32)
-    counts = np.zeros(len(used), np.int64)
-    for block in blocks:
-        rank[block] = rank_of(keys(block))
-        counts += np.bincount(rank[block], minlength=len(used))
-    longer, difference = used // span, used % span - widest
-    difference = np.where(longer % 2, difference, -difference)
-    first = np.concatenate([[0], np.cumsum(counts)])
-    return rank, (
-        _Lengths(first, longer + np.minimum(difference, 0)),
-        _Lengths(first, longer - np.maximum(difference, 0)),
-    )
-
-
-def _ranking(
-    keys: Callable[[slice], np.ndarray], blocks: list[slice], bound: int
-) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Returns all distinct keys, sorted, and a function from keys to their ranks. All keys are below `bound`."""
-    if bound > TABLE:
-        used = np.unique(np.concatenate([np.unique(keys(block)) for block in blocks]))
-        return used, used.searchsorted
-    seen = np.zeros(bound, bool)
-    for block in blocks:
-        seen[keys(block)] = True
-    return np.flatnonzero(seen), (np.cumsum(seen) - 1).__getitem__
-
-
-def _cut_steps(sides: tuple[_Lengths, _Lengths], budget: int) -> np.ndarray:
+def _cut_steps(sides: tuple[SideLengths, SideLengths], budget: int) -> np.ndarray:
     """Packs sorted pairs into as few steps as the budget allows, about equally full. Returns (steps + 1,) boundaries.
 
     They are cut with the smallest budget that needs no more steps. A plain greedy cut would leave a last step of a few
@@ -232,7 +166,7 @@ def _cut_steps(sides: tuple[_Lengths, _Lengths], budget: int) -> np.ndarray:
     return np.array(best)
 
 
-def _greedy(sides: tuple[_Lengths, _Lengths], budget: int) -> list[int] | None:
+def _greedy(sides: tuple[SideLengths, SideLengths], budget: int) -> list[int] | None:
     """Returns the boundaries of the longest possible steps, or None if a single pair exceeds the budget."""
     # Plain lists: tens of thousands of sequential look-ups, each ten times as fast as a numpy call.
     first = sides[0].first.tolist()
@@ -247,6 +181,8 @@ def _greedy(sides: tuple[_Lengths, _Lengths], budget: int) -> list[int] | None:
                 stop = min(stop, first[last] + (room - sums[last]) // length[last])
         if stop == start:
             return None
-        bounds.append(stop)
-        run = bisect_right(first, stop, run) - 1
+        # Steps within a run of equal lengths are all of one size.
+        more = (first[run + 1] - start) // (stop - start) if stop <= first[run + 1] else 1
+        bounds.extend(range(stop, start + more * (stop - start) + 1, stop - start))
+        run = bisect_right(first, bounds[-1], run) - 1
     return bounds

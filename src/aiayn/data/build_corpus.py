@@ -2,34 +2,30 @@
 
 import json
 import logging
-import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from aiayn.config.schema import DataConfig
 from aiayn.config.tasks import TASKS
 from aiayn.data.as_learned import as_learned
-from aiayn.data.cached_tokenizer import CachedTokenizer
 from aiayn.data.cleaning import CleaningReport, clean
-from aiayn.data.corpus_store import SIDES, fingerprint
-from aiayn.data.overlap import Overlap
+from aiayn.data.corpus_store import find_flaw, fingerprint
+from aiayn.data.encode_shards import SHARD_PAIRS, Encoder, Shard, chunks, cores, encode_on_cores
+from aiayn.data.merge_shards import merge
 from aiayn.data.sources import count_pairs, identity, locate, raw_pairs
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
-from aiayn.files import atomic_write_text, fsync_folder, sha256
+from aiayn.files import atomic_write_text, fsync_folder, host, sha256
 
 log = logging.getLogger(__name__)
 
-CHUNK_PAIRS, CHUNK_CHARACTERS = 20_000, 8_000_000  # encoded at once; the second limits memory for long lines
+SPLITS = ("train", "val")
 
 
 def build(
@@ -42,36 +38,75 @@ def build(
     """Builds the corpus beside `target` and renames it. The caller holds the lock. Without a tokenizer one is learned.
 
     `settings` is everything that shapes the corpus. Raises DataError if the text no longer is the one they identify.
+    What an earlier start of this machine has done is used; other machines that share the folder have names of their
+    own, since a lock may not reach them.
     """
-    for orphan in target.parent.glob(f".{target.name}.*.tmp"):
-        shutil.rmtree(orphan)
-    folder = target.parent / f".{target.name}.{os.getpid()}.tmp"
-    folder.mkdir()
+    work = work_folder(target)
+    work.mkdir(exist_ok=True)
     try:
-        tokenizer = tokenizer or _learn_tokenizer(config, scans)
-        overlap = Overlap(config, scans)
-        reports = {split: _encode_split(config, split, tokenizer, folder, scans, overlap) for split in ("train", "val")}
-        overlap.warn()
-        if any(identity(config, split, scans) != settings[split] for split in ("train", "val")):
-            raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
-        atomic_write_text(folder / "tokenizer.json", tokenizer.to_json())
-        atomic_write_text(folder / "report.json", json.dumps(reports, indent=2))
-        files = {}
-        for path in sorted(folder.iterdir()):
-            files[path.name] = {"size": path.stat().st_size, "sha256": sha256(path)}
+        tokenizer = tokenizer or _tokenizer(config, scans, settings, work)
+        encoder = Encoder(config, tokenizer, work, scans, settings)
+        shards = {split: _encode_split(config, split, encoder) for split in SPLITS}
+        corpus = work / "corpus"
+        shutil.rmtree(corpus, ignore_errors=True)
+        corpus.mkdir()
+        reports = {split: _report(config, encoder, shards[split]) for split in SPLITS}
+        encoder.overlap.warn()
+        atomic_write_text(corpus / "tokenizer.json", tokenizer.to_json())
+        atomic_write_text(corpus / "report.json", json.dumps(reports, indent=2))
+        files = {name: _description(corpus / name) for name in ("report.json", "tokenizer.json")}
+        for split in SPLITS:
+            files |= merge(shards[split], work, corpus, encoder.dtype)
         counts = {split: report["kept"] for split, report in reports.items()}
         manifest = {"fingerprint": fingerprint(settings), "settings": settings, "pairs": counts, "files": files}
-        atomic_write_text(folder / "manifest.json", json.dumps(manifest, indent=2))
-        fsync_folder(folder)
-        if target.exists():
-            # Renamed to what the next build removes; processes that have it open keep their files.
-            target.rename(folder.with_suffix(".old.tmp"))
-        folder.rename(target)
-        fsync_folder(target.parent)
-        shutil.rmtree(folder.with_suffix(".old.tmp"), ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        atomic_write_text(corpus / "manifest.json", json.dumps(manifest, indent=2))
+        fsync_folder(corpus)
+        _put_in_place(corpus, target, scans)
+        remove_work(target)
+    except BaseException as error:
+        # A stop, or a full disk: finished shards are kept for the next start.
+        if isinstance(error, DataError) or not any(work.glob("train-*.json")):
+            remove_work(target)
         raise
+
+
+def work_folder(target: Path) -> Path:
+    """Where this machine builds a corpus."""
+    return target.parent / f".{target.name}.{host()}.tmp"
+
+
+def remove_work(target: Path) -> None:
+    """Removes what was built; if it is killed meanwhile, no shard counts as done that has lost a file."""
+    for path in work_folder(target).glob("*.json"):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(work_folder(target), ignore_errors=True)
+
+
+def _put_in_place(corpus: Path, target: Path, scans: FileScans) -> None:
+    if target.exists():
+        if find_flaw(target, scans) is None:  # built meanwhile by a machine that the lock does not reach
+            return
+        damaged = corpus.with_name("damaged")  # processes that have it open keep its files
+        shutil.rmtree(damaged, ignore_errors=True)
+        target.rename(damaged)
+    corpus.rename(target)
+    fsync_folder(target.parent)
+
+
+def _description(path: Path) -> dict[str, Any]:
+    return {"size": path.stat().st_size, "sha256": sha256(path)}
+
+
+def _tokenizer(config: DataConfig, scans: FileScans, settings: dict[str, Any], work: Path) -> Tokenizer:
+    """Learns the tokenizer, or reads the one that an earlier start learned."""
+    path = work / "tokenizer.json"
+    if path.exists():
+        return Tokenizer.from_json(path.read_text("utf-8"))
+    tokenizer = _learn_tokenizer(config, scans)
+    if identity(config, "train", scans) != settings["train"]:
+        raise DataError("data.train changed while it was read; start again when the files are complete")
+    atomic_write_text(path, tokenizer.to_json())
+    return tokenizer
 
 
 def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
@@ -80,15 +115,15 @@ def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
         pairs = _spread(pairs, count_pairs(config, "train", scans), config.tokenizer_pairs)
     log.info("learning %s subwords from data.train=%s", f"{config.vocab_size:,}", config.train)
     cleaned = as_learned(config, clean(_with_rate(pairs, "reading"), report))
-    chunks = (src + tgt for src, tgt, _ in _chunks(cleaned, report, pairs=500, characters=200_000))
-    first = next(chunks, None)
+    both = (src + tgt for src, tgt, _ in chunks(cleaned, report, pairs=500, characters=200_000))
+    first = next(both, None)
     if first is None:
         _refuse_wrong_encoding(config, report, scans)
     _require_pairs(config, "train", report)
 
     def to_the_end() -> Iterator[list[str]]:
         """All text; an error in it is raised before the vocabulary is learned, which takes the longest."""
-        yield from chain([first], chunks)
+        yield from chain([first], both)
         _refuse_wrong_encoding(config, report, scans)
 
     return Tokenizer.train(
@@ -96,38 +131,39 @@ def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
     )
 
 
-def _encode_split(
-    config: DataConfig, split: str, tokenizer: Tokenizer, folder: Path, scans: FileScans, overlap: Overlap
-) -> dict[str, Any]:
-    """Writes the ids and offsets of one split; returns its report.
+def _encode_split(config: DataConfig, split: str, encoder: Encoder) -> list[Shard]:
+    """Returns the shards of a split when all are written. The pairs are counted only if there are several."""
+    shards = [Shard(split, 0)]
+    if not shards[0].is_done(encoder.folder):
+        encoder(shards[0])
+    if shards[0].result(encoder.folder)["report"]["read"] == SHARD_PAIRS:
+        pairs = count_pairs(config, split, encoder.scans)
+        shards = [Shard(split, number) for number in range(-(-pairs // SHARD_PAIRS))]
+        missing = [shard for shard in shards if not shard.is_done(encoder.folder)]
+        if missing:
+            log.info("encoding %s: %s pairs, %d of %d shards missing", split, f"{pairs:,}", len(missing), len(shards))
+            encode_on_cores(encoder, missing, config.prepare_processes or cores())
+    return shards
 
-    Only training pairs are dropped for their length: validation measures all of its text.
-    """
-    report = CleaningReport()
-    encode = CachedTokenizer(tokenizer)
-    dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
-    lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
-    cleaned = as_learned(config, clean(_with_rate(raw_pairs(config, split, scans), f"encoding {split}"), report))
+
+def _report(config: DataConfig, encoder: Encoder, shards: list[Shard]) -> dict[str, Any]:
+    """Returns what the report says of a split. Raises DataError if hardly any of its text is usable."""
+    results = [shard.result(encoder.folder) for shard in shards]
+    total = CleaningReport()
+    for result in results:
+        total.add(CleaningReport(**result["report"]))
+        encoder.overlap.add(result["found"])
+    split = shards[0].split
     if split == "train":
-        cleaned = overlap.watch(cleaned)
-    with _synced(folder / f"{split}.src.bin") as src_file, _synced(folder / f"{split}.tgt.bin") as tgt_file:
-        for src, tgt, numbers in _chunks(cleaned, report, CHUNK_PAIRS, CHUNK_CHARACTERS):
-            ids, counts = zip(encode(src), encode(tgt), strict=True)
-            keep = np.ones(len(src), bool)
-            if split == "train":
-                keep = _length_rules(config, *counts, numbers, report)
-            for side, file, side_ids, count in zip(SIDES, (src_file, tgt_file), ids, counts, strict=True):
-                file.write(side_ids[np.repeat(keep, count)].astype(dtype).data)
-                lengths[side].append(count[keep].astype(np.int32))
-    if split == "train":
-        _refuse_wrong_encoding(config, report, scans)
-    _require_pairs(config, split, report)
-    for side in SIDES:
-        with _synced(folder / f"{split}.{side}.offsets.npy") as file:
-            np.save(file, np.concatenate([[0], np.cumsum(np.concatenate(lengths[side]), dtype=np.int64)]))
-    return described(config, split, report, scans) | {
-        f"{side}_tokens": int(sum(x.sum() for x in lengths[side])) for side in SIDES
-    }
+        _refuse_wrong_encoding(config, total, encoder.scans)
+    _require_pairs(config, split, total)
+    tokens = {f"{side}_tokens": sum(result["tokens"][side] for result in results) for side in ("src", "tgt")}
+    # By name: shards find the reasons in another order than one pass over the text.
+    for reasons in (total.dropped, total.first_dropped):
+        ordered = sorted(reasons.items())
+        reasons.clear()
+        reasons.update(ordered)
+    return described(config, split, total, encoder.scans) | tokens
 
 
 def described(config: DataConfig, split: str, report: CleaningReport, scans: FileScans) -> dict[str, Any]:
@@ -138,40 +174,9 @@ def described(config: DataConfig, split: str, report: CleaningReport, scans: Fil
     return asdict(report) | {"first_dropped": first_dropped}
 
 
-def _length_rules(
-    config: DataConfig, src: np.ndarray, tgt: np.ndarray, numbers: list[int], report: CleaningReport
-) -> np.ndarray:
-    """Returns which pairs to keep, (pairs,) bool, given their lengths in subwords; counts the others in `report`."""
-    longer, shorter = np.maximum(src, tgt), np.minimum(src, tgt)
-    too_long = longer > config.max_length
-    keep = ~too_long & (longer <= config.max_length_ratio * shorter + 5)
-    for i in np.flatnonzero(~keep):
-        report.kept -= 1
-        report.drop("too_long" if too_long[i] else "length_ratio", numbers[i])
-    return keep
-
-
 def _spread(pairs: Iterable[Any], total: int, wanted: int) -> Iterator[Any]:
     """Yields at most `wanted` of `total` pairs, evenly spaced."""
     return (pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total)
-
-
-def _chunks(
-    cleaned: Iterator[tuple[str, str]], report: CleaningReport, pairs: int, characters: int
-) -> Iterator[tuple[list[str], list[str], list[int]]]:
-    """Groups cleaned pairs into (sources, targets, their numbers), limited in pairs and roughly in characters."""
-    chunk: tuple[list[str], list[str], list[int]] = ([], [], [])
-    size = 0
-    for src, tgt in cleaned:
-        chunk[0].append(src)
-        chunk[1].append(tgt)
-        chunk[2].append(report.read)
-        size += len(src) + len(tgt)
-        if len(chunk[0]) == pairs or size > characters:
-            yield chunk
-            chunk, size = ([], [], []), 0
-    if chunk[0]:
-        yield chunk
 
 
 def _with_rate(pairs: Iterable[Any], doing: str) -> Iterator[Any]:
@@ -206,11 +211,3 @@ def _refuse_wrong_encoding(config: DataConfig, report: CleaningReport, scans: Fi
             f"data.train={config.train}: {bad} of {report.read} pairs are not UTF-8 (the first: {place}); convert the "
             "text, for example iconv -f ISO-8859-1 -t UTF-8"
         )
-
-
-@contextmanager
-def _synced(path: Path) -> Iterator[Any]:
-    with open(path, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())

@@ -32,6 +32,14 @@ class CleaningReport:
         if len(first) < 5:
             first.append(number)
 
+    def add(self, other: "CleaningReport") -> None:
+        """Adds the counts of the pairs that follow these."""
+        self.read, self.kept = self.read + other.read, self.kept + other.kept
+        self.separators += other.separators
+        for reason, pairs in other.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + pairs
+            self.first_dropped[reason] = (self.first_dropped.get(reason, []) + other.first_dropped[reason])[:5]
+
 
 class _UnusableError(Exception):
     """Carries the reason why a line is dropped."""

@@ -7,6 +7,7 @@ import numpy as np
 from aiayn.config.schema import EOS_ID
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
+from aiayn.data.length_order import SideLengths
 
 CHUNK = 1 << 24  # subwords counted at once
 BINS = 40  # of the share of padding, from 0 to 1
@@ -26,12 +27,16 @@ def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]
         "steps_per_epoch": plan.steps_per_epoch,
         "micro_batches": plan.micro_batches,
         "lengths": {
-            "src": np.bincount(train.src_lengths).tolist(),
-            "tgt": np.bincount(train.tgt_lengths).tolist(),
+            "src": _sentences_by_length(train.lengths.src),
+            "tgt": _sentences_by_length(train.lengths.tgt),
         },
         "padding": float(plan.padding),
         "padding_of_parts": np.histogram(plan.padding_by_micro_batch, bins=BINS, range=(0, 1))[0].tolist(),
     }
+
+
+def _sentences_by_length(side: SideLengths) -> list[int]:
+    return np.bincount(side.length, np.diff(side.first)).astype(int).tolist()
 
 
 def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) -> float:

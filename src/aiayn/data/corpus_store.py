@@ -14,63 +14,59 @@ from typing import Any
 import numpy as np
 
 from aiayn.config.schema import PAD_ID, DataConfig
+from aiayn.data.length_order import LengthRuns, sort_keys
+from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.files import sha256
 
 SIDES = ("src", "tgt")
-SMALL_FILE = 16 << 20  # bytes; larger files are verified by size only, smaller ones by content at every start
+SMALL_FILE = 16 << 20  # bytes; larger files are read to verify them once, smaller ones at every start
+SCANNED = 1 << 26  # ids looked at at once
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedSplit:
-    """Pairs of sentences as memory-mapped ids without end marks: pair i is `src[src_offsets[i]:src_offsets[i + 1]]`."""
+    """Pairs of sentences in length order, as memory-mapped ids without end marks.
+
+    Sides follow pair after pair: `lengths` says where each begins.
+    """
 
     folder: Path
     name: str
     src: np.ndarray  # (source subwords of all pairs,) uint16 or uint32
-    src_offsets: np.ndarray  # (pairs + 1,) int64
     tgt: np.ndarray
-    tgt_offsets: np.ndarray
+    lengths: LengthRuns  # in subwords, without end marks
 
     @classmethod
     def open(cls, folder: Path, name: str) -> "PreparedSplit":
-        arrays = {}
-        for side in SIDES:
-            arrays[f"{side}_offsets"] = offsets = np.load(folder / f"{name}.{side}.offsets.npy", mmap_mode="r")
+        runs = np.load(folder / f"{name}.lengths.npy")
+        if runs.dtype != np.int64:
+            raise ValueError(f"{name}.lengths.npy holds no counts")
+        lengths = LengthRuns.of_counts(*runs.T)
+        sides = []
+        for side, tokens in (("src", lengths.src.total), ("tgt", lengths.tgt.total)):
             path = folder / f"{name}.{side}.bin"
-            dtype = f"<u{path.stat().st_size // int(offsets[-1])}"
-            arrays[side] = np.memmap(path, dtype, mode="r")
-        return cls(folder, name, **{key: np.asarray(array) for key, array in arrays.items()})
+            sides.append(np.asarray(np.memmap(path, f"<u{path.stat().st_size // tokens}", mode="r")))
+        return cls(folder, name, *sides, lengths)
 
     @classmethod
     def of(cls, name: str, sources: list[list[int]], targets: list[list[int]]) -> "PreparedSplit":
-        """Returns pairs that are in no file: ids of every line, without end marks."""
-        arrays: dict[str, np.ndarray] = {}
-        for side, lines in zip(SIDES, (sources, targets), strict=True):
-            arrays[f"{side}_offsets"] = np.cumsum([0, *map(len, lines)], dtype=np.int64)
-            arrays[side] = np.fromiter(chain.from_iterable(lines), np.uint32)
-        return cls(Path(), name, **arrays)
+        """Returns pairs that are in no file: ids of every line, without end marks, here in any order."""
+        src, tgt = (np.array([len(line) for line in lines]) for lines in (sources, targets))
+        order = np.argsort(sort_keys(src + 1, tgt + 1, np.arange(len(src))), kind="stable")
+        ids = (np.fromiter(chain.from_iterable(lines[i] for i in order), np.uint32) for lines in (sources, targets))
+        return cls(Path(), name, *ids, LengthRuns.of_pairs(src[order], tgt[order]))
 
     def __reduce__(self):
         # Worker processes map the files themselves instead of receiving copies.
         return PreparedSplit.open, (self.folder, self.name)
 
     def __len__(self) -> int:
-        return len(self.src_offsets) - 1
+        return len(self.lengths)
 
-    @property
-    def src_lengths(self) -> np.ndarray:
-        """(pairs,) int32, subwords of every source."""
-        return _differences(self.src_offsets)
-
-    @property
-    def tgt_lengths(self) -> np.ndarray:
-        """(pairs,) int32, subwords of every target."""
-        return _differences(self.tgt_offsets)
-
-
-def _differences(offsets: np.ndarray) -> np.ndarray:
-    return np.subtract(offsets[1:], offsets[:-1], out=np.empty(len(offsets) - 1, np.int32), casting="same_kind")
+    def pair(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of the source and of the target of a pair."""
+        (src, n_src), (tgt, n_tgt) = self.lengths.src.spans(number), self.lengths.tgt.spans(number)
+        return self.src[src : src + n_src], self.tgt[tgt : tgt + n_tgt]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,44 +105,53 @@ def corpus_folder(config: DataConfig, fingerprint: str) -> Path:
     return Path(config.folder).expanduser() / f"{config.src_lang}-{config.tgt_lang}-{fingerprint[:16]}"
 
 
-def find_flaw(folder: Path) -> str | None:
-    """Returns why this is not a complete prepared corpus, or None if it is one."""
+def find_flaw(folder: Path, scans: FileScans) -> str | None:
+    """Returns why this is not a complete prepared corpus, or None if it is one.
+
+    Large files are read the first time only: `scans` remembers them.
+    """
+    unread = set()
     try:
         manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
         for name, expected in manifest["files"].items():
             size = (folder / name).stat().st_size
             if size != expected["size"]:
                 return f"{name} has {size} bytes, not {expected['size']}"
-            if size <= SMALL_FILE and sha256(folder / name) != expected["sha256"]:
+            if size <= SMALL_FILE or not scans.is_known(folder / name):
+                unread.add(name)
+            if scans.sha256(folder / name, anew=size <= SMALL_FILE) != expected["sha256"]:
                 return f"{name} has other content"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "manifest.json is unreadable"
     try:
-        return _find_wrong_content(folder, manifest)
+        return _find_wrong_content(folder, manifest, unread)
     except OSError:
         raise
     except Exception as error:  # what numpy and the tokenizer raise on content of other kinds
         return f"its content is unreadable: {error!s:.200}"
 
 
-def _find_wrong_content(folder: Path, manifest: dict[str, Any]) -> str | None:
+def _find_wrong_content(folder: Path, manifest: dict[str, Any], unread: set[str]) -> str | None:
     """Returns what is wrong in files that were changed together with their sizes and checksums; None if nothing is."""
     settings = manifest["settings"]
     if manifest["fingerprint"] != fingerprint(settings) or not folder.name.endswith(f"-{manifest['fingerprint'][:16]}"):
         return "manifest.json is that of another corpus"
     corpus = PreparedCorpus.open(folder)
     for split in (corpus.train, corpus.val):
-        report = corpus.report[split.name]
+        report, lengths = corpus.report[split.name], split.lengths
         if not len(split) == report["kept"] == report["read"] - sum(report["dropped"].values()):
             return f"report.json does not count the pairs of {split.name}"
-        for side, ids, offsets in (("src", split.src, split.src_offsets), ("tgt", split.tgt, split.tgt_offsets)):
-            lengths = np.diff(offsets)
-            longest = settings["max_length"] if split.name == "train" else len(ids)
-            whole = offsets[0] == 0 and offsets[-1] == len(ids) and len(lengths) == len(split)
-            if not whole or lengths.min() < 1 or lengths.max() > longest:
-                return f"{split.name}.{side}.offsets.npy does not cut the ids into sentences"
-            if ids.min() <= PAD_ID or ids.max() >= corpus.tokenizer.vocab_size:
+        longest = settings["max_length"] if split.name == "train" else max(len(split.src), len(split.tgt))
+        for side, ids, own in (("src", split.src, lengths.src), ("tgt", split.tgt, lengths.tgt)):
+            if own.total != len(ids) or min(own.length.min(), lengths.pairs.min()) < 1 or own.length.max() > longest:
+                return f"{split.name}.lengths.npy does not cut the ids into sentences"
+            if f"{split.name}.{side}.bin" in unread and _has_wrong_ids(ids, corpus.tokenizer.vocab_size):
                 return f"{split.name}.{side}.bin has ids that no subword has"
     return None
+
+
+def _has_wrong_ids(ids: np.ndarray, vocab_size: int) -> bool:
+    parts = (ids[start : start + SCANNED] for start in range(0, len(ids), SCANNED))
+    return any(part.min() <= PAD_ID or part.max() >= vocab_size for part in parts)

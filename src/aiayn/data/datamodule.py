@@ -71,7 +71,7 @@ class TranslationDataModule(pl.LightningDataModule):
         self._given_tokenizer = tokenizer
         self._corpus: PreparedCorpus | None = None
         self._plan: BatchPlan | None = None
-        self._test: PreparedSplit | None = None
+        self._test: tuple[list[list[int]], list[list[int]]] | None = None  # ids of every source and target
 
     # What Lightning calls.
 
@@ -118,16 +118,14 @@ class TranslationDataModule(pl.LightningDataModule):
         if self._test is None:
             self.setup("test")
         assert self._test is not None
-        return self._evaluation_loader(self._test)
+        return self._evaluation_loader(PreparedSplit.of("test", *self._test))
 
     def predict_dataloader(self) -> DataLoader:
         """This rank's share of the sources of the test set, to translate."""
         if self._test is None:
             self.setup("predict")
         assert self._test is not None
-        src, at = self._test.src, self._test.src_offsets
-        ids = [src[at[line] : at[line + 1]].tolist() for line in range(len(self._test))]
-        dataset = SourceBatches(ids, self._max_tokens())
+        dataset = SourceBatches(self._test[0], self._max_tokens())
         return self._loader(dataset, EvaluationSampler(len(dataset), self.trainer))
 
     # What there is to look at.
@@ -161,8 +159,7 @@ class TranslationDataModule(pl.LightningDataModule):
         if self._plan is not None and taken in (None, self._plan.micro_batches):
             return self._plan
         plan = BatchPlan(
-            train.src_lengths + 1,
-            train.tgt_lengths + 1,
+            train.lengths.with_end_marks(),
             tokens_per_step=config.tokens_per_step,
             seed=self.seed,
             micro_batches=config.micro_batches,
@@ -189,17 +186,17 @@ class TranslationDataModule(pl.LightningDataModule):
             f"{-(-count // trainer.world_size)}"
         )
 
-    def _encoded(self, split: str) -> PreparedSplit:
-        """A split as ids, with every line of it."""
-        sides = read_split(self.config, split)
-        return PreparedSplit.of(
-            split, *(self.tokenizer.encode([normalise(line)[0] for line in side]) for side in sides)
+    def _encoded(self, split: str) -> tuple[list[list[int]], list[list[int]]]:
+        """The ids of every line of a split."""
+        src, tgt = (
+            self.tokenizer.encode([normalise(line)[0] for line in side]) for side in read_split(self.config, split)
         )
+        return src, tgt
 
     def _evaluation_loader(self, split: PreparedSplit) -> DataLoader:
-        src, tgt = split.src_lengths + 1, split.tgt_lengths + 1
-        limit = max(self._max_tokens(), int(src.max()), int(tgt.max()))  # a longer sentence is a batch of its own
-        plan = BatchPlan(src, tgt, tokens_per_step=limit, seed=0, max_tokens_per_device=limit)
+        lengths = split.lengths.with_end_marks()
+        limit = max(self._max_tokens(), lengths.longest)  # a longer sentence is a batch of its own
+        plan = BatchPlan(lengths, tokens_per_step=limit, seed=0, max_tokens_per_device=limit)
         batches = MicroBatches(split, plan, once=True)
         return self._loader(batches, EvaluationSampler(len(batches), self.trainer))
 

@@ -28,13 +28,22 @@ class Overlap:
         except DataError:
             return set()
 
-    def watch(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    def nothing(self) -> dict[str, list[Pair]]:
+        """Where `watch` puts what it finds: pairs by split."""
+        return {split: [] for split in self.held_out}
+
+    def watch(self, pairs: Iterable[Pair], found: dict[str, list[Pair]]) -> Iterator[Pair]:
         """Passes the cleaned training pairs on."""
         for pair in pairs:
             for split, held_out in self.held_out.items():
                 if pair in held_out:
-                    self.found[split].add(pair)
+                    found[split].append(pair)
             yield pair
+
+    def add(self, found: dict[str, list[Pair]]) -> None:
+        """Adds what was found in a part of the training text."""
+        for split, pairs in found.items():
+            self.found[split].update(map(tuple, pairs))
 
     def warn(self) -> None:
         """Logs a line if any pair was found, and one if a training file is listed twice."""

@@ -1,11 +1,12 @@
 """Parallel text: pairs of files with one sentence a line, or files of pairs."""
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from aiayn.data.cleaning import Flaw
 from aiayn.data.pair_files import Flaws, pair_file_kind, read_pair_file
-from aiayn.data.text_files import FileScans, decode, lines
+from aiayn.data.text_files import MARK_LINES, FileScans, decode, lines
 from aiayn.errors import DataError
 
 
@@ -86,11 +87,27 @@ def _find(prefix: str, lang: str, other: str, key: str) -> Path:
     raise DataError(f"{key}={prefix}: there is neither {plain} nor {gzipped}; {key} is the file name without .{lang}")
 
 
-def file_pairs(files: list[tuple[Path, ...]], src_lang: str, tgt_lang: str) -> Iterator[tuple[bytes, bytes]]:
-    """Streams the pairs of the files that `aligned_files` found, as bytes, source first."""
+def file_pairs(
+    files: list[tuple[Path, ...]], src_lang: str, tgt_lang: str, scans: FileScans, first: int = 0
+) -> Iterator[tuple[bytes, bytes]]:
+    """Streams the pairs of the files that `aligned_files` found, as bytes, source first; without the `first` ones."""
     for paths in files:
-        for _, src, tgt in numbered(paths, src_lang, tgt_lang):
-            yield src, tgt
+        if len(paths) == 2:
+            count = scans.scan(paths[0])["lines"]
+            pairs = zip(*(_lines_from(path, min(first, count), scans) for path in paths), strict=True)
+            first = max(0, first - count)
+        else:
+            pairs = ((src, tgt) for _, src, tgt in numbered(paths, src_lang, tgt_lang))
+            while first and next(pairs, None):
+                first -= 1
+        yield from pairs
+
+
+def _lines_from(path: Path, first: int, scans: FileScans) -> Iterator[bytes]:
+    """The lines of a file without the `first` ones, most of which are jumped over."""
+    jumps, rest = divmod(first, MARK_LINES)
+    start = scans.scan(path)["marks"][jumps - 1] if jumps else 0
+    return islice(lines(path, start=start), rest, None)
 
 
 def read_parallel(names: list[str], src_lang: str, tgt_lang: str, key: str) -> tuple[list[str], list[str]]:

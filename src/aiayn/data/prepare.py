@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.config.schema import DataConfig
-from aiayn.data.build_corpus import build
+from aiayn.data.build_corpus import build, remove_work, work_folder
 from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_flaw, fingerprint
 from aiayn.data.sources import count_pairs, identity, raw_pairs
 from aiayn.data.text_files import FileScans
@@ -17,7 +17,7 @@ from aiayn.errors import DataError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1  # raise it whenever the same text would give other files
+FORMAT = 2  # raise it whenever the same text would give other files
 SHAPING = ("src_lang", "tgt_lang", "vocab_size", "max_length", "max_length_ratio", "tokenizer_pairs")
 
 
@@ -52,14 +52,15 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
     settings = _settings(config, scans, tokenizer)
     target = corpus_folder(config, fingerprint(settings))
     try:
-        if find_flaw(target):
+        if find_flaw(target, scans) or work_folder(target).exists():
             folder.mkdir(parents=True, exist_ok=True)
             with _locked(folder / f".{target.name}.lock"):
-                flaw = find_flaw(target)  # again: another process may have built it while we waited
+                flaw = find_flaw(target, scans)  # again: another process may have built it while we waited
                 if flaw:
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, flaw)
                     build(config, target, settings, scans, tokenizer)
+                remove_work(target)  # of a build that was killed in its last moment
         scans.save(folder)
         prepared = PreparedCorpus.open(target)
     except OSError as error:

@@ -1,6 +1,7 @@
 """Raw pairs of sentences: from text files, a data set of the Hugging Face hub, or the built-in phrasebook."""
 
 from collections.abc import Collection, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,15 @@ from aiayn.data.text_files import FileScans, decode
 from aiayn.errors import DataError
 
 
-def raw_pairs(config: DataConfig, split: str, scans: FileScans) -> Iterator[tuple[bytes, bytes]]:
-    """Streams the pairs of a split ("train", "val" or "test"), source first, unchanged.
+def raw_pairs(config: DataConfig, split: str, scans: FileScans, first: int = 0) -> Iterator[tuple[bytes, bytes]]:
+    """Streams the pairs of a split ("train", "val" or "test"), source first, unchanged; without the `first` ones.
 
     Raises DataError for missing, misaligned, empty or unreadable text; for files before the first pair.
     """
     if config.source == "files":
-        return file_pairs(_files(config, split, scans), config.src_lang, config.tgt_lang)
-    if config.source == "hub":
-        return hub_pairs(config, _choice(config, split))
-    return _phrasebook_pairs(config, split)
+        return file_pairs(_files(config, split, scans), config.src_lang, config.tgt_lang, scans, first)
+    pairs = hub_pairs(config, _choice(config, split)) if config.source == "hub" else _phrasebook_pairs(config, split)
+    return islice(pairs, first, None)
 
 
 def read_split(config: DataConfig, split: str) -> tuple[list[str], list[str]]:

@@ -17,8 +17,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from aiayn.data.cleaning import MAX_LINE_BYTES
 from aiayn.errors import DataError
+from aiayn.files import host, sha256
 
 READ_BYTES = MAX_LINE_BYTES + 8  # of a line: enough to see that it is too long, whatever ends or begins it
 ENDLESS = 256 << 20  # bytes without a line end
@@ -30,6 +33,7 @@ PACKED = {
     b"PK\3\4": "zip",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
+MARK_LINES = 1 << 18  # between places of a file that can be gone to at once
 
 
 class FileScans:
@@ -47,16 +51,51 @@ class FileScans:
     def save(self, folder: Path) -> None:
         """Saves the scans for later starts, if the folder can be written."""
         text = json.dumps(self._known)
-        path, new = folder / ".scans.json", folder / f".scans.{os.getpid()}.tmp"
+        path, new = folder / ".scans.json", folder / f".scans.{host()}.{os.getpid()}.tmp"
         with suppress(OSError):
             if not path.exists() or path.read_text("utf-8") != text:
-                for orphan in folder.glob(".scans.*.tmp"):  # of a process that was killed
+                for orphan in folder.glob(f".scans.{host()}.*.tmp"):  # of a process that was killed
                     orphan.unlink()
                 new.write_text(text, "utf-8")
                 new.replace(path)
 
     def scan(self, path: Path) -> dict[str, Any]:
-        """Returns {"stamp", "lines", "sha256"} of a file's unpacked content. Raises DataError if it is unreadable."""
+        """Returns {"stamp", "lines", "marks", "sha256"} of a file's unpacked content.
+
+        `marks` are the bytes before every MARK_LINES-th line. Raises DataError if the file is unreadable.
+        """
+        known, stamp = self._look_up(path)
+        if known and "marks" in known:
+            return known
+        digest, newlines, last, length, offset = hashlib.sha256(), 0, b"\n", 0, 0
+        marks: list[int] = []
+        with opened(path) as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+                newlines += (ends := block.count(b"\n"))
+                if newlines // MARK_LINES > len(marks):
+                    [*places] = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+                    number = (len(marks) + 1) * MARK_LINES - (newlines - ends)
+                    marks += [offset + int(place) + 1 for place in places[number - 1 :: MARK_LINES]]
+                length = 0 if ends else length + len(block)
+                _refuse_endless(length, path)
+                last, offset = block[-1:], offset + len(block)
+        found = {"lines": newlines + (last != b"\n"), "marks": marks, "sha256": digest.hexdigest()}
+        return self._remember(path, stamp, found)
+
+    def sha256(self, path: Path, anew: bool = False) -> str:
+        """Returns the SHA-256 of a file as it is, text or not; with `anew` it is read in any case."""
+        known, stamp = self._look_up(path)
+        if known and not anew:
+            return known["sha256"]
+        return self._remember(path, stamp, {"sha256": sha256(path)})["sha256"]
+
+    def is_known(self, path: Path) -> bool:
+        """Whether the file has not changed since it was read."""
+        return self._look_up(path)[0] is not None
+
+    def _look_up(self, path: Path) -> tuple[dict[str, Any] | None, list[int]]:
+        """Returns what is known of a file, if it has not changed since, and what changes with it."""
         try:
             status = path.stat()
         except OSError as error:
@@ -66,17 +105,10 @@ class FileScans:
         # Unlike the modification time, the inode's change time cannot be set by hand.
         stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
         known = self._known.get(str(path.resolve()))
-        if known and known["stamp"] == stamp:
-            return known
-        digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
-        with opened(path) as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-                newlines += (ends := block.count(b"\n"))
-                length = 0 if ends else length + len(block)
-                _refuse_endless(length, path)
-                last = block[-1:]
-        found = {"stamp": stamp, "lines": newlines + (last != b"\n"), "sha256": digest.hexdigest()}
+        return (known if known and known["stamp"] == stamp else None), stamp
+
+    def _remember(self, path: Path, stamp: list[int], found: dict[str, Any]) -> dict[str, Any]:
+        found = {"stamp": stamp, **found}
         # A file that changed a moment ago may change again within the resolution of its time stamps.
         if time.time_ns() - max(stamp[1:3]) > 2e9:
             self._known[str(path.resolve())] = found
@@ -132,13 +164,16 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path}: cannot be read ({error}); replace the file") from error
 
 
-def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
+def lines(path: Path, longest: int = READ_BYTES, start: int = 0) -> Iterator[bytes]:
     """Yields lines without their LF or CR LF, and without a byte order mark. A last line needs no LF.
 
-    Of a line longer than `longest` bytes no more than that is yielded.
+    Of a line longer than `longest` bytes no more than that is yielded. `start` is the byte, of the unpacked content,
+    that the first line to be yielded begins with.
     """
     with opened(path) as stream:
-        first = True
+        if start:
+            stream.seek(start)
+        first = start == 0
         while line := stream.readline(longest):
             if first and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise DataError(f"{path}: this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")

@@ -32,7 +32,7 @@ def check_positions(config: Sized, prepared: PreparedCorpus) -> None:
     if config.model.positions != "learned":
         return
     most, extra = config.model.max_positions, config.search.max_extra_tokens
-    longest = max(int(lengths.max()) for lengths in (prepared.val.src_lengths, prepared.val.tgt_lengths))
+    longest = prepared.val.lengths.longest
     if longest + 1 + extra <= most:
         return
     sides = config.data.src_lang, config.data.tgt_lang

@@ -63,8 +63,7 @@ class NonFiniteGuard(StepCallback):
             lines = []
             for number in range((step - 1) * plan.micro_batches, step * plan.micro_batches):
                 for pair in plan.micro_batch(number).pairs.tolist():
-                    sides = ((split.src, split.src_offsets), (split.tgt, split.tgt_offsets))
-                    texts = tokenizer.decode([ids[at[pair] : at[pair + 1]].tolist() for ids, at in sides])
+                    texts = tokenizer.decode([ids.tolist() for ids in split.pair(pair)])
                     lines.append("\t".join([str(pair), *texts]) + "\n")
             atomic_write_text(path, "".join(lines))
         return path
