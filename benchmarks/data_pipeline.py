@@ -90,7 +90,14 @@ def lengths(pairs: int) -> LengthRuns:
 def preparation(folder: str, train: str, tokenizer_pairs: int, vocab_size: int, processes: int) -> Callable[[], Row]:
     text = ["data=files", f"data.train={train}", f"data.val={folder}/val", "data.src_lang=en", "data.tgt_lang=de"]
     text += [f"data.folder={folder}", f"data.vocab_size={vocab_size}", f"data.tokenizer_pairs={tokenizer_pairs}"]
-    options = [*text, "model=base", "optim=adam", "trainer=default", "data.max_length=255"]
+    options = [
+        *text,
+        "model=base",
+        "optim=adam",
+        "trainer=default",
+        "data.max_length=255",
+        "data.tokens_per_step=25000",
+    ]
     config = settled(aiayn.compose(*options, f"data.prepare_processes={processes}"))
 
     def work() -> Row:
