@@ -75,7 +75,7 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
         routes=routes,
         middleware=_middleware(options, metrics, {route.path for route in routes}),
         exception_handlers={
-            HTTPException: lambda _, error: _refusal(error.status_code, error.detail, error.headers),
+            HTTPException: _refused,
             QueueFullError: lambda _, error: _refusal(503, "too many lines wait; send this again later", LATER),
             DataError: lambda _, error: _refusal(400, str(error)),
             ResourceError: lambda _, error: _refusal(503, str(error), LATER),
@@ -137,7 +137,7 @@ def _check_key(key: str, service: Service) -> None:
 
 async def while_connected(request: Request, work: Coroutine[None, None, T]) -> T:
     """Returns what `work` returns, but cancels it when the client goes away: nobody waits for it any more."""
-    task, gone = asyncio.create_task(work), asyncio.create_task(request.receive())
+    task, gone = asyncio.create_task(work), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -150,6 +150,11 @@ async def while_connected(request: Request, work: Coroutine[None, None, T]) -> T
 
 def _sender(file: Path) -> Callable[[Request], Response]:
     return lambda _: FileResponse(file)
+
+
+def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _refusal(error.status_code, error.detail, error.headers)
 
 
 def _refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:

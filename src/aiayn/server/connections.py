@@ -60,7 +60,8 @@ class Connection(H11Protocol):
 
     def _make_room(self) -> bool:
         """Closes another connection if there is one too many. Returns whether there is room for this one."""
-        others = [one for one in self.connections if one is not self and not one.closed]
+        mine = [one for one in self.connections if isinstance(one, Connection)]  # all are
+        others = [one for one in mine if one is not self and not one.closed]
         if len(others) < self.limits.connections:
             return True
         waiting = [one for one in others if one.waits_for_client()]

@@ -46,8 +46,9 @@ async def read_fields(request: Request, max_body: int) -> Fields:
 def texts_of(fields: Fields) -> list[str]:
     """Returns the texts of `q`, which is one or a list of them. Raises 400 for anything else, and for nothing."""
     q = fields.get("q")
-    texts = q if isinstance(q, list) else [q]
-    if not q or not all(isinstance(text, str) for text in texts):
+    items = q if isinstance(q, list) else [q]
+    texts = [text for text in items if isinstance(text, str)]
+    if not q or len(texts) < len(items):
         raise HTTPException(400, "q must be a text, or a list of texts, and not empty")
     return texts
 

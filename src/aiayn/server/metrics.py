@@ -20,17 +20,22 @@ class Metrics:
     """The counts of one server, from zero at its start."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)  # memory and processor seconds
-        to = {"registry": self.registry}
-        self.requests = Counter("aiayn_requests", "Requests that were answered.", ["path", "status"], **to)
-        self.seconds = Histogram("aiayn_request_seconds", "Time to an answer.", ["path"], buckets=SECONDS, **to)
-        self.lines = Counter("aiayn_lines", "Lines of text that came in to be translated.", **to)
-        self.subwords = Counter("aiayn_subwords", "Subwords of these lines.", **to)
-        self.batch_lines = Histogram("aiayn_batch_lines", "Lines that are translated together.", buckets=LINES, **to)
-        self.closed_connections = Counter("aiayn_closed_connections", "Connections that were closed for a limit.", **to)
-        self.markup = Counter("aiayn_markup", "Tags and placeholders by how their place was found.", ["by"], **to)
-        self.batch_seconds = Counter("aiayn_batch_seconds", "Time that the model took for them.", **to)
+        self.registry = here = CollectorRegistry()
+        ProcessCollector(registry=here)  # memory and processor seconds
+        self.requests = Counter("aiayn_requests", "Requests answered.", ["path", "status"], registry=here)
+        self.seconds = Histogram(
+            "aiayn_request_seconds", "Time to an answer.", ["path"], buckets=SECONDS, registry=here
+        )
+        self.lines = Counter("aiayn_lines", "Sentences that came in to be translated.", registry=here)
+        self.subwords = Counter("aiayn_subwords", "Subwords of these sentences.", registry=here)
+        self.batch_lines = Histogram("aiayn_batch_lines", "Sentences of a batch.", buckets=LINES, registry=here)
+        self.batch_seconds = Counter("aiayn_batch_seconds", "Time that the model took for batches.", registry=here)
+        self.closed_connections = Counter(
+            "aiayn_closed_connections", "Connections that were closed for a limit.", registry=here
+        )
+        self.markup = Counter(
+            "aiayn_markup", "Tags and placeholders by how their place was found.", ["by"], registry=here
+        )
 
     def on_batch(self, lines: int, seconds: float) -> None:
         self.batch_lines.observe(lines)
