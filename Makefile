@@ -37,9 +37,10 @@ test: $(INSTALLED)  ## run the test suite; PYTEST_ARGS="-k beam" runs a part of 
 soak: $(INSTALLED)  ## 300 kills at random moments, each compared to the bit with an unbroken run: outputs/soak.json
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/faults/soak.py
 
-lint: $(INSTALLED)  ## check style and formatting
+lint: $(INSTALLED)  ## check style, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m basedpyright
 
 coverage: $(INSTALLED)  ## run the test suite and show which lines of src/aiayn no test runs
 	@$(BIN)/python -m coverage erase

@@ -69,3 +69,18 @@ def test_continuous_integration_and_commits_run_what_developers_run():
     versions = {step["with"]["python-version"] for job in jobs.values() for step in job["steps"] if "with" in step}
     assert python == f">={min(versions)}"
     assert [hook["entry"] for hook in hooks] == ["make lint"]
+
+
+def test_rooms_whose_types_are_checked_exist_and_ignore_nothing():
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["basedpyright"]["include"]
+    files = [
+        file
+        for path in checked
+        for found in ROOT.glob(path)
+        for file in ([found] if found.is_file() else found.rglob("*.py"))
+    ]
+
+    assert all(list(ROOT.glob(path)) for path in checked)
+    assert len(files) > 30
+    assert [file for file in files if re.search(r"#\s*(?:type|pyright):", file.read_text("utf-8"))] == []
+    assert (ROOT / "src/aiayn/py.typed").exists()

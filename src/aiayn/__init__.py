@@ -72,11 +72,14 @@ def train(*options: "str | Options") -> Path:
     from aiayn.config.compose import chosen_options
     from aiayn.config.program import conf_folder
     from aiayn.config.schema import Options
+    from aiayn.errors import ConfigError
 
-    if len(options) == 1 and isinstance(options[0], Options):
-        config, chosen = options[0], None
-    else:
-        config, chosen = compose(*options), chosen_options(options, conf_folder())
+    texts = [option for option in options if isinstance(option, str)]
+    composed = [option for option in options if isinstance(option, Options)]
+    if composed and len(options) > 1:
+        raise ConfigError("give what compose() returned alone; further options belong into compose()")
+    config = composed[0] if composed else compose(*texts)
+    chosen = None if composed else chosen_options(texts, conf_folder())
     from aiayn.training.run import train as train_run
 
     return train_run(config, chosen=chosen)

@@ -113,11 +113,11 @@ def writable_output() -> Iterator[None]:
         logging.StreamHandler.handleError = before
 
 
-def _raise_output_errors(handler: logging.StreamHandler, record: logging.LogRecord) -> None:
-    """Raises what a handler of standard output (Hydra's --info has one) would print as a traceback and pass over."""
-    if handler.stream is sys.stdout:
+def _raise_output_errors(self: logging.StreamHandler, record: logging.LogRecord) -> None:
+    """A method: raises what a handler of standard output (Hydra's --info has one) would print and pass over."""
+    if self.stream is sys.stdout:
         raise  # the error that is being handled
-    logging.Handler.handleError(handler, record)
+    logging.Handler.handleError(self, record)
 
 
 def _open_closed_streams() -> None:

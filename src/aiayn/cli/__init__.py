@@ -65,7 +65,8 @@ def main() -> None:
         exit_with_error("interrupted", 130, debug)
     except Exception as error:
         # Usage errors, such as a misspelt option: their base class has no public name in some versions of typer.
-        if not hasattr(error, "format_message"):
+        format_message = getattr(error, "format_message", None)
+        if format_message is None:
             raise
-        exit_with_error(f"{error.format_message()} (see --help)", ConfigError.exit_code, debug)
+        exit_with_error(f"{format_message()} (see --help)", ConfigError.exit_code, debug)
     sys.exit(code if isinstance(code, int) else 0)

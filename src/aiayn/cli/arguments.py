@@ -84,7 +84,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     The help of a field is in its annotation, as of any option, or in its metadata: {"help": ..., "metavar": ...}.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
     parameters = []
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name in groups:

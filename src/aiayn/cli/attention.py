@@ -22,6 +22,7 @@ def attention(
     Also writes the paper's Figures 3 to 5 and the position encodings for this model (figure_3, figure_4, figure_5,
     positions; .png and .svg), and the attention of every layer, head by head (layer_1.png, ...).
     """
+    from aiayn.inference.ensemble import members
     from aiayn.runs.run_folder import RunFolder, folder_of
     from aiayn.visualize.explorer import write_explorer
     from aiayn.visualize.figures import draw_paper_figures, draw_positions
@@ -31,10 +32,11 @@ def attention(
 
     translator = load_translator(run, checkpoint, None, None, accelerator)
     maps = attention_maps(translator, sentence)
-    positions = position_tables(translator.model)
+    model = members(translator.model)[0]
+    positions = position_tables(model)
     folder = out or RunFolder(folder_of(run)).attention
     page = folder / "index.html"
-    write_explorer(page, maps, positions, translator.model.config, run.resolve().name)
+    write_explorer(page, maps, positions, model.config, run.resolve().name)
     print(page)
     for path in (*draw_paper_figures(maps, folder, word), *draw_positions(positions, folder / "positions")):
         print(path)

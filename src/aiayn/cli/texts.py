@@ -1,6 +1,7 @@
 """What is translated: lines of a file or of standard input, a column, fields of JSON objects, units of a translation
 memory; and how translations are written in their place."""
 
+import io
 import json
 import re
 import sys
@@ -39,7 +40,9 @@ def stream_chunks() -> Iterator[Chunk]:
     from aiayn.data.cleaning import MAX_LINE_BYTES
 
     pending, done = b"", 0
-    while block := sys.stdin.buffer.read1(STREAM_BYTES):
+    reader = sys.stdin.buffer
+    assert isinstance(reader, io.BufferedIOBase)
+    while block := reader.read1(STREAM_BYTES):
         *lines, pending = (pending + block).split(b"\n")
         if lines:
             yield plain(_decoded(lines, done))

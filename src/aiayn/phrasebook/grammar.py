@@ -94,10 +94,10 @@ def noun_phrase(determiner: str, noun: Noun, adjective: Adjective | None = None,
     elif determiner == "this" and plural:
         article = "these"
     german = "" if determiner == "a" and bare else determiner
-    cases = (_german(german, adjective, noun, plural, case) for case in ("nom", "acc", "dat"))
+    nom, acc, dat = (_german(german, adjective, noun, plural, case) for case in ("nom", "acc", "dat"))
     combos = ((adjective.en, noun.en),) if adjective else ()
     en = words(article, en)
-    return Phrase(en, en, *cases, 2 if plural else 1, "p" if plural else noun.gender, combos)
+    return Phrase(en, en, nom, acc, dat, 2 if plural else 1, "p" if plural else noun.gender, combos)
 
 
 def prepositional(preposition: str, case: str, phrase: Phrase) -> str:

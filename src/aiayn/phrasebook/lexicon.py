@@ -55,6 +55,11 @@ def _rows(table: str) -> list[list[str]]:
     return [line.split("\t") for line in lines[1:] if line]
 
 
+def _pair(entry: str) -> tuple[str, str]:
+    en, de = entry.split(" = ")
+    return en, de
+
+
 def _noun(en: str, en_plural: str, article: str, de: str, de_plural: str, groups: str) -> Noun:
     return Noun(en, en_plural, {"der": "m", "die": "f", "das": "n"}[article], de, de_plural, frozenset(groups.split()))
 
@@ -98,4 +103,4 @@ for _en, _de, _stem, _kinds, _nouns in _rows("adjectives"):
 VERBS = tuple(_verb(*row) for row in _rows("verbs"))
 VERB = {verb.lemma: verb for verb in VERBS if verb.kind != "clausal"}
 # Adverbs, cities and the like by kind, as (English, German).
-ADVERBS = {kind: tuple(tuple(each.split(" = ")) for each in entries) for kind, *entries in _rows("adverbs")}
+ADVERBS = {kind: tuple(_pair(each) for each in entries) for kind, *entries in _rows("adverbs")}

@@ -131,7 +131,7 @@ def _heads(heads: list[int]) -> str:
     return f"head{'s' if len(heads) > 1 else ''} {' and '.join(str(head + 1) for head in heads)}"
 
 
-def _draw_figure(path: Path, tokens: list[str], panels: list[tuple[str, Mapping[int, Tensor]]]) -> list[Path]:
+def _draw_figure(path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapping[int, Tensor]]]) -> list[Path]:
     """Panels below each other, each a title and, by head, the weights (S, S) that are drawn."""
     from matplotlib.patches import Patch
 
@@ -165,7 +165,7 @@ def _draw_lines(axis: Any, tokens: list[str], heads: Mapping[int, Tensor], size:
     from matplotlib.collections import LineCollection, PatchCollection
     from matplotlib.patches import Rectangle
 
-    everything = sum(heads.values())
+    everything = torch.stack(list(heads.values())).sum(0)
     readers = everything.sum(1) > 0
     alone = int(readers.sum()) == 1
     for i, token in enumerate(tokens):
@@ -200,7 +200,8 @@ def _colour(head: int) -> tuple[float, float, float]:
     """A head's colour: the same in every figure, different for up to 20 heads."""
     from matplotlib import colormaps
 
-    return colormaps["tab20"].colors[(2 * head) % 20 + (head // 10) % 2]
+    red, green, blue, _ = colormaps["tab20"]((2 * head) % 20 + (head // 10) % 2)
+    return red, green, blue
 
 
 def _save(figure: Any, path: Path) -> list[Path]:

@@ -10,7 +10,9 @@ from aiayn.data.batch import source_mask
 from aiayn.errors import DataError
 from aiayn.hardware import explain_memory
 from aiayn.inference.alignment import record_attention
+from aiayn.inference.ensemble import members
 from aiayn.inference.translator import Translation, Translator
+from aiayn.model.layers import DecoderLayer, EncoderLayer
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,18 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     [src_ids] = translator.source_ids([sentence])
     if not src_ids:
         raise DataError("the sentence is blank: there is nothing to look at; give one with words in it")
-    model, tokens = translator.model, translator.tokenizer.tokens
+    model, tokens = members(translator.model)[0], translator.tokenizer.tokens  # of several models the first
+    encoder = [layer for layer in model.encoder if isinstance(layer, EncoderLayer)]  # all are
+    decoder = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
     src = torch.tensor([[*src_ids, EOS_ID]], device=translator.device)
     tgt_in = torch.tensor([[BOS_ID, *best.tokens]], device=translator.device)
     src_mask = source_mask(src)
     with (
         explain_memory(f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a shorter text"),
         translator.without_dropout(),
-        record_attention([layer.self_attention for layer in model.encoder]) as encoder_self,
-        record_attention([layer.self_attention for layer in model.decoder]) as decoder_self,
-        record_attention([layer.cross_attention for layer in model.decoder]) as cross,
+        record_attention([layer.self_attention for layer in encoder]) as encoder_self,
+        record_attention([layer.self_attention for layer in decoder]) as decoder_self,
+        record_attention([layer.cross_attention for layer in decoder]) as cross,
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
     return AttentionMaps(
