@@ -22,12 +22,16 @@ Options are those of the command line. Public as well:
 Nothing slow is imported before it is used.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytorch_lightning import Callback
+
     from aiayn.config.schema import Options
     from aiayn.inference.translator import Translator
+    from aiayn.training.module import TranslationModule
 
 __all__ = ["compose", "evaluate", "load", "train"]
 __version__ = "0.2.0"
@@ -38,12 +42,14 @@ def load(
     checkpoint: str | None = None,
     accelerator: str = "auto",
     precision: str = "float32",
+    extensions: Sequence[str] = (),
     **search: Any,
 ) -> "Translator":
     """Returns the translator of a run's folder.
 
     checkpoint is averaged, best, last or a file; None: averaged (best if that validated better), else last.
     search: beam_size, length_penalty and the other options of `search`; those not given are as the run was configured.
+    extensions: files whose code may run, because the model has parts of theirs.
     Raises RefusedError for a missing or damaged run, ConfigError for impossible options.
     """
     from aiayn.config.schema import PRECISIONS, SearchOverrides, one_of
@@ -51,6 +57,9 @@ def load(
     one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
     one_of("precision", precision, PRECISIONS)
     overrides = SearchOverrides(**search)
+    from aiayn.runs.extensions import name_extensions
+
+    name_extensions(extensions)
     from aiayn.inference.translator import Translator
 
     return Translator.from_run(Path(run), checkpoint, overrides, accelerator, precision)
@@ -63,9 +72,14 @@ def compose(*options: str) -> "Options":
     return compose_training(options)
 
 
-def train(*options: "str | Options") -> Path:
+def train(
+    *options: "str | Options",
+    module: "type[TranslationModule] | None" = None,
+    callbacks: "Sequence[Callback]" = (),
+) -> Path:
     """Trains, or continues, the run that the options describe, or one that `compose` returned; returns its folder.
 
+    `module` takes the place of our own, `callbacks` are called beside ours; a run stores SHA-256 of their files.
     It runs in this process, on one device. Raises UserError for whatever `aiayn train` would refuse, and
     InterruptedRunError if Ctrl-C stops it, after everything has been saved.
     """
@@ -82,7 +96,7 @@ def train(*options: "str | Options") -> Path:
     chosen = None if composed else chosen_options(texts, conf_folder())
     from aiayn.training.run import train as train_run
 
-    return train_run(config, chosen=chosen)
+    return train_run(config, chosen=chosen, module=module, callbacks=callbacks)
 
 
 def evaluate(*options: str) -> dict[str, Any]:

@@ -32,6 +32,10 @@ With = Annotated[
     list[Path] | None,
     typer.Option("--with", metavar="RUN", help="A run that translates together with it; may be repeated."),
 ]
+Extensions = Annotated[
+    list[str] | None,
+    typer.Option("--extension", metavar="FILE", help="A Python file that the model has parts of; may be repeated."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -43,6 +47,7 @@ def load_translator(
     accelerator: str,
     precision: str = "float32",
     ensemble: list[Path] | None = None,
+    extensions: list[str] | None = None,
 ) -> "Translator":
     """Loads the model of a run. Checks options and files before torch is imported."""
     search = SearchOverrides(beam_size=beam_size, length_penalty=length_penalty)
@@ -51,7 +56,9 @@ def load_translator(
     for one in (run, *(ensemble or ())):
         find_checkpoint(one, checkpoint)
     from aiayn.inference.translator import Translator
+    from aiayn.runs.extensions import name_extensions
 
+    name_extensions(extensions or [])
     return Translator.from_run(run, checkpoint, search, accelerator, precision, ensemble or ())
 
 
@@ -64,11 +71,13 @@ class LoadOptions:
     checkpoint: CheckpointName = None
     accelerator: Accelerator = "auto"
     precision: Precision = "float32"
+    extension: Extensions = None
 
     def load(self, run: Path) -> "Translator":
         """Loads the model of a run. Raises what `Translator.from_run` raises."""
         search = (getattr(self, "beam_size", None), self.length_penalty)
-        return load_translator(run, self.checkpoint, *search, self.accelerator, self.precision, self.ensemble)
+        device = self.accelerator, self.precision
+        return load_translator(run, self.checkpoint, *search, *device, self.ensemble, self.extension)
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Accelerator, CheckpointName, Debug, RunArgument, load_translator
+from aiayn.cli.arguments import Accelerator, CheckpointName, Debug, Extensions, RunArgument, load_translator
 
 
 def attention(
@@ -15,6 +15,7 @@ def attention(
     word: Annotated[str | None, typer.Option(help="The word to show in Figures 3 and 4; chosen if not given.")] = None,
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",
+    extension: Extensions = None,
     debug: Debug = False,
 ) -> None:
     """Translates a sentence and writes index.html, a page to explore the attention of every head.
@@ -30,7 +31,7 @@ def attention(
     from aiayn.visualize.maps import attention_maps
     from aiayn.visualize.positions import position_tables
 
-    translator = load_translator(run, checkpoint, None, None, accelerator)
+    translator = load_translator(run, checkpoint, None, None, accelerator, extensions=extension)
     maps = attention_maps(translator, sentence)
     model = members(translator.model)[0]
     positions = position_tables(model)
@@ -38,7 +39,8 @@ def attention(
     page = folder / "index.html"
     write_explorer(page, maps, positions, model.config, run.resolve().name)
     print(page)
-    for path in (*draw_paper_figures(maps, folder, word), *draw_positions(positions, folder / "positions")):
+    drawn = draw_positions(positions, folder / "positions") if positions else []
+    for path in (*draw_paper_figures(maps, folder, word), *drawn):
         print(path)
     for layer in range(len(maps.cross)):
         path = folder / f"layer_{layer + 1}.png"

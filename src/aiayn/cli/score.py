@@ -27,6 +27,7 @@ def score(
     checkpoint: arguments.CheckpointName = None,
     accelerator: arguments.Accelerator = "auto",
     precision: arguments.Precision = "float32",
+    extension: arguments.Extensions = None,
     debug: arguments.Debug = False,
 ) -> None:
     """Prints log P of given translations, in nats, a line for each line.
@@ -46,7 +47,8 @@ def score(
             f"{src} has {len(sources)} lines and {tgt} has {len(targets)}: line N of one must translate line N of the "
             "other (only LF ends a line)"
         )
-    translator = arguments.load_translator(run, checkpoint, None, length_penalty, accelerator, precision, ensemble)
+    search = None, length_penalty
+    translator = arguments.load_translator(run, checkpoint, *search, accelerator, precision, ensemble, extension)
     from aiayn.inference.translator import perplexity
 
     scored: list[ScoredPair] = []

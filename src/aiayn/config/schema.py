@@ -83,6 +83,7 @@ class ModelOptions:
     positions: str = "sinusoidal"  # sinusoidal | learned (row E)
     max_positions: int = 512  # rows of the learned tables; sinusoids have no limit
     attention_window: int | None = None  # r of section 4: self-attention reaches r // 2 positions each way; null: all
+    parts: str | None = None  # FILE:SHA-256 of the extensions that bring others; null: the paper's. Set by the program
 
     def __post_init__(self) -> None:
         for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions", "attention_window"):
@@ -408,6 +409,7 @@ class Options:
     seed: int = 0
     debug: bool = False  # show tracebacks
     extensions: list[str] = field(default_factory=list)  # Python files of one's own (`config/extensions.py`)
+    extensions_sha256: list[str] = field(default_factory=list)  # FILE:SHA-256 of each; none: as found, then stored
     extension: dict[str, Any] = field(default_factory=dict)  # their options, by the file's name without .py
     model: ModelOptions = field(default_factory=ModelOptions)
     data: DataOptions = field(default_factory=DataOptions)
@@ -495,6 +497,7 @@ class EvaluateConfig:
     ensemble: Paths = None  # a run's folder or a list of them: they translate together with `run`
     baseline: str | None = None  # another run's folder to compare with
     accelerator: str = "auto"  # auto | cpu | gpu
+    extensions: list[str] = field(default_factory=list)  # Python files, for models with parts of theirs, and metrics
     debug: bool = False
     search: SearchOverrides = field(default_factory=SearchOverrides)
 

@@ -15,6 +15,7 @@ MAY_CHANGE = (
     "name",
     "outputs",
     "sweep",
+    "extensions",  # where they are; what they are is in extensions_sha256
     "debug",
     "logger.*",
     "search.*",

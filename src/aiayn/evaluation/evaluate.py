@@ -23,6 +23,7 @@ from aiayn.inference.translator import Translator, accuracy, perplexity
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4, paper_figures
 from aiayn.reports.report import write_report
 from aiayn.runs.checkpoints import Checkpoint, load
+from aiayn.runs.extensions import metrics_of, name_extensions
 from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
 
 N_BOOTSTRAP = 1000  # samples of the paired bootstrap
@@ -37,6 +38,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     or damaged run, checkpoint or baseline, DataError for missing or misaligned text, ConfigError for a GPU that is not
     there or for what a parser cannot be compared with, ResourceError where memory or disk do not suffice.
     """
+    extensions = name_extensions(config.extensions)
     run = Path(config.run)
     path, *other_paths = find_ensemble(run, config.ensemble or [], config.checkpoint)
     checkpoint, *others = (load(found) for found in (path, *other_paths))
@@ -68,6 +70,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "device": translator.device.type,
         "hypotheses_sha256": lines_sha256(hypotheses),
     }
+    own = metrics_of(extensions).items()
+    result["metrics"] |= {name: float(metric(hypotheses, test.references[0])) for name, metric in own}
     if config.baseline:
         compared = paired_bootstrap(baseline, hypotheses, test.references, N_BOOTSTRAP)
         result["baseline"] = {"run": str(Path(config.baseline)), "n_samples": N_BOOTSTRAP, **compared}
@@ -119,6 +123,8 @@ def table(result: Mapping[str, Any]) -> str:
         value, signature = result["metrics"][kind], result["signatures"][kind]
         shown = "     -  does not apply to this language" if value is None else f"{value:6.2f}  {signature}"
         rows.append((kind, shown))
+    own = [name for name in result["metrics"] if name not in result["signatures"] and name not in task.kinds]
+    rows += [(name, f"{result['metrics'][name]:6.2f}  of an extension") for name in own if result["metrics"][name]]
     rows += task.score_rows(result)
     if forced := result.get("forced"):
         rows += [

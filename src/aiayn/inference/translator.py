@@ -19,6 +19,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.hardware import choose_device, is_out_of_memory
 from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
+from aiayn.inference.build import build_model
 from aiayn.inference.ensemble import Ensemble, find_ensemble, members, refuse_different
 from aiayn.inference.force_decode import force_decode
 from aiayn.inference.precision import convert_precision
@@ -143,7 +144,7 @@ class Translator:
             refuse_different(checkpoint, other)
         models = []
         for one in (checkpoint, *others):
-            model = Transformer(one.config.model, tokenizer.vocab_size)
+            model = build_model(one.config.model, tokenizer.vocab_size)
             restore(model, one)
             models.append(convert_precision(model.eval(), precision, device))
         data = checkpoint.config.data

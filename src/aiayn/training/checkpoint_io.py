@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
 
 from aiayn.config.schema import TrainerConfig
+from aiayn.errors import ConfigError
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.training.callbacks.steps import due
@@ -100,6 +102,30 @@ class RunCheckpointIO(CheckpointIO):
 def copied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values with all their tensors copied to memory of the CPU, which training does not change."""
     return apply_to_collection(dict(values), Tensor, lambda tensor: tensor.detach().to("cpu", copy=True))
+
+
+def refuse_foreign_states(trainer: pl.Trainer) -> None:
+    """Raises ConfigError for a state of a callback, optimizer or schedule that a checkpoint cannot hold.
+
+    Without this a training would run for hours, and then could not be resumed.
+    """
+    owners: list[Any] = [*vars(trainer)["callbacks"], *trainer.optimizers]
+    for owner in owners:
+        if kind := _foreign(owner.state_dict()):
+            raise ConfigError(
+                f"the state_dict of {type(owner).__name__} has a {kind}: checkpoints hold tensors and plain values "
+                "only (numbers, text, lists, tables), because loading one must not run code"
+            )
+
+
+def _foreign(value: Any) -> str | None:
+    """Returns the name of the first type in a state that is neither a tensor nor a plain value; None if all are."""
+    if isinstance(value, Mapping):
+        return next((kind for item in (*value, *value.values()) if (kind := _foreign(item))), None)
+    if isinstance(value, list | tuple):
+        return next((kind for item in value if (kind := _foreign(item))), None)
+    plain = value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor)
+    return None if plain else type(value).__name__
 
 
 def checkpoint_of(run: RunContext, step: int, weights: dict[str, Tensor]) -> Checkpoint:

@@ -15,6 +15,7 @@ from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.stop_request import StopRequest
 from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.module import TranslationModule
+from aiayn.training.research import Research
 
 
 class TrainingClock:
@@ -44,6 +45,7 @@ class RunContext:
     """One start of a run: fixed from before its first step to its end."""
 
     config: Config
+    research: Research  # the module, and what is added to it
     folder: RunFolder
     prepared: PreparedCorpus
     plan: BatchPlan  # of the training steps

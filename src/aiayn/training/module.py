@@ -19,6 +19,7 @@ from aiayn.data.batch import Batch, SourceBatch, source_mask
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.inference.beam_search import Hypothesis, beam_search
+from aiayn.inference.build import build_model
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.transformer import Transformer
@@ -64,7 +65,7 @@ class TranslationModule(pl.LightningModule):
 
     def build_model(self) -> Transformer:
         """Returns the model, with fresh weights."""
-        return Transformer(self.config.model, self.vocab_size)
+        return build_model(self.config.model, self.vocab_size)
 
     def training_loss(self, batch: Batch) -> Tensor:
         """Returns what training minimises: section 5.4's loss, summed over this batch's target tokens, ()."""

@@ -1,11 +1,12 @@
 """A training run from its configuration to its averaged checkpoint; the same call continues an unfinished one."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -44,6 +45,7 @@ from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.init_from import resolve_init_from
 from aiayn.training.loggers import close, make_loggers, upload
 from aiayn.training.module import TranslationModule
+from aiayn.training.research import Research, refuse_other_parts, research_of
 from aiayn.training.resume import ResumeState, fill_as_stored, load_resume_state, refuse_changes, run_lock
 from aiayn.training.schedule import learning_rate
 from aiayn.training.trainer import configure_libraries, make_trainer
@@ -51,22 +53,30 @@ from aiayn.training.trainer import configure_libraries, make_trainer
 log = logging.getLogger(__name__)
 
 
-def train(options: Options, outputs: Path | None = None, chosen: Collection[str] | None = None) -> Path:
+def train(
+    options: Options,
+    outputs: Path | None = None,
+    chosen: Collection[str] | None = None,
+    module: type[TranslationModule] | None = None,
+    callbacks: Sequence[pl.Callback] = (),
+) -> Path:
     """Trains until `trainer.max_steps`, from the newest checkpoint if there is one. Returns the run's folder.
 
     The run's folder is made in `outputs` (None: where the configuration says). With `init_from` that run decides about
-    model and vocabulary, and of the options `chosen` (None: all) one that contradicts it is refused.
+    model and vocabulary, and of the options `chosen` (None: all) one that contradicts it is refused. `module` and
+    `callbacks` are of one's own, as those that `extensions` bring.
     Raises ConfigError for hardware that is not there or a folder in use, DataError for unusable text, RefusedError for
     options that contradict the run's first start, DivergedError, ResourceError, and InterruptedRunError after a signal.
     Errors common to all ranks are printed by rank 0; the others exit silently.
     """
     configure_libraries()
     if options.trainer.fast_dev_run:
-        return _trial(options, chosen)
+        return _trial(options, chosen, module, callbacks)
+    options, research = research_of(options, module, callbacks)
     folder, stop = RunFolder((outputs or options.outputs_folder) / options.run_name), StopRequest()
     try:
         with handle_signals(stop.on_signal):
-            _train(options, folder, chosen, stop)
+            _train(options, research, folder, chosen, stop)
     except (InterruptedRunError, DivergedError) as error:
         if rank_zero_only.rank:
             # Before the ranks are connected, the exit code is all that rank 0 hears of it.
@@ -75,7 +85,12 @@ def train(options: Options, outputs: Path | None = None, chosen: Collection[str]
     return folder.path
 
 
-def _trial(options: Options, chosen: Collection[str] | None) -> Path:
+def _trial(
+    options: Options,
+    chosen: Collection[str] | None,
+    module: type[TranslationModule] | None,
+    callbacks: Sequence[pl.Callback],
+) -> Path:
     """`fast_dev_run`: all that a run does, for a few steps, in a folder that is gone afterwards."""
     steps = int(options.trainer.fast_dev_run)
     few = dict.fromkeys(("max_steps", "val_every", "checkpoint_every", "limit_val_batches"), steps) | {"log_every": 1}
@@ -83,14 +98,17 @@ def _trial(options: Options, chosen: Collection[str] | None) -> Path:
     trainer = replace(options.trainer, **few, val_bleu_sentences=sentences, fast_dev_run=False)
     options = replace(options, trainer=trainer, logger=replace(options.logger, kind="none"))
     with TemporaryDirectory() as outputs:
-        folder = train(options, Path(outputs), chosen)
+        folder = train(options, Path(outputs), chosen, module, callbacks)
         log.info("trainer.fast_dev_run: %d steps were trained, validated and saved; nothing of it is kept", steps)
     return folder
 
 
-def _train(options: Options, folder: RunFolder, chosen: Collection[str] | None, stop: StopRequest) -> None:
+def _train(
+    options: Options, research: Research, folder: RunFolder, chosen: Collection[str] | None, stop: StopRequest
+) -> None:
     hardware = choose_hardware(options.trainer)
     options, source = resolve_init_from(options, folder, chosen)
+    refuse_other_parts(options, research)
     options = fill_as_stored(folder, options)
     sized = settle_sizes(options, lambda: count_training_pairs(options.data))
     refuse_changes(folder, sized)
@@ -103,7 +121,7 @@ def _train(options: Options, folder: RunFolder, chosen: Collection[str] | None, 
             data.config = replace(data.config, micro_batches=found.checkpoint.micro_batches)
         data.setup("fit")
         config = settle_steps(_ended_by_epochs(sized, data.plan), len(data.corpus.train), data.plan.steps_per_epoch)
-        run = _begin(config, folder, data, found, stop, check_folder)
+        run = _begin(config, research, folder, data, found, stop, check_folder)
         stopped_early = run.validations.is_out_of_patience()
         if found and (run.start_step >= config.trainer.max_steps or stopped_early) and folder.averaged.exists():
             log.info("already finished at step %d: %s", run.start_step, folder.path)
@@ -137,6 +155,7 @@ def _prepare(config: Sized, source: Checkpoint | None) -> TranslationDataModule:
 
 def _begin(
     config: Config,
+    research: Research,
     folder: RunFolder,
     data: TranslationDataModule,
     found: ResumeState | None,
@@ -148,6 +167,7 @@ def _begin(
     recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]
     return RunContext(
         config=config,
+        research=research,
         folder=folder,
         prepared=data.corpus,
         plan=data.plan,
@@ -173,7 +193,7 @@ def _fit(
     """Module, Trainer, fit; ranks, loggers and errors are looked after around it."""
     config = run.config
     torch.manual_seed(config.seed)
-    module = TranslationModule(config, run.prepared.tokenizer.vocab_size)
+    module = run.research.module(config, run.prepared.tokenizer.vocab_size)
     loggers = make_loggers(config, run.folder, run.start_step)
     if rank_zero_only.rank == 0:
         run.folder.write_config(config)
@@ -185,7 +205,8 @@ def _fit(
         source.weights.clear()  # otherwise kept in memory until the end of the run
 
     saver = CheckpointSaver(run)
-    callbacks = [Rendezvous(run), NonFiniteGuard(run), ThroughputMonitor(run), Validate(run), RunArtifacts(run), saver]
+    callbacks = [Rendezvous(run), NonFiniteGuard(run), ThroughputMonitor(run), Validate(run), RunArtifacts(run)]
+    callbacks += [*run.research.callbacks_of(run), saver]
     trainer = make_trainer(run, hardware, callbacks, loggers, RunCheckpointIO(run, found))
     resume_from = str(checkpoints.step_path(run.folder.checkpoints, run.start_step)) if found else None
     run.stop.begin_training()

@@ -8,7 +8,7 @@ from torch import Tensor
 from aiayn.data.batch import Batch
 from aiayn.runs import checkpoints
 from aiayn.training.callbacks.steps import StepCallback, due
-from aiayn.training.checkpoint_io import checkpoint_of, copied
+from aiayn.training.checkpoint_io import checkpoint_of, copied, refuse_foreign_states
 from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ class CheckpointSaver(StepCallback, pl.callbacks.Checkpoint):
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         self.run.writer.raise_error()
+        if step == self.run.start_step + 1:
+            refuse_foreign_states(trainer)
         settings, validations = self.run.config.trainer, self.run.validations
         stopping = self.run.stop.signal_of_any_rank()
         early = validations.is_out_of_patience() or trainer.should_stop

@@ -71,6 +71,8 @@ class Validate(StepCallback):
             else:
                 scores = score(hypotheses, self.references, self.run.config.data.tgt_lang, kinds=["sacrebleu"])
                 metrics["val/bleu"] = scores.metrics["sacrebleu"]
+            for name, metric in self.run.research.metrics.items():
+                metrics[f"val/{name}"] = float(metric(hypotheses, self.references))
         self.run.check_folder()
         log_metrics(trainer, metrics, step)
         self.run.validations.add(step, metrics)

@@ -1,0 +1,87 @@
+"""What extensions and callers in Python put in the place of our own, or beside it, in one training."""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+from aiayn.config.extensions import Extension, check_extensions
+from aiayn.config.schema import Options
+from aiayn.errors import ConfigError, RefusedError
+from aiayn.runs.extensions import mark, marks_of_parts, metrics_of, name_extensions
+from aiayn.training.module import TranslationModule
+
+
+@dataclass(frozen=True)
+class Research:
+    """The module that is trained, and what is added to it."""
+
+    extensions: Sequence[Extension] = ()
+    module: type[TranslationModule] = TranslationModule
+    callbacks: Sequence[pl.Callback] = ()  # instances, from Python
+
+    @property
+    def marks(self) -> list[str]:
+        """FILE:SHA-256 of all the code, as a run stores it."""
+        marks = [mark(each) for each in self.extensions]
+        for kind in dict.fromkeys([self.module, *map(type, self.callbacks)]):
+            if kind.__module__.partition(".")[0] not in ("aiayn", "pytorch_lightning", "lightning"):
+                found = _mark(kind)
+                marks += [found] if found not in marks else []
+        return marks
+
+    @property
+    def metrics(self) -> dict[str, Callable[[list[str], list[str]], float]]:
+        """Functions of hypotheses and references, by name."""
+        return metrics_of(self.extensions)
+
+    def callbacks_of(self, run: Any) -> list[pl.Callback]:
+        """The instances, and what the extensions' functions make for this run."""
+        makers = [each.module.callbacks for each in self.extensions if hasattr(each.module, "callbacks")]
+        return [*self.callbacks, *(callback for make in makers for callback in make(run))]
+
+
+def research_of(
+    options: Options, module: type[TranslationModule] | None, callbacks: Sequence[pl.Callback]
+) -> tuple[Options, Research]:
+    """Imports the files that `extensions` names. Returns the options with their marks, and what they bring.
+
+    Raises ConfigError for files that fail or contradict each other, RefusedError for a file that is not the one that
+    `extensions_sha256` names.
+    """
+    extensions = name_extensions(options.extensions)
+    modules = [each.module.Module for each in extensions if hasattr(each.module, "Module")]
+    modules += [module] if module else []
+    if len(modules) > 1:
+        raise ConfigError("extensions: two of them bring a Module; make one a subclass of the other, in one file")
+    research = Research(extensions, modules[0] if modules else TranslationModule, tuple(callbacks))
+    marks = research.marks
+    if options.extensions_sha256 not in ([], marks):
+        raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {marks} now")
+    model = replace(options.model, parts=marks_of_parts(extensions))
+    extension = check_extensions(options.extensions, options.extension)  # of `aiayn.train` it is not yet
+    return replace(options, extensions_sha256=marks, extension=extension, model=model), research
+
+
+def refuse_other_parts(options: Options, research: Research) -> None:
+    """Raises RefusedError if the model, that of `init_from`, is not built of the parts that the extensions bring."""
+    parts = marks_of_parts(research.extensions)
+    if options.model.parts != parts:
+        raise RefusedError(
+            f"init_from={options.init_from}: its model has the parts {options.model.parts or 'of the paper'}, and "
+            f"extensions bring {parts or 'none'}; name the same files"
+        )
+
+
+def _mark(kind: type) -> str:
+    try:
+        path = Path(inspect.getsourcefile(kind) or "")
+        content = path.read_bytes() if path.is_file() else inspect.getsource(kind).encode()
+    except (OSError, TypeError):
+        return f"{kind.__qualname__}:unknown"
+    name = path.name if path.is_file() else kind.__qualname__
+    return f"{name}:{hashlib.sha256(content).hexdigest()}"

@@ -1,0 +1,181 @@
+"""The files of examples/extensions: each trains, stops, resumes to the bit, and every command knows it."""
+
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from applications import ROOT, TWELVE_STEPS, run_application, text_in, write_pairs
+
+import aiayn
+from aiayn.errors import ConfigError, InterruptedRunError, RefusedError
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder, read_json
+from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.module import TranslationModule
+
+EXAMPLES = ROOT / "examples/extensions"
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+WITH_PARTS = {"pre_norm", "rotary", "swiglu"}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    for seed, (split, count) in enumerate({"train": 120, "val": 13, "test": 5}.items()):
+        write_pairs(folder / split, count, seed)
+    return folder
+
+
+def options(text: Path, outputs: Path, name: str, *more: str) -> list[str]:
+    """Twelve steps; keys and queries have an even size, which rotary positions need."""
+    files = [f"extensions=[{EXAMPLES}/{name}.py]"] if name else []
+    sizes = ["model.d_model=16", "model.n_heads=2"]
+    return [*TWELVE_STEPS, *text_in(text), *sizes, "trainer.max_steps=8", f"outputs={outputs}", *files, *more]
+
+
+def stop_in(patch: pytest.MonkeyPatch, step: int) -> None:
+    plain = ThroughputMonitor.on_micro_batch_end
+
+    def on_micro_batch_end(self, outputs, batch):
+        if self.done == step - 1 and batch.number % 2 == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        plain(self, outputs, batch)
+
+    patch.setattr(ThroughputMonitor, "on_micro_batch_end", on_micro_batch_end)
+
+
+def series(folder: Path) -> list[dict[str, float]]:
+    records = RunFolder(folder).read_metrics()
+    return [{key: value for key, value in record.items() if not key.startswith("perf/")} for record in records]
+
+
+def test_there_are_nine_of_at_most_forty_lines():
+    files = [*EXAMPLES.glob("*.py"), *EXAMPLES.rglob("*.yaml")]
+    assert len(files) == 9
+    assert {path.name: lines for path in files if (lines := path.read_text().count("\n")) > 40} == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(name, text, tmp_path, monkeypatch):
+    given = options(text, tmp_path, name)
+    whole = aiayn.train(aiayn.compose(*given, "name=whole"))
+    with pytest.MonkeyPatch.context() as patch:
+        stop_in(patch, 5)
+        with pytest.raises(InterruptedRunError):
+            aiayn.train(aiayn.compose(*given, "name=stopped"))
+    stopped = aiayn.train(aiayn.compose(*given, "name=stopped"))
+
+    mine, theirs = (checkpoints.load(RunFolder(folder).last) for folder in (stopped, whole))
+    assert [key for key in theirs.weights if not torch.equal(mine.weights[key], theirs.weights[key])] == []
+    assert series(stopped) == series(whole)
+    assert [mark.partition(":")[0] for mark in mine.config.extensions_sha256] == [f"{name}.py"]
+
+    plain = aiayn.train(aiayn.compose(*options(text, tmp_path, "", "name=plain")))
+    same = checkpoints.load(RunFolder(plain).last).weights
+    differs = same.keys() != theirs.weights.keys() or any(
+        not torch.equal(same[key], theirs.weights[key]) for key in same
+    )
+    assert differs == (name not in ("exact_match", "smooth_norm"))
+
+    named = f"{EXAMPLES}/{name}.py"
+    assert "sacrebleu" in aiayn.evaluate(f"run={whole}", f"extensions=[{named}]", "accelerator=cpu")["metrics"]
+    assert len(aiayn.load(whole, accelerator="cpu", extensions=[named]).translate(["one two", "three"])) == 2
+    monkeypatch.chdir(tmp_path)
+    drawn = run_application("aiayn", "attention", str(whole), "one two", "--accelerator", "cpu", "--extension", named)
+    assert drawn.code == 0, drawn.err
+    table = run_application("aiayn", "table", str(whole), str(plain), "--split", "val")
+    assert table.code == 0, table.err
+
+
+@pytest.mark.parametrize("name", sorted(WITH_PARTS))
+def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(name, text, tmp_path, monkeypatch):
+    copy = shutil.copy(EXAMPLES / f"{name}.py", tmp_path / f"own_{name}.py")
+    more = (f"extensions=[{copy}]", "name=run", "trainer.max_steps=1")
+    folder = aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more)))
+    from aiayn.runs import extensions
+
+    monkeypatch.setattr(extensions, "_named", {})  # as in another process
+    with pytest.raises(RefusedError, match=rf"parts of an extension, own_{name}\.py .*: add extensions=\["):
+        aiayn.load(folder, accelerator="cpu")
+    assert len(aiayn.load(folder, accelerator="cpu", extensions=[str(copy)]).translate(["one"])) == 1
+
+
+def test_rotary_positions_are_the_same_in_cached_decoding(text, tmp_path):
+    folder = aiayn.train(aiayn.compose(*options(text, tmp_path, "rotary", "name=run", "trainer.max_steps=4")))
+    translator = aiayn.load(folder, accelerator="cpu", extensions=[f"{EXAMPLES}/rotary.py"])
+    lines = ["one two three four", "seven"]
+    [[best, *_], _] = translator.n_best(lines, 1)
+    [scored] = translator.score(lines[:1], [best.text])
+    if scored.tokens[:-1] == best.tokens:
+        assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
+
+
+def test_a_run_is_not_continued_with_another_file_or_without_it(text, tmp_path):
+    own = shutil.copy(EXAMPLES / "r_drop.py", tmp_path / "r_drop.py")
+    given = options(text, tmp_path, "", f"extensions=[{own}]", "name=run")
+    aiayn.train(aiayn.compose(*given, "trainer.max_steps=2"))
+    with pytest.raises(RefusedError, match=r"extensions_sha256: .* -> \[\]"):
+        aiayn.train(aiayn.compose(*options(text, tmp_path, "", "name=run")))
+    with pytest.raises(RefusedError, match=r"extension\.r_drop\.alpha: 5\.0 -> 1"):
+        aiayn.train(aiayn.compose(*given, "extension.r_drop.alpha=1.0"))
+    with open(own, "a") as file:
+        file.write("# changed\n")
+    from aiayn.config.extensions import load_extension
+
+    load_extension.cache_clear()
+    with pytest.raises(RefusedError, match=r"extensions_sha256: .*r_drop\.py:"):
+        aiayn.train(aiayn.compose(*given))
+
+
+def test_a_schedule_that_reads_the_last_step_is_not_continued_with_another(text, tmp_path):
+    given = options(text, tmp_path, "cosine", "name=run", "optim.warmup_steps=2")
+    aiayn.train(aiayn.compose(*given, "trainer.max_steps=4"))
+    with pytest.raises(RefusedError, match=r"the learning rate of step \d+ was to be .*trainer\.max_steps"):
+        aiayn.train(aiayn.compose(*given, "trainer.max_steps=8"))
+
+
+def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path):
+    class Doubled(TranslationModule):
+        def training_loss(self, batch):
+            return 2 * super().training_loss(batch)
+
+    config = aiayn.compose(*options(text, tmp_path, "", "name=run", "trainer.max_steps=2"))
+    folder = aiayn.train(config, module=Doubled)
+    assert "test_extensions.py:" in checkpoints.load(RunFolder(folder).last).config.extensions_sha256[0]
+    assert not [record for record in RunFolder(folder).read_metrics() if "perf/mfu" in record], "not known of this loss"
+    with pytest.raises(RefusedError, match="extensions_sha256"):
+        aiayn.train(config)
+
+
+def test_a_state_that_no_checkpoint_can_hold_is_refused_at_the_first_step(text, tmp_path):
+    import pytorch_lightning as pl
+
+    class Bad(pl.Callback):
+        def state_dict(self):
+            return {"lambda": lambda: 1}
+
+    config = aiayn.compose(*options(text, tmp_path, "", "name=run"))
+    with pytest.raises(ConfigError, match=r"state_dict of Bad has a function"):
+        aiayn.train(config, callbacks=[Bad()])
+    assert checkpoints.saved_steps(tmp_path / "run/checkpoints") == []
+
+
+def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for row in ("base", "swiglu"):
+        for seed in (1, 2):
+            more = (f"ablation={row}", f"seed={seed}", f"name={row}_seed-{seed}", "trainer.max_steps=2")
+            arguments = ["--config-dir", f"{EXAMPLES}/conf", *options(text, tmp_path / "rows", "", *more)]
+            ended = run_application("train.py", *arguments)
+            assert ended.code == 0, ended.err
+            named = ["extensions=[examples/extensions/swiglu.py]"] if row == "swiglu" else []
+            scored = run_application("evaluate.py", f"run={tmp_path}/rows/{row}_seed-{seed}", *named, "accelerator=cpu")
+            assert scored.code == 0, scored.err
+    table = run_application("aiayn", "table", str(tmp_path / "rows"), "--format", "json")
+    assert table.code == 0, table.err
+    assert re.search("swiglu", table.out)
+    assert read_json(tmp_path / "rows/swiglu_seed-1/evaluation/test/evaluation.json")["lines"] == 5
