@@ -16,7 +16,11 @@ LINK = re.compile(r"\[`([^`\]]+)`\]\(([^)\s]+\.py)\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
 
-OF_LIBRARIES = {"ModelCheckpoint"}  # classes that are named because they are not used
+OF_LIBRARIES = {
+    "ModelCheckpoint",
+    "LearningRateMonitor",
+    "GradientAccumulationScheduler",
+}  # classes that are named because they are not used
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 

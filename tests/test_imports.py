@@ -33,7 +33,7 @@ def imported_room(name: str) -> str | None:
 # Room: the rooms that it may import from, besides itself. `__init__` holds the version and the public functions.
 GROUND = {"errors", "files", "hardware", "signals", "config", "runs"}
 WALLS = {
-    "__init__": {"config", "errors", "inference", "training", "evaluation"},
+    "__init__": {"config", "errors", "inference", "training", "evaluation", "runs"},
     "errors": set(),
     "files": set(),
     "signals": set(),
@@ -72,6 +72,7 @@ HOMES = {
     "pytorch_lightning": {
         *("data/datamodule", "data/samplers"),
         "training",
+        "__init__",
     },
     "lightning_utilities": {"training/checkpoint_io"},
     "numpy": {"data"},
