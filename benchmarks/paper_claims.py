@@ -2,8 +2,8 @@
 
     python benchmarks/paper_claims.py [--pairs 20000] [--keys 64] [--out FOLDER]
 
-Footnote 4: the variance of q.k by d_k, and the slope of the softmax with and without the factor. Section 3.5: PE(pos + k)
-as a linear function of PE(pos), drawn. Figures 1 and 2: drawn from what a model calls while it computes one batch.
+Footnote 4: the variance of q.k by d_k, and the slope of the softmax with and without the factor. Section 3.5: PE(pos +
+k) as a linear function of PE(pos), drawn. Figures 1 and 2: drawn from what a model calls while it computes one batch.
 """
 
 import math

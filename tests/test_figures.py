@@ -1,6 +1,7 @@
 """Every measured figure in the pages is a cell of a results file; docs/figures.yaml says which, and in what form."""
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import yaml
 from applications import ROOT
 
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.reports.published import BASE, BIG, TABLE_3
+from aiayn.reports.published import TABLE_3
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 ADDRESSES = yaml.safe_load((ROOT / "docs/figures.yaml").read_text(encoding="utf-8"))
@@ -47,17 +48,12 @@ def _cost_in_bases(*without: str) -> float:
     return sum(kept) / costs[0]
 
 
-def _flops(row: str) -> float:
-    row_of_table = {"base": BASE, "big": BIG}[row]
-    return row_of_table.max_steps * 25_000 * float(training_flops(row_of_table.model(), 37_000, 1, 1))
-
-
 COUNTED: dict[str, Callable[..., float]] = {
     "parameters": _parameters,
     "fewest_entries": lambda: _vocabularies_of_all_rows()[0],
     "most_entries": lambda: _vocabularies_of_all_rows()[-1],
     "bases": _cost_in_bases,
-    "flops": _flops,
+    "hops": lambda n, reach: math.ceil((int(n) - 1) / int(reach)),
 }
 OVER_FILES: dict[str, Callable[[list[float]], float]] = {
     "mean": statistics.mean,

@@ -89,7 +89,7 @@ def _layers_to_connect_all(reach: torch.Tensor) -> int:
 
 @pytest.mark.parametrize(("window", "layers"), [(None, 1), (4, 6), (6, 4)])
 def test_path_lengths_of_table_1_attention(window, layers):
-    """One layer connects all positions; within a neighbourhood of r, r // 2 to each side, it takes about n / (r / 2)."""
+    """One layer connects all positions; with a neighbourhood of r, r // 2 to each side, it takes about n / (r / 2)."""
     n, attention = 13, MultiHeadAttention(8, 2, 4, 4)
     real = torch.ones(1, 1, 1, n, dtype=torch.bool)
 
@@ -189,7 +189,7 @@ def test_more_heads_of_full_width_cost_no_more_weights():
 
 @torch.no_grad()
 def test_normalisation_comes_after_the_residual_sum(model):
-    """Post-norm: what a layer gives out has mean 0 and variance 1 over its width, while LayerNorm's scale is still 1."""
+    """Post-norm: what a layer gives out has mean 0 and variance 1, as long as LayerNorm's scale is still 1."""
     src, mask = torch.tensor([[4, 8, 5]]), torch.ones(1, 1, 1, 3, dtype=torch.bool)
     states = model.encode(src, mask)
 
