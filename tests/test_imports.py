@@ -75,7 +75,7 @@ HOMES = {
         "__init__",
     },
     "lightning_utilities": {"training/checkpoint_io"},
-    "numpy": {"data"},
+    "numpy": {"data", "evaluation/significance"},
     "tokenizers": {"data/tokenizer"},
     "datasets": {"data/hub"},
     "huggingface_hub": {"data/hub"},

@@ -248,7 +248,10 @@ def test_a_baseline_is_compared_line_by_line_with_a_p_value(tmp_path, capsys):
     assert compared["system"]["score"] == pytest.approx(result["metrics"]["sacrebleu"])
     assert compared["delta"] > 1
     assert compared["delta"] == pytest.approx(result["metrics"]["sacrebleu"] - score)
-    assert f"p = {compared['p_value']:.4f}, paired bootstrap of 1000 samples" in capsys.readouterr().out
+    assert set(compared["kinds"]) == {kind for kind, value in result["metrics"].items() if value is not None}
+    printed = capsys.readouterr().out
+    assert f"p = {compared['p_value']:.4f} (bootstrap)" in printed
+    assert "paired bootstrap of 1000 samples, paired randomisation of 10000 trials" in printed
     itself = evaluate(options(run, baseline=str(run)))["baseline"]
     assert (itself["delta"], itself["p_value"]) == (0, 1)
 

@@ -14,7 +14,7 @@ from aiayn.data.as_learned import as_learned
 from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
-from aiayn.evaluation.scoring import paired_bootstrap
+from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
 from aiayn.evaluation.tasks import task_of
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, results_folder
 from aiayn.files import atomic_write_text, sha256
@@ -26,7 +26,6 @@ from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.extensions import metrics_of, name_extensions
 from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
 
-N_BOOTSTRAP = 1000  # samples of the paired bootstrap
 KEPT_SAMPLES = 20
 
 
@@ -73,8 +72,13 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     own = metrics_of(extensions).items()
     result["metrics"] |= {name: float(metric(hypotheses, test.references[0])) for name, metric in own}
     if config.baseline:
-        compared = paired_bootstrap(baseline, hypotheses, test.references, N_BOOTSTRAP)
-        result["baseline"] = {"run": str(Path(config.baseline)), "n_samples": N_BOOTSTRAP, **compared}
+        language = checkpoint.config.data.tgt_lang
+        [kinds] = compare_systems(baseline, {"system": hypotheses}, test.references, language).values()
+        # The score to report stands first, all kinds under their names.
+        reported = {key: kinds["sacrebleu"][key] for key in ("baseline", "system", "delta")}
+        reported |= {"p_value": kinds["sacrebleu"]["p_bootstrap"], "n_samples": BOOTSTRAP, "n_trials": RANDOMISATION}
+        signature = kinds["sacrebleu"]["signatures"]["bs"]
+        result["baseline"] = {"run": str(Path(config.baseline)), **reported, "signature": signature, "kinds": kinds}
 
     written = results_folder(RunFolder(folder_of(run)), test, config.ensemble or [])
     _write(written, result, test, hypotheses)
@@ -147,17 +151,23 @@ def table(result: Mapping[str, Any]) -> str:
     elif result["test_set"] == SUBSET:
         rows += [("", ""), ("paper", "     -  its figures are for all 3,003 lines of newstest2014, these are 2,737")]
     if baseline := result.get("baseline"):
-        samples = f"paired bootstrap of {baseline['n_samples']} samples"
-        first, second = (
-            f"{baseline[name]['mean']:.2f} +- {baseline[name]['ci']:.2f}" for name in ("baseline", "system")
-        )
-        rows += [
-            ("", ""),
-            ("baseline", f"{baseline['baseline']['score']:6.2f}  {baseline['run']} (sacrebleu)"),
-            ("difference", f"{baseline['delta']:+6.2f}  p = {baseline['p_value']:.4f}, {samples}"),
-            ("", f"        95 % intervals: {first} (baseline) and {second}"),
-        ]
+        rows += [("", ""), ("baseline", f"{baseline['run']}"), *_compared_rows(baseline)]
     return "\n".join(f"{name:<20} {text}".rstrip() for name, text in rows)
+
+
+def _compared_rows(baseline: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A line for every kind: the baseline's score, the difference, and the p-values of both tests."""
+    rows = [
+        (
+            f"  {kind}",
+            f"{compared['baseline']['score']:6.2f}  {compared['delta']:+6.2f}  p = {compared['p_bootstrap']:.4f} "
+            f"(bootstrap), {compared['p_randomisation']:.4f} (randomisation); 95 % intervals "
+            f"+- {compared['baseline']['ci']:.2f} (baseline), +- {compared['system']['ci']:.2f}",
+        )
+        for kind, compared in baseline["kinds"].items()
+    ]
+    tests = f"paired bootstrap of {baseline['n_samples']} samples, paired randomisation of {baseline['n_trials']}"
+    return [*rows, ("", f"        {tests} trials; not corrected for the number of kinds")]
 
 
 def _read_baseline(run: Path, test: TestSet) -> list[str]:

@@ -3,9 +3,14 @@
 Scores of different kinds must not be compared, so each comes with its name and its signature:
 
 sacrebleu            mixed case, sacreBLEU's own 13a tokens: the number to report.
-bleu_tokenized       Moses punctuation and Moses tokens, mixed case, no smoothing.
-bleu_tokenized_lc    the same of lower-cased text, as published for Multi30k.
-bleu_compound_split  the kind of the paper's English-German tables: hyphenated words count in parts. German only.
+bleu_tokenized       Moses punctuation and Moses tokens, mixed case, no smoothing: normalize-punctuation.perl,
+                     tokenizer.perl and multi-bleu.perl to the second decimal.
+bleu_tokenized_lc    the same of lower-cased text as published for Multi30k, with the scripts of that time: a full stop
+                     after a number that ends the line stays there (12,103 tokens in the reference of test 2016).
+bleu_compound_split  the kind of the paper's English-German tables: hyphenated words count in parts. German only. It
+                     is that of get_ende_bleu.sh with typographic quotes straightened on both sides. The bare script
+                     leaves „“ as they are and so scores outputs with other quotes than the reference lower, by up to
+                     a point; `details` has its score, too (`bare_script`).
 chrf, ter            sacreBLEU's defaults; for TER less is better.
 """
 
@@ -13,11 +18,10 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
-from sacrebleu.significance import PairedTest
 
 from aiayn.errors import DataError
 from aiayn.runs.run_folder import METRIC_KINDS
@@ -66,7 +70,7 @@ def score(
         metrics[kind] = result.score
         signatures[kind] = str(metric.get_signature()).replace("tok:none", tokens)
         if isinstance(metric, BLEU):
-            details[kind] = {
+            details[kind] = (_bare_script(hypotheses, streams) if kind == "bleu_compound_split" else {}) | {
                 "precisions": result.precisions,
                 "brevity_penalty": result.bp,
                 "hypothesis_tokens": result.sys_len,
@@ -75,34 +79,33 @@ def score(
     return Scores(metrics, signatures["sacrebleu"] or "", signatures, details, len(hypotheses))
 
 
-def paired_bootstrap(
-    baseline: list[str], system: list[str], references: list[str] | list[list[str]], n_samples: int = 1000
-) -> dict[str, Any]:
-    """Tests whether two systems differ in sacreBLEU, by paired bootstrap resampling (Koehn 2004).
+def sufficient_statistics(
+    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, kind: str
+) -> tuple[list[list[float]], Callable[[Any], float], str]:
+    """Returns what the score of a kind is computed from: numbers for each line, and the score of their sums.
 
-    Returns both scores with their mean and 95 % interval (mean +- ci) over the samples, `delta` = system - baseline,
-    the p-value of no difference, and the signature. Raises DataError as `score` does.
+    The third is the signature. Raises DataError as `score` does.
     """
     streams = _reference_streams(references)
-    _same_lines(baseline, streams)
-    _same_lines(system, streams)
-    named = [("baseline", baseline), ("system", system)]
-    signatures, results = PairedTest(named, {"BLEU": BLEU()}, streams, test_type="bs", n_samples=n_samples)()
-    first, second = results["BLEU"]
-    return {
-        "baseline": {"score": first.score, "mean": first.mean, "ci": first.ci},
-        "system": {"score": second.score, "mean": second.mean, "ci": second.ci},
-        "delta": second.score - first.score,
-        # sacreBLEU counts the samples that differ by more than was observed, and gives 0 for equal outputs.
-        "p_value": 1.0 if list(baseline) == list(system) else second.p_value,
-        "signature": str(signatures["BLEU"]),
-    }
+    _same_lines(hypotheses, streams)
+    metric, prepare, tokens = _kind(kind, re.split("[-_]", tgt_lang.lower())[0])
+    lines = [prepare(line) for line in hypotheses]
+    found = metric._extract_corpus_statistics(lines, [[prepare(line) for line in stream] for stream in streams])
+    signature = str(metric.get_signature()).replace("tok:none", tokens)
+    return found, lambda sums: metric._compute_score_from_stats(sums).score, signature
 
 
 def moses_tokenized(line: str, lang: str) -> str:
-    """Punctuation normalised as Moses does, then Moses tokens with spaces between them."""
-    normalizer, tokenizer, _ = _moses(lang)
-    return tokenizer.tokenize(normalizer.normalize(line), return_str=True, escape=False)
+    """Punctuation normalised as Moses' script does, then Moses tokens with spaces between them."""
+    # The script sees the line's end, which its rule for a full stop before a closing quote needs.
+    return _tokens(_moses(lang).normalizer.normalize(f"{line}\n"), lang)
+
+
+def lowercased_tokens(line: str, lang: str) -> str:
+    """The same of lower-cased text, as the scripts were when the scores of Multi30k were published."""
+    # Lower case comes first: Moses knows abbreviations by their case.
+    moses = _moses(lang)
+    return moses.tokenizer.tokenize(moses.old_normalizer.normalize(line.lower()), return_str=True, escape=False)
 
 
 def compound_split(line: str) -> str:
@@ -111,10 +114,26 @@ def compound_split(line: str) -> str:
     The script maps Unicode punctuation, tokenises, and cuts hyphenated words. It does not normalise punctuation as
     `moses_tokenized` does: that would also swap a comma and the quote before it, which raises the score.
     """
-    normalizer, tokenizer, _ = _moses("de")
-    straight = normalizer.replace_unicode_punct(line.translate(STRAIGHT_QUOTES))
-    tokens = tokenizer.tokenize(straight, return_str=True, escape=False)
+    return bare_compound_split(line.translate(STRAIGHT_QUOTES))
+
+
+def bare_compound_split(line: str) -> str:
+    """The same with quotes as they are."""
+    tokens = _tokens(_moses("de").normalizer.replace_unicode_punct(line), "de")
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokens)
+
+
+def _tokens(text: str, lang: str) -> str:
+    tokens = _moses(lang).tokenizer.tokenize(text, return_str=True, escape=False)
+    # As tokenizer.perl: a full stop that ends the line is a token, after numbers and abbreviations as well.
+    return re.sub(r"(?<=[^\s.])\.$", " .", tokens)
+
+
+def _bare_script(hypotheses: list[str], streams: list[list[str]]) -> dict[str, Any]:
+    """The score of get_ende_bleu.sh without straightened quotes."""
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    texts = [[bare_compound_split(line) for line in text] for text in (hypotheses, *streams)]
+    return {"bare_script": metric.corpus_score(texts[0], texts[1:]).score}
 
 
 def _kind(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
@@ -124,21 +143,28 @@ def _kind(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
     # Published tokenised scores come from multi-bleu.perl, which neither tokenises nor smooths.
     lowercase = kind == "bleu_tokenized_lc"
     metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
-    version = f"sacremoses:{_moses(lang)[2]}"
+    version = f"sacremoses:{_moses(lang).version}"
     if kind == "bleu_compound_split":
-        return metric, compound_split, f"tok:moses-{lang}-compound-split|{version}"
-    tokenize = partial(moses_tokenized, lang=lang)
-    # Lower case comes first: Moses knows abbreviations by their case.
-    prepare = (lambda line: tokenize(line.lower())) if lowercase else tokenize
-    return metric, prepare, f"tok:moses-{lang}|norm:moses|{version}"
+        return metric, compound_split, f"tok:moses-{lang}-compound-split|perl:f6d7ade|{version}"
+    if lowercase:
+        return metric, partial(lowercased_tokens, lang=lang), f"tok:moses-{lang}|norm:moses|{version}"
+    return metric, partial(moses_tokenized, lang=lang), f"tok:moses-{lang}|norm:moses|perl:f6d7ade|{version}"
+
+
+class _Moses(NamedTuple):
+    normalizer: Any  # as the script is now, commit f6d7ade of mosesdecoder
+    old_normalizer: Any
+    tokenizer: Any
+    version: str
 
 
 @cache
-def _moses(lang: str) -> tuple[Any, Any, str]:
+def _moses(lang: str) -> _Moses:
     """Normaliser and tokenizer of a language, and sacremoses' version."""
     import sacremoses
 
-    return sacremoses.MosesPunctNormalizer(lang=lang), sacremoses.MosesTokenizer(lang=lang), sacremoses.__version__
+    new, old = (sacremoses.MosesPunctNormalizer(lang=lang, perl_parity=parity) for parity in (True, False))
+    return _Moses(new, old, sacremoses.MosesTokenizer(lang=lang), sacremoses.__version__)
 
 
 def _reference_streams(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:

@@ -1,0 +1,154 @@
+"""Whether systems differ by more than chance: resampled test sets, for every kind of score.
+
+paired bootstrap        test sets drawn with replacement (Koehn 2004), as `sacrebleu --paired-bs`
+paired randomisation    outputs of both systems swapped line by line at random (Riezler and Maxwell 2005), as
+                        `sacrebleu --paired-ar`
+over seeds              seeds drawn first, then lines: what another training and another text would have given
+
+p-values are those of sacreBLEU, which counts resamples that differ by more than was observed, except that ties count
+as well: where every resample ties with the observation, p is 1.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aiayn.evaluation.scoring import sufficient_statistics
+from aiayn.reports.intervals import Difference, Sample, student, welch
+from aiayn.runs.run_folder import METRIC_KINDS
+
+SEED = 12345  # sacreBLEU's
+BOOTSTRAP, RANDOMISATION = 1000, 10_000  # resamples, as sacreBLEU's defaults
+TIE = 1e-9  # scores that differ by less are equal
+
+
+@dataclass(frozen=True)
+class Output:
+    """A system's output in one kind of score: `lines` (line, statistic), and the score of their sums over lines."""
+
+    lines: np.ndarray
+    score_of: Callable[[np.ndarray], float]
+
+    @property
+    def score(self) -> float:
+        return self.score_of(self.lines.sum(0))
+
+
+def compare_systems(
+    baseline: list[str],
+    systems: Mapping[str, list[str]],
+    references: list[str] | list[list[str]],
+    tgt_lang: str,
+    kinds: Sequence[str] = METRIC_KINDS,
+    bootstrap: int = BOOTSTRAP,
+    randomisation: int = RANDOMISATION,
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Returns for every system and kind both scores, their intervals and p-values against the baseline.
+
+    Kinds that do not apply to the language are left out. Raises DataError where lines differ in number.
+    """
+    results: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in systems}
+    for kind in kinds:
+        if kind == "bleu_compound_split" and not tgt_lang.lower().startswith("de"):
+            continue
+        base, signature = output(baseline, references, tgt_lang, kind)
+        for name, hypotheses in systems.items():
+            system, _ = output(hypotheses, references, tgt_lang, kind)
+            results[name][kind] = _compared(base, system, bootstrap, randomisation) | {
+                # As sacreBLEU writes them.
+                "signatures": {
+                    test: signature.replace("|case", f"|{test}:{count}|seed:{SEED}|case", 1)
+                    for test, count in (("bs", bootstrap), ("ar", randomisation))
+                }
+            }
+    return results
+
+
+def output(
+    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, kind: str
+) -> tuple[Output, str]:
+    """Returns the output in one kind of score, and the signature of that kind."""
+    lines, score_of, signature = sufficient_statistics(hypotheses, references, tgt_lang, kind)
+    return Output(np.array(lines, dtype=np.float64), score_of), signature
+
+
+def _compared(baseline: Output, system: Output, bootstrap: int, randomisation: int) -> dict[str, Any]:
+    first, second, p_bootstrap = paired_bootstrap(baseline, system, bootstrap)
+    return {
+        "baseline": {"score": baseline.score, **first},
+        "system": {"score": system.score, **second},
+        "delta": system.score - baseline.score,
+        "p_bootstrap": p_bootstrap,
+        "p_randomisation": paired_randomisation(baseline, system, randomisation),
+    }
+
+
+def paired_bootstrap(
+    baseline: Output, system: Output, n_samples: int = BOOTSTRAP
+) -> tuple[dict[str, float], dict[str, float], float]:
+    """Returns mean and half of the 95 % interval over resamples of both systems, and the p-value of no difference."""
+    lines = len(baseline.lines)
+    drawn = np.random.default_rng(SEED).choice(lines, size=(n_samples, lines), replace=True)
+    scores = [np.array([one.score_of(one.lines[places].sum(0)) for places in drawn]) for one in (baseline, system)]
+    apart = np.abs(scores[1] - scores[0])
+    p = _p_value(apart - apart.mean(), abs(system.score - baseline.score))
+    first, second = ({"mean": float(one.mean()), "ci": _half_interval(one)} for one in scores)
+    return first, second, p
+
+
+def paired_randomisation(baseline: Output, system: Output, n_trials: int = RANDOMISATION) -> float:
+    """Returns the p-value of no difference, two-sided."""
+    generator = np.random.default_rng(SEED)
+    swapped = generator.integers(2, size=(n_trials, len(baseline.lines)), dtype=bool).astype(np.float64)
+    total = baseline.lines.sum(0) + system.lines.sum(0)
+    first = system.lines.sum(0) + swapped @ (baseline.lines - system.lines)
+    # Sums of counts, exact but for the rounding of fractions in TER.
+    pairs = [(baseline.score_of(one), baseline.score_of(total - one)) for one in np.round(first, 6)]
+    apart = np.array([abs(one - other) for one, other in pairs])
+    return _p_value(apart, abs(system.score - baseline.score))
+
+
+def over_seeds(baseline: Sequence[Output], system: Sequence[Output], n_samples: int = BOOTSTRAP) -> Difference:
+    """Compares mean scores over seeds: seeds are resampled first, then the lines of the text, the same for all.
+
+    n - 1 of n seeds are drawn, which makes the spread of their mean unbiased (Rao and Wu 1988). The interval is that of
+    Student's t with the degrees of freedom of the seeds (Satterthwaite); few seeds bring it a heavy tail that the
+    quantiles of resamples would miss. With one seed a side it is about the text alone and the models as they are.
+    """
+    lines = len(baseline[0].lines)
+    generator = np.random.default_rng(SEED)
+    drawn = np.empty(n_samples)
+    for number in range(n_samples):
+        places = generator.integers(lines, size=lines)
+        means = [_mean_of_drawn(side, places, generator) for side in (system, baseline)]
+        drawn[number] = means[0] - means[1]
+    first, second = (Sample(tuple(one.score for one in side)) for side in (system, baseline))
+    delta, variance = first.mean - second.mean, float(drawn.var(ddof=1))
+    if variance < TIE**2:
+        return Difference(delta, p=1.0 if abs(delta) < TIE else None)
+    seeds = math.fsum(one.sd**2 / one.n for one in (first, second) if one.sd)
+    of_seeds = welch(first, second).df if first.n > 1 and second.n > 1 else None
+    if of_seeds is None and max(first.n, second.n) > 1:
+        of_seeds = max(first.n, second.n) - 1
+    df = of_seeds * (variance / seeds) ** 2 if of_seeds and seeds else lines - 1
+    return student(delta, math.sqrt(variance), max(1.0, min(df, lines - 1)))
+
+
+def _mean_of_drawn(side: Sequence[Output], places: np.ndarray, generator: np.random.Generator) -> float:
+    count = len(side)
+    chosen = generator.integers(count, size=count - 1) if count > 1 else np.zeros(1, dtype=int)
+    return float(np.mean([side[seed].score_of(side[seed].lines[places].sum(0)) for seed in chosen]))
+
+
+def _p_value(samples: np.ndarray, observed: float) -> float:
+    return float((np.sum(samples >= observed - TIE) + 1) / (len(samples) + 1))
+
+
+def _half_interval(scores: np.ndarray) -> float:
+    """Half of what 95 % of the resampled scores span."""
+    ordered = np.sort(scores)
+    cut = len(ordered) // 40
+    return float(ordered[-cut - 1] - ordered[cut]) / 2
