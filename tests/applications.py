@@ -188,9 +188,7 @@ def composed_jobs(*batch: list[str]) -> list[SweepJob]:
     register(Options)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        return make_jobs(
-            lambda overrides: loader.load_configuration("train", overrides, run_mode=RunMode.RUN), batch, ROOT / "conf"
-        )
+        return make_jobs(lambda overrides: loader.load_configuration("train", overrides, run_mode=RunMode.RUN), batch)
 
 
 def small_model(**changes: Any) -> ModelConfig:

@@ -61,7 +61,10 @@ WALLS = {
 LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of files and scores
 
 # Library: the modules, or rooms, that may import it.
-HYDRA = {"config/compose", "config/messages", "cli/hydra_commands", "sweep", "hydra_plugins"}
+HYDRA = {
+    *(f"config/{name}" for name in ("compose", "rows", "messages", "help")),
+    *("cli/hydra_commands", "sweep", "hydra_plugins"),
+}
 HOMES = {
     "hydra": HYDRA,
     "omegaconf": HYDRA,

@@ -69,7 +69,7 @@ def compose(*options: str) -> "Options":
     """Returns the checked configuration that `aiayn train OPTIONS` runs with. Raises ConfigError."""
     from aiayn.config.compose import compose_training
 
-    return compose_training(options)
+    return compose_training(options)[0]
 
 
 def train(
@@ -83,8 +83,8 @@ def train(
     It runs in this process, on one device. Raises UserError for whatever `aiayn train` would refuse, and
     InterruptedRunError if Ctrl-C stops it, after everything has been saved.
     """
-    from aiayn.config.compose import chosen_options
-    from aiayn.config.program import conf_folder
+    from aiayn.config.compose import compose_training
+    from aiayn.config.rows import chosen_options
     from aiayn.config.schema import Options
     from aiayn.errors import ConfigError
 
@@ -92,8 +92,11 @@ def train(
     composed = [option for option in options if isinstance(option, Options)]
     if composed and len(options) > 1:
         raise ConfigError("give what compose() returned alone; further options belong into compose()")
-    config = composed[0] if composed else compose(*texts)
-    chosen = None if composed else chosen_options(texts, conf_folder())
+    if composed:
+        config, chosen = composed[0], None
+    else:
+        config, runtime = compose_training(texts)
+        chosen = chosen_options(texts, runtime)
     from aiayn.training.run import train as train_run
 
     return train_run(config, chosen=chosen, module=module, callbacks=callbacks)

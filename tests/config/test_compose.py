@@ -1,10 +1,13 @@
 """What the entry points print and how they end; `faults/test_mistakes.py` has the mistakes in options, one by one."""
 
 import os
+import re
 import signal
 
 import pytest
 from applications import in_new_interpreter, run_application
+
+import aiayn
 
 FILES = ["data=files", "data.train=nowhere/train", "data.val=nowhere/dev", "model=base", "logger=none"]
 
@@ -153,12 +156,22 @@ def test_options_may_stand_on_both_sides_of_a_flag(tmp_path, monkeypatch):
         assert line in shown.out.split("\n")
 
 
+def test_an_option_may_take_a_value_from_the_environment_that_is_no_secret(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCRATCH", "/scratch/me")
+
+    outcome = run_application("train.py", *FILES, "data.train=${oc.env:SCRATCH}/train")
+
+    assert outcome.code == 3
+    assert "data.train=/scratch/me/train: there is neither" in outcome.err
+
+
 SPELLINGS = [
     "data.test=${oc.env:A_KEY}",
     "data.train=[x,'${oc.env:A_KEY}']",
     "data.test=${oc.env:A_KEY,nothing}",
     "trainer.max_steps=${oc.env:A_KEY}",
-    "data.test=${oc.env:NOT_SET}",
+    "data.test=${ oc.env : GITHUB_TOKEN }",
 ]
 
 
@@ -175,13 +188,49 @@ def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(op
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_shows_commands_groups_and_options():
+def test_help_shows_commands_groups_and_every_option_with_its_comment():
     train, evaluate = run_application("train.py", "--help"), run_application("evaluate.py", "--help")
 
     assert (train.code, evaluate.code) == (0, 0)
-    assert "python train.py model=big trainer.devices=8" in train.out
+    assert re.search(r"\n  python \S*train\.py model=big trainer\.devices=8 ", train.out)
     assert "model: auto, base, big, quarter, tiny" in train.out
     assert "experiment: captions, iwslt14_de_en, multi30k, " in train.out
-    assert "  warmup_steps: 4000" in train.out
-    assert "python evaluate.py run=outputs/" in evaluate.out
-    assert "  beam_size: null" in evaluate.out
+    assert re.search(r"\n  d_k: null +# null: d_model / n_heads\n", train.out)
+    assert re.search(r"\n  beam_size: null +# hypotheses kept", evaluate.out)
+    for shown in (train.out, evaluate.out):
+        options = shown.partition("== Options")[2].strip().split("\n")[1:]
+        assert [line for line in options if "#" not in line and not re.fullmatch(r"\w+:", line)] == []
+
+
+def test_help_names_the_program_that_was_started_and_shows_what_is_composed():
+    shown = run_application("aiayn", "train", "--help", "model=big")
+
+    assert shown.code == 0
+    assert "aiayn train model=big trainer.devices=8" in shown.out
+    assert "python train.py" not in shown.out
+    assert "\n  d_model: 1024 " in shown.out
+
+
+def test_completion_offers_the_launchers_that_are_taken(monkeypatch):
+    monkeypatch.setenv("COMP_LINE", "train.py hydra/launcher=")
+
+    offered = run_application("train.py", "--shell-completion", "query=bash")
+
+    assert sorted(offered.out.split()) == ["hydra/launcher=processes", "hydra/launcher=slurm"]
+
+
+@pytest.mark.parametrize(
+    ("train", "source"), [("my/train", "files"), ("[my/a,my/b]", "files"), ("here", "files"), ("train[:1000]", "hub")]
+)
+def test_an_experiment_on_a_data_set_of_the_hub_reads_files_where_files_are_named(train, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("here.en", "here.de", "train.en", "train.de"):
+        (tmp_path / name).touch()
+
+    assert (
+        aiayn.compose(
+            "experiment=multi30k", f"data.train='{train}'" if "[:" in train else f"data.train={train}"
+        ).data.source
+        == source
+    )
+    assert aiayn.compose("experiment=multi30k").data.source == "hub"  # though there is a train.en

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,9 +28,10 @@ from applications import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiayn.config.schema import NAME_CHARACTERS, valid_name
+from aiayn.cli.hydra_commands import _canonical, _parse
+from aiayn.config.schema import NAME_CHARACTERS, Options, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
-from aiayn.sweep import processes
+from aiayn.sweep import jobs, processes
 from aiayn.sweep.grid import _values
 from aiayn.sweep.jobs import SweepJob, is_finished, job_names
 from aiayn.sweep.launcher import _flags
@@ -74,7 +76,7 @@ def folder(tmp_path, monkeypatch) -> Path:
         ),
         (["seed=1", "hydra.launcher.jobs=0"], 2, ["hydra.launcher.jobs=0: must be at least 1"]),
         (["seed=1", "hydra.launcher.job=2"], 2, ["hydra.launcher.job: no such option"]),
-        (["--cfg", "job"], 2, ["Only one of --run, --multirun, --cfg"]),
+        (["--cfg", "job"], 2, ["--multirun and --cfg: only one of them at a time"]),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) else None,
 )
@@ -97,7 +99,7 @@ def test_a_launcher_that_keeps_all_jobs_in_one_process_is_refused(folder):
     outcome = run_application("train.py", "-m", *SMALL, "seed=1,2", "hydra/launcher=basic")
 
     assert outcome.code == 2
-    assert "hydra/launcher=basic: each job of a sweep needs a process of its own" in outcome.err
+    assert "hydra/launcher=basic: choose one of processes, slurm" in outcome.err
 
 
 def test_torchrun_and_a_sweep_exclude_each_other(folder, monkeypatch):
@@ -509,6 +511,52 @@ def test_a_fine_tuned_job_is_finished_with_the_model_and_the_vocabulary_of_its_s
 
 
 def test_hydras_own_flags_are_passed_on_to_the_jobs():
-    given = ["-m", "--config-dir", "mine", "seed=1,2", "--config-name=other", "-cd", "x"]
+    given = ["-m", "--config-dir", "mine", "seed=1,2", "--config-name=other", "--config-pat", "x"]
 
-    assert _flags(given) == ["--config-dir", "mine", "--config-name=other", "-cd", "x"]
+    assert _flags(_canonical(_parse(given, Options))) == ["--config-path=x", "--config-name=other", "--config-dir=mine"]
+
+
+def test_an_abbreviated_flag_reaches_the_jobs(folder, monkeypatch):
+    """Dropped, every row would silently train with other options than were checked."""
+    shutil.copytree(ROOT / "conf", folder / "mine")
+    text = (folder / "mine/train.yaml").read_text()
+    (folder / "mine/train.yaml").write_text(text.replace("seed: 0 ", "seed: 77 "))
+    begun = []
+    monkeypatch.setattr(Processes, "run", lambda self: begun.append(self))
+
+    assert run_application("train.py", "-m", *SMALL, "ablation=d_ls00", "--config-pat", str(folder / "mine")).code == 0
+
+    [sweep] = begun
+    assert sweep.jobs[0].config.seed == 77
+    assert sweep.train[-1] == f"--config-path={folder / 'mine'}"
+
+
+def test_what_a_job_is_told_needs_no_quotes_on_a_command_line():
+    plain, number = composed_jobs(["seed=1", "sweep=table"]), composed_jobs(["seed=1", "sweep='3'"])
+
+    for job in (*plain, *number):
+        assert composed_options(*job.overrides) == job.config
+    told = [override for override in plain[0].overrides if override.startswith(("name=", "logger.group="))]
+    assert shlex.join(told) == "name=sweeps/table/base logger.group=table"
+    assert 'sweep="3"' in number[0].overrides
+
+
+def test_a_mistake_common_to_all_rows_is_found_by_two_compositions(monkeypatch):
+    composed = []
+    original = jobs._resolve
+    monkeypatch.setattr(jobs, "_resolve", lambda *arguments: composed.append(1) or original(*arguments))
+
+    with pytest.raises(ConfigError, match=r"^model\.dropout=1\.5: must be at least 0 and below 1$"):
+        composed_jobs(*([f"seed={seed}", "model.dropout=1.5"] for seed in range(100)))
+
+    assert len(composed) == 2
+
+
+def test_a_row_from_a_folder_of_ones_own_must_change_something_too(folder):
+    (folder / "own/ablation").mkdir(parents=True)
+    (folder / "own/ablation/mine.yaml").write_text("# @package _global_\nmodel: {n_heads: 8}\n")
+
+    for arguments in (["ablation=mine"], ["-m", "ablation=mine,a_h4"]):
+        outcome = run_application("train.py", "--config-dir", "own", *TEXT, "model=base", "logger=none", *arguments)
+        assert outcome.code == 2
+        assert "ablation=mine changes nothing: model.n_heads=8 holds without it" in outcome.err

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from applications import ROOT, run_application
+from applications import run_application
 
-from aiayn.config.compose import chosen_options
-from aiayn.config.schema import BOS_ID, EOS_ID, Config
+from aiayn.config.compose import Sources, composition
+from aiayn.config.rows import chosen_options
+from aiayn.config.schema import BOS_ID, EOS_ID, Config, Options
 from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
@@ -247,28 +248,31 @@ def test_the_reverse_direction_may_be_learnt_and_is_mentioned(child, tmp_path, c
     assert "it translates en-xx, this text is xx-en" in caplog.text
 
 
+def chosen(*overrides: str, folder: Path | None = None) -> set[str]:
+    with composition(Sources("train", folder=str(folder) if folder else None), overrides, Options) as (_, hydra):
+        return chosen_options(overrides, hydra.runtime)
+
+
 def test_the_command_line_says_which_options_were_set():
-    conf = ROOT / "conf"
     model = {f"model.{name}" for name in ("n_layers", "n_heads", "positions", "dropout")}
-    assert chosen_options(["data=files", "+model.n_layers=3", "seed=1"], conf) == {"data", "model.n_layers", "seed"}
-    assert model < chosen_options(["model=tiny"], conf)
-    assert model < chosen_options(["experiment=multi30k"], conf)
-    assert chosen_options(["ablation=base"], conf) == {"ablation"}
-    assert chosen_options(["ablation=a_h4"], conf) == {"ablation", "model.n_heads"}
-    assert chosen_options(["experiment=quickstart"], conf) >= {"experiment"}
+    assert chosen("data=files", "++model.n_layers=3", "seed=1") == {"data", "model.n_layers", "seed"}
+    assert model < chosen("model=tiny")
+    assert model < chosen("experiment=multi30k")
+    assert chosen("ablation=base") == {"ablation"}
+    assert chosen("ablation=a_h4") == {"ablation", "model.n_heads"}
+    assert chosen("experiment=quickstart") >= {"experiment"}
 
 
 def test_an_experiment_sets_what_the_one_sets_that_it_is_built_on(tmp_path):
-    conf = ROOT / "conf"
-    assert chosen_options(["experiment=multi30k_en_fr"], conf) - {"experiment"} == chosen_options(["model=tiny"], conf)
+    assert chosen("experiment=multi30k_en_fr") - {"experiment"} == chosen("model=tiny") - {"model"}
     (tmp_path / "experiment").mkdir()
     for name, text in (
         ("first", "model: {dropout: 0.2}"),
         ("second", "defaults: [first, _self_]\nmodel: {d_k: 3}"),
         ("third", "defaults: [/experiment/second]\nname: third"),
     ):
-        (tmp_path / f"experiment/{name}.yaml").write_text(text)
-    assert chosen_options(["experiment=third"], tmp_path) == {"experiment", "model.dropout", "model.d_k"}
+        (tmp_path / f"experiment/{name}.yaml").write_text(f"# @package _global_\n{text}\n")
+    assert chosen("experiment=third", folder=tmp_path) == {"experiment", "model.dropout", "model.d_k"}
 
 
 def test_from_the_command_line_the_model_follows_and_a_contradiction_is_one_line(child, parent, tmp_path, monkeypatch):

@@ -1,54 +1,151 @@
 """The Hydra applications `train` and `evaluate`, started by train.py and evaluate.py or by `aiayn`."""
 
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 import hydra
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from aiayn.config import compose as entry
-from aiayn.config import program
-from aiayn.config.messages import one_line_errors
+from aiayn import __version__
+from aiayn.config import compose, program
+from aiayn.config.help import help_text
+from aiayn.config.messages import PLUGINS, one_line_errors, refuse_unsupported
+from aiayn.config.rows import chosen_options
 from aiayn.config.schema import EvaluateConfig, Options
+from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.signals import exit_signal, handle_signals
 
 
 def train(script: str | None = None) -> None:
     """Trains, or continues, the run that the command line describes. script is train.py; None: `aiayn train`."""
-    with program.started_as(script, None if script else "train"):
-        main = hydra.main(version_base="1.3", config_path=str(program.conf_folder()), config_name="train")(_train)
-        entry.run(main, Options)
+    _start("train", Options, _train, script)
 
 
 def evaluate(script: str | None = None) -> None:
     """Scores the run that the command line names. script is evaluate.py; None: `aiayn evaluate`."""
-    with program.started_as(script, None if script else "evaluate"):
-        main = hydra.main(version_base="1.3", config_path=str(program.conf_folder()), config_name="evaluate")(_evaluate)
-        entry.run(main, EvaluateConfig)
+    _start("evaluate", EvaluateConfig, _evaluate, script)
+
+
+def _start(name: str, schema: type, task: Callable[[DictConfig], None], script: str | None) -> None:
+    """Answers --help, --version and --cfg, and leaves everything else to Hydra."""
+    with program.started_as(script, None if script else name), one_line_errors(schema):
+        arguments = _parse(sys.argv[1:], schema)
+        sources = compose.Sources(arguments.config_name or name, arguments.config_path, arguments.config_dir)
+        if arguments.version:
+            print(f"aiayn {__version__}")
+            return
+        if arguments.help:
+            print(help_text(sources, arguments.overrides, schema))
+            return
+        if arguments.cfg and not arguments.multirun:  # which Hydra would print unchecked
+            if schema is Options:
+                compose.compose_training(arguments.overrides, sources)
+            else:
+                compose.compose_evaluation(arguments.overrides, sources)
+        if arguments.shell_completion:
+            _offer_our_plugins(schema)
+        compose.register(schema)
+        # Hydra's parser knows neither options on both sides of a flag nor, in the jobs of a sweep, abbreviated flags.
+        sys.argv[1:] = _canonical(arguments)
+        # Else Hydra prints its own errors over several lines and exits with 1.
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+        main = hydra.main(version_base="1.3", config_path=str(program.conf_folder()), config_name=name)(task)
+        main()
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; options are written key=value, and --help lists them")
+
+
+def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
+    """Reads Hydra's flags, abbreviated ones included, and options before and after them. Raises ConfigError."""
+    parser = _Parser(add_help=False)
+    parser.add_argument("overrides", nargs="*")
+    for short, flag in (("-m", "--multirun"), ("-r", "--run"), ("-h", "--help"), ("-sc", "--shell-completion")):
+        parser.add_argument(flag, short, action="store_true")
+    for flag in ("--hydra-help", "--resolve", "--version"):
+        parser.add_argument(flag, action="store_true")
+    for short, flag in (
+        ("-p", "--package"),
+        ("-cp", "--config-path"),
+        ("-cn", "--config-name"),
+        ("-cd", "--config-dir"),
+    ):
+        parser.add_argument(flag, short)
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    parser.add_argument("--info", "-i", nargs="?", const="all")
+    for argument in arguments:
+        key = argument.partition("=")[0]
+        if argument.startswith("-") and "=" in argument and "config" not in key and key not in ("--cfg", "--info"):
+            raise ConfigError(f"{key}: options have no dashes, write {key.lstrip('-')}=VALUE")
+    parsed = parser.parse_intermixed_args(list(arguments))
+    if not parsed.shell_completion:
+        refuse_unsupported(parsed.overrides, schema)
+    if schema is not Options and (parsed.multirun or "hydra.mode=MULTIRUN" in parsed.overrides):
+        raise ConfigError("-m: evaluate scores one run at a time; train -m scores the runs that it trains")
+    modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info", "shell_completion") if getattr(parsed, flag)]
+    if len(modes) > 1:
+        raise ConfigError(f"{' and '.join(modes)}: only one of them at a time")
+    return parsed
+
+
+def _canonical(arguments: argparse.Namespace) -> list[str]:
+    """Returns the arguments with flags in full and first, as Hydra and the jobs of a sweep take them."""
+    given = {f"--{name.replace('_', '-')}": value for name, value in vars(arguments).items() if name != "overrides"}
+    flags = [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
+    return [*flags, *arguments.overrides]
+
+
+def _offer_our_plugins(schema: type) -> None:
+    """Keeps the completion of `hydra/launcher=` from offering what is refused."""
+    Plugins.instance()  # registers all
+    for group in PLUGINS if schema is Options else ():
+        registered = ConfigStore.instance().repo["hydra"][group.partition("/")[2]]
+        for file in set(registered) - {f"{name}.yaml" for name in PLUGINS[group]}:
+            del registered[file]
 
 
 def _train(composed: DictConfig) -> None:
     with one_line_errors(Options):
-        conf = program.conf_folder()
-        choices, overrides = entry.choices_of_single_run(), HydraConfig.get().overrides.task
-        config = entry.resolve_config(composed, choices, overrides, conf)
-        if config.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
+        _refuse_several_jobs()
+        runtime, overrides = HydraConfig.get().runtime, HydraConfig.get().overrides.task
+        options = compose.resolve_options(composed, runtime, overrides)
+        if options.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
             from aiayn.data.prepare import check_text
 
-            check_text(config.data)
-        with entry.loading():
+            check_text(options.data)
+        with _loading():
             from aiayn.training.run import train  # imports torch: only once configuration and text are checked
 
-        train(config, chosen=entry.chosen_options(overrides, conf))
+        train(options, chosen=chosen_options(overrides, runtime))
+
+
+def _refuse_several_jobs() -> None:
+    """Raises ConfigError if this process runs several jobs, or should submit them."""
+    launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        raise ConfigError(f"hydra/launcher={launcher}: each job of a sweep needs a process of its own; leave it out")
+    if launcher == "slurm":
+        raise ConfigError("hydra/launcher=slurm: submits the rows of a sweep: add -m")
 
 
 def _evaluate(composed: DictConfig) -> None:
     with one_line_errors(EvaluateConfig):
-        config = entry.check_config(composed, EvaluateConfig)
+        config = compose.check_config(composed, EvaluateConfig)
         find_checkpoint(Path(config.run), config.checkpoint)
-        with entry.loading():
+        with _loading():
             from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
 
         with handle_signals(_interrupt):
@@ -58,3 +155,20 @@ def _evaluate(composed: DictConfig) -> None:
 def _interrupt(number: int, frame: object) -> NoReturn:
     # KeyboardInterrupt, because no `except Exception` on the way catches it.
     raise KeyboardInterrupt(exit_signal(number))
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Lets Ctrl-C end the import of large libraries, some of which swallow KeyboardInterrupt."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        os.write(2, b"error: interrupted\n")
+        os._exit(130)  # nothing has been opened yet
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # a script's background job ignores it
+        signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

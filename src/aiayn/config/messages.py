@@ -4,25 +4,34 @@ Some of Hydra's errors can only be told apart by their English text; tests/test_
 upgrade changes it.
 """
 
-import argparse
 import difflib
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from dataclasses import fields
 
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.config.program import conf_folder
 from aiayn.config.schema import Options
-from aiayn.config.stored import option_names
-from aiayn.config.suggestions import foreign_setting, groups, no_such_option
+from aiayn.config.stored import is_section, option_names
 from aiayn.errors import ConfigError, InterruptedRunError, UserError, exit_with_error, writable_output
 
-# What composing and checking a configuration raises.
-COMPOSITION_ERRORS = (UserError, HydraException, OmegaConfBaseException)
+# What composing and checking a configuration raises. A group without the name of a file is a ValueError of Hydra.
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+NO_FILE = "Config group override must be a string or a list"
+
+# Groups of files in conf/ that are no section of the options.
+FILE_GROUPS = ("ablation", "experiment")
+
+# Settings of Hydra that have no effect here, or would make it write files.
+WITHOUT_EFFECT = (
+    *("hydra.run.", "hydra.sweep.", "hydra.sweeper.", "hydra.job.", "hydra.output_subdir"),
+    *("hydra/job_logging", "hydra/hydra_logging", "hydra/output"),
+)
+PLUGINS = {"hydra/launcher": ("processes", "slurm"), "hydra/sweeper": ("grid",)}
 
 
 @contextmanager
@@ -37,21 +46,30 @@ def one_line_errors(schema: type) -> Iterator[None]:
             yield
     except (UserError, InterruptedRunError) as error:
         exit_with_error(str(error), error.exit_code, debug)
-    except (HydraException, OmegaConfBaseException) as error:
-        exit_with_error(one_line(error, schema), ConfigError.exit_code, debug)
+    except COMPOSITION_ERRORS as error:
+        if (
+            isinstance(error, ValueError)
+            and not isinstance(error, OmegaConfBaseException)
+            and NO_FILE not in str(error)
+        ):
+            raise  # not of a configuration
+        exit_with_error(one_line(error, schema, sys.argv[1:]), ConfigError.exit_code, debug)
     except KeyboardInterrupt as interrupt:
         number = (interrupt.args or (signal.SIGINT,))[0]  # Python's own has no arguments
         exit_with_error("interrupted", 128 + number, debug)
 
 
-def one_line(error: BaseException, schema: type) -> str:
-    """Returns an error of Hydra or OmegaConf as key, rule, and the nearest valid key or choice."""
+def one_line(error: BaseException, schema: type, arguments: Sequence[str]) -> str:
+    """Returns an error of composing these arguments as key, rule, and the nearest valid key or choice."""
     while isinstance(error, HydraException) and isinstance(error.__cause__, (HydraException, OmegaConfBaseException)):
         error = error.__cause__
     if isinstance(error, OverrideParseException):
         return _unreadable_override(error.override or "", schema)
     if isinstance(error, OmegaConfBaseException):
         return _refused_value(error, schema)
+    if str(error).startswith(NO_FILE):  # model=3, data=null
+        group = next((a for a in arguments if a.lstrip("+").partition("=")[0] in groups(schema)), "a group")
+        return f"{group}: give the name of a file; --help lists all groups and files"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for number, line in enumerate(lines):
         if line.startswith("Available options"):
@@ -65,6 +83,8 @@ def _unreadable_override(override: str, schema: type) -> str:
     key, sign, _ = override.partition("=")
     if sign:  # the value is not repeated: it may be a secret
         return f"{key}: its value cannot be read; quote it twice: '{key}=\"value\"'"
+    if schema is not Options:
+        return f"{key}: not an option with a value; name a run with run={key or 'outputs/NAME'}"
     meant = key if key in option_names(schema) + groups(schema) else "key"
     return f"{key}: not an option with a value; write {meant}=value, without spaces"
 
@@ -91,34 +111,55 @@ def _unknown_file(message: str, listed: Sequence[str]) -> str:
     return f"{message}: choose one of {', '.join(options)}" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def refuse_unsupported(arguments: Sequence[str], schema: type) -> None:
-    """Raises ConfigError for arguments that Hydra would misread, or refuse without naming the key."""
-    for argument in arguments:
-        if argument.startswith("~"):
-            raise ConfigError(f"{argument}: options cannot be removed; set it to another value with key=value")
-        if argument.startswith("="):
-            raise ConfigError(f"{argument}: a value without a key; write key=value, without spaces")
-        if argument == "--experimental-rerun":
-            raise ConfigError(f"{argument}: not offered; the same command again continues a run")
-        if refusal := foreign_setting(argument, schema):
-            raise ConfigError(refusal)
-    if schema is not Options and {"-m", "--multirun", "hydra.mode=MULTIRUN"} & set(arguments):
-        raise ConfigError("-m: evaluate scores one run at a time; train -m scores the runs that it trains")
+def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
+    """Raises ConfigError for overrides that Hydra would misread, ignore, or refuse without naming the key."""
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        if override.startswith("~"):
+            raise ConfigError(f"{override}: options cannot be removed; set it to another value with key=value")
+        if override.startswith("="):
+            raise ConfigError(f"{override}: a value without a key; write key=value, without spaces")
+        if override.startswith("+") and key in groups(schema):
+            # A value that is no file name may be anything, so it is not repeated.
+            name = value if value.replace("_", "").isalnum() else "NAME"
+            raise ConfigError(f"+{key}: leave out the +: {key}={name}")
+        if schema is not Options and key in groups(Options):
+            raise ConfigError(no_such_option(key, schema))
+        if key in PLUGINS and value not in PLUGINS[key]:
+            raise ConfigError(f"{key}={value}: choose one of {', '.join(PLUGINS[key])} (docs/sweeps.md)")
+        if key.startswith(WITHOUT_EFFECT) and (key, value.lower()) != ("hydra.job.chdir", "false"):
+            raise ConfigError(
+                f"{key}: has no effect, Hydra writes no files here; a run is the folder OUTPUTS/NAME, a sweep "
+                "OUTPUTS/sweeps/SWEEP: set outputs=, name= or sweep="
+            )
 
 
-def refuse_flags(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """Replaces ArgumentParser.error, which would print all of Hydra's flags."""
-    flag = next((argument for argument in sys.argv[1:] if argument.startswith("-") and "=" in argument), "")
-    if flag and "config" not in flag:
-        key = flag.partition("=")[0]
-        raise ConfigError(f"{key}: options have no dashes, write {key.lstrip('-')}=VALUE")
-    raise ConfigError(f"{message}; options are written key=value, and --help lists them")
+def groups(schema: type) -> list[str]:
+    """Returns the groups that `group=name` chooses files for."""
+    sections = [option.name for option in fields(schema) if is_section(option.type)]
+    return [*sections, *FILE_GROUPS] if schema is Options else []
 
 
-def file_group_error(error: ValueError, arguments: Sequence[str], schema: type) -> ConfigError | None:
-    """Returns the ConfigError for a ValueError that Hydra raises about its arguments; None for any other."""
-    reason = str(error).splitlines()[0]
-    if reason.startswith("Config group override"):  # model=3, data=null
-        group = next((a for a in arguments if a.lstrip("+").partition("=")[0] in groups(schema)), "a group")
-        return ConfigError(f"{group}: give the name of a file; --help lists all groups and files")
-    return ConfigError(reason) if reason.startswith("Only one of --run") else None  # -m with --cfg
+def no_such_option(key: str, schema: type) -> str:
+    """Returns the line that refuses an unknown option, with the option or group that was probably meant."""
+    near = _nearest(key, schema)
+    if schema is not Options and (key in option_names(Options) or key in groups(Options)):
+        near = near if key not in groups(Options) else None
+        return f"{key}: an option of train; " + (f"did you mean {near}?" if near else "leave it out")
+    return f"{key}: no such option; " + (f"did you mean {near}?" if near else "--help lists them all")
+
+
+def _nearest(key: str, schema: type) -> str | None:
+    known = option_names(schema)
+    section, _, name = key.lower().replace("/", ".").rpartition(".")
+    if section in known:  # an option taken for a section
+        return section
+    if not section and (group := difflib.get_close_matches(name, groups(schema), n=1, cutoff=0.75)):
+        return group[0]
+    # Names are compared without their sections first; if two sections have the name, the one that was typed wins.
+    by_name: dict[str, str] = {}
+    for option in sorted(known, key=lambda option: option.rpartition(".")[0] != section):
+        by_name.setdefault(option.rpartition(".")[2], option)
+    begins = [other for other in by_name if other.startswith(f"{name}_") and by_name[other].startswith(section)]
+    near = begins[:1] or difflib.get_close_matches(name, by_name, n=1) or difflib.get_close_matches(name, known, n=1)
+    return by_name.get(near[0], near[0]) if near else None

@@ -54,6 +54,9 @@ def _values(override: Override, loader: ConfigLoader) -> Sequence[str]:
     values = [f"{override.get_key_element()}={value}" for value in (*override.sweep_string_iterator(), *found)]
     if not values:
         raise ConfigError(f"{override.input_line}: matches nothing")
+    twice = [value for value in dict.fromkeys(values) if values.count(value) > 1]
+    if twice:
+        raise ConfigError(f"{override.input_line}: gives {twice[0]} twice; give each value once")
     return values
 
 

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig
 
-from aiayn.config import compose as entry
+from aiayn.config.compose import resolve_options, without_hydra
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
+from aiayn.config.rows import chosen_options
 from aiayn.config.schema import NAME_CHARACTERS, Options
 from aiayn.config.settle import fill
 from aiayn.config.stored import changed_options, is_from_source, stored_options, to_plain
@@ -31,41 +33,72 @@ class SweepJob:
         return self.config.outputs_folder / self.config.run_name
 
 
-def make_jobs(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]], conf: Path) -> list[SweepJob]:
-    """Checks the configurations of all jobs. Raises ConfigError with a line for each mistake.
+def make_jobs(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]]) -> list[SweepJob]:
+    """Checks the options of all jobs. Raises ConfigError with a line for each mistake.
 
-    compose returns Hydra's configuration for a list of overrides; conf is the folder of the configuration files.
+    compose returns Hydra's configuration for a list of overrides.
     """
     names = job_names(batch)
-    configs, choices, mistakes = [], [], {}
+    _refuse_common_mistake(compose, batch)
+    found, mistakes = [], {}
     for name, overrides in zip(names, batch, strict=True):
         try:
-            composed = compose(list(overrides))
-            choices.append(composed.hydra.runtime.choices)
-            options = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
-            configs.append(entry.resolve_config(options, choices[-1], overrides, conf))
-        except COMPOSITION_ERRORS as error:
-            text = str(error) if isinstance(error, UserError) else one_line(error, Options)
-            mistakes.setdefault(text, []).append(name)
+            found.append(_resolve(compose, overrides))
+        except ConfigError as error:
+            mistakes.setdefault(str(error), []).append(name)
     _refuse(mistakes, len(batch), ConfigError)
-    sweep = configs[0].sweep or _sweep_name(choices)
+    sweep = found[0][0].sweep or _sweep_name([runtime.choices for _, runtime in found])
     jobs = []
-    for name, overrides, config in zip(names, batch, configs, strict=True):
+    for name, overrides, (options, runtime) in zip(names, batch, found, strict=True):
         settings = {"name": f"sweeps/{sweep}/{name}", "sweep": sweep}
-        config = replace(config, **settings)
-        if config.logger.group is None:
+        options = replace(options, **settings)
+        if options.logger.group is None:
             settings["logger.group"] = sweep
-            config = replace(config, logger=replace(config.logger, group=sweep))
-        # Quoted, since a name may look like a number.
-        overrides = [*overrides, *(f"{key}='{value}'" for key, value in settings.items())]
-        jobs.append(SweepJob(name, overrides, config, frozenset(entry.chosen_options(overrides, conf))))
+            options = replace(options, logger=replace(options.logger, group=sweep))
+        written = [*overrides, *(f"{key}={_quoted(value)}" for key, value in settings.items())]
+        jobs.append(SweepJob(name, written, options, frozenset(chosen_options(written, runtime))))
     return jobs
+
+
+def _resolve(compose: Callable[[list[str]], DictConfig], overrides: Sequence[str]) -> tuple[Options, DictConfig]:
+    """Returns the checked options of a job and `hydra.runtime`. Raises ConfigError."""
+    try:
+        composed = compose(list(overrides))
+    except COMPOSITION_ERRORS as error:
+        raise ConfigError(one_line(error, Options, overrides)) from error
+    runtime = composed.hydra.runtime
+    try:
+        return resolve_options(without_hydra(composed), runtime, overrides), runtime
+    except COMPOSITION_ERRORS as error:  # an interpolation
+        raise ConfigError(one_line(error, Options, overrides)) from error
+
+
+def _refuse_common_mistake(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]]) -> None:
+    """Raises ConfigError for a mistake that the first job has without what is swept: then all have it."""
+    try:
+        _resolve(compose, batch[0])
+        return
+    except ConfigError as error:
+        mistake = str(error)
+    shared = [override for override in batch[0] if all(override in job for job in batch)]
+    try:
+        _resolve(compose, shared)
+    except ConfigError as error:
+        if str(error) == mistake:
+            raise
+
+
+def _quoted(value: str) -> str:
+    """Returns a name as an override takes it: in quotes if it would be read as something else, such as a number."""
+    parsed = OverridesParser.create().parse_override(f"x={value}").value()
+    return value if parsed == value else f'"{value}"'
 
 
 def job_names(batch: Sequence[Sequence[str]]) -> list[str]:
     """Returns what each job changes, as a folder name: a_h1, n_heads-4_d_k-16. Raises ConfigError if two are equal."""
     jobs = [dict(override.lstrip("+~").partition("=")[::2] for override in job) for job in batch]
-    swept = [key for key in jobs[0] if len({job.get(key) for job in jobs}) > 1 and key != "ablation"]
+    varied = [key for key in jobs[0] if len({job.get(key) for job in jobs}) > 1]
+    swept = [key for key in varied if key != "ablation"]
     short = [key.rpartition(".")[2] for key in swept]
     labels = [name if short.count(name) == 1 else key for key, name in zip(swept, short, strict=True)]
     names: list[str] = []
@@ -74,7 +107,7 @@ def job_names(batch: Sequence[Sequence[str]]) -> list[str]:
         changes += [f"{label}-{job[key]}" for key, label in zip(swept, labels, strict=True)]
         name = "_".join(_as_name(change) for change in changes) or "base"
         if name in names or len(name) > MAX_NAME:
-            raise ConfigError(f"{', '.join(swept)}: no distinct short folder names follow from these values ({name})")
+            raise ConfigError(f"{', '.join(varied)}: no distinct short folder names follow from these values ({name})")
         names.append(name)
     return names
 

@@ -41,8 +41,8 @@ class SlurmConfig:
     sbatch: dict[str, Any] = field(default_factory=dict)  # any other option of sbatch: {account: mine}
 
 
-# Hydra's own flags that are passed on to the jobs.
-FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
+# Hydra's own flags that are passed on to the jobs, as `cli/hydra_commands.py` writes them: --config-dir=FOLDER.
+FLAGS = ("--config-dir", "--config-path", "--config-name")
 
 
 class SweepLauncher(Launcher):
@@ -59,7 +59,7 @@ class SweepLauncher(Launcher):
         if "LOCAL_RANK" in os.environ:
             raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
         loader, config = self.context.config_loader, self.config
-        jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), batch, program.conf_folder())
+        jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), batch)
         check_texts(jobs)
         return jobs, [*program.process("train"), *_flags(sys.argv[1:])], program.process("evaluate")
 
@@ -94,11 +94,5 @@ class SlurmLauncher(SweepLauncher):
 
 
 def _flags(arguments: Sequence[str]) -> list[str]:
-    """Returns ["-cd", "mine"] for ["-m", "-cd", "mine", "seed=1,2"]."""
-    flags = []
-    for number, argument in enumerate(arguments):
-        if argument in FLAGS:
-            flags += arguments[number : number + 2]
-        elif argument.split("=")[0] in FLAGS:
-            flags.append(argument)
-    return flags
+    """Returns ["--config-dir=mine"] for ["--multirun", "--config-dir=mine", "seed=1,2"]."""
+    return [argument for argument in arguments if argument.partition("=")[0] in FLAGS]
