@@ -1,7 +1,7 @@
 """The small files of trained and scored runs, for `results/`: what was measured, and with what. No weights, no text.
 
 A run, or every run of a sweep, becomes RESULTS/RUN with config.yaml, machine.json, evaluation.json of every scored set,
-the last records of metrics.jsonl, and origin.json: command, commit, seed, versions, and what --measured adds.
+the curves of metrics.jsonl, and origin.json: command, commit, seed, versions, and what --measured adds.
 Runs that are not scored are passed over. `aiayn table RESULTS` reads such folders as it reads those of runs.
 
     python benchmarks/collect_results.py outputs/sweeps/NAME results/NAME --command "python train.py -m ..."
@@ -48,7 +48,7 @@ def _collect(run: Path, target: Path, origin: Mapping[str, str]) -> Path:
         atomic_write_text(place, path.read_text(encoding="utf-8"))
     atomic_write_text(target / "config.yaml", yaml.safe_dump(config, sort_keys=False))
     write_json(target / "machine.json", read_json(run / "machine.json"))
-    write_jsonl(target / "metrics.jsonl", _last(read_jsonl(run / "metrics.jsonl")))
+    write_jsonl(target / "metrics.jsonl", _curves(read_jsonl(run / "metrics.jsonl")))
     write_json(target / "origin.json", {**origin, "seed": config["seed"], "versions": versions})
     return target
 
@@ -57,10 +57,13 @@ def _evaluations(run: Path) -> list[Path]:
     return sorted(run.glob("evaluation/*/evaluation.json"))
 
 
-def _last(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The last record of the training and the last of the development set."""
-    ends = [[record for record in records if key in record][-1:] for key in ("train/loss", "val/ppl")]
-    return [record for end in ends for record in end]
+def _curves(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every validation, loss and rate of every record of the training, and the last of these with all it has."""
+    training = [record for record in records if "train/loss" in record]
+    kept = ("step", "train/loss", "train/lr")
+    return [
+        {key: record[key] for key in kept if key in record} if record in training[:-1] else record for record in records
+    ]
 
 
 def _is_absolute(value: Any) -> bool:

@@ -14,9 +14,9 @@ from aiayn.reports.runs import read_run
 from aiayn.runs.run_folder import RunFolder
 
 RECORDS = [
-    {"step": 50, "train/loss": 7.0},
+    {"step": 50, "train/loss": 7.0, "perf/mfu": 0.5},
     {"step": 60, "val/loss": 4.0, "val/ppl": 55.0},
-    {"step": 100, "train/loss": 6.0},
+    {"step": 100, "train/loss": 6.0, "perf/mfu": 0.6},
     {"step": 120, "val/loss": 3.0, "val/ppl": 20.0},
 ]
 
@@ -51,7 +51,8 @@ def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_
     ]
     origin = json.loads((folder / "origin.json").read_text())
     assert (origin["command"], origin["commit"], origin["seed"]) == ("python train.py", "abc", 3)
-    assert [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] == RECORDS[2:]
+    kept = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert kept == [{"step": 50, "train/loss": 7.0}, *RECORDS[1:]]
     run = read_run(RunFolder(folder))
     assert (run.step, run.ppl, run.evaluations["val"]["metrics"]["bleu_compound_split"]) == (120, 20.0, 30.0)
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import torch
 
 from aiayn.config.schema import TrainerConfig
+from aiayn.config.tasks import TASKS, VAL_METRICS
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.evaluation.scoring import score
+from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import choose_device
 from aiayn.inference.translator import Translator
 from aiayn.kernels.accelerate import accelerate
-from aiayn.parsing.bracket_f1 import score_linear_forms
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, series, write_json
@@ -71,10 +71,9 @@ def validate(averaged: Checkpoint, run: RunContext, data: TranslationDataModule,
         return metrics
     search = replace(config.search, beam_size=1)
     hypotheses = Translator(module.model, run.prepared.tokenizer, search, device).translate(sources)
-    if config.data.task == "parsing":
-        return metrics | {"val/f1": score_linear_forms(sources, references, hypotheses).metrics["f1"]}
-    scores = score(hypotheses, references, config.data.tgt_lang, kinds=["sacrebleu"])
-    return metrics | {"val/bleu": scores.metrics["sacrebleu"]}
+    task = config.data.task
+    score = task_of(task).val_score(hypotheses, sources, references, config.data.tgt_lang)
+    return metrics | {TASKS[task].val_metric: score}
 
 
 def is_worse(averaged: Mapping[str, float], best: Mapping[str, float], settings: TrainerConfig) -> bool:
@@ -83,7 +82,7 @@ def is_worse(averaged: Mapping[str, float], best: Mapping[str, float], settings:
     Both count, because on small texts the loss rises while translations still get better, and because the BLEU of a
     few hundred sentences is noisy.
     """
-    measured = [name for name in ("val/loss", "val/bleu", "val/f1") if name in averaged and name in best]
+    measured = [name for name in ("val/loss", *VAL_METRICS) if name in averaged and name in best]
     gains = {name: (averaged[name] - best[name]) * (-1 if name == "val/loss" else 1) for name in measured}
     # The loss of the same weights differs by rounding. In this form NaN is worse than everything.
     rounding = 1e-4 * abs(best[settings.best_metric]) if settings.best_metric in best else 0

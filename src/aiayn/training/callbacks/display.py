@@ -10,10 +10,12 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from aiayn.config.tasks import VAL_METRICS
+
 log = logging.getLogger(__name__)
 
 # What is shown of a validation, with so many decimals.
-DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3, "val/bleu": 1, "val/f1": 1}
+DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3} | dict.fromkeys(VAL_METRICS, 1)
 
 
 class Display:

@@ -7,11 +7,11 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
+from aiayn.config.tasks import TASKS
 from aiayn.data.batch import Batch
 from aiayn.errors import ResourceError
-from aiayn.evaluation.scoring import score
+from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import is_out_of_memory, tokens_per_device
-from aiayn.parsing.bracket_f1 import gold_trees, score_linear_forms
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
 from aiayn.training.context import RunContext
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Validate(StepCallback):
-    """Loss and perplexity of the validation set, BLEU or F1 of its first sentences, and some of them to read."""
+    """Loss and perplexity of the validation set, the task's score of its first sentences, and some of them to read."""
 
     SHOWN = 5
 
@@ -32,9 +32,8 @@ class Validate(StepCallback):
         count = run.config.trainer.val_bleu_sentences
         self.sources, self.references = (side[:count] for side in run.validation_text)
         self.batch: Batch | None = None  # of the validation under way
-        self.is_parser = run.config.data.task == "parsing"
-        if self.is_parser:
-            gold_trees(self.sources, self.references)  # references that are no trees are refused before training
+        self.task = task_of(run.config.data.task)
+        self.task.check_text(self.sources, self.references)  # refused before training
 
     def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         """Makes up for a validation that a stop of the run interrupted; with `init_from`, validates the start."""
@@ -66,11 +65,9 @@ class Validate(StepCallback):
         hypotheses: list[str] = []
         if self.sources:
             hypotheses = self._translate(trainer, module)
-            if self.is_parser:
-                metrics["val/f1"] = score_linear_forms(self.sources, self.references, hypotheses).metrics["f1"]
-            else:
-                scores = score(hypotheses, self.references, self.run.config.data.tgt_lang, kinds=["sacrebleu"])
-                metrics["val/bleu"] = scores.metrics["sacrebleu"]
+            data = self.run.config.data
+            score = self.task.val_score(hypotheses, self.sources, self.references, data.tgt_lang)
+            metrics[TASKS[data.task].val_metric] = score
             for name, metric in self.run.research.metrics.items():
                 metrics[f"val/{name}"] = float(metric(hypotheses, self.references))
         self.run.check_folder()
