@@ -5,12 +5,21 @@ import glob
 import hashlib
 import os
 import platform
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 
 def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
-    """Writes the parts to a temporary file, flushes it to the disk and renames it to `path`.
+    """Writes a file that is never seen half-written, see `atomic_file`."""
+    with atomic_file(path) as file:
+        file.writelines(parts)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Opens a temporary file; at the end it is flushed to the disk and renamed to `path`.
 
     Raises OSError, and then leaves an earlier file under `path` as it was.
     """
@@ -20,7 +29,7 @@ def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove_leftovers(path)
-            file.writelines(parts)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

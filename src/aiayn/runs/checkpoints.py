@@ -15,11 +15,10 @@ import logging
 import os
 import shutil
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,7 @@ from torch import Tensor, nn
 from aiayn.config.schema import Config, ModelConfig
 from aiayn.config.stored import stored_config, to_plain
 from aiayn.errors import ConfigError, RefusedError, writing
-from aiayn.files import atomic_write, fsync_folder
+from aiayn.files import atomic_file, atomic_write, fsync_folder
 from aiayn.runs.run_folder import MARK, SEAL_SIZE, is_count, saved_steps
 
 log = logging.getLogger(__name__)
@@ -41,38 +40,65 @@ def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
 
     Raises ResourceError if the disk is full; an earlier file under `path` is then still there.
     """
-    buffer = BytesIO()
-    torch.save(dict(payload), buffer)
-    archive = buffer.getbuffer()
-    seal = MARK + hashlib.sha256(archive).hexdigest().encode()
-    archive[-2:] = struct.pack("<H", len(seal))  # the length of the zip comment
-    _write(path, archive, seal)
+    with (
+        _writing(path, sum(tensor.numel() * tensor.itemsize for tensor in _tensors(payload))),
+        atomic_file(path) as file,
+    ):
+        hashed = _HashedFile(file)
+        torch.save(dict(payload), hashed)
+        if hashed.error:
+            raise hashed.error
+        file.seek(-2, os.SEEK_END)
+        file.write(struct.pack("<H", SEAL_SIZE))  # the length of the zip comment
+        file.write(MARK + hashed.digest.hexdigest().encode())
 
 
-def _write(path: Path, *parts: bytes | memoryview) -> None:
-    sizes = f"{sum(map(len, parts)) / 1e6:.1f} MB are needed"
+class _HashedFile:
+    """What torch writes an archive to: each piece is hashed and written, so that no second copy is in memory."""
+
+    def __init__(self, file: BinaryIO):
+        self._file, self.digest = file, hashlib.sha256()
+        self.error: OSError | None = None  # of the disk: torch would make another one of it
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        try:
+            if not self.error:
+                self._file.write(data)
+        except OSError as error:
+            self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """torch asks for it at the end; the file is flushed when it is complete."""
+
+
+def _tensors(payload: Any) -> Iterator[Tensor]:
+    if isinstance(payload, Tensor):
+        yield payload
+    elif isinstance(payload, Mapping):
+        for value in payload.values():
+            yield from _tensors(value)
+    elif isinstance(payload, list | tuple):
+        for value in payload:
+            yield from _tensors(value)
+
+
+def _writing(path: Path, size: int) -> contextlib.AbstractContextManager[None]:
+    sizes = f"{size / 1e6:.1f} MB are needed"
     with contextlib.suppress(OSError):
         sizes += f", {shutil.disk_usage(path.parent).free / 1e6:.1f} MB are free"
-    with writing(path, f"{sizes}, earlier checkpoints are intact; make room and run the same command again"):
-        atomic_write(path, *parts)
+    return writing(path, f"{sizes}, earlier checkpoints are intact; make room and run the same command again")
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
     """Reads what `write_sealed` wrote, onto the CPU. Raises RefusedError if it is missing or damaged."""
     try:
-        stored = bytearray(path.read_bytes())
+        with open(path, "rb") as file:
+            _verify(file, path)
+            payload = _loaded(file, path)
     except OSError as error:
         raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
-    archive, seal = stored[:-SEAL_SIZE], bytes(stored[-SEAL_SIZE:])
-    if not seal.startswith(MARK) or archive[-22:-18] != END_RECORD or archive[-2:] != struct.pack("<H", SEAL_SIZE):
-        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
-    archive[-2:] = b"\0\0"
-    if MARK + hashlib.sha256(archive).hexdigest().encode() != seal:
-        raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
-    try:
-        payload = torch.load(BytesIO(archive), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises many types on unexpected bytes
-        raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
     if not isinstance(payload, dict):
         raise RefusedError(f"{path}: not a checkpoint of this program")
     written = payload.get("format")
@@ -81,6 +107,32 @@ def read_sealed(path: Path) -> dict[str, Any]:
             f"{path}: written in format {' '.join(f'{written}'.split()):.80}, this program reads format {FORMAT}"
         )
     return payload
+
+
+def _verify(file: BinaryIO, path: Path) -> None:
+    """Raises RefusedError unless the file ends with the checksum of what comes before."""
+    size = file.seek(0, os.SEEK_END) - SEAL_SIZE  # of the archive
+    file.seek(max(0, size - 22))
+    end, seal = file.read(22), file.read()
+    if not seal.startswith(MARK) or end[:4] != END_RECORD or end[-2:] != struct.pack("<H", SEAL_SIZE):
+        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
+    digest, left = hashlib.sha256(), size - 2
+    file.seek(0)
+    while left and (block := file.read(min(left, 1 << 20))):
+        digest.update(block)
+        left -= len(block)
+    digest.update(b"\0\0")  # the length of a comment, before there was one
+    if MARK + digest.hexdigest().encode() != seal:
+        raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
+
+
+def _loaded(file: BinaryIO, path: Path) -> Any:
+    """Returns the payload, read from the disk into its tensors."""
+    file.seek(0)
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises many types on unexpected bytes
+        raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
 
 
 @dataclass(frozen=True)
@@ -246,7 +298,9 @@ def _link(folder: Path, step: int, name: str) -> None:
     try:
         os.link(step_path(folder, step), temporary)
     except OSError:  # a file system without hard links
-        _write(folder / name, step_path(folder, step).read_bytes())
+        content = step_path(folder, step).read_bytes()
+        with _writing(folder / name, len(content)):
+            atomic_write(folder / name, content)
         return
     os.replace(temporary, folder / name)
     temporary.unlink(missing_ok=True)  # a rename between two names of one file does nothing

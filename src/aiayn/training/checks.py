@@ -6,20 +6,26 @@ from aiayn.data.cleaning import normalise
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.sources import read_split
 from aiayn.errors import ConfigError, DataError
-from aiayn.hardware import machine_memory
+from aiayn.hardware import gpu_memory, machine_memory
 from aiayn.model.flops import n_parameters
 
 
-def check_size(model: ModelConfig, vocab_size: int) -> None:
-    """Raises ConfigError for a model whose weights exceed this machine's memory: building it would fail, or hang."""
-    n, memory = n_parameters(model, vocab_size), machine_memory()
-    if 4 * n > memory:
+def check_size(model: ModelConfig, vocab_size: int, accelerator: str = "cpu") -> None:
+    """Raises ConfigError for a model whose weights exceed this machine's memory: building it would fail, or hang.
+
+    On a GPU, weights, gradients and Adam's two moments must fit its memory.
+    """
+    n, memory, what = n_parameters(model, vocab_size), machine_memory(), ", and this machine has"
+    copies = 1
+    if accelerator == "gpu" and 4 * n <= memory:
+        copies, memory, what = 4, gpu_memory(), " with gradients and Adam's moments, and this GPU has"
+    if 4 * copies * n > memory:
         names = ["n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v"]
         if model.positions == "learned":
             names.append("max_positions")
         sizes = [f"model.{name}={getattr(model, name)}" for name in names if getattr(model, name) is not None]
         raise ConfigError(
-            f"model: its {n / 1e9:,.1f} billion parameters take {4 * n / 1e9:,.0f} GB, and this machine has "
+            f"model: its {n / 1e9:,.1f} billion parameters take {4 * copies * n / 1e9:,.0f} GB{what} "
             f"{memory / 1e9:,.0f}; lower the largest of {', '.join(sizes)}, data.vocab_size={vocab_size}"
         )
 

@@ -112,7 +112,7 @@ def _train(
     options = fill_as_stored(folder, options)
     sized = settle_sizes(options, lambda: count_training_pairs(options.data))
     refuse_changes(folder, sized)
-    check_size(sized.model, sized.data.vocab_size)
+    check_size(sized.model, sized.data.vocab_size, hardware["accelerator"])
     data = _prepare(sized, source)
     check_positions(sized, data.corpus)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):

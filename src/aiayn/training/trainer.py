@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
@@ -17,6 +16,7 @@ from aiayn.config.schema import TrainerConfig
 from aiayn.training.checkpoint_io import RunCheckpointIO
 from aiayn.training.context import RunContext
 
+NCCL_GRACE = 300  # seconds
 NEVER = 2**31  # epochs; the loop of validations is run by callbacks/validate.py
 
 
@@ -34,7 +34,7 @@ def make_trainer(
         **hardware,
         devices=settings.devices,
         num_nodes=settings.num_nodes,
-        strategy=_strategy(settings),
+        strategy=_strategy(settings, hardware["accelerator"]),
         max_steps=settings.max_steps,
         max_time=settings.max_time,
         accumulate_grad_batches=accumulate,
@@ -67,13 +67,13 @@ def _profiler(name: str | None, folder: Path) -> Profiler | None:
     return kinds[name](dirpath=folder, filename="profile") if name else None
 
 
-def _strategy(settings: TrainerConfig) -> str | DDPStrategy:
+def _strategy(settings: TrainerConfig, accelerator: str) -> str | DDPStrategy:
     if settings.world_size == 1 and settings.strategy == "auto":
         return "auto"
+    # NCCL ends the process when its time is up. The ranks ask each other over gloo, which reports a lost one before.
+    seconds = settings.timeout + (NCCL_GRACE if accelerator == "gpu" else 0)
     # Every rank computes its own table of sinusoids, so there are no buffers to broadcast.
-    return DDPStrategy(
-        broadcast_buffers=False, gradient_as_bucket_view=True, timeout=timedelta(seconds=settings.timeout)
-    )
+    return DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True, timeout=timedelta(seconds=seconds))
 
 
 class StderrHandler(logging.StreamHandler):
@@ -94,6 +94,3 @@ def configure_libraries() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric|torch\.utils\._pytree).*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-    if torch.cuda.is_available():
-        # Masked attention in cuDNN costs tens of ms for every new shape, and its backward pass can give NaN.
-        torch.backends.cuda.enable_cudnn_sdp(False)
