@@ -36,9 +36,6 @@ FILES = {
     "/drawing.js": DRAWING / "drawing.js",
 }
 LATER = {"Retry-After": "1"}
-BUSY = JSONResponse(
-    {"error": "all connections are at work; send this again later"}, 503, LATER | {"Connection": "close"}
-)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
@@ -55,11 +52,13 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
         async with batcher.running():
             yield
 
+    slots = asyncio.Semaphore(options.max_connections)
+
     def get(path: str, answer: Callable[[], object]) -> Route:
         return Route(path, lambda _: JSONResponse(answer()))
 
     def post(path: str, work: Callable[[Fields, State], Coroutine[None, None, object]]) -> Route:
-        return Route(path, _limited(work, service, options), methods=["POST"])
+        return Route(path, _limited(work, service, options, slots), methods=["POST"])
 
     routes = [
         *(Route(path, _sender(file)) for path, file in FILES.items()),
@@ -101,16 +100,25 @@ def _middleware(options: ServeOptions, metrics: Metrics, paths: set[str]) -> lis
 
 
 def _limited(
-    work: Callable[[Fields, State], Coroutine[None, None, object]], service: Service, options: ServeOptions
+    work: Callable[[Fields, State], Coroutine[None, None, object]],
+    service: Service,
+    options: ServeOptions,
+    slots: asyncio.Semaphore,
 ) -> Endpoint:
-    """Returns the endpoint that answers with work(fields, state) within the limits, to clients with a key."""
+    """Returns the endpoint that answers with work(fields, state) within the limits, to clients with a key.
+
+    A request takes one of the slots once it is complete, so that clients that send slowly take none from others.
+    """
 
     async def endpoint(request: Request) -> Response:
         try:
             async with asyncio.timeout(options.time_limit):
                 fields = await read_fields(request, options.max_body)
                 _check_key(key_of(request, fields), service)
-                return JSONResponse(await while_connected(request, work(fields, request.state)))
+                if slots.locked():
+                    raise HTTPException(503, "too many requests are at work; send this again later", LATER)
+                async with slots:
+                    return JSONResponse(await while_connected(request, work(fields, request.state)))
         except TimeoutError:
             message = f"not done within {options.time_limit:g} seconds; send less text, or send it later"
             raise HTTPException(503, message, LATER) from None

@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# Seconds from a new connection to the closing of others: by then what their clients have sent already is read, even
+# where hundreds of connections come at once.
+SETTLE = 0.05
 
 
 class Limits(NamedTuple):
     connections: int
     seconds: float  # until a client must have sent the head of a request, or read what it was sent
-    busy: ASGIApp  # answers where all connections are at work
     on_close: Callable[[], None]  # called for every connection that is closed for a limit
 
 
@@ -19,8 +21,7 @@ class Connection(H11Protocol):
     """A connection of uvicorn that cannot be held open by a client that says nothing.
 
     uvicorn has no time limit before the first request, nor for an answer that is not read, and with its own limit of
-    connections silent ones keep everybody out. Here the one that has waited longest for its client makes room. Only
-    where all are at work further requests are refused.
+    connections silent ones keep everybody out. Here those that have waited longest for their clients make room.
     """
 
     limits: Limits  # set by `limited_connection`
@@ -30,8 +31,7 @@ class Connection(H11Protocol):
         self.closed = False  # for a limit
         self.waiting_since = self.loop.time()  # or at work
         self.overdue = self.loop.call_later(self.limits.seconds, self._close_if_overdue)
-        if not self._make_room():
-            self.app = self.limits.busy
+        self.loop.call_later(SETTLE, self._make_room)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.overdue.cancel()
@@ -40,7 +40,6 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         self.waiting_since = self.loop.time()
         super().on_response_complete()
-        self._make_room()
 
     def pause_writing(self) -> None:
         self.waiting_since = self.loop.time()
@@ -58,16 +57,13 @@ class Connection(H11Protocol):
         self.limits.on_close()
         self.transport.abort()  # close() would wait until the client has read what was sent
 
-    def _make_room(self) -> bool:
-        """Closes another connection if there is one too many. Returns whether there is room for this one."""
-        mine = [one for one in self.connections if isinstance(one, Connection)]  # all are
-        others = [one for one in mine if one is not self and not one.closed]
-        if len(others) < self.limits.connections:
-            return True
-        waiting = [one for one in others if one.waits_for_client()]
-        if waiting:
-            min(waiting, key=lambda one: one.waiting_since).close_for_limit()
-        return bool(waiting)
+    def _make_room(self) -> None:
+        """Closes as many connections as there are too many."""
+        there = [one for one in self.connections if isinstance(one, Connection) and not one.closed]
+        if len(there) > self.limits.connections:
+            waiting = sorted((one for one in there if one.waits_for_client()), key=lambda one: one.waiting_since)
+            for one in waiting[: len(there) - self.limits.connections]:
+                one.close_for_limit()
 
     def _close_if_overdue(self) -> None:
         """A request that has begun has a time limit of its own, and is answered even if that is over."""

@@ -9,7 +9,7 @@ from threading import Thread
 import uvicorn
 
 from aiayn.errors import ConfigError
-from aiayn.server.app import BUSY, make_app
+from aiayn.server.app import make_app
 from aiayn.server.connections import Limits, limited_connection
 from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
@@ -36,7 +36,7 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
     """
     _log_to_stderr()
     metrics = Metrics()
-    limits = Limits(options.max_connections, options.time_limit, BUSY, metrics.closed_connections.inc)
+    limits = Limits(options.max_connections, options.time_limit, metrics.closed_connections.inc)
     config = uvicorn.Config(
         make_app(service, run, options, metrics),
         http=limited_connection(limits),
