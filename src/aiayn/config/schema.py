@@ -333,6 +333,7 @@ class SearchOverrides:
     penalty: str | None = None  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
     max_extra_tokens: int | None = None  # an output has at most |X| + this many tokens
     batch_tokens: int | None = None  # padded source tokens times beams in a batch; None: 8,192 on a CPU, 65,536 on GPUs
+    patience: float | None = None  # a search ends after patience * beam_size outputs; None: when exact
 
     def __post_init__(self) -> None:
         # Useful values are far below: with these, one sentence takes seconds and not hours, and no score overflows.
@@ -340,6 +341,7 @@ class SearchOverrides:
         at_least("search.max_extra_tokens", self.max_extra_tokens, 1, most=10_000)
         at_least("search.length_penalty", self.length_penalty, 0, most=5)
         at_least("search.batch_tokens", self.batch_tokens, 1)
+        at_least("search.patience", self.patience, 0.1, most=1000)
         if self.penalty is not None:
             one_of("search.penalty", self.penalty, ("gnmt", "power"))
 

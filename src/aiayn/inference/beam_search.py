@@ -4,8 +4,9 @@ The score of a hypothesis Y for a source X is log P(Y|X) / lp(Y). The length pen
 included, which makes up for the log-probability that every further token costs.
 
 Each sentence keeps two lists of `beam_size` hypotheses: alive ones, ordered by log P, and finished ones, ordered by
-score. A sentence is done when no alive hypothesis can overtake its worst finished one. Both are tensors over N
-sentences and K beams.
+score. A sentence is done when no alive hypothesis can overtake its worst finished one, which is exact; or with
+`patience` p as soon as p * K hypotheses ended that were among the best K continuations of their step (Kasai et al.
+2022; p = 1 is what most toolkits do). Both lists are tensors over N sentences and K beams.
 """
 
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SearchConfig
 from aiayn.inference.ensemble import Ensemble, diverged
-from aiayn.kernels.top_tokens import best_tokens
+from aiayn.kernels.top_tokens import best_continuations
 from aiayn.model.transformer import Transformer
 
 # Checking whether sentences are done waits for a GPU. Checking late changes no result: a done sentence stays done.
@@ -36,8 +37,9 @@ class Beams(NamedTuple):
     sentence: Tensor  # (N,) its row in the input
     limit: Tensor  # (N,) most tokens before eos
     done: Tensor  # (N,) bool
+    n_ended: Tensor  # (N,) hypotheses that ended among the best K of their step
     log_probs: Tensor  # (N, K) of the alive hypotheses, best first
-    tokens: Tensor  # (N, K, T) of the alive hypotheses
+    tokens: Tensor  # (N, K, T) of the alive hypotheses, T so far
     finished_scores: Tensor  # (N, K) best first
     finished_log_probs: Tensor  # (N, K)
     finished_tokens: Tensor  # (N, K, T) with eos
@@ -66,8 +68,8 @@ def beam_search(
     limits = [length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()]
     longest = max(limits) + 1
     cache = model.init_cache(model.encode(src, src_mask), src_mask, config.beam_size)
-    beams = _empty_beams(torch.tensor(limits, device=src.device), longest, config)
-    last_tokens = torch.full_like(beams.tokens[:, :, 0], BOS_ID)
+    beams = _empty_beams(torch.tensor(limits, device=src.device), config)
+    last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)
     finite_steps = torch.zeros((), dtype=torch.long, device=src.device)
     steps_per_check = STEPS_PER_CHECK.get(src.device.type, 4)
     n_best = _n_candidates(config)
@@ -75,15 +77,18 @@ def beam_search(
 
     for length in range(1, longest + 1):  # |Y| of what ends in this step
         states = model.step(last_tokens, cache)  # (N, K, D)
-        found = best_tokens(model.project, states, n_best, isinstance(model, Ensemble))
-        beams, parents, finite = _extend(beams, *found, length, config)
+        only_eos = length > beams.limit if length > min(limits) else None
+        log_probs, from_beam, new_tokens, finite = best_continuations(
+            model.project, states, beams.log_probs, n_best, only_eos, isinstance(model, Ensemble)
+        )
+        beams, parents = _extend(beams, log_probs, from_beam, new_tokens, length, config)
         finite_steps += finite & (finite_steps == length - 1)
         if length % steps_per_check == 0 or length == longest:
             if finite_steps < length:
                 raise diverged(f" at step {int(finite_steps) + 1} of the search")
             n_done = int(beams.done.sum())
-            # Copying the caches also takes time, so sentences leave when at least a quarter of them is done.
-            if 4 * n_done >= len(beams.done):
+            # Copying the caches also takes time, so sentences leave when at least an eighth of them is done.
+            if 8 * n_done >= len(beams.done):
                 _collect(beams.select(beams.done), results)
                 if n_done == len(beams.done):
                     break
@@ -107,56 +112,53 @@ def _n_candidates(config: SearchConfig) -> int:
     return 2 * config.beam_size if config.beam_size > 1 else 1
 
 
-def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
+def _empty_beams(limit: Tensor, config: SearchConfig) -> Beams:
     """Returns beams of one empty hypothesis per sentence; K equal ones would find everything K times."""
     empty = torch.full((len(limit), config.beam_size), -torch.inf, device=limit.device)
     log_probs = empty.clone()
     log_probs[:, 0] = 0
-    tokens = torch.full((*empty.shape, longest), PAD_ID, device=limit.device)
+    tokens = torch.full((*empty.shape, 0), PAD_ID, device=limit.device)
     sentence = torch.arange(len(limit), device=limit.device)
-    return Beams(sentence, limit, torch.zeros_like(limit, dtype=torch.bool), log_probs, tokens, empty, empty, tokens)
+    done, n_ended = torch.zeros_like(limit, dtype=torch.bool), torch.zeros_like(limit)
+    return Beams(sentence, limit, done, n_ended, log_probs, tokens, empty, empty, tokens)
 
 
 def _extend(
-    beams: Beams, best: Tensor, best_tokens: Tensor, eos: Tensor, length: int, config: SearchConfig
-) -> tuple[Beams, Tensor, Tensor]:
+    beams: Beams, log_probs: Tensor, from_beam: Tensor, new_tokens: Tensor, length: int, config: SearchConfig
+) -> tuple[Beams, Tensor]:
     """Extends every alive hypothesis by one token to |Y| = length.
 
-    best and best_tokens (N, K, 2K) are log-probabilities and ids of its most probable next tokens, eos (N, K) is
-    log P(eos). Returns the new beams, the parents (N, K) of the alive hypotheses, and whether the logits were finite.
+    log_probs, from_beam and new_tokens (N, 2K) are the best continuations: log P, the hypothesis that each continues,
+    and its token. Returns the new beams and the parents (N, K) of the alive hypotheses.
     """
-    k, n_best = config.beam_size, _n_candidates(config)
-    finite = ~eos.isnan().any()
-    only_eos = torch.full_like(best, -torch.inf)
-    only_eos[..., 0] = eos
-    at_limit = (length > beams.limit)[:, None, None]
-    best = torch.where(at_limit, only_eos, best)
-    best_tokens = best_tokens.masked_fill(at_limit, EOS_ID)
-
-    # The best of all K * V continuations are among the best of each beam.
-
-    log_probs, picks = (beams.log_probs[:, :, None] + best).flatten(1).topk(n_best)  # (N, 2K), as are the next four
-    new_tokens = best_tokens.flatten(1).gather(1, picks)
-    parents = picks // best_tokens.size(-1)
+    k = config.beam_size
     ended = new_tokens == EOS_ID
     scores = (log_probs / length_penalty(length, config)).masked_fill(~ended, -torch.inf)
-    tokens = _take(beams.tokens, parents)
-    tokens[:, :, length - 1] = new_tokens
-
+    # Beside the K finished hypotheses stand those that end now; a finished one is followed by padding.
     finished_scores, kept = torch.cat([beams.finished_scores, scores], 1).topk(k)
+    newest = torch.cat([torch.full_like(beams.log_probs, PAD_ID, dtype=torch.long), new_tokens], 1)
+    before = torch.cat([torch.arange(k, device=kept.device).expand(len(kept), -1), from_beam + k], 1).gather(1, kept)
+    finished_tokens = _take(torch.cat([beams.finished_tokens, beams.tokens], 1), before)
+
     alive_log_probs, alive = log_probs.masked_fill(ended, -torch.inf).topk(k)
+    parents = from_beam.gather(1, alive)
     # log P is negative and only falls, so no alive hypothesis can end with a better score than its present log P under
     # the largest possible penalty: stopping here loses nothing.
     best_possible = alive_log_probs[:, 0] / length_penalty(beams.limit + 1, config)
+    n_ended = beams.n_ended + ended[:, :k].sum(1)
+    done = finished_scores[:, -1] >= best_possible
+    if config.patience is not None:
+        done |= n_ended >= config.patience * k
     extended = beams._replace(
-        done=finished_scores[:, -1] >= best_possible,
+        done=done,
+        n_ended=n_ended,
         log_probs=alive_log_probs,
-        tokens=_take(tokens, alive),
+        tokens=torch.cat([_take(beams.tokens, parents), new_tokens.gather(1, alive)[..., None]], 2),
         finished_scores=finished_scores,
         finished_log_probs=torch.cat([beams.finished_log_probs, log_probs], 1).gather(1, kept),
-        finished_tokens=_take(torch.cat([beams.finished_tokens, tokens], 1), kept),
+        finished_tokens=torch.cat([finished_tokens, newest.gather(1, kept)[..., None]], 2),
     )
-    return extended, parents.gather(1, alive), finite
+    return extended, parents
 
 
 def _take(tokens: Tensor, which: Tensor) -> Tensor:

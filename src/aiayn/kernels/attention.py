@@ -24,7 +24,7 @@ def cpu_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: 
         return merge_blocks(cpu_attention(*blocks, p_drop), q.size(0), q.size(2))
     scores = (q * (1 / math.sqrt(q.size(-1)))) @ k.transpose(-2, -1)
     if bias is not None:
-        scores = scores + bias
+        scores = scores + bias if torch.is_grad_enabled() else scores.add_(bias)
     return dropout(scores.softmax(-1), p_drop).to(v.dtype) @ v
 
 

@@ -13,7 +13,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor, nn
 
-from aiayn.kernels.packed import COLUMNS, ROWS, replace_linears
+from aiayn.kernels.packed import ROWS, replace_linears
 from aiayn.model.embedding import SharedEmbedding
 from aiayn.model.transformer import Transformer
 
@@ -93,7 +93,7 @@ class Int8Embedding(nn.Module):
         super().__init__()
         weight = embedding.weight.detach()
         self.codes, self.scale = quantize_rows(weight)
-        self.blocks = [Int8Linear(block, None, dtype) for block in weight.split(COLUMNS)]
+        self.layer = Int8Linear(weight, None, dtype)
         self.factor = embedding.scale
         self.dtype = dtype
 
@@ -102,12 +102,9 @@ class Int8Embedding(nn.Module):
         return (self.codes[ids] * (self.scale[ids] * self.factor)).to(self.dtype)
 
     def project(self, states: Tensor) -> Tensor:
-        """states (..., D). Returns logits (..., V)."""
-        codes, scale = quantize_rows(states.flatten(0, -2), self.dtype, self.blocks[0].onednn)
-        logits = torch.empty(len(codes), len(self.codes), dtype=self.dtype)
-        for block, columns in zip(self.blocks, logits.split(COLUMNS, 1), strict=True):
-            torch.mul(block.product(codes), scale, out=columns)
-        return logits.unflatten(0, states.shape[:-1])
+        """states (..., D). Returns logits (..., V), float32."""
+        codes, scale = quantize_rows(states.flatten(0, -2), unsigned=self.layer.onednn)
+        return torch.mul(self.layer.product(codes), scale).unflatten(0, states.shape[:-1])
 
 
 def quantize_int8(model: Transformer, dtype: torch.dtype) -> Transformer:

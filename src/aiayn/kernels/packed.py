@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from aiayn.hardware import has_bfloat16
 from aiayn.model.embedding import SharedEmbedding
+from aiayn.model.layers import FeedForward
 from aiayn.model.transformer import Transformer
 
 ROWS = 128  # rows of the other matrix that the layout is chosen for
-COLUMNS = 4096  # output columns computed at a time, so that they are still in a CPU's cache when they are copied
 
 
 class PackedLinear(nn.Module):
@@ -35,17 +35,29 @@ class PackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
 
+class PackedFeedForward(FeedForward):
+    """Replaces `FeedForward`: its first product and ReLU are one operation."""
+
+    def __init__(self, plain: FeedForward):
+        nn.Module.__init__(self)
+        self.w_1, self.w_2 = plain.w_1, plain.w_2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, D). Returns (B, T, D)."""
+        return self.w_2(torch.ops.mkldnn._linear_pointwise(x, self.w_1.packed, self.w_1.bias, "relu", [], ""))
+
+
 class PackedEmbedding(SharedEmbedding):
     """Replaces `SharedEmbedding`: the same matrix for embedding, a packed copy of it for projecting."""
 
     def __init__(self, embedding: SharedEmbedding):
         super().__init__(*embedding.weight.shape)
         self.weight = embedding.weight
-        self.blocks = [PackedLinear(block) for block in embedding.weight.split(COLUMNS)]
+        self.packed = PackedLinear(embedding.weight)
 
     def project(self, states: Tensor) -> Tensor:
         """states (..., D). Returns logits (..., V)."""
-        return torch.cat([block(states) for block in self.blocks], -1)
+        return self.packed(states)
 
 
 def pack(model: Transformer) -> Transformer:
@@ -53,6 +65,9 @@ def pack(model: Transformer) -> Transformer:
     dtype = model.embedding.weight.dtype
     if not torch.backends.mkldnn.is_available() or (dtype == torch.bfloat16 and not has_bfloat16(torch.device("cpu"))):
         return model
+    for layer in (*model.encoder, *model.decoder):
+        if type(layer.feed_forward) is FeedForward:
+            layer.feed_forward = PackedFeedForward(layer.feed_forward)
     replace_linears(model, PackedLinear)
     model.embedding = PackedEmbedding(model.embedding)
     return model
