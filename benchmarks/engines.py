@@ -1,6 +1,8 @@
 """Translation engines with one interface: this program, CTranslate2 and Hugging Face's Marian."""
 
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import tokenizers
@@ -8,9 +10,16 @@ import torch
 
 from aiayn.config.schema import EOS_ID, PAD_ID, SearchConfig
 from aiayn.data.batch import pad_sources, source_mask
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.export.export import export
 from aiayn.inference.beam_search import beam_search
+from aiayn.inference.translator import Translator
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
+from aiayn.runs.checkpoints import load
+from aiayn.runs.run_folder import find_checkpoint
+
+PATIENCE = 2  # of our front end by default, and CTranslate2's
 
 Ids = list[list[int]]
 # Sources and outputs without eos; beam size, length penalty |Y|^alpha, fewest and most tokens of an output.
@@ -92,5 +101,83 @@ def marian_engine(folder: Path, precision: str, device: str) -> Engine:
             **beams,
         )
         return [[*row, EOS_ID][: [*row, EOS_ID].index(EOS_ID)] for row in found[:, 1:].tolist()]
+
+    return translate
+
+
+# Text to text, as a user has it: lines, beam size, batch size. Each engine tokenizes, batches and restores the order.
+FrontEnd = Callable[[list[str], int, int], list[str]]
+
+
+def our_front_end(run: Path, precision: str) -> FrontEnd:
+    """As `aiayn translate`: the run's search options, and patience. The batch size is one of padded tokens x beams."""
+    from aiayn.config.schema import SearchOverrides
+
+    engine = Translator.from_run(run, search=SearchOverrides(patience=PATIENCE), precision=precision)
+    search = engine.search
+
+    def translate(lines: list[str], beam_size: int, batch_size: int) -> list[str]:
+        engine.search, engine.batch_tokens = replace(search, beam_size=beam_size), batch_size
+        return engine.translate(lines)
+
+    return translate
+
+
+def ctranslate2_front_end(run: Path, precision: str) -> FrontEnd:
+    """The exported model; CTranslate2 sorts by length itself. The batch size is one of sentences."""
+    import ctranslate2
+
+    search = load(find_checkpoint(run, None)).config.search
+    with tempfile.TemporaryDirectory() as folder:
+        export(load(find_checkpoint(run, None)), "ctranslate2", Path(folder) / "model")
+        engine = ctranslate2.Translator(
+            folder + "/model", "cpu", compute_type=precision, intra_threads=torch.get_num_threads()
+        )
+        tokenizer = tokenizers.Tokenizer.from_file(folder + "/model/tokenizer.json")
+
+    def translate(lines: list[str], beam_size: int, batch_size: int) -> list[str]:
+        encoded = tokenizer.encode_batch(lines, add_special_tokens=False)
+        found = engine.translate_batch(
+            [each.tokens for each in encoded],
+            beam_size=beam_size,
+            length_penalty=search.length_penalty,
+            patience=PATIENCE,
+            max_batch_size=batch_size,
+        )
+        return tokenizer.decode_batch([[tokenizer.token_to_id(each) for each in one.hypotheses[0]] for one in found])
+
+    return translate
+
+
+def marian_front_end(run: Path, precision: str) -> FrontEnd:
+    """Hugging Face's generate, in batches of sentences sorted by length."""
+    from transformers import MarianMTModel
+
+    checkpoint = load(find_checkpoint(run, None))
+    tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
+    with tempfile.TemporaryDirectory() as folder:
+        export(checkpoint, "marian", Path(folder) / "model")
+        model = MarianMTModel.from_pretrained(folder + "/model", dtype=getattr(torch, precision)).eval()
+    model.generation_config.max_length = None
+
+    @torch.inference_mode()
+    def translate(lines: list[str], beam_size: int, batch_size: int) -> list[str]:
+        ids = tokenizer.encode(lines)
+        order = sorted(range(len(ids)), key=lambda number: -len(ids[number]))
+        outputs: Ids = [[] for _ in ids]
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            src = pad_sources([ids[number] for number in batch])
+            found = model.generate(
+                input_ids=src,
+                attention_mask=(src != PAD_ID).long(),
+                num_beams=beam_size,
+                max_new_tokens=src.size(1) + checkpoint.config.search.max_extra_tokens,
+                early_stopping=beam_size > 1,
+                length_penalty=checkpoint.config.search.length_penalty,
+            )
+            for number, row in zip(batch, found[:, 1:].tolist(), strict=True):
+                outputs[number] = [*row, EOS_ID][: [*row, EOS_ID].index(EOS_ID)]
+        return tokenizer.decode(outputs)
 
     return translate

@@ -1,26 +1,44 @@
-"""Translation speed beside CTranslate2 and Hugging Face's generate: the same weights, sentences and beams.
+"""Translation beside CTranslate2 and Hugging Face's generate: the same weights, sentences and beams.
 
-    python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--batch 32] [--rounds 3] [--threads 1]
-                                   [--device cuda] [--minutes 8] [--engines NAME ...]
+    python benchmarks/translate.py RUN --text FILE --reference FILE [--beams 1 4] [--batches 16 64 256]
+    python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--batch 32]
+    both: [--rounds 3] [--threads 1] [--minutes 8] [--engines NAME ...]; the second: [--device cuda]
 
-The paper's base model with random weights does not end its sentences, so every engine is told how many tokens to write:
-those of the source and one more. Sources are random subwords with the lengths of the sentences in FILE (1.3 subwords a
-word; plain or .gz), or lengths of a log-normal distribution with a mean of 27; the sources of a batch of --batch
-sentences are cut to equal length. Every engine has its own process, and they take turns. Processor seconds are given
-too, because other programs on the machine disturb them less. After --minutes no further round begins, and what was
-measured so far is printed. An engine that is not installed is skipped.
+With a RUN every engine translates a file of real sentences from text to text, as its user does: `aiayn translate`
+without its start-up, and what it exports to. Batch sizes are searched (of sentences; ours is of padded tokens times
+beams, 64 times as many), and the table has the best of each. Memory is what an engine takes beyond its imports.
+
+Without one it is the paper's base model with random weights. It does not end its sentences, so every engine is told how
+many tokens to write: those of the source and one more. Sources are random subwords with the lengths of the sentences in
+FILE (1.3 subwords a word; plain or .gz), or lengths of a log-normal distribution with a mean of 27. A batch has at most
+--batch sentences of one length.
+
+Every engine has its own process, and they take turns. Processor seconds are given too, because other programs on the
+machine disturb them less. After --minutes no further round begins, and what was measured so far is printed. An engine
+that is not installed is skipped.
 """
 
+import itertools
 import math
 import random
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import sacrebleu
 import tokenizers
 import torch
-from engines import Ids, ctranslate2_engine, marian_engine, our_engine
+from engines import (
+    Ids,
+    ctranslate2_engine,
+    ctranslate2_front_end,
+    marian_engine,
+    marian_front_end,
+    our_engine,
+    our_front_end,
+)
 from measure import Worker, draw_bars, interleaved, parse_options, report, spread
 
 import aiayn
@@ -58,7 +76,7 @@ def base_checkpoint() -> Checkpoint:
 
 
 def sources(lengths_of: str | None, count: int, batch_size: int) -> list[Ids]:
-    """Returns batches of random subwords, longest first, all sources of a batch as long as its shortest."""
+    """Returns batches of random subwords, longest first, all sources of a batch equally long."""
     dice = random.Random(0)
     if lengths_of:
         lines = [line for line in read_lines(Path(lengths_of)) if line.strip()]
@@ -66,8 +84,72 @@ def sources(lengths_of: str | None, count: int, batch_size: int) -> list[Ids]:
     else:
         lengths = [max(1, min(100, round(dice.lognormvariate(math.log(27) - 0.18, 0.6)))) for _ in range(count)]
     lengths.sort(reverse=True)
-    groups = [lengths[start : start + batch_size] for start in range(0, count, batch_size)]
-    return [[dice.choices(range(len(SPECIAL_IDS), VOCAB), k=min(group)) for _ in group] for group in groups]
+    batches = []
+    for length, alike in itertools.groupby(lengths):
+        drawn = [dice.choices(range(len(SPECIAL_IDS), VOCAB), k=length) for _ in alike]
+        batches += [drawn[start : start + batch_size] for start in range(0, len(drawn), batch_size)]
+    return batches
+
+
+FRONT_ENDS = {"ours": our_front_end, "ctranslate2": ctranslate2_front_end, "marian": marian_front_end}
+
+
+def file_translation(
+    kind: str, precision: str, run: Path, lines: list[str], beam_size: int, batch_sizes: list[int]
+) -> Callable[[], tuple[list[str], int]]:
+    """Returns a function that translates the lines with an engine that is built here, and says its batch size.
+
+    The batch size is the one with which the engine translates every fourth line in the fewest processor seconds.
+    """
+    engine, factor = FRONT_ENDS[kind](run, precision), 64 if kind == "ours" else 1
+    seconds = {}
+    for batch_size in batch_sizes:
+        start = time.process_time()
+        engine(lines[::4], beam_size, batch_size * factor)
+        seconds[batch_size] = time.process_time() - start
+    best = min(seconds, key=seconds.__getitem__)
+    return lambda: (engine(lines, beam_size, best * factor), best)
+
+
+def compare_on_file(options: Any) -> None:
+    """Measures every engine with every number of beams."""
+    lines, references = read_lines(Path(options.text)), read_lines(Path(options.reference))
+    end, rows = time.monotonic() + 60 * options.minutes, []
+    for beam_size in options.beams:
+        workers: dict[str, Worker] = {}
+        for name in options.engines:
+            try:
+                work = (*ENGINES[name], Path(options.run), lines, beam_size, options.batches)
+                workers[name] = Worker(file_translation, *work)
+            except (ImportError, ConfigError) as error:
+                print(f"{name} skipped: {error}", flush=True)
+        rows += file_rows(workers, beam_size, references, options.rounds, end)
+    report(f"translate_{Path(options.run).name}", rows, options.out)
+
+
+def file_rows(
+    workers: dict[str, Worker], beam_size: int, references: list[str], rounds: int, end: float
+) -> list[dict[str, Any]]:
+    """Runs the workers in turns and returns a row for each; the fewest seconds are those that others disturb least."""
+    outputs: dict[str, tuple[list[str], int]] = {}
+    runs = {name: lambda name=name: outputs.update({name: workers[name]()}) for name in workers}
+    seconds = interleaved(runs, rounds, end=end)
+    rows = [
+        {
+            "engine": name,
+            "beam": beam_size,
+            "processor seconds": min(workers[name].cpu),
+            "seconds": min(taken),
+            "BLEU": sacrebleu.corpus_bleu(outputs[name][0], [references]).score,
+            "MB": workers[name].peak_mb,
+            "batch": outputs[name][1],
+            "rounds": len(taken),
+        }
+        for name, taken in seconds.items()
+    ]
+    for worker in workers.values():
+        worker.close()
+    return rows
 
 
 def translation(kind: str, precision: str, device: str, folder: Path, batches: list[Ids]) -> Callable[[], Ids]:
@@ -87,7 +169,13 @@ def translation(kind: str, precision: str, device: str, folder: Path, batches: l
 
 def main(arguments: list[str] | None = None) -> None:
     work = {"lengths_of": None, "sentences": 128, "batch": 32, "engines": list(ENGINES)}
-    options = parse_options(__doc__, arguments, **work, rounds=3, threads=1, device="cpu", minutes=8.0)
+    text = {"text": None, "reference": None, "beams": [1, 4], "batches": [16, 64, 256]}
+    options = parse_options(
+        __doc__, arguments, {"run": "?"}, **text, **work, rounds=3, threads=1, device="cpu", minutes=8.0
+    )
+    if options.run:
+        compare_on_file(options)
+        return
     end = time.monotonic() + 60 * options.minutes
     batches = sources(options.lengths_of, options.sentences, options.batch)
     workers: dict[str, Worker] = {}

@@ -303,6 +303,44 @@ def test_a_sentence_is_not_given_up_while_a_long_output_can_still_win():
     assert best.score == pytest.approx(math.log(0.1) / 9, abs=1e-4)
 
 
+def list_patience_search(logits, source: tuple, config: SearchConfig) -> list[tuple[list[int], float, float]]:
+    """Kasai et al. 2022: ends once patience * K hypotheses ended among the best K continuations of their step."""
+    k, limit = config.beam_size, len(source) + config.max_extra_tokens
+    alive, finished, n_ended = [((), 0.0)], [], 0
+    for length in range(1, limit + 2):
+        continuations = []
+        for prefix, log_prob in alive:
+            values = logits(source, prefix)
+            norm = math.log(sum(map(math.exp, values)))
+            for token, value in enumerate(values):
+                if token not in (PAD_ID, BOS_ID) and (length <= limit or token == EOS_ID):
+                    continuations.append(((*prefix, token), log_prob + value - norm))
+        best = sorted(continuations, key=lambda c: -c[1])[: 2 * k]
+        finished += [(list(y[:-1]), p / penalty_by_hand(length, config), p) for y, p in best if y[-1] == EOS_ID]
+        alive = [(y, p) for y, p in best if y[-1] != EOS_ID][:k]
+        n_ended += sum(y[-1] == EOS_ID for y, _ in best[:k])
+        if n_ended >= config.patience * k:
+            break
+    return sorted(finished, key=lambda f: -f[1])[:k]
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 10**6), patience=st.sampled_from([0.5, 1.0, 1.5, 2.0]), beam_size=st.integers(2, 4))
+def test_a_patient_search_ends_when_that_many_outputs_ended_and_not_before(seed, patience, beam_size):
+    # The best possible score falls slowly with such a penalty, so the exact bound hardly ever ends a search first.
+    config = replace(SEARCH, patience=patience, beam_size=beam_size, length_penalty=3.0, max_extra_tokens=4)
+    logits, sources = random_logits(7, seed, eos_bonus=1.0), [[3, 4], [5]]
+    steps = []
+    for source, found in zip(sources, search(ScriptedModel(logits), sources, config), strict=True):
+        assert_same(found, list_patience_search(logits, tuple(source), config))
+        model = ScriptedModel(logits)
+        search(model, [source], config)
+        steps.append(len(model.rows_per_step))
+    exact = ScriptedModel(logits)
+    search(exact, sources, replace(config, patience=None))
+    assert max(steps) <= len(exact.rows_per_step)
+
+
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("steps_per_check", [1, 4])
 def test_a_broken_model_is_reported_with_its_step_instead_of_searching_on(broken, steps_per_check, monkeypatch):

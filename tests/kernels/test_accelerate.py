@@ -18,7 +18,7 @@ from aiayn.kernels.attention import (
     fused_attention,
     fused_causal_attention,
 )
-from aiayn.kernels.cache import GPUCache, GPULayer, RoomyLayer
+from aiayn.kernels.cache import GPUCache, RoomyCache
 from aiayn.kernels.masks import AlignedBiases, Biases
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.layers import Parts, multi_head_attention
@@ -209,7 +209,7 @@ def test_room_that_is_not_used_yet_is_never_attended_to(plain):
 @torch.no_grad()
 def test_a_gpus_cache_keeps_keys_as_they_are_and_grows_in_larger_steps(plain):
     src, _, mask = example()
-    tokens = torch.randint(1, VOCAB, (RoomyLayer.growth + 2, 3, BEAMS))
+    tokens = torch.randint(1, VOCAB, (RoomyCache.growth + 2, 3, BEAMS))
     states = []
     for device in (CPU, GPU):
         model = accelerate(copy.deepcopy(plain), device)
@@ -217,8 +217,22 @@ def test_a_gpus_cache_keeps_keys_as_they_are_and_grows_in_larger_steps(plain):
         states.append(torch.stack([model.step(newest, cache).clone() for newest in tokens]))
         on_gpu, layer = isinstance(cache, GPUCache), cache.layers[0]
         assert on_gpu == (device == GPU)
-        for keys in (layer.self_k, layer.cross_k):
-            assert keys.is_contiguous() == on_gpu
-            assert keys.mT.is_contiguous() != on_gpu
-        assert layer.self_k.size(2) == BEAMS * (GPULayer.growth if on_gpu else 2 * RoomyLayer.growth)
+        assert layer.cross_k.is_contiguous() == on_gpu
+        assert layer.cross_k.mT.is_contiguous() != on_gpu
+        assert layer.self_k.size(2) == BEAMS * (GPUCache.growth if on_gpu else 2 * RoomyCache.growth)
+        assert cache.extend().stride(2) % 16 == 0
     torch.testing.assert_close(*states)
+
+
+@torch.no_grad()
+def test_slots_that_no_beam_attends_to_are_dropped(plain):
+    model = accelerate(plain, CPU)
+    src, _, mask = example()
+    cache = model.init_cache(model.encode(src, mask), mask, BEAMS)
+    for _ in range(6):
+        model.step(torch.randint(3, VOCAB, (3, BEAMS)), cache)
+        cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))  # all beams continue the first
+    assert cache.used == 6 * BEAMS
+    cache.select(torch.tensor([2, 0]))
+    assert cache.used == cache.layers[0].used == 6
+    assert cache.layers[0].self_k.shape[:2] == (2, 3)

@@ -568,6 +568,27 @@ FILES = [
 
 SEARCH = [
     Bug(
+        "patience_counts_outputs_that_were_not_among_the_best",
+        "inference/beam_search.py",
+        "ended[:, :k].sum(1)",
+        "ended.sum(1)",
+        "inference/test_beam_search.py::test_a_patient_search_ends_when_that_many_outputs_ended_and_not_before",
+    ),
+    Bug(
+        "slots_dropped_that_a_beam_attends_to",
+        "kernels/cache.py",
+        "self.ancestry[:, :, : self.used].amax(1) == -math.inf",
+        "self.ancestry[:, :, : self.used].amin(1) == -math.inf",
+        "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
+    ),
+    Bug(
+        "places_behind_the_vocabulary_are_continuations",
+        "kernels/top_tokens.py",
+        "if vocab_size % BLOCK:",
+        "if False:",
+        "kernels/test_top_tokens.py::test_they_are_those_of_sorting_whatever_the_blocks_and_the_rows_at_a_time",
+    ),
+    Bug(
         "length_penalty_without_the_end_token",
         "inference/beam_search.py",
         "scores = (log_probs / length_penalty(length, config))",
@@ -606,8 +627,8 @@ SEARCH = [
     Bug(
         "cache_reordered_by_the_wrong_parents",
         "inference/beam_search.py",
-        "return extended, parents.gather(1, alive), finite",
-        "return extended, parents[:, :k], finite",
+        "parents = from_beam.gather(1, alive)",
+        "parents = from_beam[:, :k]",
         "inference/test_beam_search.py::test_every_score_is_the_models_own_log_probability_of_the_output_with_its_end",
     ),
     Bug(
