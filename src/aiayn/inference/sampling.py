@@ -59,6 +59,8 @@ def sample(
                 log_probs[row] += log_prob
         position += 1
         going_on = [place for place, row in enumerate(alive) if tokens[row][-1] != EOS_ID]
+        if not going_on:
+            break
         last_tokens = drawn[:, None]
         # Copying the caches takes time, so sentences leave when at least a quarter of them has ended.
         if 4 * len(going_on) <= 3 * len(alive):
