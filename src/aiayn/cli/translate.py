@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -94,6 +95,7 @@ def translate(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
     ] = None,
+    devices: Annotated[int, typer.Option(min=1, metavar="N", help="Processes that share the lines of FILE.")] = 1,
     debug: Debug = False,
 ) -> None:
     """Translates text, one line for one line.
@@ -122,21 +124,32 @@ def translate(
     for name in [f"--{name}" for name in ("markup", "paragraphs", "tsv") if getattr(output, name)]:
         output.require_one_translation(name, sampling.sample and name != "--tsv")
     kind = _kind(run, file, output, sampling.sample)
+    if devices > 1 and (kind == "stream" or drawing or output.markup or output.paragraphs):
+        raise ConfigError(f"--devices {devices}: for a FILE only, without --sample, --markup and --paragraphs")
     from aiayn.data.text_files import read_lines
 
     lines = read_lines(file) if file and kind == "lines" else []
     translator = model.load(run)
     _check_task(translator, run, output)
-    chunks, done = _chunks(translator, run, file, kind, lines), 0
-    if output.tsv:
-        chunks = texts.column_chunks(chunks, output.tsv)
-    work = _Work(translator, output, drawing)
-    with show_progress(len(lines)) as progress:
-        for chunk in chunks:
-            on_batch = progress and (lambda now, _, done=done: progress(done + now, len(lines)))
-            write_lines(work.translated(chunk, done, on_batch))
-            done += len(chunk.lines)
-    work.say_what_was_kept()
+    with _sharing(translator, devices) as translator:
+        chunks, done = _chunks(translator, run, file, kind, lines), 0
+        if output.tsv:
+            chunks = texts.column_chunks(chunks, output.tsv)
+        work = _Work(translator, output, drawing)
+        with show_progress(len(lines)) as progress:
+            for chunk in chunks:
+                on_batch = progress and (lambda now, _, done=done: progress(done + now, len(lines)))
+                write_lines(work.translated(chunk, done, on_batch))
+                done += len(chunk.lines)
+        work.say_what_was_kept()
+
+
+def _sharing(translator: "Translator", devices: int) -> "AbstractContextManager[Translator]":
+    if devices == 1:
+        return nullcontext(translator)
+    from aiayn.training.predict import on_devices
+
+    return on_devices(translator, devices)
 
 
 def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> str:

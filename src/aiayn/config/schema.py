@@ -499,11 +499,13 @@ class EvaluateConfig:
     ensemble: Paths = None  # a run's folder or a list of them: they translate together with `run`
     baseline: str | None = None  # another run's folder to compare with
     accelerator: str = "auto"  # auto | cpu | gpu
+    devices: int = 1  # processes that share the translation
     extensions: list[str] = field(default_factory=list)  # Python files, for models with parts of theirs, and metrics
     debug: bool = False
     search: SearchOverrides = field(default_factory=SearchOverrides)
 
     def __post_init__(self) -> None:
+        at_least("devices", self.devices, 1, most=1000)
         require(bool(self.run), "run is empty: name a run's folder, such as run=outputs/NAME")
         one_of("split", self.split, ("val", "test"))
         if self.test is not None:

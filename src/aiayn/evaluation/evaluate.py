@@ -1,13 +1,13 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from aiayn.config import program
-from aiayn.config.schema import DataConfig, EvaluateConfig, SearchConfig
+from aiayn.config.schema import DataConfig, EvaluateConfig, SearchConfig, require
 from aiayn.config.stored import to_plain
 from aiayn.config.tasks import TaskScores
 from aiayn.data.as_learned import as_learned
@@ -29,7 +29,19 @@ from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, w
 KEPT_SAMPLES = 20
 
 
-def evaluate(config: EvaluateConfig) -> dict[str, Any]:
+Sharing = Callable[[Translator, int], AbstractContextManager[Translator]]
+
+
+@contextmanager
+def on_one_device(translator: Translator, devices: int) -> Iterator[Translator]:
+    """Raises ConfigError for more than one: `training/predict.py: on_devices` shares the work of a command."""
+    require(
+        devices == 1, f"devices={devices}: a notebook evaluates on one device; use aiayn evaluate devices={devices}"
+    )
+    yield translator
+
+
+def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[str, Any]:
     """Translates raw source, scores the text, prints a table, and writes all of it into the run's folder.
 
     `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it, `evaluation.json`,
@@ -53,11 +65,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     task.check_text(test.sources, test.references[0])  # refused before the search
     translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
 
-    progress = TranslationProgress()
-    try:
-        hypotheses = translator.translate(test.sources, progress)
-    finally:  # a live line hides the terminal's cursor
-        seconds = progress.finish()
+    with sharing(translator, config.devices) as translator:
+        progress = TranslationProgress()
+        try:
+            hypotheses = translator.translate(test.sources, progress)
+        finally:  # a live line hides the terminal's cursor
+            seconds = progress.finish()
     scores = task.score(hypotheses, test.sources, test.references, data.tgt_lang)
     result = _result(path, checkpoint, test, translator.search, scores) | {
         "forced": _forced_decoding(translator, data, test),

@@ -181,6 +181,20 @@ class Translator:
 
         return self._in_batches(src_ids, self.search.beam_size, search, lambda: [Translation()], first_line, on_batch)
 
+    def planned_batches(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
+        """Returns the numbers of the lines, from 0, that `n_best` searches together, if memory suffices.
+
+        Each batch, given to `n_best` by itself, is searched in the same way. Raises what `translate` raises for lines.
+        """
+        ids = self._sources(lines, first_line)
+        order = sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
+        batches, start = [], 0
+        while start < len(order):
+            size = self.batch_tokens // ((len(ids[order[start]]) + 1) * self.search.beam_size)
+            batches.append(order[start : start + max(1, size)])
+            start += len(batches[-1])
+        return batches
+
     def sample(
         self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
     ) -> list[Translation]:
