@@ -20,7 +20,12 @@ class SlurmLauncher(launcher.SlurmLauncher):
     """A SLURM job per job."""
 
 
+class ScoresLauncher(launcher.ScoresLauncher):
+    """A process per evaluation."""
+
+
 store = ConfigStore.instance()
 store.store(group="hydra/sweeper", name="grid", node=grid.GridConfig, provider="aiayn")
 store.store(group="hydra/launcher", name="processes", node=launcher.ProcessesConfig, provider="aiayn")
 store.store(group="hydra/launcher", name="slurm", node=launcher.SlurmConfig, provider="aiayn")
+store.store(group="hydra/launcher", name="scores", node=launcher.ScoresConfig, provider="aiayn")

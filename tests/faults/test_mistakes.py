@@ -153,7 +153,6 @@ MISTAKES = [
     ("evaluate.py run=x search.beam=3", "search.beam:", "did you mean search.beam_size?"),
     ("evaluate.py run=x search.length_penalty=nan", "search.length_penalty=nan:", "at least 0"),
     ("evaluate.py run=x accelerator=tpu", "accelerator=tpu:", "auto, cpu, gpu"),
-    ("evaluate.py run=x -m", "-m:", "one run at a time"),
     ("aiayn translat x", "'translat'", "'translate'"),
     ("aiayn translate", "'RUN'", "--help"),
     ("aiayn translate x --beam-sizes 3", "--beam-sizes", "--beam-size"),

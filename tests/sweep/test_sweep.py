@@ -33,7 +33,7 @@ from aiayn.config.schema import NAME_CHARACTERS, Options, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
 from aiayn.sweep import jobs, processes
 from aiayn.sweep.grid import _values
-from aiayn.sweep.jobs import SweepJob, is_finished, job_names
+from aiayn.sweep.jobs import Scoring, SweepJob, is_finished, job_names, scorings_of
 from aiayn.sweep.launcher import _flags
 from aiayn.sweep.processes import Processes
 
@@ -111,10 +111,33 @@ def test_torchrun_and_a_sweep_exclude_each_other(folder, monkeypatch):
     assert "torchrun" in outcome.err
 
 
-def test_scores_are_not_swept():
-    for flag in ("-m", "--multirun", "hydra.mode=MULTIRUN"):
-        outcome = run_application("evaluate.py", "run=x", flag)
-        assert (outcome.code, outcome.err[:10]) == (2, "error: -m:")
+def test_several_runs_are_scored_one_after_the_other_and_a_failure_ends_with_its_code(folder):
+    ended = in_new_interpreter(folder, "evaluate.py", "-m", "run=x,y")
+    assert ended.returncode == 4
+    errors = [line for line in ended.stderr.split("\n") if line.startswith("error: ")]
+    assert errors[0].startswith("error: x: neither a run")
+    assert errors[1].startswith("error: y: neither a run")
+    assert errors[2] == "error: 2 of 2 evaluations failed: run=x (exit 4), run=y (exit 4)"
+    assert not list(folder.glob("multirun*"))
+
+
+def test_a_sweep_scores_what_it_is_asked_for():
+    assert scorings_of(["val"]) == (Scoring("val", "last"),)
+    assert scorings_of(["val:averaged", "test"]) == (Scoring("val", "averaged"), Scoring("test", "averaged"))
+    for wrong in (["dev"], ["val", "val:last"], ["test:first"]):
+        with pytest.raises(ConfigError, match=r"hydra.launcher.score=.*: name val, test or both"):
+            scorings_of(wrong)
+
+
+def test_a_job_is_finished_when_all_that_was_asked_for_is_scored(scored):
+    both = replace(scored, scorings=scorings_of(["val", "test"]))
+    assert not is_finished(both)
+    (scored.folder / "evaluation/test").mkdir()
+    result = json.loads((scored.folder / "evaluation/val/evaluation.json").read_text())
+    (scored.folder / "evaluation/test/evaluation.json").write_text(json.dumps(result))
+    assert not is_finished(both)  # with the last checkpoint
+    (scored.folder / "evaluation/test/evaluation.json").write_text(json.dumps(result | {"checkpoint": "averaged.ckpt"}))
+    assert is_finished(both)
 
 
 # Names of folders.
@@ -455,13 +478,15 @@ def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_costs_nothing(folder):
-    command = (*SMALL, "sweep=table", "ablation=base,d_ls00")
+    command = (*SMALL, "sweep=table", "ablation=base,d_ls00", "hydra.launcher.score=[val,test]")
     first = sweep(folder, *command, "hydra.launcher.jobs=2")
     assert first.returncode == 0, first.stderr
     done = folder / "outputs/sweeps/table"
     for job in ("base", "d_ls00"):
         result = json.loads((done / job / "evaluation/val/evaluation.json").read_text())
         assert (result["checkpoint"], result["step"], result["lines"]) == ("last.ckpt", 2, 5)
+        test = json.loads((done / job / "evaluation/test/evaluation.json").read_text())
+        assert (test["checkpoint"], test["split"]) == ("averaged.ckpt", "test")
         assert f"[{job}] step 2/2" in first.stderr
         assert "step 2/2" in (done / f"{job}.log").read_text()
     assert first.stdout == ""

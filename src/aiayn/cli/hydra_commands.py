@@ -93,8 +93,6 @@ def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
     parsed = parser.parse_intermixed_args(list(arguments))
     if not parsed.shell_completion:
         refuse_unsupported(parsed.overrides, schema)
-    if schema is not Options and (parsed.multirun or "hydra.mode=MULTIRUN" in parsed.overrides):
-        raise ConfigError("-m: evaluate scores one run at a time; train -m scores the runs that it trains")
     modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info", "shell_completion") if getattr(parsed, flag)]
     if len(modes) > 1:
         raise ConfigError(f"{' and '.join(modes)}: only one of them at a time")

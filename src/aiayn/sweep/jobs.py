@@ -20,6 +20,17 @@ MAX_NAME = 150  # characters of a folder's name
 
 
 @dataclass(frozen=True)
+class Scoring:
+    """What a job scores when it is trained: a split, with the last checkpoint or the averaged one."""
+
+    split: str
+    checkpoint: str
+
+
+DEV_SET = (Scoring("val", "last"),)  # as Table 3 does
+
+
+@dataclass(frozen=True)
 class SweepJob:
     """One run of a sweep: `overrides` make `config` and start its process; `chosen` are the options they set."""
 
@@ -27,6 +38,7 @@ class SweepJob:
     overrides: list[str]
     config: Options
     chosen: frozenset[str]
+    scorings: tuple[Scoring, ...] = DEV_SET
 
     @property
     def folder(self) -> Path:
@@ -112,6 +124,24 @@ def job_names(batch: Sequence[Sequence[str]]) -> list[str]:
     return names
 
 
+def scorings_of(asked: Sequence[str]) -> tuple[Scoring, ...]:
+    """Returns what hydra.launcher.score=[val,test:last] asks for: val with the last checkpoint, test with the average.
+
+    Raises ConfigError for anything else.
+    """
+    usual = {"val": "last", "test": "averaged"}
+    found = {}
+    for text in asked:
+        split, _, checkpoint = str(text).partition(":")
+        if split not in usual or checkpoint not in ("", "last", "averaged", "best") or split in found:
+            raise ConfigError(
+                f"hydra.launcher.score={','.join(map(str, asked))}: name val, test or both, each once, and if need be "
+                "the checkpoint: [val:averaged,test:last]"
+            )
+        found[split] = Scoring(split, checkpoint or usual[split])
+    return tuple(found.values())
+
+
 def check_texts(jobs: Sequence[SweepJob]) -> None:
     """Raises DataError if the text of an unfinished job is missing."""
     mistakes: dict[str, list[str]] = {}
@@ -140,17 +170,20 @@ def is_finished(job: SweepJob) -> bool:
         return False
     if job.config.init_from is not None:
         changed -= {key for key in changed if is_from_source(key) and key not in job.chosen}
-    scored = read_json(run.evaluation("val").scores)
+    is_trained = not changed and config.trainer.max_steps is not None and run.averaged.exists()
+    return is_trained and all(_is_scored(run, config, scoring) for scoring in job.scorings)
+
+
+def _is_scored(run: RunFolder, config: Options, scoring: Scoring) -> bool:
+    """Whether a split was scored with this search and this checkpoint of the last step."""
+    scored = read_json(run.evaluation(scoring.split).scores)
     search = scored.get("search")
-    if not isinstance(search, dict) or config.trainer.max_steps is None:
-        return False
     anything = {"batch_tokens": None}  # which changes no result
     return (
-        not changed
+        isinstance(search, dict)
         and search | anything == to_plain(config.search) | anything
-        and scored.get("checkpoint") == run.last.name
-        and scored.get("step", 0) >= config.trainer.max_steps
-        and run.averaged.exists()
+        and scored.get("checkpoint") == f"{scoring.checkpoint}.ckpt"
+        and (scoring.checkpoint == "best" or scored.get("step", 0) >= (config.trainer.max_steps or 0))
     )
 
 

@@ -131,8 +131,13 @@ class Processes:
             return code or 128 + self.requested, last
         # The search as configured now: the checkpoint may have been written with another one.
         search = [f"search.{key}={as_option(value)}" for key, value in to_plain(job.config.search).items()]
-        score = [f"run={job.folder}", "split=val", "checkpoint=last", f"accelerator={job.config.trainer.accelerator}"]
-        return self._run_process([*self.evaluate, *score, *search], job.name, log, environment)
+        for scoring in job.scorings:
+            asked = [f"run={job.folder}", f"split={scoring.split}", f"checkpoint={scoring.checkpoint}"]
+            asked.append(f"accelerator={job.config.trainer.accelerator}")
+            code, last = self._run_process([*self.evaluate, *asked, *search], job.name, log, environment)
+            if code or self.requested:
+                break
+        return code, last
 
     def _run_process(
         self, command: Sequence[str], name: str, log: Path, environment: dict[str, str]
