@@ -198,7 +198,7 @@ def small_model(**changes: Any) -> ModelConfig:
     return ModelConfig(**sizes | others | changes)
 
 
-def write_run(folder: Path) -> Path:
+def write_run(folder: Path, src_lang: str = "en", tgt_lang: str = "de") -> Path:
     """A run's folder with two checkpoints of different tiny models, `last` and `averaged`, that translate nonsense."""
     import torch
 
@@ -206,7 +206,8 @@ def write_run(folder: Path) -> Path:
     from aiayn.model.transformer import Transformer
     from aiayn.runs import checkpoints
 
-    options = ["data=files", "data.train=x", "data.val=x", "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
+    text = ["data=files", "data.train=x", "data.val=x", f"data.src_lang={src_lang}", f"data.tgt_lang={tgt_lang}"]
+    options = [*text, "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
     config = composed(*options, "model.n_heads=2", "search.beam_size=3", "search.max_extra_tokens=4")
     tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280)
     (folder / "checkpoints").mkdir(parents=True)

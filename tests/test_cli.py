@@ -341,6 +341,24 @@ def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(r
     assert f"{tmp_path}/src has 6 lines and {tmp_path}/tgt has 2: line N" in str(refused)
 
 
+def test_scores_per_token_and_of_both_directions_and_of_a_file_of_pairs(run, translator, tmp_path):
+    back = write_run(tmp_path / "back", src_lang="de", tgt_lang="en")
+    pairs = [("the old house", "das alte Haus"), ("two cats", "zwei Katzen"), ("", "")]
+    (tmp_path / "x.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs[:2]) + "\n", encoding="utf-8")
+    sources, targets = zip(*pairs, strict=True)
+    there, here = translator.score([*sources], [*targets]), Translator.from_run(back).score([*targets], [*sources])
+    means = [[pair.log_prob / max(len(pair.tokens), 1) for pair in side] for side in (there, here)]
+
+    printed = [float(line) for line in output("score", run, tmp_path / "x.tsv", "--per-token", text=b"")]
+    assert printed == pytest.approx(means[0], abs=2e-5)
+    printed = [float(line) for line in output("score", run, tmp_path / "x.tsv", "--reverse", back, text=b"")]
+    assert printed == pytest.approx([(a + b) / 2 - abs(a - b) for a, b in zip(*means, strict=True)], abs=2e-5)
+    with pytest.raises(ConfigError, match=r"--reverse .*: it translates en to de; name a run from de to en"):
+        raise invoke("score", run, tmp_path / "x.tsv", "--reverse", run).exception
+    with pytest.raises(ConfigError, match=r"x\.en: name the file with its translations, too"):
+        raise invoke("score", run, tmp_path / "x.en").exception
+
+
 def test_samples_are_those_of_the_seed_whatever_the_chunks(run, translator, monkeypatch):
     sampling = SamplingConfig(seed=5, temperature=0.9, top_k=40)
     options = ("--sample", "--seed", 5, "--temperature", 0.9, "--top-k", 40)

@@ -3,52 +3,74 @@
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.cli import arguments
+from aiayn.cli.arguments import Debug, LoadOptions, RunArgument, with_options
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
 from aiayn.config.schema import one_of
-from aiayn.errors import DataError
+from aiayn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from aiayn.inference.translator import ScoredPair, Translator
 
 
+@dataclass(kw_only=True, frozen=True)
+class ScoreOptions:
+    """What is written for a pair."""
+
+    style: Annotated[str, typer.Option("--format", help="text, or jsonl: JSON objects with every token.")] = "text"
+    per_token: Annotated[
+        bool, typer.Option("--per-token", help="Divide by the number of subwords, the end mark included.")
+    ] = False
+    reverse: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN2",
+            help="A run of the reverse direction: prints the mean per token of both, less their distance.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        one_of("--format", self.style, ("text", "jsonl"))
+        if self.reverse and self.style != "text":
+            raise ConfigError("--reverse prints one number for each pair; leave out --format")
+
+
+@with_options
 def score(
-    run: arguments.RunArgument,
-    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, plain or .gz.")],
-    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz.")],
-    style: Annotated[str, typer.Option("--format", help="text, or jsonl: JSON objects with every token.")] = "text",
-    length_penalty: arguments.Alpha = None,
-    ensemble: arguments.With = None,
-    checkpoint: arguments.CheckpointName = None,
-    accelerator: arguments.Accelerator = "auto",
-    precision: arguments.Precision = "float32",
-    extension: arguments.Extensions = None,
-    debug: arguments.Debug = False,
+    run: RunArgument,
+    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, or a file of pairs: .tsv, .jsonl, .tmx.")],
+    output: ScoreOptions,
+    model: LoadOptions,
+    tgt: Annotated[
+        Path | None, typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz.")
+    ] = None,
+    debug: Debug = False,
 ) -> None:
     """Prints log P of given translations, in nats, a line for each line.
 
     It is the log-probability of the line's subwords and the end mark after them: what `aiayn translate --format jsonl`
     calls log_prob if the text is cut into the same subwords. The perplexity of all lines goes to standard error.
 
+    With --per-token it is divided by the number of these subwords. With --reverse RUN2, for the choice of clean pairs:
+    the mean of both directions per token, less the distance between the two (dual conditional cross-entropy,
+    Junczys-Dowmunt 2018). The higher the better; 0 is the highest.
+
     With --format jsonl every pair is one JSON object: index, source, translation, log_prob, score (log_prob divided by
     the length penalty), tokens, and token_log_probs: log P of each token given those before it.
     """
-    from aiayn.data.text_files import read_lines
+    from aiayn.data.pair_files import pair_file_kind
 
-    one_of("--format", style, ("text", "jsonl"))
-    sources, targets = read_lines(src), read_lines(tgt)
-    if len(sources) != len(targets):
-        raise DataError(
-            f"{src} has {len(sources)} lines and {tgt} has {len(targets)}: line N of one must translate line N of the "
-            "other (only LF ends a line)"
-        )
-    search = None, length_penalty
-    translator = arguments.load_translator(run, checkpoint, *search, accelerator, precision, ensemble, extension)
+    if tgt is None and not pair_file_kind(src.name):
+        raise ConfigError(f"{src}: name the file with its translations, too, or one file of pairs (.tsv, .jsonl, .tmx)")
+    lines = _aligned_lines(src, tgt) if tgt else None
+    translator = model.load(run)
+    sources, targets = lines or _pairs_of(src, translator)
+    backwards = _reversed_translator(translator, output.reverse, model) if output.reverse else None
     from aiayn.inference.translator import perplexity
 
     scored: list[ScoredPair] = []
@@ -57,15 +79,60 @@ def score(
             chunk = slice(start, start + FILE_LINES)
             on_batch = progress and (lambda now, _, start=start: progress(start + now, len(sources)))
             pairs = translator.score(sources[chunk], targets[chunk], on_batch, start + 1)
-            if style == "jsonl":
+            if output.style == "jsonl":
                 write_lines(_as_json(translator, sources[chunk], targets[chunk], pairs, start))
+            elif backwards:
+                others = backwards.score(targets[chunk], sources[chunk], None, start + 1)
+                write_lines(f"{dual_score(a, b):.6f}" for a, b in zip(pairs, others, strict=True))
             else:
-                write_lines(f"{pair.log_prob:.6f}" for pair in pairs)
+                write_lines(f"{per_token(pair) if output.per_token else pair.log_prob:.6f}" for pair in pairs)
             scored += pairs
     tokens = sum(len(pair.tokens) for pair in scored)
     print(
         f"perplexity {perplexity(scored):.4f} ({len(scored)} lines, {tokens} subwords with end marks)", file=sys.stderr
     )
+
+
+def per_token(pair: "ScoredPair") -> float:
+    """Returns log P per subword, the end mark included; 0 for a pair of blank lines."""
+    return pair.log_prob / len(pair.tokens) if pair.tokens else 0.0
+
+
+def dual_score(forwards: "ScoredPair", backwards: "ScoredPair") -> float:
+    """Returns minus the dual conditional cross-entropy of a pair: at most 0, and 0 for a certain one."""
+    there, back = per_token(forwards), per_token(backwards)
+    return (there + back) / 2 - abs(there - back)
+
+
+def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
+    """Reads two files. Raises DataError if their lines cannot translate each other."""
+    from aiayn.data.text_files import read_lines
+
+    sources, targets = read_lines(src), read_lines(tgt)
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{src} has {len(sources)} lines and {tgt} has {len(targets)}: line N of one must translate line N of the "
+            "other (only LF ends a line)"
+        )
+    return sources, targets
+
+
+def _pairs_of(path: Path, translator: "Translator") -> tuple[list[str], list[str]]:
+    """Reads a file of pairs in the languages of the model."""
+    from aiayn.data.parallel_files import read_parallel
+
+    return read_parallel([str(path)], *translator.languages, "SRC")
+
+
+def _reversed_translator(translator: "Translator", run: Path, model: LoadOptions) -> "Translator":
+    """Loads the run of the other direction. Raises ConfigError if it is not that."""
+    found = LoadOptions(accelerator=model.accelerator, precision=model.precision).load(run)
+    if found.languages != translator.languages[::-1]:
+        raise ConfigError(
+            f"--reverse {run}: it translates {' to '.join(found.languages)}; name a run from "
+            f"{' to '.join(translator.languages[::-1])}"
+        )
+    return found
 
 
 def _as_json(
