@@ -17,6 +17,7 @@ from texts import data_config, write_lines
 from aiayn.config.schema import DataConfig
 from aiayn.data import encode_shards, merge_shards, text_files
 from aiayn.data.encode_shards import Encoder, Progress, Shard
+from aiayn.data.filters import Filters
 from aiayn.data.prepare import prepare
 from aiayn.data.sources import raw_pairs
 from aiayn.data.text_files import FileScans
@@ -150,7 +151,14 @@ def test_what_a_process_finds_wrong_with_the_text_is_said_as_if_there_were_one(c
 
 def test_processes_end_with_the_one_that_started_them(config, small_shards, monkeypatch):
     """A process whose parent is gone stops at its next chunk."""
-    encoder = Encoder(config, prepare(config).tokenizer, Path(config.folder), FileScans(), {"train": None})
+    encoder = Encoder(
+        config,
+        prepare(config).tokenizer,
+        Path(config.folder),
+        FileScans(),
+        {"train": None},
+        Filters(config, FileScans()),
+    )
     child = os.fork()
     if child == 0:
         encode_shards._encode_share(encoder, [Shard("train", 0)], parent=1)

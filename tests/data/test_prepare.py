@@ -22,6 +22,7 @@ from texts import data_config, write_lines
 from aiayn.config.schema import DataConfig
 from aiayn.data import build_corpus, corpus_store, encode_shards, text_files
 from aiayn.data.cleaning import CleaningReport
+from aiayn.data.filters import RULES, length_rules
 from aiayn.data.prepare import SHAPING, prepare
 from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
@@ -161,7 +162,7 @@ def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tm
 def test_the_length_rules_at_their_limits(config):
     src, tgt = np.array([40, 41, 1, 1, 3, 3]), np.array([40, 9, 14, 15, 32, 33])
     report = CleaningReport(read=6, kept=6)
-    keep = encode_shards.length_rules(replace(config, max_length_ratio=9.0), src, tgt, [1, 2, 3, 4, 5, 6], report)
+    keep = length_rules(replace(config, max_length_ratio=9.0), src, tgt, [1, 2, 3, 4, 5, 6], report)
     assert keep.tolist() == [True, False, True, False, True, False]  # 9 * 1 + 5 = 14, 9 * 3 + 5 = 32
     assert report == CleaningReport(
         read=6,
@@ -208,9 +209,10 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
     inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through sources.identity
+    inputs |= set(RULES)  # only those that are chosen
     inputs |= {"task", "lowercase", "tags"}  # only where they are not translation, false and kept
     elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches"}
-    elsewhere |= {"num_workers", "prepare_processes"}
+    elsewhere |= {"num_workers", "prepare_processes", "write_dropped"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
 
@@ -463,8 +465,8 @@ def test_a_data_folder_that_cannot_be_one_is_reported(config, tmp_path):
 def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
     learn = build_corpus._learn_tokenizer
 
-    def grow(config, scans):
-        tokenizer = learn(config, scans)
+    def grow(config, *others):
+        tokenizer = learn(config, *others)
         for lang in ("en", "de"):
             with open(f"{config.train}.{lang}", "ab") as file:
                 file.write(b"haus\n")

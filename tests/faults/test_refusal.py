@@ -34,6 +34,7 @@ OTHERWISE = {
     "search.batch_tokens": "300",
     "data.test": "null",
     "data.num_workers": "1",
+    "data.write_dropped": "true",
     "data.prepare_processes": "3",
     "data.max_tokens_per_device": "300",
     "trainer.val_every": "5",

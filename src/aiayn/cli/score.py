@@ -28,10 +28,7 @@ class ScoreOptions:
     ] = False
     reverse: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RUN2",
-            help="A run of the reverse direction: prints the mean per token of both, less their distance.",
-        ),
+        typer.Option(metavar="RUN2", help="A run of the reverse direction: prints the mean of both, each per token."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -56,9 +53,8 @@ def score(
     It is the log-probability of the line's subwords and the end mark after them: what `aiayn translate --format jsonl`
     calls log_prob if the text is cut into the same subwords. The perplexity of all lines goes to standard error.
 
-    With --per-token it is divided by the number of these subwords. With --reverse RUN2, for the choice of clean pairs:
-    the mean of both directions per token, less the distance between the two (dual conditional cross-entropy,
-    Junczys-Dowmunt 2018). The higher the better; 0 is the highest.
+    With --per-token it is divided by the number of these subwords, which tells wrong pairs from right ones; with
+    --reverse RUN2 it is the mean of that and of the same in the other direction.
 
     With --format jsonl every pair is one JSON object: index, source, translation, log_prob, score (log_prob divided by
     the length penalty), tokens, and token_log_probs: log P of each token given those before it.
@@ -83,7 +79,8 @@ def score(
                 write_lines(_as_json(translator, sources[chunk], targets[chunk], pairs, start))
             elif backwards:
                 others = backwards.score(targets[chunk], sources[chunk], None, start + 1)
-                write_lines(f"{dual_score(a, b):.6f}" for a, b in zip(pairs, others, strict=True))
+                both = zip(pairs, others, strict=True)
+                write_lines(f"{(per_token(there) + per_token(back)) / 2:.6f}" for there, back in both)
             else:
                 write_lines(f"{per_token(pair) if output.per_token else pair.log_prob:.6f}" for pair in pairs)
             scored += pairs
@@ -96,12 +93,6 @@ def score(
 def per_token(pair: "ScoredPair") -> float:
     """Returns log P per subword, the end mark included; 0 for a pair of blank lines."""
     return pair.log_prob / len(pair.tokens) if pair.tokens else 0.0
-
-
-def dual_score(forwards: "ScoredPair", backwards: "ScoredPair") -> float:
-    """Returns minus the dual conditional cross-entropy of a pair: at most 0, and 0 for a certain one."""
-    there, back = per_token(forwards), per_token(backwards)
-    return (there + back) / 2 - abs(there - back)
 
 
 def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:

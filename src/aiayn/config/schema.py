@@ -142,6 +142,11 @@ class DataOptions:
     vocab_size: int | None = 37_000  # joint byte-level BPE, special tokens included; null: by the number of pairs
     lowercase: bool = False  # the tokenizer lower-cases both sides: translations have no capitals
     tags: str = "kept"  # parsing: kept | xx: XX for every part-of-speech tag, as in "Grammar as a Foreign Language"
+    drop_duplicates: str | None = None  # training pairs that come again: exact | normalised: but for case, punctuation
+    drop_equal: bool = False  # training pairs whose sides are the same but for case and punctuation
+    drop_number_mismatch: bool = False  # training pairs whose numbers differ
+    drop_placeholder_mismatch: bool = False  # training pairs whose tags, {name}, %s, web addresses differ
+    write_dropped: bool = False  # every dropped pair with file, line and reason to dropped.jsonl of the prepared corpus
     max_length: int = 255  # longest sentence kept for training, in subwords without the end token
     max_length_ratio: float = 4.0  # longest side / shortest side, in subwords; a difference of 5 is always allowed
     tokenizer_pairs: int | None = None  # learn the BPE on at most this many pairs, evenly spread; null: on all
@@ -154,6 +159,8 @@ class DataOptions:
     def __post_init__(self) -> None:
         one_of("data.task", self.task, tuple(TASKS))
         one_of("data.tags", self.tags, ("kept", "xx"))
+        if self.drop_duplicates is not None:
+            one_of("data.drop_duplicates", self.drop_duplicates, ("exact", "normalised"))
         require(
             self.tags == "kept" or self.task == "parsing", f"data.tags={self.tags}: only data.task=parsing has tags"
         )

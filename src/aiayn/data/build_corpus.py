@@ -16,6 +16,7 @@ from aiayn.data.as_learned import as_learned
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.corpus_store import find_flaw, fingerprint
 from aiayn.data.encode_shards import SHARD_PAIRS, Encoder, Shard, chunks, cores, encode_on_cores
+from aiayn.data.filters import Filters
 from aiayn.data.merge_shards import merge
 from aiayn.data.sources import count_pairs, identity, locate, raw_pairs
 from aiayn.data.text_files import FileScans
@@ -44,8 +45,9 @@ def build(
     work = work_folder(target)
     work.mkdir(exist_ok=True)
     try:
-        tokenizer = tokenizer or _tokenizer(config, scans, settings, work)
-        encoder = Encoder(config, tokenizer, work, scans, settings)
+        filters = Filters(config, scans)
+        tokenizer = tokenizer or _tokenizer(config, scans, settings, work, filters)
+        encoder = Encoder(config, tokenizer, work, scans, settings, filters)
         shards = {split: _encode_split(config, split, encoder) for split in SPLITS}
         corpus = work / "corpus"
         shutil.rmtree(corpus, ignore_errors=True)
@@ -97,24 +99,27 @@ def _description(path: Path) -> dict[str, Any]:
     return {"size": path.stat().st_size, "sha256": sha256(path)}
 
 
-def _tokenizer(config: DataConfig, scans: FileScans, settings: dict[str, Any], work: Path) -> Tokenizer:
+def _tokenizer(
+    config: DataConfig, scans: FileScans, settings: dict[str, Any], work: Path, filters: Filters
+) -> Tokenizer:
     """Learns the tokenizer, or reads the one that an earlier start learned."""
     path = work / "tokenizer.json"
     if path.exists():
         return Tokenizer.from_json(path.read_text("utf-8"))
-    tokenizer = _learn_tokenizer(config, scans)
+    tokenizer = _learn_tokenizer(config, scans, filters)
     if identity(config, "train", scans) != settings["train"]:
         raise DataError("data.train changed while it was read; start again when the files are complete")
     atomic_write_text(path, tokenizer.to_json())
     return tokenizer
 
 
-def _learn_tokenizer(config: DataConfig, scans: FileScans) -> Tokenizer:
+def _learn_tokenizer(config: DataConfig, scans: FileScans, filters: Filters) -> Tokenizer:
     pairs, report = raw_pairs(config, "train", scans), CleaningReport()
     if config.tokenizer_pairs is not None:
         pairs = _spread(pairs, count_pairs(config, "train", scans), config.tokenizer_pairs)
     log.info("learning %s subwords from data.train=%s", f"{config.vocab_size:,}", config.train)
     cleaned = as_learned(config, clean(_with_rate(pairs, "reading"), report))
+    cleaned = filters(cleaned, report, numbered=config.tokenizer_pairs is None)
     both = (src + tgt for src, tgt, _ in chunks(cleaned, report, pairs=500, characters=200_000))
     first = next(both, None)
     if first is None:

@@ -22,6 +22,7 @@ from aiayn.config.schema import DataConfig
 from aiayn.data.as_learned import as_learned
 from aiayn.data.cached_tokenizer import CachedTokenizer
 from aiayn.data.cleaning import CleaningReport, clean
+from aiayn.data.filters import Filters, length_rules
 from aiayn.data.length_order import sort_keys
 from aiayn.data.overlap import Overlap
 from aiayn.data.sources import identity, raw_pairs
@@ -63,12 +64,18 @@ class Encoder:
     """Encodes shards, one after another and best in ascending order."""
 
     def __init__(
-        self, config: DataConfig, tokenizer: Tokenizer, folder: Path, scans: FileScans, settings: dict[str, Any]
+        self,
+        config: DataConfig,
+        tokenizer: Tokenizer,
+        folder: Path,
+        scans: FileScans,
+        settings: dict[str, Any],
+        filters: Filters,
     ):
         """folder: of the shards; settings: what the text must be, by split."""
         self.config, self.folder, self.scans, self.settings = config, folder, scans, settings
         self.dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
-        self.overlap = Overlap(config, scans)
+        self.filters, self.overlap = filters, Overlap(config, scans)
         self._tokenizer = CachedTokenizer(tokenizer)
         self._split, self._next = "", 0
         self._pairs: Iterator[tuple[bytes, bytes]] = iter(())
@@ -80,7 +87,7 @@ class Encoder:
         found = self.overlap.nothing()
         cleaned = as_learned(self.config, clean(self._read(shard.split, first), report))
         if shard.split == "train":
-            cleaned = self.overlap.watch(cleaned, found)
+            cleaned = self.overlap.watch(self.filters(cleaned, report), found)
         sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
         pairs: list[np.ndarray] = []
         for src, tgt, numbers in chunks(cleaned, report, CHUNK_PAIRS, CHUNK_CHARACTERS):
@@ -133,22 +140,6 @@ def in_order(ids: np.ndarray, lengths: np.ndarray, order: np.ndarray) -> Iterato
         counts = lengths[chosen]
         stops = np.cumsum(counts)
         yield ids[np.arange(stops[-1]) + np.repeat(starts[chosen] - (stops - counts), counts)].data
-
-
-def length_rules(
-    config: DataConfig, src: np.ndarray, tgt: np.ndarray, numbers: list[int], report: CleaningReport
-) -> np.ndarray:
-    """Returns which pairs to keep, (pairs,) bool, given their lengths in subwords; counts the others in `report`.
-
-    Only training pairs are dropped for their length: validation measures all of its text.
-    """
-    longer, shorter = np.maximum(src, tgt), np.minimum(src, tgt)
-    too_long = longer > config.max_length
-    keep = ~too_long & (longer <= config.max_length_ratio * shorter + 5)
-    for i in np.flatnonzero(~keep):
-        report.kept -= 1
-        report.drop("too_long" if too_long[i] else "length_ratio", numbers[i])
-    return keep
 
 
 def chunks(

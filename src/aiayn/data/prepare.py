@@ -10,6 +10,8 @@ from typing import Any
 from aiayn.config.schema import DataConfig
 from aiayn.data.build_corpus import build, remove_work, work_folder
 from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_flaw, fingerprint
+from aiayn.data.dropped import write_dropped
+from aiayn.data.filters import RULES
 from aiayn.data.sources import count_pairs, identity, raw_pairs
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
@@ -63,6 +65,8 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
                 remove_work(target)  # of a build that was killed in its last moment
         scans.save(folder)
         prepared = PreparedCorpus.open(target)
+        if config.write_dropped:
+            write_dropped(config, prepared, scans)
     except OSError as error:
         raise DataError(
             f"data.folder={config.folder}: {error.strerror or error} ({error.filename or target}); "
@@ -81,6 +85,7 @@ def _settings(config: DataConfig, scans: FileScans, tokenizer: Tokenizer | None 
         shaping["lowercase"] = True
     if config.tags != "kept":
         shaping["tags"] = config.tags
+    shaping |= {name: value for name in RULES if (value := getattr(config, name))}
     if tokenizer:
         shaping["tokenizer"] = tokenizer.fingerprint
     return {"format": FORMAT} | shaping | {split: identity(config, split, scans) for split in ("train", "val")}

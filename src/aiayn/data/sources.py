@@ -39,6 +39,17 @@ def read_split(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
     return sources, references
 
 
+def placed_pairs(config: DataConfig, split: str, scans: FileScans) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
+    """Streams the pairs as `raw_pairs` does, each with its place: file and line, or its number."""
+    if config.source != "files":
+        yield from ((f"pair {number}", pair) for number, pair in enumerate(raw_pairs(config, split, scans), 1))
+        return
+    for paths in _files(config, split, scans):
+        files = " and ".join(map(str, paths))
+        for line, src, tgt in numbered(paths, config.src_lang, config.tgt_lang):
+            yield f"{files}: line {line}", (src, tgt)
+
+
 def locate(config: DataConfig, split: str, numbers: Collection[int], scans: FileScans) -> dict[int, str]:
     """Returns where pairs are, by their number in the split, counted from 1: the file and the line in it.
 

@@ -1,0 +1,94 @@
+"""Rules that drop training pairs, each with an option of its own and a count in the report."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from texts import data_config, write_lines
+
+from aiayn.data.filters import Filters
+from aiayn.data.prepare import prepare
+from aiayn.data.text_files import FileScans
+from aiayn.errors import ConfigError
+
+PAIRS = [
+    ("The house.", "Das Haus."),
+    ("a \x00", "b"),
+    ("The house.", "Das Haus."),
+    ("the HOUSE", "das Haus!"),
+    ("The house.", "Das Heim."),
+    ("Linux", "LINUX!"),
+    ("Chapter 12", "Kapitel 13"),
+    ("1,234.5 apples", "1.234,5 Äpfel"),
+    ("Open {name} <b>now</b>", "{name} <b>jetzt</b> öffnen"),
+    ("Open {name} now", "Jetzt öffnen"),
+    ("See https://a.org/b.", "Siehe https://a.org/c."),
+]
+EXPECTED = {
+    ("drop_duplicates", "exact"): {"duplicate": [3]},
+    ("drop_duplicates", "normalised"): {"duplicate": [3, 4]},
+    ("drop_equal", True): {"equal_sides": [6]},
+    ("drop_number_mismatch", True): {"numbers": [7]},
+    ("drop_placeholder_mismatch", True): {"placeholders": [10, 11]},
+}
+
+
+@pytest.fixture
+def config(tmp_path):
+    filler = [(f"house {n} and {n + 1}", f"Haus {n} und {n + 1}") for n in range(40)]
+    train = write_lines(tmp_path / "train", *([pair[side] for pair in PAIRS + filler] for side in (0, 1)))
+    val = write_lines(tmp_path / "val", ["same", "a 1", "a 1"], ["same", "b 2", "b 2"])
+    return data_config(train=train, val=val, folder=str(tmp_path / "data"), max_length=60)
+
+
+@pytest.mark.parametrize(("option", "value"), EXPECTED)
+def test_a_rule_drops_what_it_names_counts_it_and_leaves_the_rest(config, option, value):
+    plain, found = prepare(config), prepare(replace(config, **{option: value}))
+    dropped = EXPECTED[option, value]
+    report = found.report["train"]
+    assert report["dropped"] == {"control_characters": 1} | {reason: len(where) for reason, where in dropped.items()}
+    for reason, where in dropped.items():
+        assert [int(place.rsplit(" ", 1)[1]) for place in report["first_dropped"][reason]] == where
+    assert report["kept"] == len(found.train) == len(plain.train) - sum(map(len, dropped.values()))
+    assert found.report["val"] == plain.report["val"]  # validation measures all of its text
+    assert found.fingerprint != plain.fingerprint
+
+
+def test_without_rules_a_corpus_keeps_its_fingerprint(config):
+    assert prepare(replace(config, drop_duplicates=None, drop_equal=False)).fingerprint == prepare(config).fingerprint
+
+
+def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config):
+    rules = {option: value for option, value in EXPECTED if value != "exact"}
+    report = prepare(replace(config, **rules, tokenizer_pairs=45)).report["train"]
+    assert {reason: count for reason, count in report["dropped"].items() if reason != "control_characters"} == {
+        "duplicate": 2,
+        "equal_sides": 1,
+        "numbers": 1,
+        "placeholders": 2,
+    }
+    assert not list(Filters(config, FileScans())([], None))
+
+
+def test_every_dropped_pair_is_written_on_demand_also_for_a_corpus_that_is_there(config):
+    ruled = replace(config, drop_duplicates="exact", drop_placeholder_mismatch=True)
+    prepared = prepare(ruled)
+    path = prepared.folder / "dropped.jsonl"
+    assert not path.exists()
+    again = prepare(replace(ruled, write_dropped=True))
+    assert again.fingerprint == prepared.fingerprint
+    found = [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
+    assert [(one["split"], one["reason"], one["source"], one["target"]) for one in found] == [
+        ("train", "control_characters", "a \x00", "b"),
+        ("train", "duplicate", "The house.", "Das Haus."),
+        ("train", "placeholders", "Open {name} now", "Jetzt öffnen"),
+        ("train", "placeholders", "See https://a.org/b.", "Siehe https://a.org/c."),
+    ]
+    assert [one["place"].rsplit(": ")[1] for one in found] == ["line 2", "line 3", "line 10", "line 11"]
+    assert len(found) == sum(prepared.report["train"]["dropped"].values())
+    assert prepare(ruled).fingerprint == prepared.fingerprint
+
+
+def test_another_kind_of_duplicates_is_refused():
+    with pytest.raises(ConfigError, match=r"data\.drop_duplicates=fuzzy: choose one of exact, normalised"):
+        data_config(drop_duplicates="fuzzy")
