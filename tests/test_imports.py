@@ -144,7 +144,7 @@ def imports(tree: ast.Module) -> Iterator[Import]:
             yield from (Import(name, node.lineno, node in lazy) for name in names)
 
 
-OURS = {"aiayn", "hydra_plugins"}
+OURS = {"aiayn", "hydra_plugins", "_typeshed"}  # the last exists for type checkers only
 
 
 @cache

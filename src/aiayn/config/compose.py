@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydra import compose, initialize_config_dir
+from hydra.conf import RuntimeConf
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
@@ -20,7 +21,10 @@ from aiayn.config.schema import NAME_CHARACTERS, EvaluateConfig, Options
 from aiayn.config.stored import flatten, from_plain, is_option, is_section
 from aiayn.errors import ConfigError
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([^,}]*)")
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -71,7 +75,7 @@ def _refuse_secrets(value: str) -> None:
             )
 
 
-def resolve_options(composed: DictConfig, runtime: DictConfig, overrides: Sequence[str]) -> Options:
+def resolve_options(composed: DictConfig, runtime: RuntimeConf, overrides: Sequence[str]) -> Options:
     """Returns the checked options of one training run, with its name. Raises ConfigError.
 
     runtime is Hydra's: the files that were chosen and where they are. overrides are the arguments that chose them.
@@ -141,10 +145,10 @@ def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Ite
 
 
 def without_hydra(composed: DictConfig) -> DictConfig:
-    return OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+    return OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
 
 
-def compose_training(overrides: Sequence[str], sources: Sources = Sources("train")) -> tuple[Options, DictConfig]:
+def compose_training(overrides: Sequence[str], sources: Sources = Sources("train")) -> tuple[Options, RuntimeConf]:
     """Returns the checked options of `train OVERRIDES`, and `hydra.runtime`. Raises ConfigError."""
     with composition(sources, overrides, Options) as (composed, hydra):
         return resolve_options(composed, hydra.runtime, overrides), hydra.runtime

@@ -5,7 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from hydra.conf import RuntimeConf
+from omegaconf import OmegaConf
 
 from aiayn.config.schema import Options
 from aiayn.config.stored import flatten, option_names, stored_options, to_plain
@@ -18,7 +19,7 @@ MODEL_OPTIONS = frozenset(name for name in option_names(Options) if name.startsw
 class ConfigFiles:
     """The YAML files that a composition could choose from, in the order of Hydra's search path."""
 
-    def __init__(self, runtime: DictConfig) -> None:
+    def __init__(self, runtime: RuntimeConf) -> None:
         """runtime is `hydra.runtime` of the composed configuration."""
         self.choices: Mapping[str, str | None] = runtime.choices
         self.folders = [Path(source.path) for source in runtime.config_sources if source.schema == "file"]
@@ -55,7 +56,7 @@ class ConfigFiles:
 def _load(path: Path) -> tuple[str, dict[str, Any]]:
     text = path.read_text(encoding="utf-8")
     tree = OmegaConf.to_container(OmegaConf.create(text)) if text.strip() else {}
-    return text, tree if isinstance(tree, dict) else {}
+    return text, {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
 
 
 def overridden(overrides: Sequence[str]) -> set[str]:
@@ -63,7 +64,7 @@ def overridden(overrides: Sequence[str]) -> set[str]:
     return {override.lstrip("+").partition("=")[0] for override in overrides}
 
 
-def chosen_options(overrides: Sequence[str], runtime: DictConfig) -> set[str]:
+def chosen_options(overrides: Sequence[str], runtime: RuntimeConf) -> set[str]:
     """Returns the options that the command line sets, by name or, for the model's, through the files it chooses."""
     files, keys = ConfigFiles(runtime), overridden(overrides)
     chosen = set(keys)
@@ -78,7 +79,7 @@ def chosen_options(overrides: Sequence[str], runtime: DictConfig) -> set[str]:
     return chosen
 
 
-def check_row(options: Options, runtime: DictConfig, overrides: Sequence[str]) -> None:
+def check_row(options: Options, runtime: RuntimeConf, overrides: Sequence[str]) -> None:
     """Raises ConfigError for a row of Table 3 that changes nothing, or whose change other options take back."""
     files = ConfigFiles(runtime)
     row = files.choices["ablation"]

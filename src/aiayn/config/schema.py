@@ -16,7 +16,7 @@ import math
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     Paths = str | list[str] | None
@@ -25,6 +25,8 @@ else:
 
 from aiayn.config.tasks import TASKS, VAL_METRICS
 from aiayn.errors import ConfigError
+
+T = TypeVar("T")
 
 # Special tokens have fixed ids, everywhere: in tokenizers, prepared corpora, checkpoints and exports.
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
@@ -40,6 +42,12 @@ MAX_BEAM_SIZE = 1000
 TRAINING_PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true", "16-mixed", "64-true")
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def _known(default: T | None) -> T:
+    """Returns the default of an option that may be null, for the class in which it may not."""
+    assert default is not None
+    return default
 
 
 def require(holds: bool, message: str) -> None:
@@ -107,19 +115,19 @@ class ModelOptions:
 class ModelConfig(ModelOptions):
     """`ModelOptions` with every size known. d_k and d_v that are not given are d_model / n_heads."""
 
-    n_layers: int
-    d_model: int
-    d_ff: int
-    n_heads: int
-    d_k: int
-    d_v: int
-    dropout: float
+    n_layers: int = _known(ModelOptions.n_layers)
+    d_model: int = _known(ModelOptions.d_model)
+    d_ff: int = _known(ModelOptions.d_ff)
+    n_heads: int = _known(ModelOptions.n_heads)
+    d_k: int = 0  # 0 or None: d_model / n_heads
+    d_v: int = 0
+    dropout: float = _known(ModelOptions.dropout)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in ("d_k", "d_v"):
-            if getattr(self, name) is None:
+            if not getattr(self, name) and self.n_heads:
                 object.__setattr__(self, name, self.d_model // self.n_heads)  # the class is frozen
+        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,8 +215,8 @@ class DataOptions:
 class DataConfig(DataOptions):
     """`DataOptions` with the sizes of vocabulary and steps known."""
 
-    vocab_size: int
-    tokens_per_step: int
+    vocab_size: int = _known(DataOptions.vocab_size)
+    tokens_per_step: int = _known(DataOptions.tokens_per_step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,8 +243,8 @@ class OptimOptions:
 class OptimConfig(OptimOptions):
     """`OptimOptions` with the learning rate known."""
 
-    warmup_steps: int
-    lr_scale: float
+    warmup_steps: int = _known(OptimOptions.warmup_steps)
+    lr_scale: float = _known(OptimOptions.lr_scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,9 +334,9 @@ class TrainerOptions:
 class TrainerConfig(TrainerOptions):
     """`TrainerOptions` with all numbers of steps known."""
 
-    max_steps: int
-    val_every: int
-    checkpoint_every: int
+    max_steps: int = _known(TrainerOptions.max_steps)
+    val_every: int = _known(TrainerOptions.val_every)
+    checkpoint_every: int = _known(TrainerOptions.checkpoint_every)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
-from typing import Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, get_args, get_origin
 
 from aiayn.config.schema import Config, Options, require
 from aiayn.config.settle import settled
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 # Options that may change between two starts of a run: no training step depends on them. All others define the
 # training, and a run continues only with the values it began with.
@@ -65,11 +68,11 @@ def _matches(key: str, names: tuple[str, ...]) -> bool:
     return key in names or f"{key.split('.')[0]}.*" in names
 
 
-def is_section(kind: Any) -> bool:
+def is_section(kind: object) -> "TypeGuard[type[DataclassInstance]]":
     return isinstance(kind, type) and is_dataclass(kind)
 
 
-def option_names(schema: type, prefix: str = "") -> list[str]:
+def option_names(schema: "type[DataclassInstance]", prefix: str = "") -> list[str]:
     """Returns every dotted option of a schema class, in order."""
     names: list[str] = []
     for option in fields(schema):
@@ -87,7 +90,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def is_option(key: str, schema: type) -> bool:
+def is_option(key: str, schema: "type[DataclassInstance]") -> bool:
     """Whether this is the dotted name of an option, of one's own extension (`extension.NAME.OPTION`) included."""
     names = option_names(schema)
     return key in names or ("extension" in names and key.startswith("extension."))
@@ -113,7 +116,7 @@ def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
 
 def _build(schema: type[T], tree: Mapping[str, Any], prefix: str) -> T:
     values = {}
-    for option in fields(schema):  # type: ignore[arg-type]  # a dataclass
+    for option in fields(schema):
         key = prefix + option.name
         if option.name not in tree:
             has_default = option.default is not MISSING or option.default_factory is not MISSING

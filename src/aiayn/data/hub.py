@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.schema import DataOptions
 from aiayn.errors import DataError
 
 REMEDY = "download it elsewhere and set data.hub_path=FOLDER, or use text files: data=files data.train=PREFIX"
 
 
-def local_folder(config: DataConfig) -> Path | None:
+def local_folder(config: DataOptions) -> Path | None:
     """Returns the folder of a local data set (or of its configuration), None for a name on the hub."""
     folder = Path(config.hub_path).expanduser()
     if folder.is_dir():
@@ -27,7 +27,7 @@ def local_folder(config: DataConfig) -> Path | None:
     return None
 
 
-def hub_pairs(config: DataConfig, names: list[str]) -> Iterator[tuple[bytes, bytes]]:
+def hub_pairs(config: DataOptions, names: list[str]) -> Iterator[tuple[bytes, bytes]]:
     """Streams the pairs of the named splits, source first.
 
     Raises DataError before the first pair if the data set cannot be opened, and later if it cannot be read.
@@ -35,7 +35,7 @@ def hub_pairs(config: DataConfig, names: list[str]) -> Iterator[tuple[bytes, byt
     return _rows(config, names, [_load(config, name) for name in names])
 
 
-def _rows(config: DataConfig, names: list[str], datasets: list[Any]) -> Iterator[tuple[bytes, bytes]]:
+def _rows(config: DataOptions, names: list[str], datasets: list[Any]) -> Iterator[tuple[bytes, bytes]]:
     empty = True
     for dataset in datasets:
         try:
@@ -52,7 +52,7 @@ def _rows(config: DataConfig, names: list[str], datasets: list[Any]) -> Iterator
         raise DataError(f"data.hub_path={config.hub_path}: split {', '.join(names)} is empty")
 
 
-def _texts(config: DataConfig, table: Any, lang: str) -> list[bytes]:
+def _texts(config: DataOptions, table: Any, lang: str) -> list[bytes]:
     """Returns the column of a language: a field of `translation` (WMT14), or a column of its name (Multi30k)."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -68,7 +68,7 @@ def _texts(config: DataConfig, table: Any, lang: str) -> list[bytes]:
     return texts.cast(pa.large_binary()).to_pylist()
 
 
-def _load(config: DataConfig, name: str) -> Any:
+def _load(config: DataOptions, name: str) -> Any:
     """Opens one split with the library `datasets`. Raises DataError if that fails."""
     folder = local_folder(config)
     answers = _probe() if folder is None else None

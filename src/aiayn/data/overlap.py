@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.schema import DataOptions
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.sources import identity, raw_pairs
 from aiayn.data.text_files import FileScans
@@ -17,7 +17,7 @@ Pair = tuple[str, str]
 class Overlap:
     """Looks for these pairs while the training text is read. Test text that cannot be read yet counts as empty."""
 
-    def __init__(self, config: DataConfig, scans: FileScans):
+    def __init__(self, config: DataOptions, scans: FileScans):
         self.config, self.scans = config, scans
         self.held_out = {split: self._pairs(split) for split in ("val", "test") if getattr(config, split) is not None}
         self.found: dict[str, set[Pair]] = {split: set() for split in self.held_out}

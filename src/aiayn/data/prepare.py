@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.schema import DataConfig, DataOptions
 from aiayn.data.build_corpus import build, remove_work, work_folder
 from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_flaw, fingerprint
 from aiayn.data.dropped import write_dropped
@@ -23,7 +23,7 @@ FORMAT = 2  # raise it whenever the same text would give other files
 SHAPING = ("src_lang", "tgt_lang", "vocab_size", "max_length", "max_length_ratio", "tokenizer_pairs")
 
 
-def check_text(config: DataConfig) -> None:
+def check_text(config: DataOptions) -> None:
     """Raises DataError if the corpus is not prepared and its text is missing or unusable.
 
     Writes nothing and does not import torch, so that the most common mistakes are reported at once.
@@ -34,7 +34,7 @@ def check_text(config: DataConfig) -> None:
             next(raw_pairs(config, split, scans), None)
 
 
-def count_training_pairs(config: DataConfig) -> int:
+def count_training_pairs(config: DataOptions) -> int:
     """Returns the number of training pairs before cleaning. Raises DataError as `raw_pairs` does."""
     folder = Path(config.folder).expanduser()
     scans = FileScans(folder)
@@ -76,7 +76,7 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
     return prepared
 
 
-def _settings(config: DataConfig, scans: FileScans, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+def _settings(config: DataOptions, scans: FileScans, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """Everything that shapes the prepared corpus, as plain values."""
     shaping = {name: getattr(config, name) for name in SHAPING}
     if config.task != "translation":  # corpora prepared before there were tasks keep their fingerprint

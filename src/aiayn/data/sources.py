@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.schema import DataOptions
 from aiayn.data.hub import hub_pairs, local_folder
 from aiayn.data.pair_files import pair_file_kind
 from aiayn.data.parallel_files import aligned_files, file_pairs, numbered, read_parallel
@@ -13,7 +13,7 @@ from aiayn.data.text_files import FileScans, decode
 from aiayn.errors import DataError
 
 
-def raw_pairs(config: DataConfig, split: str, scans: FileScans, first: int = 0) -> Iterator[tuple[bytes, bytes]]:
+def raw_pairs(config: DataOptions, split: str, scans: FileScans, first: int = 0) -> Iterator[tuple[bytes, bytes]]:
     """Streams the pairs of a split ("train", "val" or "test"), source first, unchanged; without the `first` ones.
 
     Raises DataError for missing, misaligned, empty or unreadable text; for files before the first pair.
@@ -24,7 +24,7 @@ def raw_pairs(config: DataConfig, split: str, scans: FileScans, first: int = 0) 
     return islice(pairs, first, None)
 
 
-def read_split(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
+def read_split(config: DataOptions, split: str) -> tuple[list[str], list[str]]:
     """Reads sources and references for evaluation, untouched: nothing is cleaned, dropped or normalised.
 
     Raises DataError as `raw_pairs` does, and for a line that is not UTF-8.
@@ -39,7 +39,7 @@ def read_split(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
     return sources, references
 
 
-def placed_pairs(config: DataConfig, split: str, scans: FileScans) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
+def placed_pairs(config: DataOptions, split: str, scans: FileScans) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
     """Streams the pairs as `raw_pairs` does, each with its place: file and line, or its number."""
     if config.source != "files":
         yield from ((f"pair {number}", pair) for number, pair in enumerate(raw_pairs(config, split, scans), 1))
@@ -50,7 +50,7 @@ def placed_pairs(config: DataConfig, split: str, scans: FileScans) -> Iterator[t
             yield f"{files}: line {line}", (src, tgt)
 
 
-def locate(config: DataConfig, split: str, numbers: Collection[int], scans: FileScans) -> dict[int, str]:
+def locate(config: DataOptions, split: str, numbers: Collection[int], scans: FileScans) -> dict[int, str]:
     """Returns where pairs are, by their number in the split, counted from 1: the file and the line in it.
 
     For text that is not in files it is the number itself.
@@ -75,7 +75,7 @@ def locate(config: DataConfig, split: str, numbers: Collection[int], scans: File
     return {number: found.get(number, f"pair {number}") for number in numbers}
 
 
-def count_pairs(config: DataConfig, split: str, scans: FileScans) -> int:
+def count_pairs(config: DataOptions, split: str, scans: FileScans) -> int:
     """Returns the number of raw pairs of a split."""
     if config.source == "files":
         files = _files(config, split, scans)
@@ -84,7 +84,7 @@ def count_pairs(config: DataConfig, split: str, scans: FileScans) -> int:
     return sum(1 for _ in raw_pairs(config, split, scans))
 
 
-def identity(config: DataConfig, split: str, scans: FileScans) -> Any:
+def identity(config: DataOptions, split: str, scans: FileScans) -> Any:
     """Returns plain values for a fingerprint that identify the text of a split, by its content if it is on disk.
 
     A data set on the hub is identified by name and revision, so that opening a prepared corpus needs no network.
@@ -105,7 +105,7 @@ def identity(config: DataConfig, split: str, scans: FileScans) -> Any:
     return [_choice(config, split), visible]
 
 
-def _choice(config: DataConfig, split: str) -> list[str]:
+def _choice(config: DataOptions, split: str) -> list[str]:
     """The option data.SPLIT as a list: prefixes of files, files of pairs, or names of hub splits."""
     value = getattr(config, split)
     if value is None:
@@ -115,11 +115,11 @@ def _choice(config: DataConfig, split: str) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _files(config: DataConfig, split: str, scans: FileScans) -> list[tuple[Path, ...]]:
+def _files(config: DataOptions, split: str, scans: FileScans) -> list[tuple[Path, ...]]:
     return aligned_files(_choice(config, split), config.src_lang, config.tgt_lang, f"data.{split}", scans)
 
 
-def _phrasebook_pairs(config: DataConfig, split: str) -> Iterator[tuple[bytes, bytes]]:
+def _phrasebook_pairs(config: DataOptions, split: str) -> Iterator[tuple[bytes, bytes]]:
     from aiayn import phrasebook
 
     _choice(config, split)

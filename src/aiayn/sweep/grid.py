@@ -34,29 +34,30 @@ class Grid(Sweeper):
         parser = OverridesParser.create(config_loader=self.context.config_loader)
         overrides = parser.parse_overrides(arguments)
         values = {override.get_key_element(): _values(override, self.context.config_loader) for override in overrides}
+        assert self.launcher is not None, "setup has been called"
         self.launcher.launch([list(job) for job in product(*values.values())], initial_job_idx=0)
 
 
 def _values(override: Override, loader: ConfigLoader) -> Sequence[str]:
     """Returns the override once for each of its values. Raises ConfigError for keys and ranges that cannot be swept."""
-    key = override.key_or_group
+    key, line = override.key_or_group, override.input_line or ""
     if key == "name":
         raise ConfigError("name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead")
     if not override.is_sweep_override():
-        return [override.input_line]
+        return [line]
     if key in ("sweep", "outputs"):
         raise ConfigError(f"{key}=: takes one {'name' if key == 'sweep' else 'folder'}, for all jobs")
     if not override.is_discrete_sweep():
-        raise ConfigError(f"{override.input_line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP)")
+        raise ConfigError(f"{line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP)")
     glob = override.value()
     # Hydra matches the files of the group's own folder only.
     found = _in_folders(glob, key, loader) if isinstance(glob, Glob) else []
     values = [f"{override.get_key_element()}={value}" for value in (*override.sweep_string_iterator(), *found)]
     if not values:
-        raise ConfigError(f"{override.input_line}: matches nothing")
+        raise ConfigError(f"{line}: matches nothing")
     twice = [value for value in dict.fromkeys(values) if values.count(value) > 1]
     if twice:
-        raise ConfigError(f"{override.input_line}: gives {twice[0]} twice; give each value once")
+        raise ConfigError(f"{line}: gives {twice[0]} twice; give each value once")
     return values
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hydra.conf import RuntimeConf
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
@@ -72,7 +73,7 @@ def make_jobs(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequen
     return jobs
 
 
-def _resolve(compose: Callable[[list[str]], DictConfig], overrides: Sequence[str]) -> tuple[Options, DictConfig]:
+def _resolve(compose: Callable[[list[str]], DictConfig], overrides: Sequence[str]) -> tuple[Options, RuntimeConf]:
     """Returns the checked options of a job and `hydra.runtime`. Raises ConfigError."""
     try:
         composed = compose(list(overrides))
@@ -108,7 +109,8 @@ def _quoted(value: str) -> str:
 
 def job_names(batch: Sequence[Sequence[str]]) -> list[str]:
     """Returns what each job changes, as a folder name: a_h1, n_heads-4_d_k-16. Raises ConfigError if two are equal."""
-    jobs = [dict(override.lstrip("+~").partition("=")[::2] for override in job) for job in batch]
+    split = [[override.lstrip("+~").partition("=") for override in job] for job in batch]
+    jobs = [{key: value for key, _, value in job} for job in split]
     varied = [key for key in jobs[0] if len({job.get(key) for job in jobs}) > 1]
     swept = [key for key in varied if key != "ablation"]
     short = [key.rpartition(".")[2] for key in swept]

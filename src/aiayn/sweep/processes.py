@@ -19,7 +19,7 @@ from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import exit_signal, handle_signals
 from aiayn.sweep.jobs import SweepJob, is_finished
 
-GRACE = 10  # seconds that the children of an ended job may keep running
+ORPHANS_TIMEOUT = 10  # seconds that the children of an ended job may keep running
 
 
 class Processes:
@@ -128,7 +128,7 @@ class Processes:
         """Returns exit code and last line of the first process that failed, or else 0 and the last line."""
         code, last = self._run_process([*self.train, *job.overrides], job.name, log, environment)
         if code or self.requested:
-            return code or 128 + self.requested, last
+            return code or 128 + (self.requested or 0), last
         # The search as configured now: the checkpoint may have been written with another one.
         search = [f"search.{key}={as_option(value)}" for key, value in to_plain(job.config.search).items()]
         for scoring in job.scorings:
@@ -163,7 +163,7 @@ class Processes:
             code = process.wait()
             with self.lock:
                 self.running.discard(process)
-            reader.join(GRACE)
+            reader.join(ORPHANS_TIMEOUT)
             if reader.is_alive():  # other ranks of a job that died would wait for it until their time-out
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)

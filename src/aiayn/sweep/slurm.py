@@ -79,6 +79,7 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
 def _submit(row: Row, place: Path, options: Any) -> str:
     """Returns the number of the submitted job. place is the folder of submitit's own files."""
     import submitit
+    from submitit.core.utils import FailedJobError
 
     trainer = row.job.config.trainer
     gpus = 0 if trainer.accelerator == "cpu" else trainer.devices
@@ -106,7 +107,7 @@ def _submit(row: Row, place: Path, options: Any) -> str:
     )
     try:
         return executor.submit(row).job_id
-    except submitit.core.utils.FailedJobError as error:
+    except FailedJobError as error:
         reason = str(error).strip().split("\n")[-1]
         raise ConfigError(f"hydra/launcher=slurm: {row.job.name} is not accepted: {reason}") from error
 
