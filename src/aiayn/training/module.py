@@ -227,6 +227,8 @@ class TranslationModule(pl.LightningModule):
             checkpoint["micro_batches"] = data.plan.micro_batches
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self._trainer is not None and self.trainer.precision == "64-true":
+            self.double()  # before Lightning loads the weights, which it converts only later
         self.skipped.fill_(checkpoint.get("skipped_steps", 0))
         self.rates = checkpoint.get("rates")
 

@@ -17,7 +17,7 @@ from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.prepare import count_training_pairs
 from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import DivergedError, InterruptedRunError
+from aiayn.errors import ConfigError, DivergedError, InterruptedRunError
 from aiayn.hardware import choose_hardware, tokens_per_device
 from aiayn.model.transformer import Transformer
 from aiayn.reports.plots import draw_learning_curve
@@ -225,7 +225,10 @@ def _finish(run: RunContext, data: TranslationDataModule, precision: str) -> Non
         return
     folder, validations = run.folder, run.validations
     run.check_folder()
-    newest = checkpoints.saved_steps(folder.checkpoints)[-1]
+    saved = checkpoints.saved_steps(folder.checkpoints)
+    if not saved:
+        raise ConfigError(f"trainer.max_time={run.config.trainer.max_time}: was over before the first step; raise it")
+    newest = saved[-1]
     if validations.is_out_of_patience():
         log.info("stopped early at step %d: trainer.patience=%d", newest, validations.patience)
     steps = steps_to_average(folder.checkpoints, run.config.trainer, newest)

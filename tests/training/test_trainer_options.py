@@ -1,0 +1,142 @@
+"""Lightning's Trainer options, under their own names, in a run of ours."""
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from aiayn.errors import ConfigError, InterruptedRunError
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder, read_jsonl
+from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.run import train
+
+
+def changed(config, **options):
+    return replace(config, trainer=replace(config.trainer, **{"val_bleu_sentences": 0} | options))
+
+
+def last(folder):
+    return checkpoints.load(RunFolder(folder).last)
+
+
+def stopped(config, outputs, step):
+    """The folder of a run that a signal stopped in a step."""
+    plain = ThroughputMonitor.on_micro_batch_end
+
+    def on_micro_batch_end(self, outputs, batch):
+        if self.done == step - 1 and batch.number % 2 == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        plain(self, outputs, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ThroughputMonitor, "on_micro_batch_end", on_micro_batch_end)
+        with pytest.raises(InterruptedRunError):
+            train(config, outputs)
+    return outputs / "run"
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """The numbers of the micro-batches that were trained on."""
+    numbers = []
+    plain = ThroughputMonitor.on_micro_batch_end
+
+    def on_micro_batch_end(self, outputs, batch):
+        numbers.append(batch.number)
+        plain(self, outputs, batch)
+
+    monkeypatch.setattr(ThroughputMonitor, "on_micro_batch_end", on_micro_batch_end)
+    return numbers
+
+
+DEFINING = [
+    {"precision": "bf16-true"},
+    {"precision": "64-true"},
+    {"gradient_clip_val": 0.1},
+    {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value", "precision": "bf16-mixed"},
+    {"limit_train_batches": 4},
+    {"overfit_batches": 2},
+]
+
+
+@pytest.mark.parametrize("options", DEFINING, ids=str)
+def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(config, tmp_path, options):
+    settings = changed(config, **options, max_steps=9)
+    whole = train(settings, tmp_path / "whole")
+    stopped(settings, tmp_path / "stopped", 5)
+    again = train(settings, tmp_path / "stopped")
+    mine, theirs = last(again).weights, last(whole).weights
+    assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
+    plain = last(train(changed(config, max_steps=9), tmp_path / "plain")).weights
+    assert not all(torch.equal(plain[name], theirs[name]) for name in plain)
+
+
+def test_limited_and_overfitted_epochs_have_the_steps_that_are_said(config, tmp_path, seen):
+    train(changed(config, limit_train_batches=2, max_steps=4), tmp_path / "limited")
+    steps = RunFolder(tmp_path / "limited/run")
+    epoch = 2 * round(read_jsonl(steps.metrics)[0]["train/epoch"] ** -1)  # micro-batches, two a step
+    assert seen == [0, 1, 2, 3, epoch, epoch + 1, epoch + 2, epoch + 3]
+    seen.clear()
+    train(changed(config, overfit_batches=1, max_steps=3), tmp_path / "overfitted")
+    assert seen == [0, 1] * 3
+
+
+def test_max_epochs_ends_the_training_after_so_many_epochs(config, tmp_path):
+    folder = train(changed(config, max_epochs=1), tmp_path)
+    [*_, end] = [record for record in read_jsonl(RunFolder(folder).metrics) if "train/epoch" in record]
+    assert end["train/epoch"] == 1.0
+    assert last(folder).step == end["step"] < config.trainer.max_steps
+    assert RunFolder(folder).averaged.exists()
+
+
+def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(config, tmp_path):
+    class Stop(pl.Callback):
+        def on_train_batch_end(self, trainer, *arguments) -> None:
+            trainer.should_stop = trainer.global_step == 4
+
+    folder = train(changed(config), tmp_path / "stopped", callbacks=[Stop()])
+    assert last(folder).step == 4
+    assert RunFolder(folder).averaged.exists()
+    with pytest.raises(ConfigError, match=r"trainer\.max_time=00:00:00:00: was over before the first step"):
+        train(changed(config, max_time="00:00:00:00"), tmp_path / "none")
+
+
+def test_fast_dev_run_runs_all_and_keeps_nothing(config, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    folder = train(replace(changed(config, fast_dev_run=True, val_bleu_sentences=3), outputs=str(tmp_path / "outputs")))
+    assert not folder.exists()
+    assert not (tmp_path / "outputs").exists()
+    assert "1 steps were trained, validated and saved; nothing of it is kept" in caplog.text
+    assert "val/bleu" in caplog.text
+
+
+def test_a_validation_may_be_limited_or_left_out(config, tmp_path):
+    for limit, steps in ((1, [6, 12]), (0, [])):
+        folder = train(changed(config, limit_val_batches=limit), tmp_path / str(limit))
+        assert [r["step"] for r in read_jsonl(RunFolder(folder).metrics) if "val/loss" in r] == steps
+
+
+def test_the_profiler_writes_into_the_runs_folder_and_the_rest_changes_nothing(config, tmp_path):
+    watched = {"profiler": "simple", "detect_anomaly": True, "num_sanity_val_steps": 1, "enable_progress_bar": False}
+    folder = train(changed(config, max_steps=3, **watched), tmp_path / "watched")
+    assert "run_training_batch" in (folder / "fit-profile.txt").read_text(encoding="utf-8")
+    plain = last(train(changed(config, max_steps=3), tmp_path / "plain")).weights
+    assert all(torch.equal(plain[name], weight) for name, weight in last(folder).weights.items())
+
+
+def test_several_loggers_get_the_same(config, tmp_path):
+    logger = replace(config.logger, kind=["csv", "tensorboard"])
+    folder = train(replace(changed(config, max_steps=3), logger=logger), tmp_path)
+    assert list(folder.glob("csv/*/metrics.csv"))
+    assert list(folder.glob("tensorboard/events*"))
+
+
+def test_float16_is_refused_without_a_gpu(config, tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(ConfigError, match=r"trainer\.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed"):
+        train(changed(config, precision="16-mixed"), tmp_path)
