@@ -30,6 +30,7 @@ from aiayn.config.compose import register
 from aiayn.config.schema import Options
 from aiayn.kernels import int8
 from aiayn.training.trainer import configure_libraries
+from aiayn.training.validation_loop import run_validation_loop
 
 # Hydra: config/messages.py, cli/hydra_commands.py.
 
@@ -127,11 +128,34 @@ def test_lightnings_checkpoints_count_batches_under_the_keys_that_are_rewritten(
     trainer.save_checkpoint(tmp_path / "lightning.ckpt")
     loops = torch.load(tmp_path / "lightning.ckpt", weights_only=True)["loops"]
     counts = {"ready": 3, "started": 3, "processed": 3, "completed": 3}
+    assert loops["fit_loop"]["epoch_loop.state_dict"] == {"_batches_that_stepped": 3}
+    assert loops["fit_loop"]["epoch_progress"].keys() == {"total", "current"}
     assert loops["fit_loop"]["epoch_loop.batch_progress"] == {
         "total": counts,
         "current": counts,
         "is_last_batch": False,
     }
+
+
+def test_lightnings_validation_loop_runs_within_a_training_and_leaves_it_as_it_was(tmp_path):
+    configure_libraries()
+    found = []
+
+    class InTheMiddle(pl.Callback):
+        def on_train_batch_end(self, trainer, module, *arguments) -> None:
+            run_validation_loop(trainer)
+            found.append((trainer.training, module.training, len(trainer.loggers), int(trainer.callback_metrics["x"])))
+
+    class Counting(BoringModel):
+        def validation_step(self, batch, batch_idx):
+            self.log("x", float(batch_idx + 1), reduce_fx="max")
+
+    options = {"max_steps": 2, "limit_val_batches": 3, "check_val_every_n_epoch": 99, "num_sanity_val_steps": 0}
+    quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    logger = pl.loggers.CSVLogger(tmp_path)
+    trainer = pl.Trainer(**options, **quiet, accelerator="cpu", logger=logger, callbacks=[InTheMiddle()])
+    trainer.fit(Counting())
+    assert found == [(True, True, 1, 3)] * 2
 
 
 # torch: training/module.py, kernels/int8.py, hardware.py.
