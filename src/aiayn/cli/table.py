@@ -35,6 +35,9 @@ def table(
     pooled: Annotated[
         bool, typer.Option("--pooled", help="One standard deviation for all groups, instead of Welch's test.")
     ] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Also resample the translated text: paired tests, over seeds and lines.")
+    ] = False,
     form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "text",
     every_row: Annotated[bool, typer.Option("--all", help="Also the paper's tables without a run.")] = False,
     out: Annotated[
@@ -71,6 +74,10 @@ def table(
         splits = (split,) if split else SPLITS
         question = Question(_names(by), baseline, _names(metrics), splits, pooled)
         drawn, tables, records = _collect(runs or [], question, every_row)
+        if lines:
+            compared = _resampled(runs or [], question)
+            tables.insert(1, compared)
+            records["systems"] = compared.records
     forms = {name: _written(name, tables, records) for name in FORMATS}
     print(forms[form], end="")
     if out:
@@ -101,6 +108,17 @@ def _collect(
         [*compared, *paper.tables, *noted],
         {"groups": groups, **paper.records, "notes": notes},
     )
+
+
+def _resampled(folders: list[Path], question: "Question") -> "Table":
+    from aiayn.evaluation.table_significance import significance_table
+    from aiayn.reports.runs import read_runs
+
+    if question.baseline is None or len(question.splits) != 1:
+        raise ConfigError(
+            "--lines compares translations of one split with those of a baseline: --baseline NAME --split test"
+        )
+    return significance_table(read_runs(folders)[0], question.baseline, question.splits[0], question.metrics)
 
 
 def _written(form: str, tables: Sequence["Table"], records: dict[str, Any]) -> str:
