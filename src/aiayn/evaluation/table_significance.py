@@ -78,6 +78,6 @@ def _explained(base: Group, comparisons: int) -> list[str]:
     return [
         f"Differences are from {base.name} (n = {len(base.seeds)}). Intervals of 95 % are of resampled seeds and then "
         f"lines, {BOOTSTRAP} times, with Student's t over the seeds; with one seed on both sides they are about the "
-        f"text alone. p is corrected for {comparisons} comparisons (Holm). `p bootstrap` and `p randomisation` are those "
-        "of sacreBLEU's paired tests, uncorrected."
+        f"text alone. p is corrected for {comparisons} comparisons (Holm). `p bootstrap` and `p randomisation` are "
+        "those of sacreBLEU's paired tests, uncorrected."
     ]
