@@ -8,6 +8,7 @@ from applications import composed_options
 from aiayn.config import schema
 from aiayn.config.settle import OPEN, fill, open_options, settle_sizes, settle_steps, settled
 from aiayn.config.stored import flatten, option_names, to_plain
+from aiayn.errors import ConfigError
 from aiayn.training.schedule import learning_rate
 
 TEXT = ("data=files", "data.train=x", "data.val=x", "name=mine")
@@ -56,6 +57,17 @@ def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model,
     rate = learning_rate(warmup, d_model, warmup, config.optim.lr_scale)
 
     assert rate == pytest.approx(peak, rel=0.01)
+
+
+def test_the_peak_may_be_set_itself_whatever_the_warm_up():
+    for warmup in (7, 4000):
+        given = composed_options(*TEXT, "optim.peak_lr=1.5e-4", f"optim.warmup_steps={warmup}", "optim.lr_scale=9")
+        config = settle_steps(settle_sizes(given, lambda: 5000), 5000, 10)
+        peak = learning_rate(warmup, config.model.d_model, warmup, config.optim.lr_scale)
+        assert peak == pytest.approx(1.5e-4, rel=1e-4)
+        assert config.optim.peak_lr == 1.5e-4
+    with pytest.raises(ConfigError, match=r"optim\.peak_lr=0\.0: must be above 0 and finite"):
+        composed_options(*TEXT, "optim.peak_lr=0")
 
 
 def test_pairs_are_counted_only_if_a_size_depends_on_them():

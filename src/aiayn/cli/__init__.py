@@ -14,6 +14,7 @@ from aiayn.cli.pack import pack
 from aiayn.cli.report import report
 from aiayn.cli.score import score
 from aiayn.cli.serve import serve
+from aiayn.cli.split import split
 from aiayn.cli.table import table
 from aiayn.cli.train import evaluate, train
 from aiayn.cli.translate import translate
@@ -29,7 +30,7 @@ for command in (train, evaluate):
     app.command(
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     )(command)
-for command in (translate, score, serve, pack, export, attention, table, report, dashboard, trees):
+for command in (translate, score, serve, pack, export, attention, table, report, dashboard, trees, split):
     app.command()(command)
 
 

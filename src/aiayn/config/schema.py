@@ -225,6 +225,7 @@ class OptimOptions:
 
     warmup_steps: int | None = 4000  # null: a tenth of the steps
     lr_scale: float | None = 1.0  # multiplies equation (3); null: by d_model and warm-up
+    peak_lr: float | None = None  # the highest learning rate, at the end of the warm-up, instead of lr_scale
     beta1: float = 0.9
     beta2: float = 0.98
     eps: float = 1e-9
@@ -232,7 +233,7 @@ class OptimOptions:
 
     def __post_init__(self) -> None:
         at_least("optim.warmup_steps", self.warmup_steps, 1)
-        for name in ("lr_scale", "eps"):
+        for name in ("lr_scale", "peak_lr", "eps"):
             value = getattr(self, name)
             require(value is None or 0 < value < math.inf, f"optim.{name}={value}: must be above 0 and finite")
         for name in ("beta1", "beta2", "label_smoothing"):

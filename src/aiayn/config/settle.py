@@ -113,6 +113,9 @@ def settle_steps(sized: Sized, pairs: int, steps_per_epoch: int) -> Config:
     options = _fill(options, values, f"{steps:,} steps")
     warmup, d_model = options.optim.warmup_steps, sized.model.d_model
     assert warmup is not None
+    if options.optim.peak_lr is not None:
+        scale = float(f"{options.optim.peak_lr * (d_model * warmup) ** 0.5:.6g}")
+        return settled(replace(options, optim=replace(options.optim, lr_scale=scale)))
     # Equation (3) with lr_scale 1 has its peak at (d_model * warmup)^-0.5. Wanted is that of base, times 512 / d_model.
     peak = (512 * 4000) ** -0.5 * 512 / d_model
     scale = float(f"{peak * (d_model * warmup) ** 0.5:.3g}")

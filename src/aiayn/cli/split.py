@@ -1,0 +1,34 @@
+"""`aiayn split`: a development and a test set cut off from parallel text."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiayn.cli.arguments import Debug
+
+
+def split(
+    files: Annotated[list[str], typer.Argument(metavar="FILES", help="Prefixes, or files of pairs, as in data.train.")],
+    src_lang: Annotated[str, typer.Option(metavar="LANG", help="Source language.")],
+    tgt_lang: Annotated[str, typer.Option(metavar="LANG", help="Target language.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Writes train, val and test there.")],
+    val: Annotated[int, typer.Option(min=1, help="Pairs for development.")] = 1000,
+    test: Annotated[int, typer.Option(min=1, help="Pairs for the test.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    debug: Debug = False,
+) -> None:
+    """Divides parallel text into training, development and test text without leakage.
+
+    Held-out pairs are drawn evenly from all. A pair that has its source or its target in common with one of them, but
+    for case and punctuation, is left out of the training text.
+    """
+    from aiayn.data.held_out import hold_out
+
+    parts = hold_out(files, (src_lang, tgt_lang), (val, test), seed, out)
+    print(
+        f"{len(parts.train):,} pairs for training, {val:,} for development, {test:,} for the test; left out: "
+        f"{parts.leaking:,} with a side in common with the held-out ones, {parts.dropped:,} unusable"
+    )
+    print(f"next     aiayn train data=files data.train={out}/train data.val={out}/val data.test={out}/test \\")
+    print(f"           data.src_lang={src_lang} data.tgt_lang={tgt_lang} name=mine")

@@ -1,0 +1,50 @@
+"""Held-out text: drawn evenly, and nothing of it in the training text."""
+
+import pytest
+from applications import run_application
+from texts import write_lines
+
+from aiayn.data.filters import normalised
+from aiayn.data.text_files import read_lines
+
+
+def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
+    pairs = [(f"house {n}", f"Haus {n}") for n in range(40)]
+    pairs += [(f"HOUSE {n}!", f"Heim {n}") for n in range(40)] + [(f"home {n}", f"haus, {n}.") for n in range(40)]
+    prefix = write_lines(tmp_path / "all", *([pair[side] for pair in [*pairs, ("", "leer")]] for side in (0, 1)))
+    (tmp_path / "more.tsv").write_text("a cat\teine Katze\n", encoding="utf-8")
+    options = ("--src-lang", "en", "--tgt-lang", "de", "--val", "5", "--test", "7", "--out", f"{tmp_path}/parts")
+
+    done = run_application("aiayn", "split", prefix, f"{tmp_path}/more.tsv", *options)
+
+    assert (done.code, done.err) == (0, "")
+    parts = {
+        name: list(zip(*(read_lines(tmp_path / "parts" / f"{name}.{lang}") for lang in ("en", "de")), strict=True))
+        for name in ("train", "val", "test")
+    }
+    assert (len(parts["val"]), len(parts["test"])) == (5, 7)
+    everything = [pair for part in parts.values() for pair in part]
+    assert len(everything) == len(set(everything))
+    assert set(everything) <= {*pairs, ("a cat", "eine Katze")}
+    for name in ("train", "val"):
+        for other in ("val", "test"):
+            for side in (0, 1):
+                mine, theirs = ({normalised(pair[side]) for pair in parts[part]} for part in (name, other))
+                assert name == other or not mine & theirs
+    leaking = 121 - len(everything)
+    assert 0 < leaking <= 2 * 12
+    assert f"{len(parts['train'])} pairs for training" in done.out
+    assert f"{leaking} with a side in common with the held-out ones, 1 unusable" in done.out
+    again = run_application("aiayn", "split", prefix, *options)
+    assert again.code == 4
+    assert "is there already" in again.err
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_too_little_text_is_refused_and_nothing_is_written(tmp_path, count):
+    prefix = write_lines(tmp_path / "all", [f"a {n}" for n in range(count)], [f"b {n}" for n in range(count)])
+    options = ("--src-lang", "en", "--tgt-lang", "de", "--val", "5", "--test", "7", "--out", f"{tmp_path}/parts")
+    done = run_application("aiayn", "split", prefix, *options)
+    assert done.code == 3
+    assert f"{count} usable pairs are too few to hold 12 out" in done.err
+    assert not (tmp_path / "parts").exists()
