@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +45,7 @@ def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
         atomic_file(path) as file,
     ):
         hashed = _HashedFile(file)
-        torch.save(dict(payload), hashed)
+        torch.save(dict(payload), cast(BinaryIO, hashed))  # which calls write and flush only
         if hashed.error:
             raise hashed.error
         file.seek(-2, os.SEEK_END)
