@@ -18,9 +18,9 @@ class TranslationProgress:
         self.bar: Progress | None = None
         if sys.stderr.isatty():
             columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self.task = self.bar.add_task("", total=None)
-            self.bar.start()
+            self.bar = bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.task = bar.add_task("", total=None)
+            bar.start()
 
     def __call__(self, done: int, lines: int) -> None:
         now = time.monotonic()

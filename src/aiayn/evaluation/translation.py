@@ -10,10 +10,10 @@ from aiayn.runs.run_folder import METRIC_KINDS
 class Translation:
     """Text to text, scored with BLEU and other metrics of text."""
 
-    kinds = METRIC_KINDS
+    kinds: tuple[str, ...] = METRIC_KINDS
     untaken: tuple[str, ...] = ()
-    usual_format = None
-    reads_prose = True
+    usual_format: str | None = None
+    reads_prose: bool = True
 
     def __init__(self) -> None:
         self.formats: Mapping[str, Callable[[str, str], str]] = {}

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from aiayn.parsing.linear_form import read_linear_form, repaired_tree
-from aiayn.parsing.tree import TOP, Tree, leaves, right_branching, walk
+from aiayn.parsing.tree import TOP, Leaf, Tree, leaves, right_branching, walk
 from aiayn.runs.run_folder import BRACKET_KINDS
 
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
@@ -78,10 +78,10 @@ def brackets(tree: Tree, tags: list[str]) -> Counter[tuple[str, int, int]]:
     place = 0  # among the words that count
     remaining = iter(tags)
     for kind, item in walk(tree):
-        if kind == "open":
-            starts.append(place)
-        elif kind == "leaf":
+        if isinstance(item, Leaf):
             place += next(remaining) not in PUNCTUATION
+        elif kind == "open":
+            starts.append(place)
         else:
             start = starts.pop()
             if item != TOP and start < place:

@@ -74,7 +74,7 @@ def _closed(bracket: _Bracket, place: str, start: int | None) -> Tree | Leaf | N
             f"{place}: ({label or ''} {' '.join(words)}) mixes words and constituents; a bracket holds a tag and one "
             "word, or a label and constituents"
         )
-    if words:
+    if words and label is not None:
         return None if label == TRACE else Leaf(plain_label(label), OTHER_SPACE.sub("_", words[0]))
     if label is None and start is not None:
         raise DataError(

@@ -14,10 +14,10 @@ from aiayn.runs.run_folder import BRACKET_KINDS, METRIC_KINDS
 class Parsing:
     """Words to linear trees, scored with labelled brackets."""
 
-    kinds = BRACKET_KINDS
-    untaken = ("references", "baseline")
-    usual_format = "tree"
-    reads_prose = False
+    kinds: tuple[str, ...] = BRACKET_KINDS
+    untaken: tuple[str, ...] = ("references", "baseline")
+    usual_format: str | None = "tree"
+    reads_prose: bool = False
 
     def __init__(self) -> None:
         self.formats: Mapping[str, Callable[[str, str], str]] = {

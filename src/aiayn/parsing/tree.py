@@ -46,17 +46,17 @@ def walk(tree: Tree) -> Iterator[Event]:
 
 def leaves(tree: Tree) -> list[Leaf]:
     """Returns the leaves from left to right."""
-    return [item for kind, item in walk(tree) if kind == "leaf"]
+    return [item for _, item in walk(tree) if isinstance(item, Leaf)]
 
 
 def penn_brackets(tree: Tree) -> str:
     """Returns a tree in the brackets of the Penn Treebank, on one line: `(TOP (S (NP (NN Time)) ...))`."""
     parts = []
     for kind, item in walk(tree):
-        if kind == "open":
-            parts.append(f" ({item}")
+        if isinstance(item, Leaf):
+            parts.append(f" {_leaf(item)}")
         else:
-            parts.append(")" if kind == "close" else f" {_leaf(item)}")
+            parts.append(f" ({item}" if kind == "open" else ")")
     return "".join(parts).lstrip()
 
 
@@ -68,16 +68,17 @@ def indented(tree: Tree) -> str:
     for kind, item in walk(tree):
         if item == TOP:
             continue
-        if kind == "open":
+        if isinstance(item, Leaf):
+            if leaves_only:
+                lines[-1] += f" {_leaf(item)}"
+            else:
+                lines.append("  " * depth + _leaf(item))
+        elif kind == "open":
             lines.append("  " * depth + f"({item}")
             depth, leaves_only = depth + 1, True
-        elif kind == "close":
+        else:
             lines[-1] += ")"
             depth, leaves_only = depth - 1, False
-        elif leaves_only:
-            lines[-1] += f" {_leaf(item)}"
-        else:
-            lines.append("  " * depth + _leaf(item))
     return "\n".join(lines)
 
 
