@@ -324,6 +324,16 @@ def list_patience_search(logits, source: tuple, config: SearchConfig) -> list[tu
     return sorted(finished, key=lambda f: -f[1])[:k]
 
 
+@settings(deadline=None, max_examples=10)
+@given(seed=st.integers(0, 10**6), patience=st.sampled_from([0.5, 1.0]), beam_size=st.integers(2, 4))
+def test_a_patient_searchs_result_does_not_depend_on_how_long_a_done_sentence_waits_to_leave(seed, patience, beam_size):
+    config = replace(SEARCH, patience=patience, beam_size=beam_size, length_penalty=3.0, max_extra_tokens=4)
+    logits, sources = random_logits(7, seed, eos_bonus=1.0), [[3], *[[4] * n for n in range(1, 19)]]
+    together = search(ScriptedModel(logits), sources, config)
+    for source, found in zip(sources, together, strict=True):
+        assert_same(found, list_patience_search(logits, tuple(source), config))
+
+
 @settings(deadline=None, max_examples=60)
 @given(seed=st.integers(0, 10**6), patience=st.sampled_from([0.5, 1.0, 1.5, 2.0]), beam_size=st.integers(2, 4))
 def test_a_patient_search_ends_when_that_many_outputs_ended_and_not_before(seed, patience, beam_size):

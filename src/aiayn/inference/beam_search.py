@@ -16,6 +16,7 @@ from torch import Tensor
 
 from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SearchConfig
 from aiayn.inference.ensemble import Ensemble, diverged
+from aiayn.kernels.packed import round_up
 from aiayn.kernels.top_tokens import best_continuations
 from aiayn.model.transformer import Transformer
 
@@ -86,13 +87,15 @@ def beam_search(
         if length % steps_per_check == 0 or length == longest:
             if finite_steps < length:
                 raise diverged(f" at step {int(finite_steps) + 1} of the search")
-            n_done = int(beams.done.sum())
-            # Copying the caches also takes time, so sentences leave when at least an eighth of them is done.
-            if 8 * n_done >= len(beams.done):
-                _collect(beams.select(beams.done), results)
-                if n_done == len(beams.done):
+            n_alive = int((~beams.done).sum())
+            staying = min(round_up(n_alive), len(beams.done))
+            # Copying the caches also takes time, so sentences leave when at least an eighth of them can.
+            if 8 * (len(beams.done) - staying) >= len(beams.done):
+                order = beams.done.byte().argsort(stable=True)
+                _collect(beams.select(order[staying:]), results)
+                if not n_alive:
                     break
-                remaining = (~beams.done).nonzero().flatten()
+                remaining = order[:staying]
                 beams, parents = beams.select(remaining), parents[remaining]
                 cache.select(remaining)
         cache.reorder(parents)
@@ -133,7 +136,9 @@ def _extend(
     """
     k = config.beam_size
     ended = new_tokens == EOS_ID
-    scores = (log_probs / length_penalty(length, config)).masked_fill(~ended, -torch.inf)
+    # What a sentence that is done finds while it waits to leave is not kept: that would depend on the others.
+    kept_out = ~ended | beams.done[:, None]
+    scores = (log_probs / length_penalty(length, config)).masked_fill(kept_out, -torch.inf)
     # Beside the K finished hypotheses stand those that end now; a finished one is followed by padding.
     finished_scores, kept = torch.cat([beams.finished_scores, scores], 1).topk(k)
     newest = torch.cat([torch.full_like(beams.log_probs, PAD_ID, dtype=torch.long), new_tokens], 1)
@@ -146,7 +151,7 @@ def _extend(
     # the largest possible penalty: stopping here loses nothing.
     best_possible = alive_log_probs[:, 0] / length_penalty(beams.limit + 1, config)
     n_ended = beams.n_ended + ended[:, :k].sum(1)
-    done = finished_scores[:, -1] >= best_possible
+    done = beams.done | (finished_scores[:, -1] >= best_possible)
     if config.patience is not None:
         done |= n_ended >= config.patience * k
     extended = beams._replace(

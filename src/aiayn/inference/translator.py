@@ -318,7 +318,8 @@ class Translator:
         start = 0
         while start < len(order):
             width = len(ids[order[start]]) + 1
-            batch = order[start : start + max(1, self.batch_tokens // (width * beams))]
+            most = max(1, self.batch_tokens // (width * beams))
+            batch = order[start : start + (most // 16 * 16 or most)]  # of few sizes (`kernels.packed.round_up`)
             try:
                 with self.without_dropout():
                     found = decode(batch)

@@ -16,6 +16,15 @@ from aiayn.model.transformer import Transformer
 ROWS = 128  # rows of the other matrix that the layout is chosen for
 
 
+def round_up(sentences: int) -> int:
+    """Returns a number of sentences, at least so many, of which there are few.
+
+    oneDNN compiles a kernel for every number of rows, which takes as long as two products and half a megabyte.
+    """
+    unit = 1 if sentences <= 4 else 4 if sentences <= 32 else 16
+    return -(-sentences // unit) * unit
+
+
 class PackedLinear(nn.Module):
     """Replaces `nn.Linear`: weight (M, D), bias (M,) or None. Without gradients."""
 

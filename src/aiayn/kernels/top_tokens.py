@@ -26,7 +26,9 @@ def best_continuations(
     hypotheses. Padding and bos are no continuations; where only_eos (N,), eos is the only one. Returns log P,
     hypothesis and token of each continuation, (N, n_best), best first, and whether all were numbers.
     """
-    sentences = max(1, ROWS // log_probs.size(1)) if states.device.type == "cpu" else len(states)
+    at_once = ROWS // log_probs.size(1)
+    at_once = max(at_once // 16 * 16 or at_once, 1)  # of few sizes (`packed.round_up`)
+    sentences = at_once if states.device.type == "cpu" else len(states)
     ends = [None] * len(states) if only_eos is None else only_eos.split(sentences)
     found = []
     for state, scores, ending in zip(states.split(sentences), log_probs.split(sentences), ends, strict=False):
