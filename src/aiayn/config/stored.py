@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, get_args, get_origin
 
 from aiayn.config.schema import Config, Options, require
@@ -72,6 +73,7 @@ def is_section(kind: object) -> "TypeGuard[type[DataclassInstance]]":
     return isinstance(kind, type) and is_dataclass(kind)
 
 
+@cache
 def option_names(schema: "type[DataclassInstance]", prefix: str = "") -> list[str]:
     """Returns every dotted option of a schema class, in order."""
     names: list[str] = []
