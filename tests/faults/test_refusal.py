@@ -32,6 +32,7 @@ OTHERWISE = {
     "search.penalty": "power",
     "search.max_extra_tokens": "1",
     "search.batch_tokens": "300",
+    "search.patience": "0.5",
     "data.test": "null",
     "data.num_workers": "1",
     "data.write_dropped": "true",
@@ -58,6 +59,7 @@ OF_DEVICES = {"trainer.accelerator", "trainer.devices", "trainer.num_nodes", "tr
 OF_PLACE_AND_LENGTH = {
     "name",
     "outputs",
+    "extensions",
     "data.folder",
     "trainer.max_steps",
     "trainer.fast_dev_run",

@@ -412,8 +412,8 @@ FILES = [
     Bug(
         "weights_only_switched_off",
         "runs/checkpoints.py",
-        "weights_only=True)",
-        "weights_only=False)",
+        'torch.load(file, map_location="cpu", weights_only=True)',
+        'torch.load(file, map_location="cpu", weights_only=False)',
         "runs/test_checkpoints.py::test_files_made_to_run_code_are_refused_and_run_none_not_even_with_the_right_checksum",
     ),
     Bug(
