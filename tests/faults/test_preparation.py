@@ -1,12 +1,15 @@
 """Preparation that is killed, started several times at once, or meets a disk that is full, read-only or gone."""
 
 import errno
+import fcntl
 import os
+import platform
 import random
 import shutil
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -140,3 +143,29 @@ def test_from_the_command_line_it_is_one_line_and_exit_code_3(config, harm):
     assert outcome.code == 3
     assert ("data.folder=" if harm == "file" else "train.de") in line
     assert not Path("outputs").exists()
+
+
+def on_machine(name: str) -> None:
+    """From now on this process has another machine's name, and its lock of the corpus is seen by no other process."""
+    lock = fcntl.flock
+    platform.node = lambda: name
+    fcntl.flock = lambda file, how: None if str(file.name).endswith(".lock") else lock(file, how)
+
+
+def test_two_machines_that_share_a_disk_without_locks_prepare_the_same_corpus_and_leave_each_others_work_alone(config):
+    prepare_in_child(replace(config, folder="elsewhere"), LOG).wait()
+    expected = content_of_corpus(Path("elsewhere"))
+    for _ in range(3):
+        shutil.rmtree("data", ignore_errors=True)
+        children = [prepare_in_child(config, Path(f"log.{name}"), partial(on_machine, name)) for name in ("a1", "b2")]
+        for child in children:
+            end = child.wait()
+            assert end.code == 0, end.said
+        assert content_of_corpus(Path("data")) == expected
+        assert not list(Path("data").glob(".*.tmp"))
+
+
+def test_two_machines_with_disks_of_their_own_prepare_the_same_bytes(config):
+    for name in ("a1", "b2"):
+        assert prepare_in_child(replace(config, folder=name), LOG, partial(on_machine, name)).wait().code == 0
+    assert content_of_corpus(Path("a1")) == content_of_corpus(Path("b2"))

@@ -1,12 +1,15 @@
 """One micro-batch: what its dropout depends on, and that the micro-batches of a step add up to the step."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from applications import composed
+from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
@@ -131,7 +134,43 @@ def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_sh
             torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-6)
         graphs.append(counters["stats"]["unique_graphs"])
     assert counters["graph_break"] == {}
-    assert graphs[-1] == graphs[2] <= 3  # the first one's sizes can be equal by chance, and a size of 1 is no variable
+    # Of encoder layers, decoder layers and loss; the first one's sizes can be equal by chance, and a size of 1 is no
+    # variable.
+    assert graphs[-1] == graphs[2] <= 9
+
+
+class Marked(nn.Module):
+    """A layer that notes when the gradient of its input is known."""
+
+    def __init__(self, layer: nn.Module, note: Callable[[], None]):
+        super().__init__()
+        self.layer, self.note = layer, note
+
+    def forward(self, x: Tensor, *rest: Any) -> Tensor:
+        x.register_hook(lambda gradient: self.note())
+        return self.layer(x, *rest)
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_gradients_of_a_layer_are_ready_before_the_backward_pass_of_the_one_before(module, compile, monkeypatch):
+    """So that DDP sends them meanwhile. Compiled but for the last stage, in which a compiler would be called."""
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda *a, **options: real(*a, **options | {"backend": "aot_eager"}))
+    settings = replace(module.config, trainer=replace(module.config.trainer, compile=compile))
+    trained, events = TranslationModule(settings, VOCAB).train(), []
+    for name in ("encoder", "decoder"):
+        layers = getattr(trained.model, name)
+        for number, layer in enumerate(layers):
+            next(layer.parameters()).register_post_accumulate_grad_hook(
+                lambda _, event=(name, number, "weights"): events.append(event)
+            )
+            layers[number] = Marked(layer, lambda event=(name, number, "input"): events.append(event))
+    loss(trained, batch_of(*pairs(5), 3, 30)).backward()
+    for name in ("encoder", "decoder"):
+        count = len(getattr(trained.model, name))
+        assert count > 1
+        for number in range(1, count):
+            assert events.index((name, number, "weights")) < events.index((name, number - 1, "input"))
 
 
 def test_compiling_turns_off_the_optimizer_of_ddp_graphs_which_fails_on_dynamic_shapes(module, monkeypatch):

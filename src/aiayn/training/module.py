@@ -54,11 +54,14 @@ class TranslationModule(pl.LightningModule):
         self.at = BEFORE_FIRST_BATCH  # for a message about a lack of memory
         self.gradient_norm = torch.zeros(())  # of the last step, on the device
         self.applied_rate = 0.0  # the learning rate of the last step
-        self._loss = self.training_loss
+        self.output_loss = output_cross_entropy
         if self.config.trainer.compile:
-            # One graph for batches of every shape, and from the embedding to the loss: so the float32 copy of the
-            # logits, their softmax and its gradient are never stored.
-            self._loss = torch.compile(self.training_loss, dynamic=True)
+            # One graph for batches of every shape, of every layer: the backward pass of one graph for all of them would
+            # hand over all gradients at its end, and DDP could send none of them meanwhile. In the loss, the float32
+            # copy of the logits, their softmax and its gradient are never stored.
+            for layer in (*self.model.encoder, *self.model.decoder):
+                layer.compile(dynamic=True)
+            self.output_loss = torch.compile(output_cross_entropy, dynamic=True)
             torch._dynamo.config.optimize_ddp = False  # cutting the graph for DDP fails on dynamic shapes
 
     # What research replaces.
@@ -70,7 +73,7 @@ class TranslationModule(pl.LightningModule):
     def training_loss(self, batch: Batch) -> Tensor:
         """Returns what training minimises: section 5.4's loss, summed over this batch's target tokens, ()."""
         smoothing = self.config.optim.label_smoothing
-        return output_cross_entropy(self.states(batch), self.model.embedding.weight, batch.tgt_out, smoothing)
+        return self.output_loss(self.states(batch), self.model.embedding.weight, batch.tgt_out, smoothing)
 
     def rate(self, step: int) -> float:
         """Returns the learning rate of optimizer step 1, 2, ...: equation (3)."""
@@ -129,7 +132,7 @@ class TranslationModule(pl.LightningModule):
                 f"accumulate_grad_batches x devices is {micro_batches} now, and the steps of the data module have "
                 f"{batch.micro_batches} micro-batches: set the Trainer's accumulate_grad_batches once, before fit"
             )
-        loss_sum = self._loss(batch)
+        loss_sum = self.training_loss(batch)
         # An infinite loss can have a gradient of zero; NaN makes all devices notice it, through the gradient.
         finite = loss_sum.detach().isfinite()
         loss = loss_sum * torch.where(finite, micro_batches / batch.step_tokens, torch.nan)
