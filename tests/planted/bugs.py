@@ -337,7 +337,7 @@ TEXT = [
     ),
     Bug(
         "markup_of_a_translation_memory_taken_for_text",
-        "data/pair_files.py",
+        "data/translation_memory.py",
         "and not self._codes and",
         "and",
         "data/test_pair_files.py::test_a_translation_memory_gives_text_without_codes_of_each_units_first_variants",
@@ -351,9 +351,9 @@ TEXT = [
     ),
     Bug(
         "translation_beside_its_column",
-        "cli/translate.py",
-        "*row[column:]]",
-        "*row[column - 1 :]]",
+        "cli/texts.py",
+        "*row[tgt + 1 :]]",
+        "*row[tgt:]]",
         "test_cli.py::test_one_column_is_translated_and_the_others_are_kept_to_the_byte",
     ),
     Bug(
@@ -391,7 +391,7 @@ FILES = [
     Bug(
         "save_straight_to_the_target",
         "files.py",
-        'path.with_name(f".{path.name}.{os.getpid()}.part")',
+        'path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")',
         "path",
         "runs/test_checkpoints.py::test_a_full_disk_leaves_the_old_file_and_nothing_else_and_says_what_is_needed",
     ),
@@ -405,7 +405,7 @@ FILES = [
     Bug(
         "checksum_not_verified",
         "runs/checkpoints.py",
-        "if MARK + hashlib.sha256(archive).hexdigest().encode() != seal:",
+        "if MARK + digest.hexdigest().encode() != seal:",
         "if False:",
         "runs/test_checkpoints.py::test_every_flipped_bit_is_noticed",
     ),

@@ -1,9 +1,9 @@
 """Fine-tuning: what a run that starts from another one takes from it, what it refuses, and how it continues."""
 
+import json
 import os
 import shutil
 import signal
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     assert {int(state["step"]) for state in states[0]["state"].values()} == {6}
 
 
-def test_the_source_is_the_averaged_checkpoint_else_the_last_or_the_file_named(child, parent, tmp_path):
+def test_the_source_is_the_default_checkpoint_of_a_run_or_the_file_named(child, parent, tmp_path):
     checkpoint_folder = parent / "checkpoints"
 
     def started_from(init_from: Path, name: str) -> str:
@@ -125,15 +125,19 @@ def test_the_source_is_the_averaged_checkpoint_else_the_last_or_the_file_named(c
     assert len({averages, last, third}) == 3
     assert started_from(parent, "a") == averages
     assert started_from(checkpoint_folder / "step_3.ckpt", "b") == third
+    (checkpoint_folder / "best.ckpt").unlink(missing_ok=True)
+    shutil.copy(checkpoint_folder / "step_3.ckpt", checkpoint_folder / "best.ckpt")
+    for worse, source in ((False, averages), (True, third)):
+        (parent / "averaged.json").write_text(json.dumps({"worse": worse}))
+        assert started_from(parent, f"worse_{worse}") == source
     (checkpoint_folder / "averaged.ckpt").unlink()
     assert started_from(parent, "c") == last
 
 
 def test_what_the_user_did_not_set_follows_the_source_and_is_recorded(child, parent, tmp_path):
     source = averaged(parent)
-    other = deepcopy(child)
-    other.model = replace(child.model, n_layers=6, d_model=512, d_k=None, d_v=None, n_heads=8, dropout=0.05)
-    other.data = replace(child.data, vocab_size=8000, tokenizer_pairs=70)
+    model = replace(child.model, n_layers=6, d_model=512, d_k=64, d_v=64, n_heads=8, dropout=0.05)
+    other = replace(child, model=model, data=replace(child.data, vocab_size=8000, tokenizer_pairs=70))
     for name, chosen, dropout in (("a", (), 0.2), ("b", ("model.dropout", "data.train"), 0.05)):
         run = train(replace(other, name=name, trainer=replace(child.trainer, max_steps=1)), tmp_path, chosen)
         stored = yaml.safe_load((run / "config.yaml").read_text())

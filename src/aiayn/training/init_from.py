@@ -71,7 +71,7 @@ def _own_checkpoint(folder: RunFolder, init_from: str) -> Checkpoint | None:
 
 
 def _load(init_from: str) -> Checkpoint:
-    """Loads the file, or the folder's averaged checkpoint if it exists, else its last."""
+    """Loads the file, or of a run's folder `RunFolder.default_checkpoint`."""
     path = Path(init_from).expanduser()
     if not path.exists():
         raise RefusedError(
