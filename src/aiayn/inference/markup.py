@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aiayn.data.cleaning import SEPARATOR
-from aiayn.data.placeholders import TAG
+from aiayn.data.placeholders import PLACEHOLDER, TAG
 from aiayn.inference.paragraphs import Paragraph, split_paragraph
 from aiayn.inference.placement import Element, Places, repair, tree, written
 from aiayn.inference.projection import AlignedText, align, join
@@ -30,6 +30,7 @@ OPAQUE = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 HTML_TOKEN = re.compile(f"{OPAQUE.pattern}|{TAG.pattern}", OPAQUE.flags)
+PLACEHOLDER_LENGTH = 500  # looked at on each side of a tag; longer ones are hardly ever written
 NAME = re.compile(r"(?:<|&lt;)(/?)([A-Za-z][\w:.-]*)")
 
 
@@ -122,9 +123,12 @@ class _PartReader:
         token = SEPARATOR.sub(" ", token)
         if self._is_html:
             token = html.unescape(re.sub("[ \t]+", " ", token))
+        apart = self._ends_with_tag and _changes_placeholders(self._text, token)
         self._ends_with_tag = False
         if self._elements and self._elements[-1].first_tag == self._tags:
             self._elements[-1].after = token.startswith(" ")
+        if apart:
+            self._text += " "  # for the model, in the tag's place
         # Without the tag between them two blanks are one.
         self._text += token.lstrip(" ") if self._text.endswith(" ") else token
 
@@ -156,6 +160,12 @@ class _PartReader:
         head = "" if self._starts_with_tag else self._text[:front]
         tail = "" if self._ends_with_tag else self._text[front + len(text) :]
         return [head, Part(text, tree(self._elements)), tail]
+
+
+def _changes_placeholders(before: str, after: str) -> bool:
+    """Whether two texts side by side have other placeholders than each by itself, as `%s` and `a` have."""
+    before, after = before[-PLACEHOLDER_LENGTH:], after[:PLACEHOLDER_LENGTH]
+    return PLACEHOLDER.findall(before + after) != PLACEHOLDER.findall(before) + PLACEHOLDER.findall(after)
 
 
 def translate_paragraphs(translator: Translator, texts: list[str], on_batch: Progress | None = None) -> list[str]:
