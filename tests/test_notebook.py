@@ -14,7 +14,7 @@ def test_the_tour_runs_and_ends_with_a_translation_and_its_attention(tmp_path):
     write_text(tmp_path)
     tour = nbformat.from_dict(NOTEBOOK)
     [chosen] = [cell for cell in tour.cells if "options = [" in cell.source]
-    chosen.source += f"\noptions = {[*TEXT, *TINY, 'name=tour']}"
+    chosen.source += f"\noptions = {[*TEXT, *TINY, 'model.dropout=0.1', 'name=tour']}"
 
     NotebookClient(tour, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
 

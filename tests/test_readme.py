@@ -1,5 +1,6 @@
 """What the pages tell people to type works, and what they name exists."""
 
+import io
 import re
 import shlex
 import shutil
@@ -19,7 +20,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "data/README
 # Prefixes of text that the pages' commands name.
 PREFIXES = ["my/train", "my/more", "my/dev", "my/test", "my/other"]
 MULTI30K = ["multi30k/train", "multi30k/valid", "multi30k/test_2016_flickr"]
-CAPTIONS = [f"multi30k/data/task1/raw/{split}" for split in ("train", "val", "test_2016_flickr")]
+CAPTIONS = [f"multi30k/data/task1/raw/{split}" for split in ("train", "val", "test_2016_flickr", "test_2017_flickr")]
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -51,7 +52,7 @@ def in_miniature(words: list[str], data: Path) -> list[str] | None:
     """
     if words[0] in ("make", "pip", "wait"):
         return None
-    if words[0] == "aiayn":
+    if words[0] in ("aiayn", "echo"):
         return words
     assert words[0] == "python", words
     script, *options = words[1:]
@@ -65,8 +66,8 @@ def in_miniature(words: list[str], data: Path) -> list[str] | None:
     if "--cfg" in options:
         return [script, *options]
     here = {"data=files", "data.source=files", "data=treebank"}
-    here |= {f"experiment={name}" for name in ("quickstart", "captions", "multi30k_en_fr")}
-    if not here.isdisjoint(options):
+    here |= {f"experiment={name}" for name in ("quickstart", "captions", "multi30k_en_fr", "multi30k_wu2021")}
+    if not here.isdisjoint(options) or any(option.startswith("data.train=") for option in options):
         learnt = not any(option.startswith("init_from=") for option in options)
         return [script, *options, *TINY, f"data.folder={data}", *(["data.tokenizer_pairs=400"] if learnt else [])]
     return [script, *options, "--cfg", "job"]
@@ -92,8 +93,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     Path("my/train.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in zip(*columns, strict=True)))
     for number, prefix in enumerate(CAPTIONS):
         write_pairs(tmp_path / prefix, 120 if "train" in prefix else 4, seed=number)
-        (tmp_path / f"{prefix}.de").rename(tmp_path / f"{prefix}.fr")
-    for prefix in MULTI30K:
+    for prefix in MULTI30K + CAPTIONS:
         shutil.copy(f"{prefix}.de", f"{prefix}.fr")
     for number, prefix in enumerate(PREFIXES):
         write_split(tmp_path / prefix, generated_trees(120 if "train" in prefix else 4, seed=number))
@@ -102,7 +102,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
-def test_every_command_of_a_page_runs(page, folder, data):
+def test_every_command_of_a_page_runs(page, folder, data, monkeypatch):
     for words in commands(page):
         small = in_miniature(words, data)
         if small is None:
@@ -112,6 +112,10 @@ def test_every_command_of_a_page_runs(page, folder, data):
             assert words[1] in ("quickstart", "test", "install", "lint", "soak", "coverage", "docs"), words
             make("-n", words[1])
             continue
+        if small[0] == "echo":  # echo TEXT | aiayn ...
+            text, bar, *small = small[1:]
+            assert bar == "|", words
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{text}\n".encode())))
         outcome = run_application(*small)
         assert outcome.code == 0, f"{shlex.join(words)}\n{outcome.err}"
         assert outcome.out or words[1] == "train.py", shlex.join(words)

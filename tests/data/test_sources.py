@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import pytest
 from texts import data_config
 
+import aiayn
 from aiayn.data import sources
 from aiayn.data.sources import raw_pairs, read_split
 from aiayn.data.text_files import FileScans
@@ -11,7 +12,7 @@ from aiayn.errors import DataError
 
 def test_the_phrasebook_goes_both_ways_and_knows_two_languages(monkeypatch):
     book = SimpleNamespace(VERSION=7, pairs=lambda split: [(f"{split} house", "Häuser"), ("b", "c")])
-    monkeypatch.setattr("aiayn.phrasebook", book)
+    monkeypatch.setattr(aiayn, "phrasebook", book, raising=False)  # an attribute once it has been imported
     options = {"source": "phrasebook", "train": "train", "val": "val"}
     assert list(raw_pairs(data_config(**options), "val", FileScans())) == [
         (b"val house", "Häuser".encode()),

@@ -113,6 +113,7 @@ def _unknown_file(message: str, listed: Sequence[str]) -> str:
 
 def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
     """Raises ConfigError for overrides that Hydra would misread, ignore, or refuse without naming the key."""
+    train_keys = {*option_names(Options), *groups(Options)}
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         if override.startswith("~"):
@@ -123,7 +124,7 @@ def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
             # A value that is no file name may be anything, so it is not repeated.
             name = value if value.replace("_", "").isalnum() else "NAME"
             raise ConfigError(f"+{key}: leave out the +: {key}={name}")
-        if schema is not Options and key in groups(Options):
+        if schema is not Options and key not in option_names(schema) and key in train_keys:
             raise ConfigError(no_such_option(key, schema))
         if key in PLUGINS and value not in PLUGINS[key]:
             raise ConfigError(f"{key}={value}: choose one of {', '.join(PLUGINS[key])} (docs/sweeps.md)")

@@ -17,8 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from aiayn.data.cleaning import MAX_LINE_BYTES
 from aiayn.errors import DataError
 from aiayn.files import host, sha256
@@ -73,10 +71,9 @@ class FileScans:
             while block := stream.read(1 << 20):
                 digest.update(block)
                 newlines += (ends := block.count(b"\n"))
-                if newlines // MARK_LINES > len(marks):
-                    [*places] = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
-                    number = (len(marks) + 1) * MARK_LINES - (newlines - ends)
-                    marks += [offset + int(place) + 1 for place in places[number - 1 :: MARK_LINES]]
+                first = (len(marks) + 1) * MARK_LINES - (newlines - ends)  # of the block's line ends, counted from 1
+                numbers, stop = range(first, ends + 1, MARK_LINES), offset + len(block)
+                marks += [stop - len(block.split(b"\n", number)[number]) for number in numbers]
                 length = 0 if ends else length + len(block)
                 _refuse_endless(length, path)
                 last, offset = block[-1:], offset + len(block)
