@@ -1,6 +1,7 @@
 """The console script: text in, text out, one line per error. Runs are real folders with tiny models."""
 
 import gzip
+import io
 import json
 import os
 import pty
@@ -552,7 +553,7 @@ def test_a_full_disk_is_one_line_and_exit_code_6(run):
 
 
 def test_a_line_without_end_on_standard_input_is_named_and_not_collected(monkeypatch):
-    class Endless:
+    class Endless(io.BufferedIOBase):
         given = 0
 
         def read1(self, size: int) -> bytes:

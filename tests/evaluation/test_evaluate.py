@@ -165,7 +165,8 @@ def test_the_json_says_what_was_scored_and_how(run):
     stored = (run / "checkpoints/averaged.ckpt").read_bytes()
     assert result["checkpoint_sha256"] == hashlib.sha256(stored).hexdigest()
     assert result["search"] == {
-        "beam_size": 2, "length_penalty": 1.0, "penalty": "power", "max_extra_tokens": 4, "batch_tokens": None
+        "beam_size": 2, "length_penalty": 1.0, "penalty": "power", "patience": None, "max_extra_tokens": 4,
+        "batch_tokens": None,
     }  # fmt: skip
     assert result["seconds"] >= 0
 

@@ -111,8 +111,8 @@ def test_a_disk_that_fills_up_is_exit_code_3_and_the_next_start_completes(config
 def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy(config):
     learn = build_corpus._learn_tokenizer
 
-    def learn_and_lose(config: DataConfig, scans: FileScans):
-        tokenizer = learn(config, scans)
+    def learn_and_lose(config: DataConfig, scans: FileScans, filters: object):
+        tokenizer = learn(config, scans, filters)
         shutil.rmtree(config.folder)
         return tokenizer
 
