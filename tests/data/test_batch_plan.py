@@ -320,6 +320,7 @@ def test_one_enormous_pair_costs_no_memory():
 
 
 @given(CORPORA | EQUAL, st.integers(40, 400))
+@example(np.array([[1, 22], [21, 1], [21, 1]]), 40)  # a step from the end of a run of equal lengths into the next
 def test_steps_are_as_few_as_the_budget_allows_and_then_as_even_as_they_can_be(corpus, budget):
     """Against a cut pair by pair."""
 

@@ -181,8 +181,8 @@ def _greedy(sides: tuple[SideLengths, SideLengths], budget: int) -> list[int] | 
                 stop = min(stop, first[last] + (room - sums[last]) // length[last])
         if stop == start:
             return None
-        # Steps within a run of equal lengths are all of one size.
-        more = (first[run + 1] - start) // (stop - start) if stop <= first[run + 1] else 1
+        # Steps that end inside a run of equal lengths are all of one size; one that reaches its end may go on after it.
+        more = max(1, (first[run + 1] - 1 - start) // (stop - start))
         bounds.extend(range(stop, start + more * (stop - start) + 1, stop - start))
         run = bisect_right(first, bounds[-1], run) - 1
     return bounds
