@@ -8,7 +8,7 @@ from pathlib import Path
 import tokenizers
 import torch
 
-from aiayn.config.schema import EOS_ID, PAD_ID, SearchConfig
+from aiayn.config.search import SearchConfig
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.export.export import export
@@ -18,6 +18,7 @@ from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import load
 from aiayn.runs.run_folder import find_checkpoint
+from aiayn.token_ids import EOS_ID, PAD_ID
 
 PATIENCE = 2  # of our front end by default, and CTranslate2's
 
@@ -111,9 +112,9 @@ FrontEnd = Callable[[list[str], int, int], list[str]]
 
 def our_front_end(run: Path, precision: str) -> FrontEnd:
     """As `aiayn translate`: the run's search options, and patience. The batch size is one of padded tokens x beams."""
-    from aiayn.config.schema import SearchOverrides
+    from aiayn.config.search import SearchOverrides
 
-    engine = Translator.from_run(run, search=SearchOverrides(patience=PATIENCE), precision=precision)
+    engine = Translator.from_run(run, accelerator="cpu", search=SearchOverrides(patience=PATIENCE), precision=precision)
     search = engine.search
 
     def translate(lines: list[str], beam_size: int, batch_size: int) -> list[str]:

@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse_options(__doc__, arguments, {"run": None, "file": None}, sentences=500, threads=1)
     lines = [line for line in read_lines(Path(options.file)) if line.strip()][: options.sentences]
     checkpoint = load(find_checkpoint(Path(options.run), None))
-    translator = Translator.from_checkpoint(checkpoint)
+    translator = Translator.from_checkpoint(checkpoint, accelerator="cpu")
     sources = {"ours": translator.source_ids(lines)}
     engines = {"ours": our_engine(translator.model, "cpu")}
     with tempfile.TemporaryDirectory() as temporary:

@@ -5,9 +5,11 @@
 
     ceilings   versions, copy rate, matrix products cold and warm
     correct    loss, gradients and beams against the CPU, with windows and heads of unusual size
-    run        whole trainings: with a step of NaN, stopped and continued, and the quickstart, evaluated and translated
-    sdpa       attention by backend and length, masked and not, and packed without padding (varlen)
-    step       training steps, plain and compiled, each on --shapes new shapes first
+    run        whole trainings: with a step of NaN, stopped and continued, compiled, with a window, and the quickstart,
+               evaluated and translated, in bfloat16, too
+    sdpa       attention by backend and length, masked and not, and without padding (varlen)
+    step       training steps, plain and compiled: a first pass over --shapes new shapes, and two more
+    train      the steps of whole trainings, through Lightning and the loader, plain and compiled
     kernels    where the time of a step goes
     peers      training steps of other implementations, as far as their libraries are installed
     loss       the output layer and its loss
@@ -19,6 +21,7 @@ Text is random subwords in the lengths of WMT14. --toy makes everything tiny, to
 """
 
 import json
+import operator
 import signal
 import statistics
 import sys
@@ -28,10 +31,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from engines import our_engine
-from gpu_checks import correct, run
+from gpu_checks import correct
+from gpu_runs import run, train
 from gpu_setup import Row, batches, first_and_warm, model_config, once, seconds
 from measure import parse_options, report
 from peers import PEERS
@@ -42,9 +47,10 @@ from torch.profiler import ProfilerActivity, profile
 from train_step import flops, implementation
 
 import aiayn
-from aiayn.config.schema import PAD_ID, ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.config.settle import settled
 from aiayn.data.batch import Batch
+from aiayn.errors import InterruptedRunError
 from aiayn.files import atomic_write_text
 from aiayn.hardware import matmul_rate
 from aiayn.inference.precision import convert_precision
@@ -52,8 +58,9 @@ from aiayn.kernels.masks import AlignedBiases
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.training.checkpoint_io import copied
-from aiayn.training.loss import output_cross_entropy
+from aiayn.token_ids import PAD_ID
+from aiayn.training.background_writer import BackgroundWriter
+from aiayn.training.loss import cross_entropy, output_cross_entropy
 
 
 def ceilings(options: Any) -> Iterator[Row]:
@@ -73,7 +80,7 @@ def ceilings(options: Any) -> Iterator[Row]:
 def sdpa(options: Any) -> Iterator[Row]:
     heads, d = (2, 8) if options.toy else (8, 64)
     backends = {"math": SDPBackend.MATH, "efficient": SDPBackend.EFFICIENT_ATTENTION}
-    backends |= {"cudnn": SDPBackend.CUDNN_ATTENTION} if options.device != "cpu" else {}
+    backends |= {"cudnn": SDPBackend.CUDNN_ATTENTION}
     for length in (8, 9) if options.toy else (16, 28, 29, 32, 64, 128, 256):
         count = max(1, options.tokens // length)
         q, k, v = (
@@ -85,13 +92,12 @@ def sdpa(options: Any) -> Iterator[Row]:
         kinds = {f"{name}, masked": partial(_attend, q, k, v, backend, mask) for name, backend in backends.items()}
         for causal in (False, True):
             kinds[f"flash{', causal' * causal}"] = partial(_attend, q, k, v, SDPBackend.FLASH_ATTENTION, None, causal)
-            if options.device != "cpu":
-                kinds[f"varlen{', causal' * causal}"] = partial(_attend_packed, q, k, v, causal)
+            kinds[f"varlen{', causal' * causal}"] = partial(_attend_varlen, q, k, v, causal)
         for name, work in kinds.items():
             try:
                 taken = first_and_warm(work, options)
-            except (RuntimeError, ImportError) as error:
-                taken = {"first ms": str(error)[:60], "warm ms": None}
+            except (RuntimeError, ImportError, TypeError, ValueError, AttributeError) as error:  # another version's
+                taken = {"first ms": f"{type(error).__name__}: {error}"[:80], "warm ms": None}
             yield {"length": length, "attention": name, **taken}
 
 
@@ -99,10 +105,10 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend, mask: Tensor |
     bias = None if mask is None else AlignedBiases().bias(mask, q)
     with sdpa_kernel(backend):
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal)
-    out.sum().backward()
+    torch.autograd.grad(out, (q, k, v), v.detach())  # a dense gradient, as in training; that of a sum is expanded
 
 
-def _attend_packed(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
+def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
     """The same sentences end to end, as they would be without padding."""
     from torch.nn.attention.varlen import varlen_attn
 
@@ -110,7 +116,8 @@ def _attend_packed(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
     ends = torch.arange(count + 1, dtype=torch.int32, device=q.device) * length
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
     window = (-1, 0) if causal else (-1, -1)
-    varlen_attn(q, k, v, ends, ends, length, length, window_size=window).sum().backward()
+    out = varlen_attn(q, k, v, ends, ends, length, length, window_size=window)
+    torch.autograd.grad(out, (q, k, v), v.detach())
 
 
 def step(options: Any) -> Iterator[Row]:
@@ -119,7 +126,7 @@ def step(options: Any) -> Iterator[Row]:
     for name, config, steps in _our_steps(options, made):
         if options.device != "cpu":
             torch.cuda.reset_peak_memory_stats()
-        first, again = once(steps), once(steps)
+        first, again = once(steps), statistics.mean(once(steps) for _ in range(2))
         tokens, needed = sum(b.n_tokens for b in made), sum(flops(config, options.vocab, b) for b in made)
         memory = torch.cuda.max_memory_allocated() / 1e9 if options.device != "cpu" else None
         yield {
@@ -136,7 +143,7 @@ def _our_steps(options: Any, made: list[Batch]) -> Iterator[tuple[str, ModelConf
     """Yields for each of --models, plain and compiled, its name, configuration, and a step on each of the batches."""
     for name in options.models:
         config = model_config(name, options)
-        for kind in ("",) if options.toy else ("", ", compiled"):
+        for kind in ("", ", compiled"):
             yield name + kind, config, implementation(f"aiayn{kind}", config, options.vocab, made, options.device, True)
 
 
@@ -147,23 +154,25 @@ def loss(options: Any) -> Iterator[Row]:
     targets = torch.randint(PAD_ID + 1, options.vocab, (1, options.tokens), device=options.device)
     for each in (states, weight):
         each.requires_grad_()
-    variants = {"plain": output_cross_entropy}
-    if not options.toy:
-        variants["compiled"] = torch.compile(output_cross_entropy, dynamic=True)
+    variants = {"by rows": output_cross_entropy, "compiled": torch.compile(output_cross_entropy, dynamic=True)}
+    if options.device != "cpu":
+        variants["by rows, fused"] = partial(output_cross_entropy, fused=True)
+    variants["all logits at once"] = lambda x, w, *rest: cross_entropy(F.linear(x, w), *rest)
     for name, function in variants.items():
         work = lambda: function(states, weight, targets, 0.1).backward()  # noqa: B023, E731
         yield {"loss": name, **first_and_warm(work, options)}
 
 
 def kernels(options: Any) -> Iterator[Row]:
-    """The 15 operations of most time in a step, in ms of the device."""
+    """The 15 operations of most time in a step, in ms of the device; what the host does meanwhile is not counted."""
     activity = ProfilerActivity.CPU if options.device == "cpu" else ProfilerActivity.CUDA
+    time_of = operator.attrgetter(f"self_{'cpu' if options.device == 'cpu' else 'device'}_time_total")
     for name, _, steps in _our_steps(options, batches(options, 1)):
         for _ in range(3):
             steps()
         with profile(activities=[activity]) as measured:
             once(steps)
-        spent = {each: each.self_device_time_total or each.self_cpu_time_total for each in measured.key_averages()}
+        spent = {each: taken for each in measured.key_averages() if (taken := time_of(each))}
         for each in sorted(spent, key=spent.get, reverse=True)[:15]:
             row = {"kernel": each.key[:80], "calls": each.count, "ms": spent[each] / 1e3}
             yield {"step of": name, **row, "share": spent[each] / sum(spent.values())}
@@ -177,7 +186,7 @@ def peers(options: Any) -> Iterator[Row]:
         except ImportError as error:
             print(f"without {name}: {error}")
             continue
-        first, again = once(steps), once(steps)
+        first, again = once(steps), statistics.mean(once(steps) for _ in range(2))
         rate = sum(batch.n_tokens for batch in made) / again
         yield {"base step of": name, "ms, first time": first / len(made) * 1e3, "target tokens/s": rate}
 
@@ -190,9 +199,10 @@ def save(options: Any) -> Iterator[Row]:
         for weight in model.parameters():
             weight.grad = torch.zeros_like(weight)
         adam.step()
-        copies: Row = {}
+        copies, writer, state = {}, BackgroundWriter(), {"adam": adam.state_dict(), "weights": model.state_dict()}
+        first = once(lambda: writer.copied(state))  # noqa: B023 (called at once)
         clock = [time.process_time()]
-        copy = once(lambda: copies.update(copied({"adam": adam.state_dict(), "weights": model.state_dict()})))  # noqa: B023
+        copy = once(lambda: copies.update(writer.copied(state)))  # noqa: B023
         clock.append(time.process_time())
         with tempfile.TemporaryDirectory() as folder:
             paths = [Path(folder) / f"step_1.{kind}" for kind in ("optim", "ckpt")]
@@ -205,7 +215,7 @@ def save(options: Any) -> Iterator[Row]:
             clock.append(time.process_time())
             size = sum(path.stat().st_size for path in paths) / 1e9
         processor = {"copy, processor s": clock[1] - clock[0], "writing, processor s": clock[2] - clock[1]}
-        yield {"model": name, "GB": size, "copy s": copy, "writing s": written, **processor}
+        yield {"model": name, "GB": size, "first copy s": first, "copy s": copy, "writing s": written, **processor}
 
 
 def decode(options: Any) -> Iterator[Row]:
@@ -223,7 +233,9 @@ def decode(options: Any) -> Iterator[Row]:
             yield {"precision": precision, "sentences": count, **rates}
 
 
-STAGES = {each.__name__: each for each in (ceilings, correct, run, sdpa, step, kernels, peers, loss, save, decode)}
+STAGES = {
+    each.__name__: each for each in (ceilings, correct, run, sdpa, step, train, kernels, peers, loss, save, decode)
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -240,13 +252,16 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     rows: list[Row] = []
     options.out.mkdir(parents=True, exist_ok=True)
+    # In --toy all but the last step of compiling, which needs a C compiler and minutes.
+    backend = "aot_eager" if options.toy else "inductor"
     try:
-        for row in STAGES[options.stage](options):
-            rows.append(row)
-            print(row, flush=True)
-            so_far = json.dumps({"rows": rows}, indent=1)
-            atomic_write_text(options.out / f"gpu_{options.stage}.json", so_far + "\n")
-    except KeyboardInterrupt:
+        with mock.patch.object(torch, "compile", partial(torch.compile, backend=backend)):
+            for row in STAGES[options.stage](options):
+                rows.append(row)
+                print(row, flush=True)
+                so_far = json.dumps({"rows": rows}, indent=1)
+                atomic_write_text(options.out / f"gpu_{options.stage}.json", so_far + "\n")
+    except (KeyboardInterrupt, InterruptedRunError):  # a training of `run` or `train` takes the signal
         print("stopped", flush=True)
     if rows:
         columns = dict.fromkeys(key for row in rows for key in row)

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from measure import synchronize
 from translate import sources
 
 import aiayn
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.config.settle import settled
 from aiayn.data.batch import Batch, pad_sources, shift_right
 from aiayn.hardware import gpu_seconds
@@ -56,6 +57,6 @@ def batches(options: Any, count: int) -> list[Batch]:
         src = torch.randint(4, options.vocab, (rows, length - 1)).tolist()
         tgt = torch.randint(4, options.vocab, (rows, length + number % 3)).tolist()
         tgt_out = pad_sources(tgt)
-        sizes = rows * length, rows * (length + 1 + number % 3)
-        made.append(Batch(number, pad_sources(src), shift_right(tgt_out), tgt_out, *sizes, sizes[1]))
+        lengths = np.full(rows, length), np.full(rows, length + 1 + number % 3)
+        made.append(Batch(number, pad_sources(src), shift_right(tgt_out), tgt_out, lengths, int(lengths[1].sum())))
     return made

@@ -16,9 +16,9 @@ import torch
 from measure import parse_options, report
 from torch import Tensor, nn
 
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.model.attention import MultiHeadAttention
-from aiayn.model.embedding import SharedEmbedding, sinusoids
+from aiayn.model.embedding import sinusoids
 from aiayn.model.layers import AddNorm, FeedForward
 from aiayn.model.transformer import Transformer
 from aiayn.reports.drawing import new_figure
@@ -28,23 +28,43 @@ COLOURS = {"attention": "#fbe0c3", "add & norm": "#f1f3c1", "feed forward": "#c2
 
 @dataclass(frozen=True)
 class Call:
-    """A part that the model called: what it is called in the paper, where it lives, and the shape it gave out."""
+    """A part that the model called: its name in the paper, where it lives, the shape it gave out, and what it read."""
 
     label: str
     path: str
     shape: tuple[int, ...]
+    inputs: tuple[str, ...] = ()  # paths of the parts whose outputs it was given
 
 
 def calls(model: Transformer, src: Tensor, tgt_in: Tensor) -> list[Call]:
-    """Returns the parts of Figure 1 in the order in which the model calls them for a batch."""
+    """Returns the parts of Figure 1 in the order in which the model calls them for a batch.
+
+    What a part reads is found by identity: tensors that are the very outputs of parts called before.
+    """
     seen: list[Call] = []
+    made: dict[int, tuple[str, Tensor]] = {}  # by id; the tensors are kept, so that no id is used twice
+    added: dict[str, list[str]] = {}  # by path of an AddNorm: the sub-layers that gave it their outputs
+
+    def sources(inputs: tuple[Any, ...]) -> list[str]:
+        found = [made[id(one)][0] for one in inputs if isinstance(one, Tensor) and id(one) in made]
+        return list(dict.fromkeys(found))
 
     def watch(path: str, label: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        return lambda module, inputs, output: seen.append(Call(label, path, tuple(output.shape)))
+        def record(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+            if not label:  # within an AddNorm: the dropout on what its sub-layer gave out
+                added[path.rpartition(".")[0]] = sources(inputs)
+                return
+            name = f"{'decoder' if made else 'encoder'} positions" if path == "dropout" else path
+            found = (*sources(inputs), *added.pop(path, ()))
+            seen.append(Call(label, name, tuple(output.shape), found))
+            made[id(output)] = (name, output)
+
+        return record
 
     handles = []
     for path, part in model.named_modules():
-        if label := _label(path, part):
+        label = _label(path, part)
+        if label or (path.startswith(("encoder.", "decoder.")) and isinstance(part, nn.Dropout)):
             handles.append(part.register_forward_hook(watch(path, label)))
     with torch.no_grad():
         model(src, tgt_in, torch.ones(len(src), 1, 1, src.size(1), dtype=torch.bool))
@@ -57,23 +77,47 @@ def _label(path: str, part: nn.Module) -> str:
     if isinstance(part, MultiHeadAttention):
         masked = path.startswith("decoder") and path.endswith("self_attention")
         return "masked multi-head attention" if masked else "multi-head attention"
-    names = {AddNorm: "add & norm", FeedForward: "feed forward", SharedEmbedding: "embedding"}
-    return names.get(type(part), "")
+    if path == "dropout":
+        return "embedding + positions"
+    return {AddNorm: "add & norm", FeedForward: "feed forward"}.get(type(part), "")
 
 
 def draw_figure_1(found: list[Call], n_layers: int, path: Path) -> None:
-    """Draws one layer of each stack, as it was called, from the bottom up; encoder left, decoder right."""
-    figure = new_figure(9, 6)
+    """Draws the first layer of each stack as it was called, from the bottom up, and what was given to what."""
+    figure = new_figure(9, 6.3)
     axis = figure.subplots()
+    places: dict[str, tuple[float, float]] = {}
     for column, stack in enumerate(("encoder", "decoder")):
-        one = [call for call in found if call.path.startswith(f"{stack}.0.")]
-        embedded = [call for call in found if call.label == "embedding"][column]
-        boxes = [Call("embedding + positions", embedded.path, embedded.shape), *one]
-        for row, call in enumerate(boxes):
-            _box(axis, column * 5, row, f"{call.label}\n{call.path}  {_shape(call)}", _colour(call.label))
-        axis.text(column * 5 + 4.1, 1 + len(one) / 2, f"{n_layers} x", va="center", fontsize=13)
-    _box(axis, 5, 1 + sum(call.path.startswith("decoder.0.") for call in found), "linear, softmax", "#dddff0")
-    _finish(axis, figure, (-0.3, 10), 8, path)
+        one = [call for call in found if call.path.startswith((f"{stack} ", f"{stack}.0."))]
+        for row, call in enumerate(one):
+            places[call.path] = (6 * column, row)
+            name = f"embedding, {'tgt' if column else 'src'}_positions" if row == 0 else call.path
+            _box(axis, 6 * column, row, f"{call.label}\n{name}  {_shape(call)}", _colour(call.label))
+        top = len(one)
+        _frame(axis, 6 * column, top - 1, f"{n_layers} x", left=column == 0)
+        if column:
+            _box(axis, 6, top, "linear (the embedding's matrix), softmax", "#dddff0")
+            _arrow(axis, [(8, top - 0.25), (8, top)])
+    last = f"encoder.{n_layers - 1}."
+    for call in found:
+        for source in call.inputs if call.path in places else ():
+            _connect(axis, places, "memory" if source.startswith(last) else source, call.path)
+    _finish(axis, figure, (-1.7, 11.7), 8, path)
+
+
+def _connect(axis: Any, places: dict[str, tuple[float, float]], source: str, target: str) -> None:
+    """Draws an arrow: straight up, around a sub-layer on the outer side, or from the encoder's top to the decoder."""
+    x, row = places[target]
+    if source == "memory":
+        top = max(place[1] for place in places.values() if place[0] == 0)
+        _arrow(axis, [(2, top + 0.75), (2, top + 1.1), (5, top + 1.1), (5, row + 0.4), (6, row + 0.4)])
+        return
+    below = places[source][1]
+    if row - below == 1:
+        _arrow(axis, [(x + 2, below + 0.75), (x + 2, row)])
+    else:
+        side, outer = (x, x - 0.45) if x == 0 else (x + 4, x + 4.45)
+        _arrow(axis, [(x + 2, below + 0.87), (outer, below + 0.87), (outer, row + 0.4), (side, row + 0.4)])
 
 
 def draw_figure_2(model: Transformer, path: Path) -> None:
@@ -82,15 +126,23 @@ def draw_figure_2(model: Transformer, path: Path) -> None:
     x = torch.randn(2, 7, model.config.d_model)
     q, k, v = attention.project(x, x)
     heads = attention.heads(q, k, v, None)
-    figure = new_figure(9, 4)
+    figure = new_figure(9, 5)
     axis = figure.subplots()
     for column, (name, projected) in enumerate((("w_q", q), ("w_k", k), ("w_v", v))):
+        middle = column * 3.2 + 1.4
+        axis.text(middle, -0.45, f"{name[-1].upper()}  {_size(x)}", ha="center", fontsize=9)
+        _arrow(axis, [(middle, -0.25), (middle, 0)])
         _box(axis, column * 3.2, 0, f"linear {name}\n{_size(getattr(attention, name).weight)}", "#ffffff", width=2.8)
+        _arrow(axis, [(middle, 0.75), (middle, 1)])
         _box(axis, column * 3.2, 1, f"{attention.n_heads} heads\n{_size(projected)}", "#e8e1f3", width=2.8)
+        _arrow(axis, [(middle, 1.75), (middle, 2)])
     _box(axis, 0, 2, f"scaled dot-product attention, all heads at once\n{_size(heads)}", "#e8e1f3", width=9.2)
     _box(axis, 0, 3, f"concat\n{_size(heads.transpose(1, 2).flatten(2))}", "#f1f3c1", width=9.2)
     _box(axis, 0, 4, f"linear w_o\n{_size(attention.w_o.weight)}", "#ffffff", width=9.2)
-    _finish(axis, figure, (-0.3, 9.5), 5, path)
+    for row in (2, 3, 4):
+        _arrow(axis, [(4.6, row + 0.75), (4.6, row + 1)])
+    axis.text(4.6, 5.05, _size(attention(x, x, None)), ha="center", fontsize=9)
+    _finish(axis, figure, (-0.3, 9.5), 5.3, path)
 
 
 def draw_positions(path: Path) -> None:
@@ -147,14 +199,31 @@ def _colour(label: str) -> str:
 def _box(axis: Any, x: float, row: int, text: str, colour: str, width: float = 4.0) -> None:
     from matplotlib.patches import Rectangle
 
-    axis.add_patch(Rectangle((x, row), width, 0.75, facecolor=colour, edgecolor="black"))
+    axis.add_patch(Rectangle((x, row), width, 0.75, facecolor=colour, edgecolor="black", zorder=2))
     axis.text(x + width / 2, row + 0.375, text, ha="center", va="center", fontsize=8)
+
+
+def _frame(axis: Any, x: float, rows: int, text: str, left: bool) -> None:
+    """Around the boxes of one layer, from row 1 on."""
+    from matplotlib.patches import FancyBboxPatch
+
+    style = {"boxstyle": "round,pad=0.1", "facecolor": "#f3f3f3", "edgecolor": "0.6", "zorder": 0}
+    axis.add_patch(FancyBboxPatch((x - 0.6, 0.85), 5.2, rows, **style))
+    place, align = (x - 0.8, "right") if left else (x + 4.8, "left")
+    axis.text(place, 1 + rows / 2, text, ha=align, va="center", fontsize=13)
+
+
+def _arrow(axis: Any, points: list[tuple[float, float]]) -> None:
+    """A line through these points, with a head at the last."""
+    axis.plot(*zip(*points[:-1], strict=True), color="black", linewidth=1, solid_capstyle="butt", zorder=1)
+    axis.annotate("", points[-1], points[-2], arrowprops={"arrowstyle": "->", "shrinkA": 0, "shrinkB": 0}, zorder=3)
 
 
 def _finish(axis: Any, figure: Any, width: tuple[float, float], height: float, path: Path) -> None:
     axis.set_xlim(*width)
-    axis.set_ylim(-0.2, height)
+    axis.set_ylim(-0.6, height)
     axis.set_axis_off()
+    figure.subplots_adjust(0, 0, 1, 1)
     figure.savefig(path, dpi=110)
 
 

@@ -18,15 +18,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from measure import Worker, draw, interleaved, parse_options, report, spread
 from train_step import implementation
 
 import aiayn
-from aiayn.config.schema import EOS_ID, ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.config.settle import settled
 from aiayn.data.batch import Batch, shift_right
 from aiayn.runs.run_folder import read_jsonl
+from aiayn.token_ids import EOS_ID
 
 ROOT = Path(__file__).parent.parent
 USUAL = {"tokens": 2048, "length": 32, "vocabulary": 8000, "layers": 2}
@@ -43,7 +45,8 @@ def step(config: ModelConfig, tokens: int, length: int, vocabulary: int, layers:
     ids = torch.randint(4, vocabulary, (2, tokens // length, length))
     ids[..., -1] = EOS_ID
     src, tgt = ids
-    batch = Batch(0, src, shift_right(tgt), tgt, src.numel(), tgt.numel(), tgt.numel())
+    every = np.full(len(tgt), length)
+    batch = Batch(0, src, shift_right(tgt), tgt, (every, every), tgt.numel())
     return implementation("aiayn", replace(config, n_layers=layers), vocabulary, [batch], "cpu", bf16)
 
 

@@ -279,7 +279,7 @@ def main(arguments: list[str] | None = None) -> None:
     files = {"run": None, "file": None}
     options = parse_options(__doc__, arguments, files, clients=64, requests=512, threads=1, crowd=0.0, soak=0.0)
     lines = [line for line in dict.fromkeys(read_lines(options.file)) if line.strip()]
-    translator = Translator.from_run(options.run)
+    translator = Translator.from_run(options.run, accelerator="cpu")
     few = lines[: options.requests]
     expected = {line: translator.translate([line])[0] for line in few}
     requests = list(itertools.islice(itertools.cycle(few), options.requests))

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aiayn
-from aiayn.config.schema import PAD_ID, Config, ModelConfig
+from aiayn.config.model import ModelConfig
+from aiayn.config.schema import Config
 from aiayn.config.settle import settled
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
@@ -29,8 +30,9 @@ from aiayn.data.prepare import prepare
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import PAD_ID
 from aiayn.training.loss import output_cross_entropy
-from aiayn.training.module import dropout_seed
+from aiayn.training.module import compile_apart, dropout_seed
 
 PRODUCTS = 100  # matrix products that take about as long as a step of the base model
 
@@ -47,15 +49,12 @@ def first_batches(config: Config, count: int) -> tuple[list[Batch], int]:
 def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Tensor]:
     """Returns the summed loss of a batch as `aiayn.training.module` computes it."""
 
-    def plain(batch: Batch) -> Tensor:
-        states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
-        return output_cross_entropy(states, model.embedding.weight, batch.tgt_out, 0.1)
-
-    loss_sum = torch.compile(plain, dynamic=True) if compiled else plain
+    output_loss = compile_apart(model) if compiled else output_cross_entropy
 
     def loss(batch: Batch) -> Tensor:
         torch.manual_seed(dropout_seed(0, batch.number))
-        return loss_sum(batch)
+        states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
+        return output_loss(states, model.embedding.weight, batch.tgt_out, 0.1)
 
     return loss
 

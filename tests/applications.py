@@ -25,7 +25,8 @@ from hydra.core.singleton import Singleton
 from hydra.types import RunMode
 
 from aiayn.config.compose import check_config, register
-from aiayn.config.schema import Config, ModelConfig, Options
+from aiayn.config.model import ModelConfig
+from aiayn.config.schema import Config, Options
 from aiayn.config.settle import settled
 from aiayn.reports import drawing, plots, run_page, sweep_page
 from aiayn.sweep.jobs import SweepJob, make_jobs

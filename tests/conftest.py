@@ -11,7 +11,7 @@ from applications import small_model
 from chromium import Chromium, find_chromium
 from hypothesis import HealthCheck, settings
 
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 
 # Equality to the bit holds for one number of threads only, and small tensors are fastest on one.
 torch.set_num_threads(1)
@@ -32,7 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
 
 
+# Files that take longest. They are begun first, or the last of several workers would end long after the others.
+LONGEST = ("sweep/test_sweep.py", "faults/test_kills.py", "faults/test_mistakes.py", "planted/test_planted_bugs.py")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):

@@ -181,31 +181,31 @@ def test_fused_adam_skips_a_step_whose_found_inf_is_one():
 def test_products_of_8_bit_integers_are_summed_exactly():
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randint(-127, 128, (size, 32), dtype=torch.int8, generator=generator) for size in (5, 24))
-    sums = torch._int_mm(a, b.t())
+    sums = torch.ops.aten._int_mm(a, b.t())
     assert sums.dtype == torch.int32
     assert torch.equal(sums.long(), a.long() @ b.t().long())
 
 
 @pytest.mark.skipif(not int8.onednn_is_exact(), reason="no product of bytes for this CPU in oneDNN")
-def test_onednn_multiplies_packed_bytes_exactly():
+def test_onednn_multiplies_prepacked_bytes_exactly():
     generator = torch.Generator().manual_seed(0)
     a = torch.randint(1, 256, (5, 32), dtype=torch.uint8, generator=generator)
     b = torch.randint(-127, 128, (24, 32), dtype=torch.int8, generator=generator)
-    packed = torch.ops.onednn.qlinear_prepack(b, [128, 32])
+    prepacked = torch.ops.onednn.qlinear_prepack(b, [128, 32])
     zeros = torch.zeros(24, dtype=torch.int32)
     product = torch.ops.onednn.qlinear_pointwise(
-        a, 1.0, 128, packed, torch.full((24,), 0.5), zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        a, 1.0, 128, prepacked, torch.full((24,), 0.5), zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )
     assert torch.equal(product.double(), (a.double() - 128) @ b.double().T / 2)
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 @pytest.mark.parametrize("rows", [1, 5, 200])
-def test_onednn_multiplies_with_weights_packed_for_another_number_of_rows(rows):
+def test_onednn_multiplies_with_weights_prepacked_for_another_number_of_rows(rows):
     x, weight, bias = torch.randn(rows, 32), torch.randn(24, 32), torch.randn(24)
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight, 128)
-    assert torch.equal(packed.to_dense(), weight)
-    product = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    prepacked = torch.ops.mkldnn._reorder_linear_weight(weight, 128)
+    assert torch.equal(prepacked.to_dense(), weight)
+    product = torch.ops.mkldnn._linear_pointwise(x, prepacked, bias, "none", [], "")
     torch.testing.assert_close(product, torch.nn.functional.linear(x, weight, bias))
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from aiayn import cli
 from aiayn.cli import texts
-from aiayn.config.schema import SamplingConfig
+from aiayn.config.search import SamplingConfig
 from aiayn.data.translation_memory import read_units
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.inference.markup import translate_markup
@@ -62,7 +62,7 @@ def test_one_line_comes_out_for_every_line_in_order_and_blank_lines_stay_blank(r
 
 
 @pytest.mark.parametrize("end", [b"", b"\n"])
-def test_a_file_a_packed_file_and_standard_input_give_the_same(run, translator, tmp_path, end):
+def test_a_file_a_compressed_file_and_standard_input_give_the_same(run, translator, tmp_path, end):
     (tmp_path / "text.en").write_bytes(TEXT + end)
     with gzip.open(tmp_path / "text.en.gz", "wb") as file:
         file.write(TEXT + end)
@@ -373,7 +373,7 @@ def test_samples_are_those_of_the_seed_whatever_the_chunks(run, translator, monk
 
 
 def test_search_options_and_checkpoint_reach_the_search(run):
-    from aiayn.config.schema import SearchOverrides
+    from aiayn.config.search import SearchOverrides
 
     search = SearchOverrides(beam_size=5, length_penalty=2.5)
     expected = [c.text for cs in Translator.from_run(run, "last", search).n_best(LINES, 5) for c in cs]

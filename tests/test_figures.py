@@ -1,5 +1,6 @@
 """Every measured figure in the pages is a cell of a results file; docs/figures.yaml says which, and in what form."""
 
+import fnmatch
 import json
 import math
 import re
@@ -126,7 +127,11 @@ def value(address: Any) -> float:
 def _cells(address: str) -> list[float]:
     pattern, *keys = address.split(" | ")
     pattern = re.sub(r"\$(\w+)", lambda name: FILES[name[1]], pattern)
-    found = [_cell(_read(path), keys, address) for path in sorted(ROOT.glob(pattern))]
+    contents = [_read(path) for path in sorted(ROOT.glob(pattern))]
+    if "*" in keys[-1]:  # all columns of one row that are called so
+        [row] = [reduce(lambda content, key: _inner(content, key, address), keys[:-1], content) for content in contents]
+        return [float(row[name]) for name in fnmatch.filter(row, keys[-1])]
+    found = [_cell(content, keys, address) for content in contents]
     assert found, f"{address}: there is no such file"
     return [number for number in found if number is not None]
 
@@ -134,20 +139,23 @@ def _cells(address: str) -> list[float]:
 def _cell(content: Any, keys: list[str], address: str) -> float | None:
     """The number under the keys; None where a file of several lacks the last key."""
     for key in keys:
-        if isinstance(content, list) and "=" in key:
-            name, _, wanted = key.partition("=")
-            rows = [row for row in content if str(row.get(name)) == wanted]
-            assert len(rows) == 1, f"{address}: {len(rows)} rows with {key}"
-            content = rows[0]
-        elif isinstance(content, list) and key.isdigit():
-            content = content[int(key)]
-        elif isinstance(content, list):  # .jsonl
-            content = [record for record in content if key in record][-1][key]
-        elif key == keys[-1] and key not in content:
+        if isinstance(content, dict) and key == keys[-1] and key not in content:
             return None
-        else:
-            content = content[key]
+        content = _inner(content, key, address)
     return float(content)
+
+
+def _inner(content: Any, key: str, address: str) -> Any:
+    if isinstance(content, list) and "=" in key:
+        name, _, wanted = key.partition("=")
+        rows = [row for row in content if str(row.get(name)) == wanted]
+        assert len(rows) == 1, f"{address}: {len(rows)} rows with {key}"
+        return rows[0]
+    if isinstance(content, list) and key.isdigit():
+        return content[int(key)]
+    if isinstance(content, list):  # .jsonl
+        return [record for record in content if key in record][-1][key]
+    return content[key]
 
 
 @cache

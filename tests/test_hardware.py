@@ -1,14 +1,18 @@
 """What is decided by looking at the machine."""
 
 import os
+from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from applications import composed
+from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.errors import ConfigError
-from aiayn.hardware import choose_device, choose_hardware, tokens_per_device
+from aiayn.hardware import choose_device, choose_hardware, has_own_gpu, tokens_per_device, training_threads
 from aiayn.training.checks import check_size
 from aiayn.training.trainer import NCCL_GRACE, _strategy
 
@@ -40,6 +44,18 @@ def test_a_device_takes_by_default_as_many_tokens_as_fit_its_memory(gigabytes, o
     assert tokens_per_device(composed(*FILES, *options)) == expected
 
 
+@pytest.mark.parametrize(("given", "kept"), [(None, "128"), ("7", "7")])
+def test_a_training_on_a_cpu_keeps_few_of_the_kernels_that_onednn_compiles_unless_told_otherwise(
+    given, kept, monkeypatch
+):
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, given or "")
+    if given is None:
+        monkeypatch.delenv(name)
+    choose_hardware(composed(*FILES, "trainer.accelerator=cpu").trainer)
+    assert os.environ[name] == kept
+
+
 @pytest.mark.parametrize("who", ["training", "translation"])
 def test_attention_in_cudnn_is_off_on_a_gpu_for_whoever_uses_it(who, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -50,7 +66,7 @@ def test_attention_in_cudnn_is_off_on_a_gpu_for_whoever_uses_it(who, monkeypatch
     try:
         torch.backends.cuda.enable_cudnn_sdp(True)
         if who == "training":
-            assert choose_hardware(composed(*FILES).trainer)["accelerator"] == "gpu"
+            assert choose_hardware(composed(*FILES).trainer).accelerator == "gpu"
         else:
             assert choose_device("auto").type == "cuda"
         assert not torch.backends.cuda.cudnn_sdp_enabled()
@@ -73,9 +89,65 @@ def test_nccl_waits_longer_than_the_ranks_wait_for_each_other(accelerator, more)
     assert strategy._timeout.total_seconds() == 70 + more
 
 
+def test_the_fused_loss_is_refused_where_it_cannot_run(monkeypatch):
+    fused = composed(*FILES, "trainer.fused_loss=true").trainer
+    with pytest.raises(ConfigError, match=r"trainer\.fused_loss=true: needs a GPU, and Triton"):
+        choose_hardware(replace(fused, accelerator="cpu"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
+    for found in (None, object()):
+        monkeypatch.setattr("aiayn.hardware.find_spec", lambda name, found=found: found)
+        with pytest.raises(ConfigError, match="Triton") if found is None else nullcontext():
+            choose_hardware(fused)
+
+
+def test_processes_that_see_one_gpu_each_take_it_whatever_their_number_on_the_machine(monkeypatch):
+    """As started by SLURM with --gpus-per-task=1; here the second of two on the second of two machines."""
+    ours = {"SLURM_LOCALID": 1, "SLURM_PROCID": 3, "SLURM_NODEID": 1, "SLURM_NTASKS": 4, "SLURM_NTASKS_PER_NODE": 2}
+    settings = composed(*FILES, "trainer.devices=2", "trainer.num_nodes=2", "trainer.accelerator=gpu").trainer
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
+    monkeypatch.setattr(rank_zero_only, "rank", 0)  # the Trainer sets it
+    with pytest.raises(ConfigError, match=r"trainer\.devices=2: this machine has 1 GPUs"):
+        choose_hardware(settings)
+    for name, value in (ours | {"SLURM_JOB_NAME": "job", "SLURM_JOB_ID": 7, "SLURM_NODELIST": "n[1-2]"}).items():
+        monkeypatch.setenv(name, str(value))
+    assert choose_hardware(settings).accelerator == "gpu"
+
+    strategy = _strategy(settings, "gpu", has_own_gpu(settings))
+    trainer = pl.Trainer(
+        accelerator="gpu", devices=1, num_nodes=2, strategy=strategy, logger=False, enable_checkpointing=False
+    )
+    assert (trainer.world_size, trainer.global_rank, trainer.num_devices) == (4, 3, 2)
+    assert (strategy.root_device, strategy.determine_ddp_device_ids()) == (torch.device("cuda", 0), [0])
+    strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)
+
+
 def test_a_model_that_a_gpu_cannot_train_is_refused_before_it_is_built(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=900_000_000))
     config = composed(*FILES, "model=base", "data.vocab_size=37000")
     check_size(config.model, 37_000)  # 63 M parameters
     with pytest.raises(ConfigError, match=r"take 1 GB with gradients and Adam's moments, and this GPU has 1;"):
         check_size(config.model, 37_000, "gpu")
+
+
+@pytest.mark.parametrize(
+    ("d_model", "accelerator", "environment", "expected"),
+    [(128, "cpu", {}, 1), (256, "cpu", {}, 2), (128, "gpu", {}, 2), (128, "cpu", {"OMP_NUM_THREADS": "2"}, 2)],
+)
+def test_a_narrow_model_trains_in_one_thread_unless_the_environment_says_how_many(
+    d_model, accelerator, environment, expected, monkeypatch
+):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with training_threads(d_model, accelerator) as threads:
+            assert threads == torch.get_num_threads() == expected
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -31,32 +31,33 @@ def imported_room(name: str) -> str | None:
 
 
 # Room: the rooms that it may import from, besides itself. `__init__` holds the version and the public functions.
-GROUND = {"errors", "files", "hardware", "signals", "config", "runs"}
+GROUND = {"errors", "files", "hardware", "signals", "token_ids", "config", "runs"}
 WALLS = {
     "__init__": {"config", "errors", "inference", "training", "evaluation", "runs"},
     "errors": set(),
     "files": set(),
     "signals": set(),
+    "token_ids": set(),
     "hardware": {"config", "errors"},
     "config": {"errors"},
     "phrasebook": set(),
     "runs": {"config", "errors", "files"},
-    "data": {"config", "errors", "files", "signals", "phrasebook"},
+    "data": {"config", "errors", "files", "signals", "token_ids", "phrasebook"},
     "model": {"config"},
     "kernels": GROUND | {"model"},
     "inference": GROUND | {"data", "model", "kernels", "export"},
-    "export": GROUND | {"data", "model", "inference"},
+    "export": GROUND | {"data", "model", "inference", "reports"},
     "parsing": {"data", "errors", "files", "config", "runs"},
     "reports": {"config", "errors", "files", "runs", "model", "parsing"},
-    "visualize": {"config", "errors", "files", "hardware", "reports", "data", "model", "inference"},
+    "visualize": {"config", "errors", "files", "hardware", "token_ids", "reports", "data", "model", "inference"},
     "server": {"config", "errors", "inference"},
-    "evaluation": GROUND - {"hardware", "signals"} | {"data", "inference", "reports", "parsing"},
+    "evaluation": GROUND - {"hardware", "signals", "token_ids"} | {"data", "inference", "reports", "parsing"},
     "training": GROUND | {"data", "model", "kernels", "inference", "evaluation", "reports", "visualize", "parsing"},
     "sweep": GROUND | {"data", "reports"},
     "hydra_plugins": {"sweep"},
     "cli": GROUND
     | {"data", "model", "kernels", "inference", "export", "evaluation", "reports", "visualize", "training"}
-    | {"parsing", "server", "phrasebook"},
+    | {"parsing", "server", "phrasebook", "sweep"},
 }
 LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of files and scores
 
@@ -77,7 +78,8 @@ HOMES = {
         "training",
         "__init__",
     },
-    "lightning_utilities": {"training/checkpoint_io"},
+    "triton": {"kernels/triton_loss"},
+    "lightning_utilities": {"training/background_writer"},
     "numpy": {"data", "evaluation/significance"},
     "tokenizers": {"data/tokenizer"},
     "datasets": {"data/hub"},
@@ -112,7 +114,13 @@ LIGHT = {
     *("server/__init__", "server/options", "server/keys"),
     *(name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")),  # Hydra loads plugins
 }
-INSTALLED_WITH = {"yaml": "pyyaml", "markupsafe": "jinja2", "huggingface_hub": "datasets", "pyarrow": "datasets"}
+INSTALLED_WITH = {
+    "triton": "torch",
+    "yaml": "pyyaml",
+    "markupsafe": "jinja2",
+    "huggingface_hub": "datasets",
+    "pyarrow": "datasets",
+}
 
 # Lines of text end at LF only, so these are the places where text is no corpus: messages, and line breaks of every kind
 # that a model wrote and that must become spaces.
@@ -181,6 +189,12 @@ def test_imports_only_point_back():
         wrong += [(module, name, line) for module, name, line in seen if name and name not in allowed]
 
     assert wrong == []
+
+
+def test_the_model_knows_no_options_but_its_own():
+    seen = {found.name for module, imported in all_imports().items() if room(module) == "model" for found in imported}
+
+    assert {name for name in seen if name.startswith("aiayn.config")} == {"aiayn.config.model"}
 
 
 def test_every_library_is_imported_in_its_home_only():

@@ -13,7 +13,8 @@ from applications import ROOT, TINY, run_application, spare_the_pictures, write_
 from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn import phrasebook
-from aiayn.config.schema import Config, EvaluateConfig
+from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.schema import Config
 from aiayn.config.stored import option_names
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "data/README.md", ROOT / "outputs/README.md"])

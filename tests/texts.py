@@ -7,7 +7,7 @@ from typing import Any
 
 from applications import composed
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.data import DataConfig
 
 # Everything that some program takes for the end of a line.
 SEPARATORS = ["\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r\n", "\n"]

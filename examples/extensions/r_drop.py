@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
-from aiayn.config.schema import PAD_ID
 from aiayn.data.batch import Batch
+from aiayn.token_ids import PAD_ID
 from aiayn.training.loss import cross_entropy
 from aiayn.training.module import TranslationModule
 
@@ -33,5 +33,5 @@ class Module(TranslationModule):
         apart = F.kl_div(p, q, reduction="sum", log_target=True) + F.kl_div(q, p, reduction="sum", log_target=True)
         return sum(losses) / 2 + Options(**self.config.extension["r_drop"]).alpha * apart / 4
 
-    def flops(self, batch: Batch) -> Tensor:
+    def flops(self, batch: Batch) -> float:
         return 2 * self.plain_flops(batch)

@@ -6,7 +6,7 @@ python train.py extensions=[examples/extensions/rotary.py]
 import torch
 from torch import Tensor, nn
 
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.layers import Parts
 

@@ -49,10 +49,11 @@ def load(
 
     checkpoint is averaged, best, last or a file; None: averaged (best if that validated better), else last.
     search: beam_size, length_penalty and the other options of `search`; those not given are as the run was configured.
-    extensions: files whose code may run, because the model has parts of theirs.
+    extensions: files whose code may run, because they bring parts of the model.
     Raises RefusedError for a missing or damaged run, ConfigError for impossible options.
     """
-    from aiayn.config.schema import PRECISIONS, SearchOverrides, one_of
+    from aiayn.config.rules import one_of
+    from aiayn.config.search import PRECISIONS, SearchOverrides
 
     one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
     one_of("precision", precision, PRECISIONS)

@@ -51,6 +51,16 @@ class DivergedError(UserError):
     exit_code = 5
 
 
+class NonFiniteOutputError(DivergedError):
+    """A model computed NaN or infinite probabilities; `where` says when, such as "at step 3 of the search"."""
+
+    def __init__(self, where: str = ""):
+        super().__init__(
+            f"the model's output is NaN or infinite{where and f' {where}'}: its weights are damaged or its training "
+            "diverged; use an earlier checkpoint"
+        )
+
+
 class ResourceError(UserError):
     """The machine ran out of memory or disk."""
 
@@ -60,7 +70,7 @@ class ResourceError(UserError):
 class InterruptedRunError(BaseException):
     """A signal asked the program to stop, and everything has been saved.
 
-    Like KeyboardInterrupt it is no Exception: `except Exception` around a read must not take it for a damaged file.
+    Derives from BaseException, like KeyboardInterrupt, so that `except Exception` cannot swallow it.
     """
 
     def __init__(self, message: str, signal_number: int):

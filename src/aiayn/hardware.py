@@ -9,18 +9,23 @@ import timeit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 
-from aiayn.config.schema import Options, TrainerOptions, one_of
+from aiayn.config.rules import one_of
+from aiayn.config.schema import Options
+from aiayn.config.trainer import TrainerOptions, TrainingPrecision
 from aiayn.errors import ConfigError, ResourceError
 
 # The least bytes of a GPU: the tokens of a micro-batch. Big in bfloat16 takes 33.5 GB with 32,768 tokens (but a step of
 # 25,000 only 26.3), 18.3 GB with 16,384, and base in float32 14.7.
 TOKENS_BY_MEMORY = {39e9: 32_768, 21e9: 16_384, 11e9: 8_192, 0: 4_096}
+
+NARROW = 128  # d_model, up to which a training on a CPU takes one thread
 
 
 def choose_device(accelerator: str) -> torch.device:
@@ -51,8 +56,20 @@ def visible_gpus() -> list[str]:
     return (named or [str(number) for number in range(count)])[:count]
 
 
-def choose_hardware(settings: TrainerOptions) -> dict[str, str]:
-    """Returns Lightning's accelerator and precision for a training.
+def has_own_gpu(settings: TrainerOptions) -> bool:
+    """Whether every process of this machine sees one GPU only, its own: SLURM with --gpus-per-task=1."""
+    return settings.devices > 1 and "SLURM_LOCALID" in os.environ and torch.cuda.device_count() == 1
+
+
+class Hardware(NamedTuple):
+    """Lightning's accelerator and precision of a training."""
+
+    accelerator: str
+    precision: TrainingPrecision
+
+
+def choose_hardware(settings: TrainerOptions) -> Hardware:
+    """Settles accelerator=auto and precision=auto.
 
     Raises ConfigError if there are too few GPUs, or none that the precision needs.
     """
@@ -60,20 +77,39 @@ def choose_hardware(settings: TrainerOptions) -> dict[str, str]:
     accelerator = settings.accelerator
     if accelerator == "auto":
         accelerator = "gpu" if gpus else "cpu"
-    if accelerator == "gpu" and gpus < settings.devices:
+    if accelerator == "gpu" and gpus < settings.devices and not has_own_gpu(settings):
         raise ConfigError(
             f"trainer.devices={settings.devices}: this machine has {gpus} GPUs; lower trainer.devices, or set "
             "trainer.accelerator=cpu"
         )
     if accelerator == "gpu":
         _configure_cuda()
+    else:  # oneDNN compiles kernels for every shape of a batch, and otherwise keeps the last 1,024 of them
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
+    if settings.fused_loss and (accelerator == "cpu" or find_spec("triton") is None):
+        raise ConfigError("trainer.fused_loss=true: needs a GPU, and Triton, which comes with torch for CUDA")
     precision = settings.precision
     if precision == "auto":
         device = torch.device("cuda" if accelerator == "gpu" else "cpu")
         precision = "bf16-mixed" if has_bfloat16(device) else "32-true"
     if precision == "16-mixed" and accelerator == "cpu":
         raise ConfigError("trainer.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed or 32-true")
-    return {"accelerator": accelerator, "precision": precision}
+    return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerOptions
+
+
+@contextmanager
+def training_threads(d_model: int, accelerator: str) -> Iterator[int]:
+    """Yields the number of threads of a training on a CPU: one for a narrow model, unless OMP_NUM_THREADS is set.
+
+    The products of narrow models are too small to be shared: most of a second thread's time is spent waiting.
+    """
+    before = torch.get_num_threads()
+    if accelerator == "cpu" and d_model <= NARROW and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
 
 
 def has_bfloat16(device: torch.device) -> bool:

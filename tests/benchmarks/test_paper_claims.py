@@ -22,7 +22,13 @@ def test_the_boxes_of_figure_1_are_the_calls_of_the_model(tiny_config, tmp_path)
     ]
     labels = [call.label for call in found if call.path.startswith("encoder.0.")]
     assert labels == ["multi-head attention", "add & norm", "feed forward", "add & norm"]
-    assert [call.label for call in found].count("embedding") == 2
+    read = {call.path: call.inputs for call in found}
+    top = f"encoder.{tiny_config.n_layers - 1}.norm_2"
+    assert read["encoder.0.self_attention"] == ("encoder positions",)
+    assert read["encoder.0.norm_1"] == ("encoder positions", "encoder.0.self_attention"), "residual and sub-layer"
+    assert read["decoder.0.cross_attention"] == ("decoder.0.norm_1", top)
+    assert read["decoder.0.norm_3"] == ("decoder.0.norm_2", "decoder.0.feed_forward")
+    assert read["encoder.1.self_attention"] == ("encoder.0.norm_2",)
     draw_figure_1(found, tiny_config.n_layers, tmp_path / "1.png")
     draw_figure_2(model, tmp_path / "2.png")
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("1.png", "2.png"))

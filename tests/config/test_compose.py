@@ -166,6 +166,17 @@ def test_an_option_may_take_a_value_from_the_environment_that_is_no_secret(tmp_p
     assert "data.train=/scratch/me/train: there is neither" in outcome.err
 
 
+@pytest.mark.parametrize("arguments", [["--cfg", "job"], ["-m", "model.dropout=2"]])
+def test_a_value_from_the_environment_has_its_options_type_wherever_it_is_checked(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NUMBER", "7")
+    outcome = run_application(
+        "train.py", *FILES, "seed=${oc.env:NUMBER}", "trainer.max_steps=${oc.env:NUMBER}", *arguments
+    )
+    assert "must be of type" not in outcome.err
+    assert outcome.code == (0 if "--cfg" in arguments else 2)
+
+
 SPELLINGS = [
     "data.test=${oc.env:A_KEY}",
     "data.train=[x,'${oc.env:A_KEY}']",
@@ -209,6 +220,22 @@ def test_help_names_the_program_that_was_started_and_shows_what_is_composed():
     assert "aiayn train model=big trainer.devices=8" in shown.out
     assert "python train.py" not in shown.out
     assert "\n  d_model: 1024 " in shown.out
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("# @package _global_\nmodel: {n_hds: 4}", "ablation/mine: n_hds: no such option; did you mean model.n_heads?"),
+        ("model: {n_heads: 4}", "ablation/mine: its first line must be # @package _global_, without which"),
+    ],
+)
+def test_a_mistake_in_a_file_of_ones_own_is_told_with_its_remedy(text, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own/ablation").mkdir(parents=True)
+    (tmp_path / "own/ablation/mine.yaml").write_text(text + "\n")
+    refused = run_application("train.py", "--config-dir", "own", "ablation=mine", *FILES)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert told in refused.err
 
 
 def test_completion_offers_the_launchers_that_are_taken(monkeypatch):

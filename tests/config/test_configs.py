@@ -12,7 +12,9 @@ from omegaconf import OmegaConf
 from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn.config.compose import check_config, register
-from aiayn.config.schema import EvaluateConfig, ModelOptions, Options
+from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.model import ModelOptions
+from aiayn.config.schema import Options
 from aiayn.config.stored import flatten, option_names, to_plain
 
 CONF = Path(__file__).parents[2] / "conf"

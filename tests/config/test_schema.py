@@ -12,7 +12,10 @@ import pytest
 from applications import composed, composed_options
 
 from aiayn.config.compose import default_name
-from aiayn.config.schema import Config, EvaluateConfig, ModelConfig, Options, SearchOverrides
+from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.model import ModelConfig
+from aiayn.config.schema import Config, Options
+from aiayn.config.search import SearchOverrides
 from aiayn.config.settle import settled
 from aiayn.config.stored import (
     MAY_CHANGE,

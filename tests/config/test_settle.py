@@ -1,11 +1,12 @@
 """Options that `data=files` leaves to the program, settled by the text."""
 
 from dataclasses import fields, replace
+from importlib import import_module
 
 import pytest
 from applications import composed_options
 
-from aiayn.config import schema
+from aiayn.config.schema import Config, Options
 from aiayn.config.settle import OPEN, fill, open_options, settle_sizes, settle_steps, settled
 from aiayn.config.stored import flatten, option_names, to_plain
 from aiayn.errors import ConfigError
@@ -46,6 +47,13 @@ def test_what_the_user_sets_is_kept():
     assert (config.trainer.max_steps, config.trainer.val_every, config.trainer.checkpoint_every) == (2500, 11, 50)
 
 
+@pytest.mark.parametrize(("steps", "val_every"), [(60, 60), (600, 250), (9000, 450), (90_000, 1500)])
+def test_a_short_run_is_not_validated_more_often_than_it_has_time_for(steps, val_every):
+    config = settle_sizes(composed_options(*TEXT, f"trainer.max_steps={steps}"), lambda: 5000)
+
+    assert settle_steps(config, 5000, 25).trainer.val_every == val_every
+
+
 @pytest.mark.parametrize(("d_model", "peak"), [(512, 0.000699), (128, 0.0028)])
 @pytest.mark.parametrize("warmup", [100, 1000, 4000])
 def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model, peak, warmup):
@@ -80,10 +88,11 @@ def test_pairs_are_counted_only_if_a_size_depends_on_them():
 def test_a_settled_configuration_has_no_null_where_options_were_open():
     config = settle_steps(settle_sizes(composed_options(*TEXT), lambda: 5000), 5000, 25)
 
-    assert isinstance(config, schema.Config)
+    assert isinstance(config, Config)
     assert open_options(config) == set()
     for section in ("model", "data", "optim", "trainer"):
-        settled_class, open_class = (getattr(schema, f"{section.capitalize()}{kind}") for kind in ("Config", "Options"))
+        module = import_module(f"aiayn.config.{section}")
+        settled_class, open_class = (getattr(module, f"{section.capitalize()}{kind}") for kind in ("Config", "Options"))
         assert type(getattr(config, section)) is settled_class
         narrowed = {f.name for f in fields(settled_class)} & set(settled_class.__annotations__)
         also = {"d_k", "d_v"} if section == "model" else set()
@@ -99,4 +108,4 @@ def test_stored_values_fill_what_is_open_and_nothing_else():
     filled = flatten(to_plain(fill(options, stored | {"seed": 5})))
 
     assert filled == flatten(to_plain(options)) | {key: stored[key] for key in open_options(options)}
-    assert set(filled) == set(option_names(schema.Options))
+    assert set(filled) == set(option_names(Options))

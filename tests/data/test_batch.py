@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID
 from aiayn.data.batch import collate, pad_sources, shift_right, source_mask
 from aiayn.data.batch_plan import MicroBatch
 from aiayn.data.corpus_store import PreparedSplit
 from aiayn.data.length_order import LengthRuns
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 SENTENCES = st.lists(st.integers(4, 60_000), max_size=9)
 PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=20)

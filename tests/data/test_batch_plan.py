@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aiayn.data import batch_plan as plan_module
-from aiayn.data.batch_plan import BatchPlan, MicroBatch
+from aiayn.data.batch_plan import BatchPlan, MicroBatch, device_counts
 from aiayn.data.length_order import LengthRuns, scrambled, sort_keys
 from aiayn.data.samplers import TrainingSampler
 
@@ -104,13 +104,30 @@ def test_a_pair_exactly_as_long_as_the_budget_is_kept_and_a_longer_one_is_a_bug_
 
 @given(CORPORA | EQUAL, WORLDS, st.integers(40, 120), st.integers(40, 400))
 @example(np.array([[1, 1], [1, 1], [38, 38]]), 1, 40, 40)  # the last pair alone is most of the last step
-def test_micro_batches_are_the_fewest_multiple_of_the_devices_that_fits_padded(corpus, devices, limit, budget):
+def test_micro_batches_are_a_multiple_of_the_devices_that_fits_padded_and_at_most_a_third_more_than_the_fewest(
+    corpus, devices, limit, budget
+):
     plan = make(corpus, tokens_per_step=budget, devices=devices, max_tokens_per_device=limit)
     assert plan.micro_batches % devices == 0
     assert max(longest(corpus, pairs) for pairs in micro_batches_of(plan, plan.steps_per_epoch)) <= limit
-    for fewer in range(devices, plan.micro_batches, devices):
+    # A third more is 1 at 3, and none at fewer.
+    for fewer in (count for count in range(devices, plan.micro_batches, devices) if 4 * count < 3 * plan.micro_batches):
         too_few = make(corpus, tokens_per_step=budget, micro_batches=fewer)
         assert max(longest(corpus, pairs) for pairs in micro_batches_of(too_few, too_few.steps_per_epoch)) > limit
+
+
+@pytest.mark.parametrize(
+    ("fewest", "taken", "counts"),
+    [(1, 1, "1"), (2, 2, "1 or 2"), (3, 4, "1, 2 or 4"), (5, 6, "1, 2, 3 or 6"), (7, 8, "1, 2, 4 or 8"), (9, 12, None)],
+)
+def test_steps_in_several_parts_are_cut_so_that_more_devices_can_share_them(fewest, taken, counts):
+    """Pairs of one length, of which a device takes so many that `fewest` parts would do."""
+    corpus = np.full((fewest * 1000, 2), 10)
+    plan = make(corpus, tokens_per_step=fewest * 10_000, max_tokens_per_device=10_000)
+    assert (plan.steps_per_epoch, plan.micro_batches) == (1, taken)
+    assert counts is None or device_counts(taken) == counts
+    on_two = make(corpus, tokens_per_step=fewest * 10_000, max_tokens_per_device=10_000, devices=2)
+    assert on_two.micro_batches % 2 == 0
 
 
 @given(CORPORA | EQUAL, WORLDS, st.integers(1, 24), st.integers(0, 2**32 - 1))
@@ -213,7 +230,7 @@ def test_a_remainder_is_spread_over_all_steps_instead_of_making_one_of_its_own()
 
 SCRIPT = """
 import hashlib, numpy as np
-from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.batch_plan import BatchPlan, device_counts
 from aiayn.data.length_order import LengthRuns
 rng = np.random.default_rng(5)
 lengths = LengthRuns.of_counts(rng.integers(1, 90, 200), rng.integers(1, 90, 200), rng.integers(1, 20, 200))
@@ -248,7 +265,7 @@ def test_two_processes_with_different_hash_seeds_draw_the_same_plan():
         ),
         (
             lognormal_corpus(40_000, seed=5),
-            {"tokens_per_step": 25_000, "seed": 2**32 - 1, "devices": 2, "max_tokens_per_device": 3000},
+            {"tokens_per_step": 25_000, "seed": 2**32 - 1, "micro_batches": 12},  # a run stores their number
             "ac1f8c754ec0b8ff",
         ),
         (np.array([[7, 11]] * 500 + [[1, 90], [90, 1]]), {"tokens_per_step": 150, "seed": 0}, "e84276babe7d6db8"),

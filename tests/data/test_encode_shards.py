@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from texts import data_config, write_lines
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.data import DataConfig
 from aiayn.data import encode_shards, merge_shards, text_files
 from aiayn.data.encode_shards import Encoder, Progress, Shard
 from aiayn.data.filters import Filters

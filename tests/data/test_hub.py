@@ -6,7 +6,7 @@ import time
 import pytest
 from texts import data_config
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.data import DataConfig
 from aiayn.data import sources
 from aiayn.data.sources import raw_pairs, read_split
 from aiayn.data.text_files import FileScans
@@ -64,7 +64,7 @@ def test_a_local_folder_laid_out_like_wmt14_is_read_without_network(wmt, offline
         b"maisons test-00000-of-00001 0",
         b"houses test-00000-of-00001 0",
     )
-    assert sources.identity(german, "train", FileScans()) != sources.identity(french, "train", FileScans())
+    assert sources.text_key(german, "train", FileScans()) != sources.text_key(french, "train", FileScans())
     assert offline == []
 
 

@@ -35,6 +35,18 @@ def test_a_pair_with_another_translation_is_no_overlap(tmp_path, caplog):
     assert warnings_for(tmp_path, caplog, val=val, test=None) == []
 
 
+def test_trees_are_compared_with_the_same_tags_on_both_sides(tmp_path, caplog):
+    words, trees = [f"word{number}" for number in range(60)], [f"( NN{number} )" for number in range(60)]
+    files = {
+        "train": write_lines(tmp_path / "trees", words, trees),
+        "val": write_lines(tmp_path / "held", ["new", *words[3:5]], ["( VB )", *trees[3:5]]),
+    }
+
+    [line] = warnings_for(tmp_path, caplog, **files, test=None, task="parsing", tags="xx")
+
+    assert f"2 of 3 of data.val={tmp_path}/held" in line
+
+
 def test_a_file_that_is_listed_twice_is_named(tmp_path, caplog):
     train, val = str(tmp_path / "train"), write_lines(tmp_path / "other", ["a b"], ["c d"])
 

@@ -14,7 +14,7 @@ from texts import SEPARATORS, data_config, write_bytes, write_lines
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.pair_files import pair_file_kind
 from aiayn.data.prepare import prepare
-from aiayn.data.sources import count_pairs, identity, raw_pairs, read_split
+from aiayn.data.sources import count_pairs, raw_pairs, read_split, text_key
 from aiayn.data.text_files import FileScans, read_lines
 from aiayn.errors import DataError
 
@@ -89,6 +89,33 @@ def test_columns_named_in_the_first_line_may_stand_anywhere(tmp_path):
     assert count_pairs(data_config(train=path), "train", FileScans()) == 3
 
 
+SENTENCES = [
+    ("Where is the old house?", "Wo ist das alte Haus?"),
+    ("The cat is in the garden.", "Die Katze ist im Garten."),
+]
+
+
+def test_columns_without_names_are_refused_when_they_are_clearly_swapped(tmp_path):
+    path = stored(tmp_path / "x.tsv", tsv(pair[::-1] for pair in SENTENCES * 2))
+    with pytest.raises(DataError, match=r"first column seems to be de and its second en.*de<TAB>en"):
+        read(path)
+    named = stored(tmp_path / "named.tsv", "de\ten\n" + tsv(pair[::-1] for pair in SENTENCES * 2))
+    assert read(named) == [(src.encode(), tgt.encode()) for src, tgt in SENTENCES * 2]
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        SENTENCES * 2,
+        [("Haus", "house"), ("der Hund", "the dog")],  # too few words to tell
+        [(src, src) for src, _ in SENTENCES * 2],
+        [*(pair[::-1] for pair in SENTENCES * 4), *SENTENCES * 2],  # in doubt
+    ],
+)
+def test_columns_that_are_not_clearly_swapped_are_read(pairs, tmp_path):
+    assert len(read(stored(tmp_path / "x.tsv", tsv(pairs)))) == len(pairs)
+
+
 def first_dropped(prepared) -> dict[str, list[str]]:
     return prepared.report["train"]["first_dropped"]
 
@@ -123,10 +150,10 @@ def test_a_file_of_pairs_is_known_by_its_ending():
 
 def test_prefixes_and_files_of_pairs_can_be_mixed_and_content_decides(tmp_path):
     first = write_bytes(tmp_path / "a", b"1\n", b"eins\n")
-    second, packed = (stored(tmp_path / name, tsv([("2", "zwei")])) for name in ("b.tsv", "c.tsv.gz"))
+    second, compressed = (stored(tmp_path / name, tsv([("2", "zwei")])) for name in ("b.tsv", "c.tsv.gz"))
     config = data_config(train=[first, second])
     assert list(raw_pairs(config, "train", FileScans())) == [(b"1", b"eins"), (b"2", b"zwei")]
-    ids = [identity(data_config(train=path), "train", FileScans()) for path in (second, packed, first)]
+    ids = [text_key(data_config(train=path), "train", FileScans()) for path in (second, compressed, first)]
     assert ids[0] == ids[1] != ids[2]
 
 
@@ -322,8 +349,8 @@ def test_a_language_and_its_variant_are_two_sides(languages, langs, expected, tm
     [
         ("pairs.csv", "a,b\n", r"data\.train=.*pairs\.csv: CSV is not read: save it as tab-separated text"),
         ("pairs.xliff", "<xliff/>", "XLIFF is not read"),
-        ("x.tsv", gzip.compress(b"a\tb\n", mtime=0), r"x\.tsv: this is no text but packed with gzip; name it \.gz"),
-        ("x.jsonl", b"PK\3\4", r"x\.jsonl: this is no text but packed with zip; unpack it"),
+        ("x.tsv", gzip.compress(b"a\tb\n", mtime=0), r"x\.tsv: this is no text but compressed with gzip; name it \.gz"),
+        ("x.jsonl", b"PK\3\4", r"x\.jsonl: this is no text but compressed with zip; decompress it"),
     ],
 )
 def test_files_of_other_kinds_are_named_as_what_they_are(name, content, message, tmp_path):

@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 from texts import data_config, write_lines
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.data import DataConfig
 from aiayn.data import build_corpus, corpus_store, encode_shards, text_files
+from aiayn.data import prepare as prepare_module
 from aiayn.data.cleaning import CleaningReport
 from aiayn.data.filters import RULES, length_rules
-from aiayn.data.prepare import SHAPING, prepare
+from aiayn.data.prepare import SHAPING, check_text, prepare
 from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
 from aiayn.files import host
@@ -208,7 +209,7 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
-    inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through sources.identity
+    inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through sources.text_key
     inputs |= set(RULES)  # only those that are chosen
     inputs |= {"task", "lowercase", "tags"}  # only where they are not translation, false and kept
     elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches"}
@@ -240,7 +241,7 @@ def test_a_parser_can_learn_xx_for_every_tag_while_its_references_keep_theirs(co
     assert kept.folder != xx.folder
 
 
-def test_the_text_decides_not_its_name_nor_its_packing(config, tmp_path):
+def test_the_text_decides_not_its_name_nor_its_compression(config, tmp_path):
     first = prepare(config)
     moved = write_lines(tmp_path / "elsewhere", sentences(1, 211), sentences(2, 211))
     assert prepare(replace(config, train=moved)).fingerprint == first.fingerprint
@@ -331,11 +332,11 @@ def by_hand(folder: Path) -> Iterator[tuple[str, bytes]]:
 def test_a_corpus_changed_by_hand_together_with_its_checksums_is_noticed(config):
     folder = prepare(config).folder
     whole = {path: path.read_bytes() for path in folder.iterdir()}
-    assert corpus_store.find_flaw(folder, FileScans()) is None
+    assert corpus_store.find_damage(folder, FileScans()) is None
     changes = list(by_hand(folder))
     for name, content in changes:
         changed_by_hand(folder, name, content)
-        assert corpus_store.find_flaw(folder, FileScans()), (name, content[:99])
+        assert corpus_store.find_damage(folder, FileScans()), (name, content[:99])
         for path, before in whole.items():
             path.write_bytes(before)
     assert len(changes) > 100
@@ -350,7 +351,7 @@ def test_a_corpus_changed_by_hand_is_built_again(config):
 
 def start(config: DataConfig, before: str = "") -> subprocess.Popen:
     program = (
-        "import json, sys, os, signal; from aiayn.config.schema import DataConfig; from aiayn.data import prepare\n"
+        "import json, sys, os, signal; from aiayn.config.data import DataConfig; from aiayn.data import prepare\n"
         f"{before}\nprint(prepare.prepare(DataConfig(**json.loads(sys.argv[1]))).folder)"
     )
     return subprocess.Popen(
@@ -511,11 +512,20 @@ def test_a_few_bad_lines_are_dropped_but_another_encoding_is_refused(config, tmp
         prepare(config)
 
 
+def test_another_encoding_is_found_in_the_first_pairs_before_anything_is_learnt(config, tmp_path, monkeypatch):
+    check_text(config)
+    (tmp_path / "train.de").write_bytes((tmp_path / "train.de").read_bytes().decode().encode("iso-8859-1"))
+    monkeypatch.setattr(prepare_module, "FIRST_PAIRS", 50)
+    with pytest.raises(DataError, match=r"of the first 50 pairs are not UTF-8; .*iconv"):
+        check_text(config)
+    assert not Path(config.folder).exists()
+
+
 def test_copies_for_other_processes_are_small_and_map_the_same_files(config):
     found = prepare(config)
-    packed = pickle.dumps((found, found.train))
-    assert len(packed) < 2000
-    copy, split = pickle.loads(packed)
+    pickled = pickle.dumps((found, found.train))
+    assert len(pickled) < 2000
+    copy, split = pickle.loads(pickled)
     assert copy.tokenizer.fingerprint == found.tokenizer.fingerprint
     assert np.array_equal(split.src, found.train.src)
     assert rows(copy.val) == rows(found.val)

@@ -20,7 +20,7 @@ def test_the_phrasebook_goes_both_ways_and_knows_two_languages(monkeypatch):
     ]
     back = data_config(**options, src_lang="de", tgt_lang="en")
     assert read_split(back, "train") == (["Häuser", "c"], ["train house", "b"])
-    assert 7 in sources.identity(back, "train", FileScans())
+    assert 7 in sources.text_key(back, "train", FileScans())
     with pytest.raises(DataError, match=r"data\.tgt_lang=fr"):
         list(raw_pairs(data_config(**options, tgt_lang="fr"), "train", FileScans()))
     with pytest.raises(DataError, match=r"data\.test is not set"):

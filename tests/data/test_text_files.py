@@ -58,7 +58,7 @@ def test_a_blank_line_keeps_its_place_on_either_side(tmp_path):
     ]
 
 
-def test_several_prefixes_plain_and_packed_are_read_one_after_another(tmp_path):
+def test_several_prefixes_plain_and_compressed_are_read_one_after_another(tmp_path):
     first = write_bytes(tmp_path / "a", b"1\n2", b"eins\nzwei\n")
     for lang, text in (("en", b"3\n"), ("de", b"drei\n")):
         (tmp_path / f"b.{lang}.gz").write_bytes(gzip.compress(text))

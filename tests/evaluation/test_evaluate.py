@@ -13,7 +13,9 @@ import torch
 from applications import composed, run_application
 from texts import write_lines
 
-from aiayn.config.schema import PAD_ID, Config, EvaluateConfig, SearchOverrides
+from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.schema import Config
+from aiayn.config.search import SearchOverrides
 from aiayn.data.batch import pad_sources, shift_right, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -24,6 +26,7 @@ from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, read_jsonl
+from aiayn.token_ids import PAD_ID
 
 # Some hold what any idea of a line but LF's would break in two. The tiny models learn TAUGHT by heart, which is not
 # quite what the references say.

@@ -9,7 +9,8 @@ from applications import ROOT, TEXT, TINY, run_application, write_pairs
 from hydra import compose, initialize_config_dir
 
 from aiayn.config.compose import check_config, register
-from aiayn.config.schema import EvaluateConfig
+from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.rules import listed
 from aiayn.errors import ConfigError
 from aiayn.evaluation.evaluate import table
 from aiayn.reports import published
@@ -131,7 +132,7 @@ def test_one_file_is_as_good_as_a_list_and_nothing_else_is():
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         one = compose("evaluate", overrides=["run=x", "references=a.de"])
         number = compose("evaluate", overrides=["run=x", "references=3"])
-    assert check_config(one, EvaluateConfig).references == ["a.de"]
+    assert listed(check_config(one, EvaluateConfig).references) == ["a.de"]
     with pytest.raises(ConfigError, match="references=3: must be a file or a list of them"):
         check_config(number, EvaluateConfig)
 

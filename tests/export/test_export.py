@@ -12,15 +12,17 @@ from applications import ROOT, composed, run_application
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiayn.config.schema import BOS_ID, EOS_ID, SearchOverrides
+from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.export import export as module
 from aiayn.export.export import export
+from aiayn.inference.beam_search import beam_search
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore, save
+from aiayn.token_ids import BOS_ID, EOS_ID
 
 LINES = ["the old house", "two cats see the man", " the\u2028man \x85 sees\x1f", "</s> <pad> <s>", "a é 猫 b", "cats"]
 
@@ -50,7 +52,7 @@ def changed(checkpoint: Checkpoint, **model) -> Checkpoint:
 
 def our_logits(checkpoint: Checkpoint, src: list[int], tgt: list[int]) -> torch.Tensor:
     """Returns our logits (T, V) for bos and tgt."""
-    model = Translator.from_checkpoint(checkpoint).model
+    model = Translator.from_checkpoint(checkpoint, accelerator="cpu").model
     with torch.no_grad():
         source = torch.tensor([[*src, EOS_ID]])
         return model(source, torch.tensor([[BOS_ID, *tgt]]), torch.ones(1, 1, 1, len(src) + 1, dtype=torch.bool))[0]
@@ -71,7 +73,7 @@ def test_marians_logits_are_ours(checkpoint, tmp_path):
 def greedy(checkpoint: Checkpoint) -> Translator:
     """Greedy search: the tokens before a limit are the same whatever an engine does at it."""
     search = SearchOverrides(beam_size=1)
-    return Translator.from_checkpoint(checkpoint, search)
+    return Translator.from_checkpoint(checkpoint, search, "cpu")
 
 
 def test_marian_translates_as_we_do_in_three_lines(checkpoint, tmp_path):
@@ -88,6 +90,58 @@ def test_marian_translates_as_we_do_in_three_lines(checkpoint, tmp_path):
         assert " ".join(found.splitlines()) == best
 
 
+@pytest.fixture(scope="module")
+def reverser(checkpoint) -> Checkpoint:
+    """A model that has half learnt to write what it reads backwards: it ends, early or late."""
+    sizes = vars(checkpoint.config.model) | {"d_model": 32, "d_ff": 40, "d_k": 16, "d_v": 16, "dropout": 0.0}
+    config = replace(checkpoint.config, model=type(checkpoint.config.model)(**sizes))
+    torch.manual_seed(5)
+    model = Transformer(config.model, checkpoint.vocab_size)
+    adam = torch.optim.Adam(model.parameters(), lr=0.005)
+    end, start = (torch.full((32, 1), token) for token in (EOS_ID, BOS_ID))
+    with torch.enable_grad():
+        for step in range(100):
+            src = torch.randint(30, 50, (32, 2 + step % 5))
+            tgt, mask = src.flip(1), torch.ones(32, 1, 1, src.size(1) + 1, dtype=torch.bool)
+            logits = model(torch.cat([src, end], 1), torch.cat([start, tgt], 1), mask).flatten(0, 1)
+            loss = torch.nn.functional.cross_entropy(logits, torch.cat([tgt, end], 1).flatten(), label_smoothing=0.1)
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+    return replace(checkpoint, config=config, weights=model.state_dict())
+
+
+@pytest.mark.parametrize(("beam_size", "alpha"), [(4, 0.6), (3, 1.0)])
+def test_our_n_best_lists_hold_what_marians_hold_and_what_ended_just_outside_its_beam(
+    reverser, tmp_path, beam_size, alpha
+):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra: export)")
+    export(reverser, "marian", tmp_path / "model")
+    marian = transformers.MarianMTModel.from_pretrained(tmp_path / "model")
+    marian.generation_config.max_length = None
+    search = SearchConfig(beam_size=beam_size, length_penalty=alpha, penalty="power", max_extra_tokens=20)
+    model, equal, compared = Translator.from_checkpoint(reverser).model, 0, 0
+    for sentence in ([31, 47], [40, 33, 38], [45, 45, 30, 49, 36], [34, 41, 48, 39, 31, 35], [42], [38, 46, 32, 33]):
+        src = torch.tensor([[*sentence, EOS_ID]])
+        [ours] = beam_search(model, src, torch.ones(1, 1, 1, src.size(1), dtype=torch.bool), search)
+        options = {"num_beams": beam_size, "num_return_sequences": beam_size, "length_penalty": alpha}
+        options |= {"early_stopping": "never", "output_scores": True, "return_dict_in_generate": True}
+        found = marian.generate(
+            input_ids=src, attention_mask=torch.ones_like(src), max_new_tokens=len(sentence) + 20, **options
+        )
+        own = {tuple(one.tokens): one.score for one in ours}
+        for ids, score in zip(found.sequences.tolist(), found.sequences_scores.tolist(), strict=True):
+            if EOS_ID not in ids:
+                continue  # cut at the limit, where ours has to end
+            tokens = tuple(ids[1 : ids.index(EOS_ID)])
+            # Ours lets any of the best 2 K continuations end, transformers of the best K only.
+            assert own.get(tokens, score) == pytest.approx(score, abs=1e-5)
+            assert tokens in own or score <= min(own.values()) + 1e-5
+            equal, compared = equal + (tokens in own), compared + 1
+    assert compared >= 4 * beam_size
+    assert equal >= 0.5 * compared
+
+
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_ctranslate2_scores_outputs_as_we_do(checkpoint, tmp_path, positions):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (extra: export)")
@@ -98,7 +152,7 @@ def test_ctranslate2_scores_outputs_as_we_do(checkpoint, tmp_path, positions):
     export(checkpoint, "ctranslate2", tmp_path / "model")
     engine = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32", intra_threads=1)
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
-    translator = Translator.from_checkpoint(checkpoint)
+    translator = Translator.from_checkpoint(checkpoint, accelerator="cpu")
     for line in LINES:
         src, tgt = tokenizer.encode(line), [50, 61, 7]
         assert src.ids == translator.source_ids([line])[0]
@@ -210,7 +264,7 @@ def test_unknown_formats_missing_libraries_and_folders_in_use_are_named(checkpoi
     with pytest.raises(ConfigError, match="format=onnx: choose one of ctranslate2, marian"):
         export(checkpoint, "onnx", tmp_path / "model")
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"--format marian needs transformers: pip install -e '\.\[export\]'"):
+    with pytest.raises(ConfigError, match=r"--format marian needs transformers: pip install 'aiayn\[export\]'"):
         export(checkpoint, "marian", tmp_path / "model")
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     (tmp_path / "notes.txt").write_text("mine")

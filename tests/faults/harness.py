@@ -23,12 +23,13 @@ import torch
 from applications import TWELVE_STEPS, composed, text_in, write_pairs
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn.config.schema import Config, DataConfig
+from aiayn.config.data import DataConfig
+from aiayn.config.schema import Config
 from aiayn.data.prepare import prepare
 from aiayn.errors import InterruptedRunError, UserError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
-from aiayn.training import run
+from aiayn.training import finish, run, trainer
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks import throughput_monitor
 
@@ -152,9 +153,9 @@ def start_ranks(config: Config, outputs: Path, preludes: dict[int, Callable[[], 
 def _spare_the_pictures() -> None:
     """Most of a tiny run's time would go into drawings, which no test here looks at."""
     for name in ("draw_learning_curve", "write_report"):
-        setattr(run, name, lambda *arguments: None)
-    run.summary = lambda folder: "done"
-    run.RunArtifacts = _Nothing
+        setattr(finish, name, lambda *arguments: None)
+    finish.summary = lambda folder: "done"
+    trainer.RunArtifacts = _Nothing
     throughput_monitor.matmul_rate = lambda *arguments: 1.0
 
 

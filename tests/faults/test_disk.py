@@ -23,7 +23,7 @@ from faults.harness import (
 
 from aiayn.errors import RefusedError
 from aiayn.runs import checkpoints
-from aiayn.training import run
+from aiayn.training import finish
 from aiayn.training.module import TranslationModule
 
 
@@ -152,7 +152,7 @@ def test_a_picture_too_large_for_the_disk_ends_the_run_in_one_line_and_a_restart
         def full(*arguments):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "learning_curve.png")
 
-        run.draw_learning_curve = full
+        finish.draw_learning_curve = full
 
     end = train(config, tmp_path, prelude)
     assert end.code == 6, end.said

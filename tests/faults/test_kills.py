@@ -27,6 +27,7 @@ from faults.harness import (
 from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import find_checkpoint
+from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
 
 # Calls in the life of the run: 4 steps an epoch, 2 micro-batches a step, checkpoints of steps 3, 6, 9, 12, validations
@@ -132,6 +133,31 @@ def test_a_kill_while_training_is_ahead_of_the_write_continues_to_the_bit(config
     assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3]
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
+
+
+@pytest.mark.parametrize(("call", "last"), [(17, 6), (24, 9)])
+def test_a_run_whose_optimizer_state_is_saved_less_often_continues_from_it_to_the_bit(
+    text, unbroken, tmp_path, call, last
+):
+    """With weights every 3 steps, and the optimizer's state with the first of them and the last."""
+    rarely = configured(text, "trainer.optimizer_state_minutes=1000")
+
+    def with_a_large_state() -> None:
+        CheckpointSaver.SMALL = 0
+
+    def then_killed() -> None:
+        with_a_large_state()
+        dies_at(TranslationModule, "training_step", call)()
+
+    folder = tmp_path / "run" / "checkpoints"
+    assert train(rarely, tmp_path, then_killed).code == -signal.SIGKILL
+    assert checkpoints.saved_steps(folder)[-1] == last
+    assert [path.name for path in folder.glob("*.optim")] == ["step_3.optim"]
+    end = train(rarely, tmp_path, with_a_large_state)
+    assert (end.code, "continued at step 3" in end.said) == (0, True), end.said
+    # Only which of the two newest states are there differs.
+    assert [each for each in differences(tmp_path / "run", unbroken) if not each.startswith("files")] == []
+    assert (folder / "step_12.optim").exists()
 
 
 def test_runs_killed_at_random_moments_continue_to_the_bit(config, unbroken, tmp_path):

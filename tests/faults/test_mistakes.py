@@ -146,6 +146,8 @@ MISTAKES = [
     ("evaluate.py run=x model=big", "model:", "an option of train; leave it out"),
     ("evaluate.py run=x logger=none", "logger:", "an option of train; leave it out"),
     ("evaluate.py run=x trainer.devices=2", "trainer.devices:", "an option of train; did you mean devices?"),
+    ("evaluate.py run=x trainer.devises=2", "trainer.devises:", "no such option; did you mean devices?"),
+    ("evaluate.py run=x trainer.dd=2", "trainer.dd:", "no such option; --help lists them all"),
     ("evaluate.py run=x data.test=my/other", "data.test:", "an option of train; did you mean test?"),
     ("evaluate.py run=x --logger=none", "--logger:", "options have no dashes"),
     ("evaluate.py run=x outputs=elsewhere", "outputs:", "an option of train"),

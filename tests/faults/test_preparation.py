@@ -17,7 +17,7 @@ from applications import TEXT, TINY, run_application, write_pairs
 from faults.harness import Child, content_of_corpus, dies_after, disk_is_full_beyond, prepare_in_child
 from texts import data_config
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.data import DataConfig
 from aiayn.data import build_corpus
 from aiayn.data.prepare import prepare
 from aiayn.data.text_files import FileScans

@@ -27,7 +27,8 @@ from aiayn.data import datamodule
 from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoints
 from aiayn.training import run
-from aiayn.training.callbacks import rendezvous
+from aiayn.training.callbacks import connect_ranks
+from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.distributed.control_group import ControlGroup
 from aiayn.training.module import TranslationModule
 
@@ -72,6 +73,28 @@ def test_killed_together_they_continue_to_the_bit(pair, whole, tmp_path):
     assert codes(pair, tmp_path, {0: dies, 1: dies}) == [-signal.SIGKILL] * 2
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
+
+
+def test_gradients_in_bfloat16_are_nearly_those_in_float32_and_a_killed_run_continues_to_the_bit(text, whole, tmp_path):
+    """With an optimizer state that is saved by time, at the first checkpoint and at the last, as all ranks agree."""
+    options = ("trainer.gradient_compression=bf16", "trainer.optimizer_state_minutes=1000")
+    config = configured(text, "trainer.devices=2", "trainer.timeout=120", *options)
+
+    def with_a_large_state():
+        CheckpointSaver.SMALL = 0
+
+    def then_killed():
+        with_a_large_state()
+        dies_at(TranslationModule, "training_step", 8)()
+
+    assert codes(config, tmp_path / "a", dict.fromkeys((0, 1), with_a_large_state)) == [0, 0]
+    assert codes(config, tmp_path / "b", dict.fromkeys((0, 1), then_killed)) == [-signal.SIGKILL] * 2
+    found = ends(config, tmp_path / "b", dict.fromkeys((0, 1), with_a_large_state))
+    assert "continued at step 3" in found[0].said
+    assert same_weights(tmp_path / "a" / "run", tmp_path / "b" / "run")
+    assert not same_weights(tmp_path / "a" / "run", whole)
+    losses = [[r["train/loss"] for r in measured(run) if "train/loss" in r] for run in (tmp_path / "a" / "run", whole)]
+    assert losses[0] == pytest.approx(losses[1], abs=0.01)
 
 
 @pytest.mark.parametrize("before", [1, 2])
@@ -240,7 +263,7 @@ def test_a_rank_whose_shutdown_hangs_after_an_error_ends_all_the_same(pair, whol
         raise ValueError("planted")
 
     def fails_and_hangs() -> None:
-        rendezvous.SHUTDOWN = 1.0
+        connect_ranks.SHUTDOWN = 1.0
         DDPStrategy.teardown = lambda self: time.sleep(1000)
         acts_at(TranslationModule, "training_step", fails, 8)()
 

@@ -42,6 +42,7 @@ OTHERWISE = {
     "trainer.val_bleu_sentences": "2",
     "trainer.checkpoint_every": "4",
     "trainer.average_last": "2",
+    "trainer.optimizer_state_minutes": "0.5",
     "trainer.log_every": "5",
     "trainer.max_skipped_steps": "3",
     "trainer.timeout": "99",

@@ -10,7 +10,8 @@ from faults.harness import acts_at, configured, differences, measured, train
 from aiayn.data import build_corpus, datamodule
 from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoints
-from aiayn.training import checkpoint_io, run
+from aiayn.training import run
+from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.module import TranslationModule
 
 TERM = signal.SIGTERM
@@ -26,7 +27,7 @@ PHASES = {
     "in the search of a validation": ((Translator, "translate", 1, False), 6),
     "in the last validation": ((TranslationModule, "validation_step", 3, False), 12),
     "in the last search": ((Translator, "translate", 2, False), 12),
-    "while a checkpoint is copied": ((checkpoint_io, "copied", 3, False), 7),
+    "while a checkpoint is copied": ((BackgroundWriter, "copied", 2, False), 7),
     "while the last one is written": ((checkpoints, "write_sealed", 7, False), 12),
     "in averaging": ((checkpoints, "average", 1, False), 12),
 }

@@ -10,13 +10,15 @@ import torch
 from applications import small_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SearchConfig
+from aiayn.config.search import SearchConfig
 from aiayn.errors import DivergedError
 from aiayn.inference import beam_search as module
 from aiayn.inference.beam_search import beam_search, length_penalty
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 SEARCH = SearchConfig(beam_size=4, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, batch_tokens=1000)
 SENTENCES = [[5, 6], [9, 4, 7, 7, 3], [8], [3, 10, 4], [6, 5, 9, 9]]
@@ -52,10 +54,11 @@ def penalty_by_hand(length: int, config: SearchConfig) -> float:
     return math.pow((5 + length) / 6 if config.penalty == "gnmt" else length, config.length_penalty)
 
 
-class ScriptedModel:
+class ScriptedModel(nn.Module):
     """The model's interface around a function (source, prefix) -> logits; counts what it is asked to do."""
 
     def __init__(self, logits):
+        super().__init__()
         self.logits = logits
         self.encoded = 0
         self.rows_per_step: list[int] = []
@@ -110,19 +113,24 @@ def random_logits(vocab_size: int, seed: int, eos_bonus: float = 0.0):
     return logits
 
 
+def sorted_continuations(logits, source: tuple, alive: list[tuple[tuple, float]], only_eos: bool) -> list:
+    """All hypotheses that are longer than the alive ones by a token, with log P, best first."""
+    continuations = []
+    for prefix, log_prob in alive:
+        values = logits(source, prefix)
+        norm = math.log(sum(map(math.exp, values)))
+        for token, value in enumerate(values):
+            if token not in (PAD_ID, BOS_ID) and (token == EOS_ID or not only_eos):
+                continuations.append(((*prefix, token), log_prob + value - norm))
+    return sorted(continuations, key=lambda c: -c[1])
+
+
 def list_beam_search(logits, source: tuple, config: SearchConfig) -> list[tuple[list[int], float, float]]:
     """Section 6.1's search for one sentence in plain lists, never stopping before the limit."""
     k, limit = config.beam_size, len(source) + config.max_extra_tokens
     alive, finished = [((), 0.0)], []
     for length in range(1, limit + 2):
-        continuations = []
-        for prefix, log_prob in alive:
-            values = logits(source, prefix)
-            norm = math.log(sum(map(math.exp, values)))
-            for token, value in enumerate(values):
-                if token not in (PAD_ID, BOS_ID) and (length <= limit or token == EOS_ID):
-                    continuations.append(((*prefix, token), log_prob + value - norm))
-        best = sorted(continuations, key=lambda c: -c[1])[: 2 * k if k > 1 else 1]
+        best = sorted_continuations(logits, source, alive, only_eos=length > limit)[: 2 * k if k > 1 else 1]
         finished += [(list(y[:-1]), p / penalty_by_hand(length, config), p) for y, p in best if y[-1] == EOS_ID]
         finished = sorted(finished, key=lambda f: -f[1])[:k]
         alive = [(y, p) for y, p in best if y[-1] != EOS_ID][:k]
@@ -308,14 +316,7 @@ def list_patience_search(logits, source: tuple, config: SearchConfig) -> list[tu
     k, limit = config.beam_size, len(source) + config.max_extra_tokens
     alive, finished, n_ended = [((), 0.0)], [], 0
     for length in range(1, limit + 2):
-        continuations = []
-        for prefix, log_prob in alive:
-            values = logits(source, prefix)
-            norm = math.log(sum(map(math.exp, values)))
-            for token, value in enumerate(values):
-                if token not in (PAD_ID, BOS_ID) and (length <= limit or token == EOS_ID):
-                    continuations.append(((*prefix, token), log_prob + value - norm))
-        best = sorted(continuations, key=lambda c: -c[1])[: 2 * k]
+        best = sorted_continuations(logits, source, alive, only_eos=length > limit)[: 2 * k]
         finished += [(list(y[:-1]), p / penalty_by_hand(length, config), p) for y, p in best if y[-1] == EOS_ID]
         alive = [(y, p) for y, p in best if y[-1] != EOS_ID][:k]
         n_ended += sum(y[-1] == EOS_ID for y, _ in best[:k])

@@ -2,7 +2,10 @@
 
 import html
 import re
+import sys
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -13,8 +16,10 @@ from hypothesis import strategies as st
 from aiayn.data.placeholders import PLACEHOLDER, TAG, placeholders
 from aiayn.inference.markup import MarkedText, parse_markup, translate_markup
 from aiayn.inference.paragraphs import split_paragraph
-from aiayn.inference.placement import Places
+from aiayn.inference.placement import written
+from aiayn.inference.places import Places
 from aiayn.inference.projection import AlignedText, _units, align, join
+from aiayn.inference.repair import repair
 from aiayn.inference.translator import Translator
 
 
@@ -221,6 +226,121 @@ def test_the_alignment_of_words_is_that_of_their_subwords(translator):
     assert [whole.source[a:b] for a, b in whole.source_units] == re.findall(r"\w+|\.", whole.source)
     assert whole.text == paragraph.join([one.text for one in sentences])
     assert [whole.text[a:b] for a, b in whole.units] == [one.text[a:b] for one in sentences for a, b in one.units]
+
+
+HOSTILE = ["<", "<b>", "</b>", "<i></b>", "<!--", "<script>", "<b translate=no>", "x<br>", "a<b>", "&lt;a ", '<a "x ']
+
+
+def lines_executed(work: Callable[[], object]) -> int:
+    """How many lines of Python run."""
+    count, before = 0, sys.gettrace()
+
+    def trace(frame, event, argument):
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_the_work_of_parsing_grows_no_faster_than_the_text(hostile):
+    parse_markup(hostile, is_html=True)  # patterns are compiled once
+    texts = [hostile * times for times in (150, 300)]
+    short, long = (lines_executed(partial(parse_markup, text, is_html=True)) for text in texts)
+    assert long <= 2.1 * short + 50
+
+
+MARKED = ["<b>x</b> ", "<i>", "%s ", "{a}{b}", "<b><i></i></b>y ", "x<img>", "<b>%s{c}</b>", "} ", "</b>z<b>"]
+
+
+@pytest.mark.parametrize("spoil", [False, True])
+@pytest.mark.parametrize("hostile", MARKED)
+def test_the_work_of_placing_grows_no_faster_than_the_text(hostile, spoil):
+    def work(times: int) -> int:
+        [part] = parse_markup(f"word {hostile * times}").parts
+        sentence = perfect(part.text, backwards=True, spoil=spoil)
+        return lines_executed(lambda: written(repair(sentence, Places()), part.elements, Places(), str))
+
+    work(20)
+    assert work(240) <= 2.1 * work(120) + 50
+
+
+def test_elements_may_stand_in_each_other_as_deep_as_a_line_is_long():
+    text = "<b>" * 4000 + "word" + "</b>" * 4000
+    assert translated(text) == text.upper().replace("B>", "b>")
+    assert translated(text.replace("word", "")) == text.replace("word", "")
+    inside = f"one <u>{text.replace('word', '')}</u> two"
+    assert translated(inside).count("b>") == 8000
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected", "places"),
+    [
+        (
+            "print {name} on (%s).",
+            "DRUCKE %s{name} } AUF (%s).",
+            "DRUCKE {name} AUF (%s).",
+            Places(by_model=2, removed=2),
+        ),
+        ("all is new", "{x} ALL %s IS %(y)d", "ALL IS", Places(removed=3)),
+        ("all %s new", "% ALL }s IS", "% ALL %s IS", Places(by_alignment=1, removed=1)),
+        ("see it", "SIEH www.a.org, ES", "SIEH, ES", Places(removed=1)),
+        ("is new", "%}{y}s", "% s", Places(removed=2)),
+        ("a {b} c", "A {B} C", "A {b} C", Places(by_alignment=1)),
+        ("a { b", "A { B", "A { B", Places()),
+        ("new", "%s", "", Places(removed=1)),
+    ],
+)
+def test_a_placeholder_that_the_source_does_not_have_is_removed_and_counted(source, translation, expected, places):
+    units, src_units = _units(translation), _units(source)
+    weights = torch.zeros(len(units), len(src_units))
+    for number in range(len(units)):  # from the end
+        weights[-1 - number, max(len(src_units) - 1 - number, 0)] = 1
+    restored = parse_markup(source).restore([AlignedText(source, translation, src_units, units, weights)])
+    assert restored.text == expected
+    assert restored.places == places
+
+
+PIECES = st.sampled_from(
+    ["%s", "%", "s", "{x}", "{", "}", "{y}", "x", "(x)", "d", "%(x)", " ", ".", "2f", "www.", "a@", "b.de", "$"]
+)
+
+
+@given(st.lists(PIECES, max_size=9).map("".join), st.lists(PIECES, max_size=12).map("".join), st.randoms())
+def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(source, written_by_model, random):
+    source, translation = source.strip(), written_by_model.strip()
+    units, src_units = _units(translation), _units(source)
+    weights = torch.tensor([[random.random() ** 8 for _ in src_units] for _ in units]).reshape(
+        len(units), len(src_units)
+    )
+    weights /= weights.sum(1, keepdim=True).clamp_min(1e-9)
+    found = repair(AlignedText(source, translation, src_units, units, weights), Places())
+    assert Counter(PLACEHOLDER.findall(found.text)) == Counter(PLACEHOLDER.findall(source))
+    assert all(0 <= a < b <= len(found.text) for a, b in found.units)
+    assert found.weights.shape == (len(found.units), len(src_units))
+
+
+@pytest.mark.parametrize("opening", ["<script>", "<b translate='no'>"])
+def test_a_closing_tag_that_is_nowhere_is_looked_for_once(opening, monkeypatch):
+    compiled = []
+    plain = re.compile
+    monkeypatch.setattr(re, "compile", lambda *args: compiled.append(args) or plain(*args))
+    marked = parse_markup(opening * 50 + "word", is_html=True)
+    assert len(compiled) == 1
+    assert [part.text for part in marked.parts] == ["word"]
+
+
+@pytest.mark.parametrize("character", ["a", "0", "%", "<!--", "%0", "a.", "<", "{"])
+def test_a_line_of_the_greatest_length_has_no_placeholders_that_are_not_there(character):
+    # Patterns that looked through the rest of the line from every character would take minutes here.
+    line = character * (32_768 // len(character))
+    assert set(placeholders(line)) <= {"%%"}
 
 
 def test_a_text_without_mark_up_is_one_part_and_html_entities_survive():

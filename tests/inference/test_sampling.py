@@ -9,13 +9,14 @@ import torch
 from applications import small_model
 from torch.nn.utils.rnn import pad_sequence
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SamplingConfig, SearchConfig
+from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DivergedError
 from aiayn.inference.beam_search import Hypothesis
 from aiayn.inference.sampling import draw_tokens, sample, uniform
 from aiayn.inference.translator import Translation, Translator
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=1, batch_tokens=60)
 VOCAB = 7  # four special tokens, of which unk may be drawn, and three others

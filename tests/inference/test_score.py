@@ -7,7 +7,7 @@ import pytest
 import torch
 from applications import composed, small_model
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SearchConfig
+from aiayn.config.search import SearchConfig
 from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, DivergedError
@@ -15,6 +15,7 @@ from aiayn.inference.translator import ScoredPair, Translator, accuracy, perplex
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60)
 LINES = ["the old house", "a", "the cat sees the old house of the man", "two cats", "", "the man the man", "é !"]

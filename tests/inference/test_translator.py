@@ -10,7 +10,8 @@ from applications import composed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiayn.config.schema import EOS_ID, PAD_ID, ModelConfig, SearchConfig, SearchOverrides
+from aiayn.config.model import ModelConfig
+from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.hardware import choose_device
@@ -20,6 +21,7 @@ from aiayn.inference.translator import Translation, Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.token_ids import EOS_ID, PAD_ID
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60)
 LINES = [
@@ -313,7 +315,7 @@ def test_a_run_translates_as_the_model_that_was_saved(stored, tokenizer, tmp_pat
     expected = Translator(model, tokenizer, stored.config.search, "cpu").n_best(LINES, 3)
     ready = Translator.from_run(run_of(tmp_path, last=stored))
     assert not ready.model.training
-    found = ready.n_best(LINES, 3)  # by packed products, which add in another order
+    found = ready.n_best(LINES, 3)  # by products with prepacked weights, which add in another order
     assert [[each.tokens for each in best] for best in found] == [[each.tokens for each in best] for best in expected]
     scores = [[each.score for best in results for each in best] for results in (found, expected)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-5)

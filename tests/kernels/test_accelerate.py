@@ -8,8 +8,8 @@ import torch
 from inference.test_beam_search import SEARCH, SENTENCES, padded, search, transformer
 from torch import nn
 
-from aiayn.config.schema import BOS_ID
 from aiayn.errors import ConfigError
+from aiayn.hardware import has_bfloat16
 from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.attention import (
     JoinedSelfAttention,
@@ -18,12 +18,13 @@ from aiayn.kernels.attention import (
     fused_attention,
     fused_causal_attention,
 )
-from aiayn.kernels.cache import GPUCache, RoomyCache
+from aiayn.kernels.cache import GPUCache, PreallocatedCache
 from aiayn.kernels.masks import AlignedBiases, Biases
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.layers import Parts, multi_head_attention
 from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import BOS_ID
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 VOCAB, BEAMS = 17, 4
@@ -209,7 +210,7 @@ def test_room_that_is_not_used_yet_is_never_attended_to(plain):
 @torch.no_grad()
 def test_a_gpus_cache_keeps_keys_as_they_are_and_grows_in_larger_steps(plain):
     src, _, mask = example()
-    tokens = torch.randint(1, VOCAB, (RoomyCache.growth + 2, 3, BEAMS))
+    tokens = torch.randint(1, VOCAB, (PreallocatedCache.growth + 2, 3, BEAMS))
     states = []
     for device in (CPU, GPU):
         model = accelerate(copy.deepcopy(plain), device)
@@ -219,9 +220,25 @@ def test_a_gpus_cache_keeps_keys_as_they_are_and_grows_in_larger_steps(plain):
         assert on_gpu == (device == GPU)
         assert layer.cross_k.is_contiguous() == on_gpu
         assert layer.cross_k.mT.is_contiguous() != on_gpu
-        assert layer.self_k.size(2) == BEAMS * (GPUCache.growth if on_gpu else 2 * RoomyCache.growth)
+        assert layer.self_k.size(2) == BEAMS * (GPUCache.growth if on_gpu else 2 * PreallocatedCache.growth)
         assert cache.extend().stride(2) % 16 == 0
     torch.testing.assert_close(*states)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("precision", ["float32", "int8", *["bfloat16"] * has_bfloat16(CPU)])
+def test_a_search_on_a_cpu_attends_in_float32_in_any_precision(plain, precision):
+    """For other types oneDNN compiles and keeps a kernel for every number of keys."""
+    src, _, mask = example()
+    whole = plain.decode(torch.tensor([[1, 7, 9]] * 3), plain.encode(src, mask), mask)
+    model = accelerate(copy.deepcopy(plain), CPU, precision)
+    cache = model.init_cache(model.encode(src, mask), mask, BEAMS)
+    for newest in (1, 7, 9):
+        states = model.step(torch.full((3, BEAMS), newest), cache)
+    layer = cache.layers[1]
+    assert {x.dtype for x in (layer.cross_k, layer.cross_v, layer.self_k, layer.self_v)} == {torch.float32}
+    tolerance = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.1}[precision]
+    torch.testing.assert_close(states.float(), whole[:, -1:].expand_as(states), rtol=0, atol=tolerance)
 
 
 @torch.no_grad()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from inference.test_beam_search import SEARCH, SENTENCES, padded, search, transformer
 from torch import nn
 
-from aiayn.config.schema import BOS_ID
 from aiayn.kernels import int8 as module
 from aiayn.kernels.int8 import Int8Embedding, Int8Linear, quantize_int8, quantize_rows
+from aiayn.token_ids import BOS_ID
 
 DTYPES = [torch.float32, torch.bfloat16]
 

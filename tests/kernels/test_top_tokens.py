@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID
 from aiayn.kernels import top_tokens as module
 from aiayn.kernels.top_tokens import best_continuations
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 
 def sorted_continuations(logits: Tensor, log_probs: Tensor, only_eos: Tensor, n_best: int) -> list[list[tuple]]:

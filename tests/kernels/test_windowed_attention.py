@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from aiayn.config.schema import EOS_ID, SearchConfig
+from aiayn.config.search import SearchConfig
 from aiayn.inference.beam_search import beam_search
 from aiayn.kernels import windowed_attention
 from aiayn.kernels.accelerate import accelerate
@@ -18,6 +18,7 @@ from aiayn.kernels.windowed_attention import window_mask
 from aiayn.model.attention import attention_weights
 from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import EOS_ID
 
 VOCAB = 17
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
 from aiayn.model.masks import Masks
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from aiayn.config.schema import BOS_ID
 from aiayn.model.attention import MultiHeadAttention, attention_weights
 from aiayn.model.embedding import sinusoids
 from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import BOS_ID
 
 VOCAB = 19
 

@@ -8,9 +8,10 @@ import torch
 from applications import composed
 from torch import Tensor, nn
 
-from aiayn.config.schema import BOS_ID, PAD_ID, ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.model.embedding import sinusoids
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import BOS_ID, PAD_ID
 
 VOCAB = 17
 SRC_LENGTHS, TGT_LENGTHS = [6, 3, 1, 5], [4, 7, 2, 3]

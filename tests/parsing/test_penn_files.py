@@ -47,7 +47,7 @@ def test_a_tree_of_traces_only_is_none(tmp_path):
     ]
 
 
-def test_packed_files_are_read(tmp_path):
+def test_compressed_files_are_read(tmp_path):
     (tmp_path / "x.mrg.gz").write_bytes(gzip.compress(b"( (NN a) )\n"))
 
     assert [penn_brackets(tree) for tree in read_trees(tmp_path / "x.mrg.gz")] == ["(TOP (NN a))"]

@@ -282,6 +282,13 @@ STEPS = [
         "counts[EOS_ID] += 0",
         "data/test_corpus_statistics.py::test_the_unigram_loss_is_the_entropy_of_the_smoothed_frequencies",
     ),
+    Bug(
+        "too_few_pairs_not_warned_of",
+        "training/checks.py",
+        "if pairs < FEW_PAIRS and config.init_from is None and",
+        "if False and",
+        "training/test_automatic.py::test_options_that_do_not_fit_are_named_with_what_is_usual",
+    ),
 ]
 
 TEXT = [
@@ -392,6 +399,27 @@ TEXT = [
         "if False:",
         "evaluation/test_scoring.py::test_lines_that_do_not_belong_together_are_refused_with_both_counts",
     ),
+    Bug(
+        "swapped_columns_accepted",
+        "data/pair_files.py",
+        "if seem_swapped(((row[0], row[1]) for row in rows if len(row) == 2), src_lang, tgt_lang):",
+        "if False:",
+        "data/test_pair_files.py::test_columns_without_names_are_refused_when_they_are_clearly_swapped",
+    ),
+    Bug(
+        "leakage_compares_trees_with_their_tags",
+        "data/overlap.py",
+        "return set(as_learned(self.config, clean(raw_pairs(self.config, split, self.scans), CleaningReport())))",
+        "return set(clean(raw_pairs(self.config, split, self.scans), CleaningReport()))",
+        "data/test_overlap.py::test_trees_are_compared_with_the_same_tags_on_both_sides",
+    ),
+    Bug(
+        "another_encoding_is_found_after_learning",
+        "data/prepare.py",
+        "if bad >= 20 and bad > 0.25 * len(first):",
+        "if False:",
+        "data/test_prepare.py::test_another_encoding_is_found_in_the_first_pairs_before_anything_is_learnt",
+    ),
 ]
 
 FILES = [
@@ -426,8 +454,8 @@ FILES = [
     Bug(
         "oldest_good_checkpoint_instead_of_the_newest",
         "runs/checkpoints.py",
-        "for step in reversed(found):",
-        "for step in found:",
+        "for step in reversed(complete):",
+        "for step in complete:",
         "runs/test_checkpoints.py::test_the_newest_whole_checkpoint_is_found_with_its_optimizer",
     ),
     Bug(
@@ -537,7 +565,7 @@ FILES = [
     ),
     Bug(
         "last_checkpoint_stays_the_one_before_after_a_kill",
-        "training/run.py",
+        "training/finish.py",
         "checkpoints.update_last(folder.checkpoints, newest)",
         "pass",
         "faults/test_kills.py::test_a_run_killed_at_a_chosen_moment_continues_to_the_bit"
@@ -552,10 +580,10 @@ FILES = [
     ),
     Bug(
         "weights_change_while_they_are_written",
-        "training/checkpoint_io.py",
+        "training/background_writer.py",
         'tensor.detach().to("cpu", copy=True)',
         'tensor.detach().to("cpu")',
-        "training/test_checkpoint_io.py::test_a_copy_has_the_values_of_its_time_at_any_depth_and_shares_no_tensor",
+        "training/test_background_writer.py::test_a_copy_has_the_values_of_its_time_at_any_depth_and_shares_no_tensor",
     ),
     Bug(
         "a_failed_write_goes_unnoticed",
@@ -641,8 +669,8 @@ SEARCH = [
     Bug(
         "translations_in_the_order_of_the_batches",
         "inference/translator.py",
-        "for number, result in zip(batch, found, strict=True):",
-        "for number, result in zip(sorted(batch), found, strict=True):",
+        "yield list(zip(batch, found, strict=True))",
+        "yield list(zip(sorted(batch), found, strict=True))",
         "inference/test_translator.py::test_every_line_comes_back_in_its_place_whatever_the_batches",
     ),
     Bug(
@@ -700,6 +728,13 @@ SEARCH = [
         "            layer.select(sentences)\n        self.cross_mask = self._cross_mask()",
         "            layer.select(sentences)\n        self.cross_mask = self.cross_mask[: len(sentences)]",
         "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
+    ),
+    Bug(
+        "superfluous_placeholders_kept",
+        "inference/repair.py",
+        "superfluous += ranked[len(wanted) :]",
+        "superfluous += []",
+        "inference/test_markup.py::test_a_placeholder_that_the_source_does_not_have_is_removed_and_counted",
     ),
 ]
 
@@ -807,7 +842,7 @@ AFTER_TRAINING = [
     ),
     Bug(
         "a_resumed_run_forgets_its_validations",
-        "training/run.py",
+        "training/prepare.py",
         "ValidationHistory(config.trainer, recorded)",
         "ValidationHistory(config.trainer)",
         "faults/test_early_stopping.py::test_a_killed_run_stops_at_the_same_step_with_the_same_best_one[in a step]",

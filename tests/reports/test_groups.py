@@ -230,6 +230,17 @@ def test_metrics_splits_and_any_logged_series_can_be_chosen(tmp_path, base):
     assert line.split() == ["one", "1", "60.00", "61.50", "0.00862"]
 
 
+def test_scores_of_extensions_and_of_the_references_can_be_chosen(tmp_path, base):
+    more = {"metrics": {"sacrebleu": 30.0, "exact_match": 12.5}, "forced": {"perplexity": 7.25, "accuracy": 64.5}}
+    store(tmp_path / "one", base, 5.0, test=30.0, **more)
+    store(tmp_path / "two", with_rate(base, 3.0), 6.0, test=31.0)  # evaluated without the extension
+    text = printed(str(tmp_path), "--metrics", "exact_match,perplexity,token_accuracy")
+    head = next(line for line in text.split("\n") if "exact_match" in line)
+    assert [f"{name} (test)" in head for name in ("exact_match", "perplexity", "token_accuracy")] == [True] * 3
+    lines = [line.split() for line in text.split("\n") if line.startswith(("one", "two"))]
+    assert [line[-3:] for line in lines] == [["12.50", "7.25", "64.50"], ["-", "-", "-"]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

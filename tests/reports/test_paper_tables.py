@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import yaml
 from applications import composed, run_application
 from matplotlib.image import imread
 
-from aiayn.config.schema import Config, ModelConfig
+from aiayn.config.model import ModelConfig
+from aiayn.config.schema import Config
 from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError
 from aiayn.model.flops import training_flops
@@ -403,7 +405,23 @@ def test_the_command_prints_every_form_and_succeeds_in_spite_of_broken_runs(swee
     assert third["base"]["not_comparable"].startswith("trained on data.train=my/train, the paper on WMT14; 40 steps")
     tex = printed(str(sweep), "--format", "latex")
     assert tex.count(r"\begin{tabular}") == tex.count(r"\bottomrule") == 4
-    assert r"$d_{\text{model}}$" in tex
+    assert r"$d_{\mathrm{model}}$" in tex
+
+
+def test_a_row_in_another_precision_shows_it_and_is_not_compared_with_base(tmp_path, configs):
+    for name, precision in {"base": "bf16-mixed", "c_n2": "bf16-mixed", "a_h4": "32-true"}.items():
+        run = store(tmp_path / name, configs[name])
+        (run / "machine.json").write_text(json.dumps({"precision": precision}))
+    found = paper_tables(read_runs([tmp_path])[0])
+    [third] = [table for table in found.tables if table.title.startswith("Table 3: newstest2013")]
+    assert "precision" in [column.title for column in third.columns]
+    different = "a_h4 has trainer.precision=32-true (base bf16-mixed)."
+    assert third.after[-1] == f"a_h4 is not compared with base: {different}"
+    assert [record["row"] for record in found.records["changes"]] == ["c_n2"]
+    (tmp_path / "a_h4" / "machine.json").write_text(json.dumps({"precision": "bf16-mixed"}))
+    text = markdown(tmp_path)
+    assert "precision" not in text
+    assert "not compared with base" not in text
 
 
 def test_the_command_writes_every_form_and_a_picture(sweep, tmp_path):
@@ -461,3 +479,14 @@ def test_scores_of_other_text_are_not_taken_for_the_runs_dev_score(tmp_path, con
     assert [found[row]["bleu"] for row in ("base", "a_h4", "b_dk16", "c_n2")] == [one(20.0), None, None, one(30.0)]
     assert "has the scores of other text (test=x/val): aiayn evaluate" in printed(str(tmp_path))
     assert {change["row"]: change["bleu"] for change in records["changes"]}["c_n2"] is None
+
+
+def test_runs_of_no_row_of_the_paper_show_none_of_its_tables_unless_asked_for(tmp_path, configs):
+    tiny = replace(configs["base"], model=replace(configs["base"].model, n_layers=2, d_model=48, n_heads=3))
+    store(tmp_path / "tiny" / "seed0", tiny, test=evaluation(40, 30.0))
+    named = re.compile(r"Table \d")
+    assert not named.search(markdown(tmp_path))
+    assert named.findall(markdown(tmp_path, every_row=True)) == ["Table 2", "Table 3", "Table 4"]
+    assert "\ntiny" in printed(str(tmp_path))  # the folder seed0 names no configuration
+    store(tmp_path / "base", configs["base"], test=evaluation(40, 25.0))
+    assert "other" in markdown(tmp_path)  # beside a row of the paper

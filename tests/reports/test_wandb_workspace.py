@@ -74,7 +74,7 @@ def test_what_the_server_refuses_is_one_line_and_exit_code_6(monkeypatch, key_th
 
 
 def test_the_missing_package_is_one_line_that_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "wandb_workspaces.reports.v2", None)
+    monkeypatch.setitem(__import__("sys").modules, "wandb_workspaces.reports.v2.interface", None)
     outcome = run_application("aiayn", "dashboard", "--show")
     assert outcome.code == 2
     assert outcome.err == "error: wandb-workspaces is not installed: pip install 'aiayn[dashboard]'\n"

@@ -367,7 +367,7 @@ def test_damaged_ones_are_passed_over_with_a_warning_each(original, tmp_path, ca
         found, optimizer = checkpoints.load_newest(tmp_path)
     assert (found.step, optimizer["moments"][0]) == (9, 9)
     warned = [record.getMessage() for record in caplog.records]
-    gone = suffix == ".ckpt" and spoil is Path.unlink  # then there is no step 11 at all
+    gone = spoil is Path.unlink  # then there is no step 11, or none that can be continued
     assert ["step_11" in message for message in warned] == ([False] if gone else [True, False])
     assert "step_10.optim: damaged" in warned[-1]
 
@@ -378,6 +378,33 @@ def test_where_none_is_whole_the_run_is_refused_rather_than_begun_anew(original,
     damage(tmp_path / "step_10.optim")
     with pytest.raises(RefusedError, match="all checkpoints are damaged; remove the folder"):
         checkpoints.load_newest(tmp_path)
+    for state in tmp_path.glob("*.optim"):
+        state.unlink()
+    with pytest.raises(RefusedError, match=r"no checkpoint has its optimizer state, such as step_10\.optim, beside it"):
+        checkpoints.load_newest(tmp_path)
+
+
+def test_training_goes_on_from_the_newest_checkpoint_with_an_optimizer_state_and_removes_the_later_ones(
+    original, tmp_path, caplog
+):
+    fill(tmp_path, original, 9, 10, 11, 100)
+    for step in (10, 100):
+        checkpoints.optimizer_path(checkpoints.step_path(tmp_path, step)).unlink()
+    checkpoints.update_last(tmp_path, 100)
+    assert checkpoints.load_newest(tmp_path)[0].step == 11
+    assert caplog.records == []
+    checkpoints.remove_after(tmp_path, 11)
+    assert checkpoints.saved_steps(tmp_path) == [9, 10, 11]
+    assert_equal(checkpoints.load(tmp_path / "last.ckpt"), with_weights(original, 11, seed=11))
+
+
+def test_pruning_keeps_the_newest_two_that_can_be_continued_beside_the_newest_two(original, tmp_path):
+    fill(tmp_path, original, 10, 20, 30, 40, 50, 60, 70)
+    for step in (40, 60, 70):
+        checkpoints.optimizer_path(checkpoints.step_path(tmp_path, step)).unlink()
+    checkpoints.prune(tmp_path, [10])
+    assert checkpoints.saved_steps(tmp_path) == [10, 30, 50, 60, 70]
+    assert sorted(path.name for path in tmp_path.glob("*.optim")) == ["step_30.optim", "step_50.optim"]
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -13,7 +13,7 @@ import torch
 from applications import small_model
 from faults.harness import Child, End, wait_until
 
-from aiayn.config.schema import SearchConfig
+from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer

@@ -98,9 +98,12 @@ def test_a_client_that_does_not_read_is_dropped_when_its_time_is_over(translator
         wait_until(lambda: metrics(server)["aiayn_closed_connections_total"] == 1)
 
 
-def test_where_as_many_requests_are_at_work_as_are_allowed_a_further_one_is_refused_in_words(
-    translator, tmp_path, monkeypatch
-):
+BODY = json.dumps({"q": "the man", "source": "en", "target": "de"})
+HEAD = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}"
+
+
+def waiting(translator, monkeypatch) -> tuple[int, int]:
+    """Lets every search write a byte to the first pipe as it starts, and wait for one in the second."""
     (started, start), (wait, release), n_best = os.pipe(), os.pipe(), translator.n_best
 
     def slow(lines, n):
@@ -109,16 +112,19 @@ def test_where_as_many_requests_are_at_work_as_are_allowed_a_further_one_is_refu
         return n_best(lines, n)
 
     monkeypatch.setattr(translator, "n_best", slow)
-    body = json.dumps({"q": "the man", "source": "en", "target": "de"})
-    head = (
-        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    )
+    return started, release
+
+
+def test_where_as_many_requests_are_at_work_as_are_allowed_a_further_one_is_refused_in_words(
+    translator, tmp_path, monkeypatch
+):
+    started, release = waiting(translator, monkeypatch)
     with (
         serving(translator, tmp_path / "log", max_connections=1) as server,
-        silent(server, f"{head}\r\n\r\n{body}".encode()) as working,
+        silent(server, f"{HEAD}\r\n\r\n{BODY}".encode()) as working,
     ):
         os.read(started, 1)
-        with silent(server, f"{head}\r\nConnection: close\r\n\r\n{body}".encode()) as refused:
+        with silent(server, f"{HEAD}\r\nConnection: close\r\n\r\n{BODY}".encode()) as refused:
             answer = refused.makefile("rb").read()
         os.write(release, b"x")
         assert working.recv(12) == b"HTTP/1.1 200"
@@ -128,21 +134,10 @@ def test_where_as_many_requests_are_at_work_as_are_allowed_a_further_one_is_refu
 
 
 def test_a_request_at_work_is_not_closed_to_make_room(translator, tmp_path, monkeypatch):
-    (started, start), (wait, release), n_best = os.pipe(), os.pipe(), translator.n_best
-
-    def slow(lines, n):
-        os.write(start, b"x")
-        os.read(wait, 1)
-        return n_best(lines, n)
-
-    monkeypatch.setattr(translator, "n_best", slow)
-    body = json.dumps({"q": "the man", "source": "en", "target": "de"})
-    head = (
-        f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    )
+    started, release = waiting(translator, monkeypatch)
     with ExitStack() as stack:
         server = stack.enter_context(serving(translator, tmp_path / "log", max_connections=3))
-        working = stack.enter_context(silent(server, f"{head}\r\n\r\n{body}".encode()))
+        working = stack.enter_context(silent(server, f"{HEAD}\r\n\r\n{BODY}".encode()))
         os.read(started, 1)
         held = [stack.enter_context(silent(server)) for _ in range(9)]
         wait_until(lambda: sum(map(is_closed, held)) >= 6)

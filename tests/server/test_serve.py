@@ -176,7 +176,7 @@ def test_the_systemd_unit_of_the_docs_is_a_command_that_runs_and_waits_long_enou
         4,
         True,
     )  # all but the run is there
-    assert int(fields["TimeoutStopSec"]) > ServeOptions.time_limit + module.GRACE
+    assert int(fields["TimeoutStopSec"]) > ServeOptions.time_limit + module.SHUTDOWN_GRACE
 
 
 ODD_PARTS = [

@@ -29,7 +29,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiayn.cli.hydra_commands import _canonical, _parse
-from aiayn.config.schema import NAME_CHARACTERS, Options, valid_name
+from aiayn.config.rules import NAME_CHARACTERS, valid_name
+from aiayn.config.schema import Options
 from aiayn.errors import ConfigError, InterruptedRunError
 from aiayn.sweep import jobs, processes
 from aiayn.sweep.grid import _values

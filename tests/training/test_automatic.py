@@ -29,6 +29,9 @@ def test_options_that_do_not_fit_are_named_with_what_is_usual():
     )
     assert "46 M parameters is large for 9,283 pairs: model=auto" in size
     short = replace(config, trainer=replace(config.trainer, max_steps=40))
+    [few] = [line for line in unusual_options(short, 4_999, 30, 4000) if "init_from=" in line]
+    assert few.startswith("4,999 training pairs are few")
+    assert not any("are few" in line for line in unusual_options(replace(short, init_from="x"), 4_999, 30, 4000))
     assert [line.partition(":")[0] for line in unusual_options(short, 200_000, 30, 4000)] == [
         "optim.warmup_steps=4000",
         "trainer.val_every=1500",
@@ -65,7 +68,7 @@ def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_pat
 
 
 @pytest.mark.parametrize(("level", "named"), [(0.1, 1), (100.0, 0)])
-def test_a_loss_that_stays_at_the_frequencies_of_words_is_named_once_after_the_warm_up(
+def test_a_loss_that_stays_at_the_unigram_loss_is_named_once_after_the_warm_up(
     small, tmp_path, caplog, monkeypatch, level, named
 ):
     monkeypatch.setattr(throughput_monitor, "unigram_loss", lambda *_: level)
@@ -76,7 +79,7 @@ def test_a_loss_that_stays_at_the_frequencies_of_words_is_named_once_after_the_w
     train(replace(small, trainer=trainer, optim=replace(small.optim, warmup_steps=3, lr_scale=0.1)), tmp_path)
 
     lines = [record.getMessage() for record in caplog.records]
-    stuck = [line for line in lines if "frequencies of words alone" in line]
+    stuck = [line for line in lines if "still the unigram loss" in line]
     assert len(stuck) == named
     assert all(line.startswith("step 6: ") and "optim.warmup_steps" in line for line in stuck)
     assert any(line.startswith("steps    12, peak learning rate 0.014 at step 3") for line in lines)

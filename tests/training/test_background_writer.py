@@ -3,6 +3,7 @@
 from threading import Event
 
 import pytest
+import torch
 
 from aiayn.training.background_writer import BackgroundWriter
 
@@ -52,3 +53,54 @@ def test_the_error_of_a_write_is_raised_whenever_the_program_asks():
     for ask in (writer.wait, writer.raise_error):
         with pytest.raises(OSError, match="disk full"):
             ask()
+
+
+def test_a_copy_has_the_values_of_its_time_at_any_depth_and_shares_no_tensor():
+    weight = torch.tensor([1.0, 2.0], requires_grad=True)
+    state = {"state": {0: {"step": torch.tensor(3.0), "moments": [weight]}}, "rates": (0.5, None, "text")}
+    copy = BackgroundWriter().copied(state)
+    with torch.no_grad():
+        weight.add_(10)
+        state["state"][0]["step"] += 1
+    [moment] = copy["state"][0]["moments"]
+    assert moment.tolist() == [1.0, 2.0]
+    assert not moment.requires_grad
+    assert copy["state"][0]["step"] == 3
+    assert copy["rates"] == (0.5, None, "text")
+
+
+class OnGPU(torch.Tensor):
+    """A tensor that says so; it computes on the CPU."""
+
+    is_cuda = True
+
+
+def test_tensors_of_a_gpu_are_copied_to_the_same_pinned_memory_every_time_without_waiting(monkeypatch):
+    """The writing waits for the copies instead, with an event that is recorded behind them."""
+    said, plain = [], torch.empty
+
+    class Event:
+        def record(self):
+            said.append("recorded")
+
+        def synchronize(self):
+            said.append("arrived")
+
+    def empty(*sizes, pin_memory=False, **options):
+        said.append(f"pinned {tuple(sizes[0])}" if pin_memory else "")
+        return plain(*sizes, **options)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch, "empty", empty)
+    weight, moments = torch.tensor([1.0, 2.0]).as_subclass(OnGPU), [torch.ones(2).as_subclass(OnGPU), torch.ones(3)]
+    with BackgroundWriter() as writer:
+        first = writer.copied({"weight": weight, "moments": moments})
+        assert said == ["pinned (2,)", "pinned (2,)", "recorded"]
+        writer.submit(said.append, "written")
+        writer.wait()
+        assert said[3:] == ["arrived", "written"]
+        weight.mul_(10)
+        again = writer.copied({"weight": weight})
+        assert said[5:] == ["recorded"]
+    assert again["weight"].tolist() == [10, 20]
+    assert again["weight"].data_ptr() == first["weight"].data_ptr() != first["moments"][0].data_ptr()

@@ -1,4 +1,4 @@
-"""What a checkpoint's files are written from, and that nothing is written to a folder that was lost."""
+"""Nothing is written to a folder that was lost."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -9,21 +9,7 @@ import torch
 from aiayn.errors import RefusedError
 from aiayn.runs import checkpoints
 from aiayn.training import checkpoint_io
-from aiayn.training.checkpoint_io import RunCheckpointIO, copied
-
-
-def test_a_copy_has_the_values_of_its_time_at_any_depth_and_shares_no_tensor():
-    weight = torch.tensor([1.0, 2.0], requires_grad=True)
-    state = {"state": {0: {"step": torch.tensor(3.0), "moments": [weight]}}, "rates": (0.5, None, "text")}
-    copy = copied(state)
-    with torch.no_grad():
-        weight.add_(10)
-        state["state"][0]["step"] += 1
-    [moment] = copy["state"][0]["moments"]
-    assert moment.tolist() == [1.0, 2.0]
-    assert not moment.requires_grad
-    assert copy["state"][0]["step"] == 3
-    assert copy["rates"] == (0.5, None, "text")
+from aiayn.training.checkpoint_io import RunCheckpointIO
 
 
 @pytest.mark.parametrize("lost", range(4))

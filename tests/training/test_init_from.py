@@ -14,7 +14,7 @@ from applications import run_application
 
 from aiayn.config.compose import Sources, composition
 from aiayn.config.rows import chosen_options
-from aiayn.config.schema import BOS_ID, EOS_ID, Config, Options
+from aiayn.config.schema import Config, Options
 from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
@@ -22,6 +22,7 @@ from aiayn.errors import InterruptedRunError, RefusedError
 from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
+from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.init_from import fingerprint
 from aiayn.training.run import train
@@ -71,7 +72,10 @@ def series(run: Path, name: str) -> dict[int, float]:
 @torch.no_grad()
 def loss_on_text(checkpoint: checkpoints.Checkpoint, prefix: str) -> float:
     """Smoothed loss per target token, pair by pair."""
-    model, tokenizer = Translator.from_checkpoint(checkpoint).model, Tokenizer.from_json(checkpoint.tokenizer)
+    model, tokenizer = (
+        Translator.from_checkpoint(checkpoint, accelerator="cpu").model,
+        Tokenizer.from_json(checkpoint.tokenizer),
+    )
     total, count = 0.0, 0
     for src, tgt in zip(*(read_lines(Path(f"{prefix}.{lang}.gz")) for lang in ("en", "xx")), strict=True):
         src_ids, tgt_ids = tokenizer.encode([src, tgt])

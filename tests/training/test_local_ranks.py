@@ -13,7 +13,7 @@ def test_a_rank_that_dies_before_anyone_watches_it_ends_the_run(monkeypatch, cod
     def exits(message, code):
         raise SystemExit(code)
 
-    monkeypatch.setattr(local_ranks, "GRACE", 0.0)
+    monkeypatch.setattr(local_ranks, "LOST_RANK_GRACE", 0.0)
     monkeypatch.setattr(local_ranks, "exit_at_once", exits)
     dies = f"import os; os.kill(os.getpid(), {-code})" if code < 0 else f"raise SystemExit({code})"
     child = subprocess.Popen([sys.executable, "-c", dies])

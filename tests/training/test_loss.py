@@ -1,17 +1,23 @@
 """Section 5.4 against its definition, and the loss by rows against the loss of all logits at once."""
 
+import inspect
 import itertools
 import math
+import os
+import subprocess
+import sys
 from contextlib import nullcontext
+from importlib.util import find_spec
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from aiayn.config.schema import PAD_ID
-from aiayn.kernels.loss import _RowsAtATime
+from aiayn.kernels import loss as kernels
+from aiayn.token_ids import PAD_ID
 from aiayn.training.loss import cross_entropy, output_cross_entropy
 from aiayn.training.module import dropout_seed
 
@@ -89,6 +95,18 @@ def losses_and_gradients(states, embedding, targets, eps, autocast=False):
     return zip(*found, strict=True)
 
 
+class Waits(TorchDispatchMode):
+    """Collects operations whose result the host waits for."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = set()
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        self.found |= {operation.overloadpacket.__name__} & {"_local_scalar_dense", "masked_select", "nonzero"}
+        return operation(*arguments, **(options or {}))
+
+
 def distance(found: Tensor, expected: Tensor) -> float:
     return ((found.detach() - expected.detach()).norm() / expected.detach().norm()).item()
 
@@ -98,7 +116,7 @@ def distance(found: Tensor, expected: Tensor) -> float:
 def test_however_many_rows_at_a_time_loss_and_gradients_are_those_of_all_logits_at_once(
     targets, eps, rows, monkeypatch
 ):
-    monkeypatch.setattr(_RowsAtATime, "LOGITS", rows * V + V - 1)
+    monkeypatch.setattr(kernels, "CPU_LOGITS", rows * V + V - 1)
     states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
     for expected, found in losses_and_gradients(states, embedding, targets, eps):
         assert distance(found, expected) < 1e-6
@@ -106,7 +124,7 @@ def test_however_many_rows_at_a_time_loss_and_gradients_are_those_of_all_logits_
 
 
 def test_a_vocabulary_larger_than_the_logits_at_a_time_goes_row_by_row(targets, monkeypatch):
-    monkeypatch.setattr(_RowsAtATime, "LOGITS", 5)
+    monkeypatch.setattr(kernels, "CPU_LOGITS", 5)
     states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
     for expected, found in losses_and_gradients(states, embedding, targets, 0.1):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
@@ -115,11 +133,80 @@ def test_a_vocabulary_larger_than_the_logits_at_a_time_goes_row_by_row(targets, 
 @pytest.mark.parametrize("rows", [2, 1000])
 @pytest.mark.parametrize("eps", [0.0, 0.1])
 def test_under_bfloat16_autocast_it_differs_from_single_precision_by_rounding(targets, eps, rows, monkeypatch):
-    monkeypatch.setattr(_RowsAtATime, "LOGITS", rows * V)
+    monkeypatch.setattr(kernels, "CPU_LOGITS", rows * V)
     states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
     for expected, found in losses_and_gradients(states, embedding, targets, eps, autocast=True):
         assert found.dtype == torch.float32
         assert distance(found, expected) < 0.01
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Makes tensors of the CPU go the way of those of a GPU."""
+    monkeypatch.setattr(kernels, "_on_cpu", lambda states: False)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 1000])
+@pytest.mark.parametrize(("eps", "autocast"), [(0.0, False), (0.1, False), (0.1, True)])
+def test_on_a_gpu_it_is_the_loss_of_all_logits_at_once_too_without_waiting_for_the_device(
+    as_on_a_gpu, targets, eps, autocast, rows, monkeypatch
+):
+    monkeypatch.setattr(kernels, "GPU_ROWS", rows)
+    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
+    for expected, found in losses_and_gradients(states, embedding, targets, eps, autocast):
+        assert found.dtype == torch.float32
+        assert distance(found, expected) < (0.01 if autocast else 1e-6)
+    with Waits() as waits:
+        output_cross_entropy(states, embedding, targets, eps)
+    assert waits.found == set()
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        test_padding_adds_nothing_to_the_loss_and_gets_no_gradient,
+        test_a_batch_of_nothing_but_padding_has_loss_and_gradients_of_zero,
+    ],
+)
+def test_padding_is_left_out_on_a_gpu_too(as_on_a_gpu, targets, test):
+    test(targets) if "targets" in inspect.signature(test).parameters else test()
+
+
+FUSED = """
+import torch
+from aiayn.kernels import loss as kernels, triton_loss
+from aiayn.training.loss import cross_entropy, output_cross_entropy
+
+kernels._on_cpu, kernels._in_few_kernels = (lambda states: False), None
+kernels.GPU_ROWS, triton_loss.BLOCK = 4, 8  # a row of 23 logits in three parts
+states, embedding = torch.randn(3, 5, 6, requires_grad=True), torch.randn(23, 6, requires_grad=True)
+targets = torch.randint(1, 23, (3, 5)).where(torch.arange(5) < torch.tensor([5, 2, 4])[:, None], 0)
+for eps, bf16 in ((0.0, False), (0.1, False), (0.1, True)):
+    expected = cross_entropy(states @ embedding.T, targets, eps)
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        found = output_cross_entropy(states, embedding, targets, eps, fused=True)
+    for a, b in zip(*((x, *torch.autograd.grad(x * 0.37, (states, embedding))) for x in (found, expected))):
+        print(float((a - b).norm() / b.norm()), 0.01 if bf16 else 1e-6)
+states, embedding = torch.full((1, 2, 1), 1e4, requires_grad=True), torch.tensor([[0.0], [3.0], [-3.0]])
+output_cross_entropy(states, embedding, torch.tensor([[1, 2]]), 0.0, fused=True).backward()
+print(float(states.grad.isfinite().logical_not().sum()), 0.5)
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed: it comes with torch for CUDA")
+def test_fused_in_a_triton_kernel_it_is_the_loss_of_all_logits_at_once():
+    """In Triton's interpreter, which has to be chosen before Triton is imported. It prints errors and their limits."""
+    interpreted = os.environ | {"TRITON_INTERPRET": "1"}
+    ended = subprocess.run([sys.executable, "-c", FUSED], env=interpreted, capture_output=True, text=True, check=True)
+    found = [tuple(map(float, line.split(" "))) for line in ended.stdout.split("\n")[:-1]]
+    assert len(found) == 10
+    assert all(error < limit for error, limit in found), found
+
+
+def test_gradients_in_float16_are_left_to_torch_because_the_scale_comes_later(monkeypatch):
+    monkeypatch.setattr(kernels, "rows_at_a_time", None)
+    states, embedding = torch.randn(B, T, D, dtype=torch.float16), torch.randn(V, D, dtype=torch.float16)
+    assert output_cross_entropy(states, embedding, torch.ones(B, T, dtype=torch.int64), 0.1).isfinite()
 
 
 @pytest.mark.parametrize("autocast", [False, True])

@@ -6,15 +6,18 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from applications import composed
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID
 from aiayn.data.batch import Batch, shift_right
+from aiayn.model.flops import training_flops
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 from aiayn.training.module import TranslationModule
 
 VOCAB = 19
@@ -41,9 +44,10 @@ def pairs(count: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
 def batch_of(sources, targets, number: int, step_tokens: int) -> Batch:
     if not sources:
         row = [torch.tensor([[token]]) for token in (EOS_ID, BOS_ID, PAD_ID)]
-        return Batch(number, *row, 0, 0, step_tokens)
+        return Batch(number, *row, (np.empty(0), np.empty(0)), step_tokens)
     src, tgt = (torch.nn.utils.rnn.pad_sequence(rows, True, PAD_ID) for rows in (sources, targets))
-    return Batch(number, src, shift_right(tgt), tgt, sum(map(len, sources)), sum(map(len, targets)), step_tokens)
+    lengths = np.array([*map(len, sources)]), np.array([*map(len, targets)])
+    return Batch(number, src, shift_right(tgt), tgt, lengths, step_tokens)
 
 
 def loss(module, batch, *, index=0, rank=0, accumulate=1, world_size=1) -> torch.Tensor:
@@ -171,6 +175,22 @@ def test_gradients_of_a_layer_are_ready_before_the_backward_pass_of_the_one_befo
         assert count > 1
         for number in range(1, count):
             assert events.index((name, number, "weights")) < events.index((name, number - 1, "input"))
+
+
+class Operations(TorchDispatchMode):
+    """Refuses all operations on tensors."""
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        raise AssertionError(operation)
+
+
+def test_flops_are_counted_from_lengths_on_the_host_without_an_operation_of_the_device(module):
+    sources, targets = pairs(5)
+    batch = batch_of(sources, targets, 3, 30)
+    lengths = zip(map(len, sources), map(len, targets), strict=True)
+    expected = sum(training_flops(module.config.model, VOCAB, s, t) for s, t in lengths)
+    with Operations():
+        assert module.flops(batch) == pytest.approx(expected)
 
 
 def test_compiling_turns_off_the_optimizer_of_ddp_graphs_which_fails_on_dynamic_shapes(module, monkeypatch):

@@ -12,10 +12,11 @@ from applications import composed, composed_options, text_in, write_pairs
 from pytorch_lightning.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 
 import aiayn
-from aiayn.config.schema import PAD_ID, Config
+from aiayn.config.schema import Config
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import checkpoints
+from aiayn.token_ids import PAD_ID
 from aiayn.training.module import TranslationModule
 from aiayn.training.trainer import configure_libraries
 

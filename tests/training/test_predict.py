@@ -1,12 +1,17 @@
 """Two processes translate what one does, to the byte, started as users start them."""
 
+import signal
 from pathlib import Path
 
 import pytest
-from applications import TINY, in_new_interpreter, text_in, write_pairs
+import torch
+from applications import TINY, in_new_interpreter, run_application, text_in, write_pairs
+from pytorch_lightning import Trainer
 
 import aiayn
 from aiayn.errors import ConfigError
+from aiayn.inference.translator import Translator
+from aiayn.training.predict import SharedTranslator
 
 
 @pytest.fixture(scope="module")
@@ -30,26 +35,59 @@ def test_evaluation_on_two_devices_writes_the_bytes_of_one(run):
     assert texts[0].count(b"\n") == 23
 
 
-def test_a_file_is_translated_on_two_devices_into_the_bytes_of_one_in_its_order(run, tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "out"),
+    [(("--sample", "--seed", "2", "--scores"), "out"), (("--markup", "--paragraphs"), None)],
+)
+def test_a_file_is_translated_on_two_devices_into_the_bytes_of_one_in_its_order(
+    run, tmp_path, monkeypatch, arguments, out
+):
     lines = (run.parent.parent / "test.en").read_text(encoding="utf-8").split("\n")[:-1]
-    (tmp_path / "new.en").write_text("".join(f"{line}\n" for line in [*lines, "", *lines[::-1]]), encoding="utf-8")
+    text = [*lines, "", *lines[::-1], "<b>two</b> {x}. One five. " * 3]
+    (tmp_path / "new.en").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     code = tmp_path / "command.py"  # the console command
     code.write_text("import sys\nfrom aiayn.cli import main\nsys.exit(main())\n")
-    ends = [
-        in_new_interpreter(tmp_path, str(code), "translate", str(run), "new.en", "--scores", *more)
-        for more in ((), ("--devices", "2"))
-    ]
-    assert [end.returncode for end in ends] == [0, 0], ends[1].stderr
-    assert ends[0].stdout == ends[1].stdout
-    assert ends[0].stdout.count("\n") == 2 * len(lines) + 1
+    command = ("translate", str(run), "new.en", *arguments)
+    one = run_application("aiayn", *command)
+    two = in_new_interpreter(tmp_path, str(code), *command, "--devices", "2", *(("--out", out) if out else ()))
+    assert (one.code, two.returncode) == (0, 0), two.stderr
+    assert (Path(out).read_bytes().decode() if out else two.stdout) == one.out
+    assert one.out.count("\n") == len(text)
 
 
-def test_a_stream_is_not_shared(run, tmp_path):
-    code = tmp_path / "command.py"
-    code.write_text("import sys\nfrom aiayn.cli import main\nsys.exit(main())\n")
-    ended = in_new_interpreter(tmp_path, str(code), "translate", str(run), "--devices", "2")
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert "--devices 2: for a FILE only" in ended.stderr
+def test_a_stream_is_not_shared(run):
+    ended = run_application("aiayn", "translate", str(run), "--devices", "2")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "--devices 2: for a FILE only" in ended.err
+
+
+def test_ranks_go_on_with_the_batch_size_of_the_one_whose_memory_ran_out(run, monkeypatch):
+    """Each plans the batches by itself: unequal plans would lose lines, or wait for each other for ever."""
+    shared = SharedTranslator(Translator.from_run(run), Trainer(accelerator="cpu", logger=False))
+
+    def gather(shares, mine):
+        shares[:] = [(mine[0], 33)]
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    assert len(shared.n_best(["one two", ""], 1)) == 2
+    assert shared.batch_tokens == 33
+
+
+def test_an_interrupt_stays_one_so_that_shards_say_how_to_go_on(run, monkeypatch):
+    shared = SharedTranslator(Translator.from_run(run), Trainer(accelerator="cpu", logger=False))
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt(signal.SIGTERM)
+
+    monkeypatch.setattr("aiayn.inference.translator.beam_search", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            shared.n_best(["one two"], 1)
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning ignores it from now on
+    assert raised.value.args == (signal.SIGTERM,)
 
 
 def test_in_python_there_is_one_device(run):

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aiayn.config.schema import PAD_ID
 from aiayn.hardware import describe_machine, gpu_seconds, matmul_rate, peak_memory
 from aiayn.model.flops import training_flops
 from aiayn.runs.run_folder import read_jsonl
+from aiayn.token_ids import PAD_ID
 from aiayn.training.callbacks import throughput_monitor
+from aiayn.training.callbacks.display import Display
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.context import TrainingClock
 from aiayn.training.run import train
@@ -51,6 +52,17 @@ def test_mfu_and_padding_are_those_of_the_tokens_that_the_interval_really_had(co
         assert records[last]["perf/padding"] == pytest.approx(1 - real / positions)
         tokens = sum(sum(tgt) for _, tgt, *_ in interval)
         assert records[last]["perf/tokens_per_sec"] == pytest.approx(tokens / seconds)
+
+
+def test_a_pause_of_the_process_does_not_stay_in_the_time_that_is_left(config, tmp_path, monkeypatch):
+    looks = iter([0, 1, 2, 4, 6006, 6008, 6010, 6012])  # at the start, steps 1, 2, 4, 6 (after a pause), 8, 10, 12
+    monkeypatch.setattr(TrainingClock, "now", lambda self: next(looks))
+    left = {}
+    monkeypatch.setattr(Display, "show_training", lambda self, step, _, seconds: left.update({step: seconds}))
+
+    train(replace(config, trainer=replace(config.trainer, log_every=2)), tmp_path)
+
+    assert left == {1: 11, 2: 10, 4: 8, 6: 6, 8: 4, 10: 2, 12: 0}
 
 
 def test_the_norm_of_the_gradient_is_that_of_the_step_that_reports_it(config, tmp_path, monkeypatch):

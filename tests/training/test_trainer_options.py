@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins import MixedPrecision
 
-from aiayn.errors import ConfigError, InterruptedRunError
+from aiayn.errors import ConfigError, DivergedError, InterruptedRunError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.module import TranslationModule
 from aiayn.training.run import train
 
 
@@ -93,14 +95,19 @@ def test_max_epochs_ends_the_training_after_so_many_epochs(config, tmp_path):
     assert RunFolder(folder).averaged.exists()
 
 
-def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(config, tmp_path):
+def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(config, tmp_path, caplog):
     class Stop(pl.Callback):
-        def on_train_batch_end(self, trainer, *arguments) -> None:
-            trainer.should_stop = trainer.global_step == 4
+        def on_train_batch_end(self, trainer, module, outputs, batch, index) -> None:
+            trainer.should_stop = batch.number == 6  # the first of step 4, whose end it waits for
 
-    folder = train(changed(config), tmp_path / "stopped", callbacks=[Stop()])
+    settings = changed(config, checkpoint_every=100)
+    folder = train(settings, tmp_path / "stopped", callbacks=[Stop()])
     assert last(folder).step == 4
     assert RunFolder(folder).averaged.exists()
+    assert "stopped at step 4 by a callback or trainer.max_time; the same command trains on" in caplog.text
+    caplog.clear()
+    assert last(train(settings, tmp_path / "stopped", callbacks=[Stop()])).step == config.trainer.max_steps
+    assert "stopped at" not in caplog.text
     with pytest.raises(ConfigError, match=r"trainer\.max_time=00:00:00:00: was over before the first step"):
         train(changed(config, max_time="00:00:00:00"), tmp_path / "none")
 
@@ -122,7 +129,18 @@ def test_a_validation_may_be_limited_or_left_out(config, tmp_path):
 
 def test_the_profiler_writes_into_the_runs_folder_and_the_rest_changes_nothing(config, tmp_path):
     watched = {"profiler": "simple", "detect_anomaly": True, "num_sanity_val_steps": 1, "enable_progress_bar": False}
-    folder = train(changed(config, max_steps=3, **watched), tmp_path / "watched")
+    is_deterministic = []
+
+    class Look(pl.Callback):
+        def on_train_start(self, trainer, module) -> None:
+            is_deterministic.append(torch.are_deterministic_algorithms_enabled())
+
+    try:
+        again = changed(config, max_steps=3, deterministic=True, **watched)
+        folder = train(again, tmp_path / "watched", callbacks=[Look()])
+    finally:
+        torch.use_deterministic_algorithms(False)  # which the Trainer leaves on for the process
+    assert is_deterministic == [True]
     assert "run_training_batch" in (folder / "fit-profile.txt").read_text(encoding="utf-8")
     plain = last(train(changed(config, max_steps=3), tmp_path / "plain")).weights
     assert all(torch.equal(plain[name], weight) for name, weight in last(folder).weights.items())
@@ -140,3 +158,41 @@ def test_float16_is_refused_without_a_gpu(config, tmp_path):
         pytest.skip("there is one")
     with pytest.raises(ConfigError, match=r"trainer\.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed"):
         train(changed(config, precision="16-mixed"), tmp_path)
+
+
+def float16(monkeypatch, scale: float) -> None:
+    """From now on bf16-mixed is what 16-mixed is on a GPU: torch's autocast and gradient scaler, here on the CPU."""
+    plain = MixedPrecision.__init__
+
+    def init(self, precision, device, scaler=None):
+        plain(self, "16-mixed", device, torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=3))
+
+    monkeypatch.setattr(MixedPrecision, "__init__", init)
+
+
+def test_float16_passes_over_the_overflows_of_its_scaler_clips_and_resumes_to_the_bit(config, tmp_path, monkeypatch):
+    float16(monkeypatch, scale=2.0**22)
+    settings = changed(config, precision="bf16-mixed", gradient_clip_val=0.1, max_steps=9, log_every=1)
+    whole = train(settings, tmp_path / "whole")
+    stopped(settings, tmp_path / "stopped", 5)
+    again = train(settings, tmp_path / "stopped")
+    mine, theirs = last(again).weights, last(whole).weights
+    assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
+    scales = [checkpoints.read_sealed(path)["MixedPrecision"]["scale"] for path in whole.glob("checkpoints/*.optim")]
+    assert 0 < max(scales) < 2.0**22, "it was halved, and what it is now is resumed"
+    assert not any("train/skipped_steps" in record for record in read_jsonl(RunFolder(whole).metrics))
+    norms = {r["step"]: r["train/grad_norm"] for r in read_jsonl(RunFolder(whole).metrics) if "train/grad_norm" in r}
+    assert 1 < min(norms) < max(norms) == 9, "overflows come first, and have no norm"
+    assert norms[9] < 100, "the scale is divided out"
+
+
+def test_a_loss_that_is_nan_in_float16_is_no_overflow_once_the_scale_is_one(config, tmp_path, monkeypatch):
+    float16(monkeypatch, scale=2.0)
+    plain = TranslationModule.training_loss
+    monkeypatch.setattr(
+        TranslationModule,
+        "training_loss",
+        lambda self, batch: plain(self, batch) * (torch.nan if batch.number >= 4 else 1),
+    )
+    with pytest.raises(DivergedError, match=r"NaN or infinite at step 4;"):
+        train(changed(config, precision="bf16-mixed", log_every=1), tmp_path)

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from aiayn.config.schema import PAD_ID
 from aiayn.data.sources import read_split
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
+from aiayn.token_ids import PAD_ID
 from aiayn.training.run import train
 
 

@@ -7,12 +7,15 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from aiayn.config.schema import BOS_ID, EOS_ID, ModelConfig, SearchConfig
+from aiayn.config.model import ModelConfig
+from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import DataError, ResourceError
+from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.translator import Translation, Translator
 from aiayn.model.transformer import Transformer
 from aiayn.reports.drawing import readable
+from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.visualize.heatmaps import _labels, draw_attention_maps, draw_cross_attention
 from aiayn.visualize.maps import AttentionMaps, attention_maps
 
@@ -190,3 +193,10 @@ def test_a_heat_map_replaces_a_symbolic_link_instead_of_following_it(maps, tmp_p
     draw_cross_attention(maps, tmp_path / "attention.png")
     assert (tmp_path / "precious").read_text() == "kept"
     assert imread(tmp_path / "attention.png").ndim == 3
+
+
+def test_an_ensemble_is_refused_instead_of_drawing_one_of_its_models(translator):
+    translator.model = Ensemble([translator.model, translator.model])
+
+    with pytest.raises(ConfigError, match="ensemble of 2 models has no attention of its own: load one of its runs"):
+        attention_maps(translator, SENTENCE)

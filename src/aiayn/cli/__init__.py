@@ -11,6 +11,7 @@ from aiayn.cli.attention import attention
 from aiayn.cli.dashboard import dashboard
 from aiayn.cli.export import export
 from aiayn.cli.pack import pack
+from aiayn.cli.prepare import prepare
 from aiayn.cli.report import report
 from aiayn.cli.score import score
 from aiayn.cli.serve import serve
@@ -30,7 +31,7 @@ for command in (train, evaluate):
     app.command(
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     )(command)
-for command in (translate, score, serve, pack, export, attention, table, report, dashboard, trees, split):
+for command in (translate, score, serve, pack, export, attention, table, report, dashboard, trees, split, prepare):
     app.command()(command)
 
 

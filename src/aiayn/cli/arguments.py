@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from aiayn.config.schema import PRECISIONS, SearchOverrides, one_of
+from aiayn.config.rules import one_of
+from aiayn.config.search import PRECISIONS, SearchOverrides
+from aiayn.files import sha256
 from aiayn.runs.run_folder import find_checkpoint
 
 if TYPE_CHECKING:
@@ -77,6 +79,10 @@ class LoadOptions:
     accelerator: Accelerator = "auto"
     precision: Precision = "float32"
     extension: Extensions = None
+
+    def checksums(self, run: Path) -> str:
+        """Returns those of the checkpoints that `load` loads. Raises what `find_checkpoint` raises."""
+        return " ".join(sha256(find_checkpoint(one, self.checkpoint)) for one in (run, *(self.ensemble or ())))
 
     def load(self, run: Path) -> "Translator":
         """Loads the model of a run. Raises what `Translator.from_run` raises."""

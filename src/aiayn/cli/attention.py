@@ -23,7 +23,6 @@ def attention(
     Also writes the paper's Figures 3 to 5 and the position encodings for this model (figure_3, figure_4, figure_5,
     positions; .png and .svg), and the attention of every layer, head by head (layer_1.png, ...).
     """
-    from aiayn.inference.ensemble import members
     from aiayn.runs.run_folder import RunFolder, folder_of
     from aiayn.visualize.explorer import write_explorer
     from aiayn.visualize.figures import draw_paper_figures, draw_positions
@@ -33,7 +32,7 @@ def attention(
 
     translator = load_translator(run, checkpoint, None, None, accelerator, extensions=extension)
     maps = attention_maps(translator, sentence)
-    model = members(translator.model)[0]
+    model = translator.models[0]
     positions = position_tables(model)
     folder = out or RunFolder(folder_of(run)).attention
     page = folder / "index.html"

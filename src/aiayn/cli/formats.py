@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aiayn.inference.translator import Translation, Translator
 
-Results = "list[list[Translation]]"  # of each line, best first
+Results = "list[list[Translation]]"  # for each line its n best, best first
 
 
 def as_text(results: "list[list[Translation]]", first_index: int, n_best: bool, scores: bool) -> Iterator[str]:

@@ -18,10 +18,11 @@ from omegaconf import DictConfig
 
 from aiayn import __version__
 from aiayn.config import compose, program
+from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.help import help_text
 from aiayn.config.messages import PLUGINS, one_line_errors, refuse_unsupported
 from aiayn.config.rows import chosen_options
-from aiayn.config.schema import EvaluateConfig, Options
+from aiayn.config.schema import Options
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.signals import exit_signal, handle_signals

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from aiayn.cli.arguments import CheckpointName, Debug, RunArgument
-from aiayn.config.schema import one_of
+from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
 

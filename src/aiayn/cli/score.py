@@ -11,7 +11,7 @@ import typer
 
 from aiayn.cli.arguments import Debug, LoadOptions, RunArgument, with_options
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
-from aiayn.config.schema import one_of
+from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

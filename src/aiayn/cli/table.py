@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aiayn.cli.arguments import Debug
-from aiayn.config.schema import one_of
+from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError, writing
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiayn.reports.table import Table
 
 FORMATS = ("text", "markdown", "latex", "csv", "json")
-ENDINGS = {"markdown": "md", "json": "json", "csv": "csv", "latex": "tex"}  # of the files that --out writes
+ENDINGS = {"markdown": "md", "json": "json", "csv": "csv", "latex": "tex"}  # file name extensions for --out
 
 
 def table(
@@ -29,7 +29,7 @@ def table(
         str | None, typer.Option(metavar="NAME", help="A run's folder, or KEY=VALUE,...: what others differ from.")
     ] = None,
     metrics: Annotated[
-        str, typer.Option(help="Scores and logged series, such as val/ppl,sacrebleu,chrf,accuracy.")
+        str, typer.Option(help="Scores and logged series, such as val/ppl,sacrebleu,perplexity,accuracy.")
     ] = "",
     split: Annotated[str | None, typer.Option(help="Scores of val or test only; by default of both.")] = None,
     pooled: Annotated[

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from aiayn.cli.output import FILE_LINES
 from aiayn.errors import DataError
 
-STREAM_BYTES = 1 << 17  # of a stream translated at once: up to 2,000 lines or so
+STREAM_BYTES = 1 << 17  # translated at once from a stream: up to 2,000 lines or so
 
 
 @dataclass(frozen=True)

@@ -4,86 +4,26 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aiayn import __version__
 from aiayn.cli import formats, texts
 from aiayn.cli.arguments import Debug, ModelOptions, RunArgument, with_options
-from aiayn.cli.output import show_progress, write_lines
+from aiayn.cli.output import show_progress
+from aiayn.cli.shards import StandardOutput, check_output, output_to
 from aiayn.cli.texts import Chunk
-from aiayn.config.schema import MAX_BEAM_SIZE, SamplingConfig, one_of
+from aiayn.cli.translate_options import OutputOptions, SampleOptions
+from aiayn.config.search import SamplingConfig
 from aiayn.errors import ConfigError, DataError
+from aiayn.files import sha256
 
 if TYPE_CHECKING:
-    from aiayn.inference.placement import Places
+    from aiayn.evaluation.progress import TranslationProgress
+    from aiayn.inference.places import Places
     from aiayn.inference.translator import Progress, Translator
-
-
-@dataclass(kw_only=True, frozen=True)
-class OutputOptions:
-    """What is written for a line, and what of a line is translated."""
-
-    n_best: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, max=MAX_BEAM_SIZE, help="N translations per line, as INDEX ||| TEXT ||| SCORE."
-        ),
-    ] = None
-    scores: Annotated[bool, typer.Option("--scores", help="Append a tab and the score to every translation.")] = False
-    style: Annotated[
-        str,
-        typer.Option(
-            "--format", help="text; jsonl: JSON with scores and alignments; of a parser tree (indented) or brackets."
-        ),
-    ] = "text"
-    tsv: Annotated[
-        int | None,
-        typer.Option("--tsv", metavar="N", min=1, help="Translate column N of tab-separated lines, keep the others."),
-    ] = None
-    markup: Annotated[
-        bool, typer.Option("--markup", help="Keep tags, {name}, %s and web addresses, and put them where they belong.")
-    ] = False
-    paragraphs: Annotated[bool, typer.Option("--paragraphs", help="Translate the sentences of a line one by one.")] = (
-        False
-    )
-
-    def __post_init__(self) -> None:
-        one_of("--format", self.style, ("text", "jsonl", "tree", "brackets"))
-
-    def require_one_translation(self, what: str, sample: bool = False) -> None:
-        """Raises ConfigError for options that write more, or something else, than one translation for each text."""
-        if self.n_best or self.scores or self.style != "text" or sample:
-            given = "--sample" if sample else "--n-best, --scores and --format"
-            raise ConfigError(f"{what} writes one translation, the best, for each text; leave out {given}")
-
-
-@dataclass(kw_only=True, frozen=True)
-class SampleOptions:
-    """Translations that are drawn instead of searched."""
-
-    sample: Annotated[bool, typer.Option("--sample", help="Draw a translation at random instead of searching.")] = False
-    seed: Annotated[int | None, typer.Option(help="Of --sample; by default 0.")] = None
-    temperature: Annotated[float | None, typer.Option(help="Of --sample: below 1 safer, above 1 wilder.")] = None
-    top_k: Annotated[int | None, typer.Option(help="Of --sample: only among the k most probable tokens.")] = None
-    top_p: Annotated[
-        float | None, typer.Option(help="Of --sample: only among the tokens that make up this probability.")
-    ] = None
-
-    def config(self, n_best: int | None, beam_size: int | None) -> SamplingConfig | None:
-        """Returns None without --sample. Raises ConfigError for options that contradict each other."""
-        given = {"seed": self.seed, "temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-        given = {name: value for name, value in given.items() if value is not None}
-        if not self.sample:
-            for name in given:
-                raise ConfigError(f"--{name.replace('_', '-')} is an option of --sample; add --sample or leave it out")
-            return None
-        for name, value in (("--n-best", n_best), ("--beam-size", beam_size)):
-            if value is not None:
-                raise ConfigError(f"--sample draws one translation per line, without a beam; leave out {name}")
-        return SamplingConfig(**{"seed": 0} | given)
 
 
 @with_options
@@ -94,6 +34,10 @@ def translate(
     model: ModelOptions,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT", help="A file instead of standard output; if interrupted, run the command again."),
     ] = None,
     devices: Annotated[int, typer.Option(min=1, metavar="N", help="Processes that share the lines of FILE.")] = 1,
     debug: Debug = False,
@@ -119,29 +63,53 @@ def translate(
 
     With --sample every line's translation is drawn from the model's distribution. What is drawn depends on the seed and
     the line's number only, so the same command gives the same text.
+
+    With --out OUT translations are kept in shards, in OUT.shards, until OUT is complete. The same command goes on after
+    the last complete shard of one that was interrupted; another model, text or option is refused.
     """
     drawing = sampling.config(output.n_best, model.beam_size)
     for name in [f"--{name}" for name in ("markup", "paragraphs", "tsv") if getattr(output, name)]:
         output.require_one_translation(name, sampling.sample and name != "--tsv")
     kind = _kind(run, file, output, sampling.sample)
-    if devices > 1 and (kind == "stream" or drawing or output.markup or output.paragraphs):
-        raise ConfigError(f"--devices {devices}: for a FILE only, without --sample, --markup and --paragraphs")
+    if devices > 1 and kind == "stream":
+        raise ConfigError(f"--devices {devices}: for a FILE only; leave it out to translate a stream")
+    check_output(out, file)
+    if out and model.precision == "auto":
+        raise ConfigError("--precision auto: is measured at every start, and --out needs one; name float32 or another")
     from aiayn.data.text_files import read_lines
 
     lines = read_lines(file) if file and kind == "lines" else []
     translator = model.load(run)
     _check_task(translator, run, output)
-    with _sharing(translator, devices) as translator:
-        chunks, done = _chunks(translator, run, file, kind, lines), 0
+    made_by = _made_by(translator, model.checksums(run), model.precision, file, output, drawing) if file and out else {}
+    with output_to(out, made_by, devices) as writer, _sharing(translator, devices) as translator:
+        chunks = _chunks(translator, run, file, kind, lines)
         if output.tsv:
             chunks = texts.column_chunks(chunks, output.tsv)
-        work = _Work(translator, output, drawing)
-        with show_progress(len(lines)) as progress:
-            for chunk in chunks:
-                on_batch = progress and (lambda now, _, done=done: progress(done + now, len(lines)))
-                write_lines(work.translated(chunk, done, on_batch))
-                done += len(chunk.lines)
-        work.say_what_was_kept()
+        with show_progress(len(lines), out) as progress:
+            _Work(translator, output, drawing).write(chunks, writer, progress, len(lines))
+
+
+def _made_by(
+    translator: "Translator",
+    checksums: str,
+    precision: str,
+    file: Path,
+    output: OutputOptions,
+    drawing: SamplingConfig | None,
+) -> dict[str, Any]:
+    """What decides about the translations of a file."""
+    options = vars(output) | vars(translator.search) | (vars(drawing) if drawing else {})
+    options["format"] = options.pop("style")
+    return {
+        "model": checksums,
+        "text": f"{file.suffixes} {sha256(file)}",  # by the endings it is known how to read it
+        "program": __version__,
+        "--accelerator": translator.device.type,
+        "--precision": precision,
+        "--sample": drawing is not None,
+        **{f"--{name.replace('_', '-')}": value for name, value in options.items()},
+    }
 
 
 def _sharing(translator: "Translator", devices: int) -> "AbstractContextManager[Translator]":
@@ -202,7 +170,21 @@ class _Work:
 
     def __init__(self, translator: "Translator", output: OutputOptions, drawing: SamplingConfig | None):
         self.translator, self.output, self.drawing = translator, output, drawing
-        self.places: Places | None = None  # of mark-up
+        self.places: Places | None = None  # where tags and placeholders were put
+
+    def write(
+        self, chunks: Iterator[Chunk], writer: StandardOutput, progress: "TranslationProgress | None", n_lines: int
+    ) -> None:
+        """Writes the translations of all chunks but those that are written already."""
+        done = 0
+        for number, chunk in enumerate(chunks):
+            if not writer.has(number):
+                writer.write(number, self.translated(chunk, done, _within(progress, done, chunk, n_lines)))
+            elif progress:
+                progress.before += len(chunk.lines)
+            done += len(chunk.lines)
+        if self.places:
+            print(f"mark-up: {self.places.shown()}", file=sys.stderr)
 
     def translated(self, chunk: Chunk, done: int, on_batch: "Progress | None") -> Iterator[str]:
         """Returns the output lines of a chunk that comes after `done` lines."""
@@ -228,7 +210,7 @@ class _Work:
 
     def _in_parts(self, lines: list[str], on_batch: "Progress | None") -> list[str]:
         from aiayn.inference.markup import translate_markup, translate_paragraphs
-        from aiayn.inference.placement import Places
+        from aiayn.inference.places import Places
 
         if not self.output.markup:
             return translate_paragraphs(self.translator, lines, on_batch)
@@ -238,6 +220,7 @@ class _Work:
             self.places.add(one.places)
         return [one.text for one in found]
 
-    def say_what_was_kept(self) -> None:
-        if self.places:
-            print(f"mark-up: {self.places.shown()}", file=sys.stderr)
+
+def _within(progress: "Progress | None", done: int, chunk: Chunk, n_lines: int) -> "Progress | None":
+    """Progress within a chunk that comes after `done` lines; what it counts may be sentences."""
+    return progress and (lambda now, of: progress(done + now * len(chunk.lines) // max(of, 1), n_lines))

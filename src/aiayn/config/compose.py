@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hydra import compose, initialize_config_dir
 from hydra.conf import RuntimeConf
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.extensions import check_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, no_such_option, one_line, refuse_unsupported
 from aiayn.config.program import conf_folder
 from aiayn.config.rows import check_row, overridden
-from aiayn.config.schema import NAME_CHARACTERS, EvaluateConfig, Options
+from aiayn.config.rules import NAME_CHARACTERS
+from aiayn.config.schema import Options
 from aiayn.config.stored import flatten, from_plain, is_option, is_section
 from aiayn.errors import ConfigError
 
@@ -145,7 +147,11 @@ def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Ite
 
 
 def without_hydra(composed: DictConfig) -> DictConfig:
-    return OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+    """Returns the options with their types, as Hydra itself hands them over; `masked_copy` would lose some of these."""
+    options = composed.copy()
+    with read_write(options), open_dict(options):
+        del options["hydra"]
+    return options
 
 
 def compose_training(overrides: Sequence[str], sources: Sources = Sources("train")) -> tuple[Options, RuntimeConf]:

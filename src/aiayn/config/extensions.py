@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from aiayn.config.schema import Options, require
+from aiayn.config.rules import require
+from aiayn.config.schema import Options
 from aiayn.config.stored import from_plain, to_plain
 from aiayn.errors import ConfigError, UserError
 
@@ -26,7 +27,7 @@ class Extension:
 
     name: str
     path: Path
-    sha256: str  # of the file's bytes
+    sha256: str  # over the bytes of the file
     module: ModuleType
     options: type | None  # the dataclass of its options, if it declares any
 

@@ -5,6 +5,7 @@ upgrade changes it.
 """
 
 import difflib
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,8 @@ NO_FILE = "Config group override must be a string or a list"
 
 # Groups of files in conf/ that are no section of the options.
 FILE_GROUPS = ("ablation", "experiment")
+
+UNKNOWN_KEY = re.compile("In '([^']+)'.*Key '([^']+)' not in")  # in a configuration file
 
 # Settings of Hydra that have no effect here, or would make it write files.
 WITHOUT_EFFECT = (
@@ -76,7 +79,13 @@ def one_line(error: BaseException, schema: type, arguments: Sequence[str]) -> st
             return _unknown_file(lines[0].rstrip("."), lines[number + 1 :])
     if lines[0].startswith("Ambiguous value"):  # a,b
         return f"{lines[0]}: write [a,b] for a list, and add -m for a sweep over both"
-    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    if found := UNKNOWN_KEY.match(text):
+        file, key = found.groups()
+        if key == file.partition("/")[0] in FILE_GROUPS:
+            return f"{file}: its first line must be # @package _global_, without which its options are of no section"
+        return f"{file}: {no_such_option(key, schema)}"
+    return text
 
 
 def _unreadable_override(override: str, schema: type) -> str:
@@ -113,7 +122,8 @@ def _unknown_file(message: str, listed: Sequence[str]) -> str:
 
 def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
     """Raises ConfigError for overrides that Hydra would misread, ignore, or refuse without naming the key."""
-    train_keys = {*option_names(Options), *groups(Options)}
+    known, train_keys = option_names(schema), {*option_names(Options), *groups(Options)}
+    sections = {"hydra", *(name.partition(".")[0] for name in known)}
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         if override.startswith("~"):
@@ -124,7 +134,9 @@ def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
             # A value that is no file name may be anything, so it is not repeated.
             name = value if value.replace("_", "").isalnum() else "NAME"
             raise ConfigError(f"+{key}: leave out the +: {key}={name}")
-        if schema is not Options and key not in option_names(schema) and key in train_keys:
+        # Hydra itself names the section of a key in one that exists.
+        in_no_section = "." in key and key.partition(".")[0] not in sections
+        if schema is not Options and key not in known and (key in train_keys or in_no_section):
             raise ConfigError(no_such_option(key, schema))
         if key in PLUGINS and value not in PLUGINS[key]:
             raise ConfigError(f"{key}={value}: choose one of {', '.join(PLUGINS[key])} (docs/sweeps.md)")

@@ -1,4 +1,4 @@
-"""What single files of conf/ and of folders of one's own (`--config-dir`) set: for rows of Table 3, and `init_from`."""
+"""The options that single files of conf/ and of `--config-dir` set: for rows of Table 3, and for `init_from`."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -9,16 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aiayn.config.schema import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    OptimConfig,
-    Options,
-    Sized,
-    TrainerConfig,
-    require,
-)
+from aiayn.config.data import DataConfig
+from aiayn.config.model import ModelConfig
+from aiayn.config.optim import OptimConfig
+from aiayn.config.rules import require
+from aiayn.config.schema import Config, Options, Sized
+from aiayn.config.trainer import TrainerConfig
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +51,7 @@ FITS = (
     Fit(math.inf, 20, 37_000, 25_000, n_layers=6, d_model=512, d_ff=2048, n_heads=8, dropout=0.1),
 )
 MAX_STEPS, MAX_WARMUP, MAX_INTERVAL = 100_000, 4000, 1500  # those of base
+MIN_VALIDATION = 250  # steps: more frequent validations of a small model, with its translations, cost more than those
 
 
 def fit(pairs: int) -> Fit:
@@ -107,7 +104,7 @@ def settle_steps(sized: Sized, pairs: int, steps_per_epoch: int) -> Config:
     assert steps is not None
     values = {
         "optim.warmup_steps": max(1, min(MAX_WARMUP, steps // 10)),
-        "trainer.val_every": max(1, min(MAX_INTERVAL, steps // 20)),
+        "trainer.val_every": min(MAX_INTERVAL, max(steps // 20, min(steps, MIN_VALIDATION))),
         "trainer.checkpoint_every": max(1, min(MAX_INTERVAL, steps // 50)),
     }
     options = _fill(options, values, f"{steps:,} steps")

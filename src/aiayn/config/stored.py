@@ -5,7 +5,8 @@ from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, get_args, get_origin
 
-from aiayn.config.schema import Config, Options, require
+from aiayn.config.rules import require
+from aiayn.config.schema import Config, Options
 from aiayn.config.settle import settled
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ MAY_CHANGE = (
     "trainer.best_metric",
     "trainer.checkpoint_every",
     "trainer.average_last",
+    "trainer.optimizer_state_minutes",
     "trainer.log_every",
     "trainer.max_skipped_steps",
     "trainer.timeout",
@@ -93,7 +95,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def is_option(key: str, schema: "type[DataclassInstance]") -> bool:
-    """Whether this is the dotted name of an option, of one's own extension (`extension.NAME.OPTION`) included."""
+    """Whether this is the dotted name of an option, options of extensions (`extension.NAME.OPTION`) included."""
     names = option_names(schema)
     return key in names or ("extension" in names and key.startswith("extension."))
 

@@ -41,7 +41,7 @@ class TaskScores:
     """Scores of a test set by kind, in per cent; None where a kind does not apply."""
 
     metrics: dict[str, float | None]
-    signature: str  # of the task's metric
+    signature: str  # that of the task's metric
     signatures: dict[str, str | None]
     lines: int
     details: dict[str, Any] = field(default_factory=dict)
@@ -51,9 +51,9 @@ class TaskScores:
 class Task(Protocol):
     """What differs between tasks: the checks before a search, the scores after it, and how outputs are shown."""
 
-    kinds: tuple[str, ...]  # of scores, in the order in which they are printed
+    kinds: tuple[str, ...]  # kinds of scores, in the order in which they are printed
     untaken: tuple[str, ...]  # options of `evaluate.py` that do not apply
-    formats: Mapping[str, Callable[[str, str], str]]  # of `aiayn translate --format`: (source, output) -> text
+    formats: Mapping[str, Callable[[str, str], str]]  # for `aiayn translate --format`: (source, output) -> text
     usual_format: str | None  # the one to propose
     reads_prose: bool  # its source is running text, which may have paragraphs and mark-up
 

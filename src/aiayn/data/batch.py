@@ -7,21 +7,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID
 from aiayn.data.batch_plan import MicroBatch
 from aiayn.data.corpus_store import PreparedSplit
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 
 @dataclass(eq=False)  # not frozen: Lightning converts batches in place for some precisions
 class Batch:
-    """One micro-batch of B pairs. Without pairs it is one row of weight 0 (n_tokens = 0)."""
+    """One micro-batch of B pairs. Without pairs it is one row of weight 0 (n_tokens = 0).
 
-    number: int  # of the micro-batch, counted over the whole run
+    Counts are taken from `lengths`, which stay with the host: asking a GPU for them would launch work there.
+    """
+
+    number: int  # number of the micro-batch, counted over the whole run
     src: Tensor  # (B, S) int64, rows end with eos
     tgt_in: Tensor  # (B, T) int64, rows start with bos
     tgt_out: Tensor  # (B, T) int64, rows end with eos: tgt_out[:, t] follows tgt_in[:, t]
-    n_src_tokens: int  # real tokens of this batch
-    n_tokens: int  # real target tokens of this batch
+    lengths: tuple[np.ndarray, np.ndarray]  # real tokens of each source and each target, (B,) int64; (0,) without pairs
     step_tokens: int  # real target tokens of the whole step
     micro_batches: int | None = None  # that make up the step; None: not known
 
@@ -29,6 +31,16 @@ class Batch:
     def src_mask(self) -> Tensor:
         """(B, 1, 1, S), True = may attend."""
         return source_mask(self.src)
+
+    @property
+    def n_src_tokens(self) -> int:
+        """Real source tokens of this batch."""
+        return int(self.lengths[0].sum())
+
+    @property
+    def n_tokens(self) -> int:
+        """Real target tokens of this batch."""
+        return int(self.lengths[1].sum())
 
     def to(self, device: torch.device) -> "Batch":
         """Copies the batch to a device, without waiting for a GPU that is still busy with the previous batch."""
@@ -44,7 +56,7 @@ class Batch:
 
 @dataclass(eq=False)
 class SourceBatch:
-    """Sources to translate; none, and one row of an end mark alone, on a rank that has nothing left to do."""
+    """Sources to translate. A rank without work gets a dummy: no `lines`, and one row with an end mark only."""
 
     lines: list[int]  # B numbers of lines, from 0
     src: Tensor  # (B, S) int64, rows end with eos
@@ -70,10 +82,11 @@ def collate(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch
     """Gathers the pairs of a micro-batch from the prepared ids. `number` is its number in the run."""
     if len(micro_batch.pairs) == 0:
         eos, bos, pad = (torch.tensor([[i]]) for i in (EOS_ID, BOS_ID, PAD_ID))
-        return Batch(number, eos, bos, pad, 0, 0, micro_batch.step_tokens, micro_batch.micro_batches)
-    src, n_src = _gather(split.src, *split.lengths.src.spans(micro_batch.pairs))
-    tgt, n_tgt = _gather(split.tgt, *split.lengths.tgt.spans(micro_batch.pairs))
-    counts = n_src, n_tgt, micro_batch.step_tokens, micro_batch.micro_batches
+        none = np.empty(0, np.int64)
+        return Batch(number, eos, bos, pad, (none, none), micro_batch.step_tokens, micro_batch.micro_batches)
+    src, src_lengths = _gather(split.src, *split.lengths.src.spans(micro_batch.pairs))
+    tgt, tgt_lengths = _gather(split.tgt, *split.lengths.tgt.spans(micro_batch.pairs))
+    counts = (src_lengths, tgt_lengths), micro_batch.step_tokens, micro_batch.micro_batches
     return Batch(number, src, shift_right(tgt), tgt, *counts)
 
 
@@ -90,11 +103,11 @@ def pad_sources(sentences: list[list[int]]) -> Tensor:
     return _gather(flat, np.cumsum(lengths) - lengths, lengths)[0]
 
 
-def _gather(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[Tensor, int]:
-    """Returns rows flat[start:start + length] with eos added, padded, (B, L) int64; and the real tokens."""
+def _gather(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """Returns rows flat[start:start + length] with eos added, padded, (B, L) int64; and their lengths, (B,)."""
     columns = np.arange(lengths.max() + 1)
     padded = np.full((len(starts), len(columns)), PAD_ID, np.int64)
     inside = columns < lengths[:, None]
     padded[inside] = flat[(starts[:, None] + columns)[inside]]
     padded[np.arange(len(starts)), lengths] = EOS_ID
-    return torch.from_numpy(padded), int(lengths.sum()) + len(starts)
+    return torch.from_numpy(padded), lengths + 1

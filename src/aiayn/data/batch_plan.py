@@ -11,6 +11,7 @@ within `WINDOW` neighbours only, those of a step lie close together on the disk.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 
@@ -50,7 +51,8 @@ class BatchPlan:
         """lengths: tokens of each pair, end mark included, in the order of the corpus; none longer than a step.
 
         Without `micro_batches`, M is the smallest multiple of `devices` for which every padded micro-batch has at most
-        `max_tokens_per_device` source and target tokens.
+        `max_tokens_per_device` source and target tokens; where a device takes several, up to a third more, if 2, 4, 8
+        or 16 times as many devices can then share them.
         """
         assert len(lengths) > 0, "a plan needs pairs"
         assert lengths.longest <= tokens_per_step, "a pair does not fit into a step"
@@ -70,12 +72,18 @@ class BatchPlan:
         plan._cut_into(micro_batches)
         return plan
 
+    def fits(self, micro_batches: int, max_tokens_per_device: int) -> bool:
+        """Whether in steps of so many micro-batches each has, padded, at most so many source and target tokens."""
+        cuts = self._cut_micro_batches(micro_batches)
+        return max(side.padded(cuts).max() for side in self._sides) <= max_tokens_per_device
+
     def _cut_into(self, micro_batches: int) -> None:
         self.micro_batches = micro_batches
         self._cuts = self._cut_micro_batches(micro_batches)
         # Tokens and positions of every micro-batch of an epoch, both sides together.
-        self._tokens = sum(np.diff(side.tokens_before(self._cuts)).ravel() for side in self._sides)
-        self._positions = sum(side.padded(self._cuts).ravel() for side in self._sides)
+        src, tgt = self._sides
+        self._tokens = np.ravel(np.diff(src.tokens_before(self._cuts)) + np.diff(tgt.tokens_before(self._cuts)))
+        self._positions = np.ravel(src.padded(self._cuts) + tgt.padded(self._cuts))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -132,11 +140,27 @@ class BatchPlan:
     def _fewest_micro_batches(self, devices: int, limit: int) -> int:
         assert max(side.length.max() for side in self._sides) <= limit, "a pair does not fit a device"
         fullest = max(np.diff(side.tokens_before(self._steps)).max() for side in self._sides)
-        count = -(-int(fullest) // limit)
-        count = -(-count // devices) * devices
-        while max(side.padded(self._cut_micro_batches(count)).max() for side in self._sides) > limit:
-            count += devices
-        return count
+        each = -(-int(fullest) // (limit * devices))  # micro-batches per device
+        while not self.fits(each * devices, limit):
+            each += 1
+        if each > 1:
+            each = next(more for more in shareable(each) if self.fits(more * devices, limit))
+        return each * devices
+
+
+def shareable(count: int) -> Iterator[int]:
+    """Yields numbers of micro-batches that more devices can share: `count` rounded up to a multiple of 16, 8, 4, 2, 1.
+
+    Those more than a third above `count` are left out, because smaller micro-batches are slower.
+    """
+    multiples = (-(-count // factor) * factor for factor in (16, 8, 4, 2, 1))
+    return (more for more in multiples if 3 * more <= 4 * count)
+
+
+def device_counts(micro_batches: int) -> str:
+    """Says how many devices can share so many micro-batches of a step: 1, 2 or 4."""
+    counts = [str(count) for count in range(1, micro_batches + 1) if micro_batches % count == 0]
+    return " or ".join([", ".join(counts[:-1]), counts[-1]] if counts[:-1] else counts)
 
 
 def _cut_windows(first: np.ndarray) -> np.ndarray:
@@ -153,6 +177,7 @@ def _cut_steps(sides: tuple[SideLengths, SideLengths], budget: int) -> np.ndarra
     pairs, and Adam would give that step the same weight as the others.
     """
     best = _greedy(sides, budget)
+    assert best is not None, "a pair does not fit into a step"
     # With a budget below the mean, so many steps could not hold all tokens.
     mean = max(side.total for side in sides) // (len(best) - 1)
     low, high = max(budget // 2, mean - 1), budget

@@ -4,21 +4,21 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.data import DataConfig
 from aiayn.config.tasks import TASKS
 from aiayn.data.as_learned import as_learned
 from aiayn.data.cleaning import CleaningReport, clean
-from aiayn.data.corpus_store import find_flaw, fingerprint
+from aiayn.data.corpus_store import find_damage, fingerprint
 from aiayn.data.encode_shards import SHARD_PAIRS, Encoder, Shard, chunks, cores, encode_on_cores
 from aiayn.data.filters import Filters
 from aiayn.data.merge_shards import merge
-from aiayn.data.sources import count_pairs, identity, locate, raw_pairs
+from aiayn.data.sources import count_pairs, locate, raw_pairs, text_key
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
@@ -27,6 +27,7 @@ from aiayn.files import atomic_write_text, fsync_folder, host, sha256
 log = logging.getLogger(__name__)
 
 SPLITS = ("train", "val")
+Encode = Callable[[Encoder, list[Shard], int], None]  # with so many processes
 
 
 def build(
@@ -35,12 +36,14 @@ def build(
     settings: dict[str, Any],
     scans: FileScans,
     tokenizer: Tokenizer | None = None,
+    encode: Encode = encode_on_cores,
 ) -> None:
     """Builds the corpus beside `target` and renames it. The caller holds the lock. Without a tokenizer one is learned.
 
+    `encode` writes missing shards, of a text that has several.
     `settings` is everything that shapes the corpus. Raises DataError if the text no longer is the one they identify.
-    What an earlier start of this machine has done is used; other machines that share the folder have names of their
-    own, since a lock may not reach them.
+    Reuses the finished parts of an interrupted build. Every machine builds in a folder of its own, because file locks
+    may not work across machines.
     """
     work = work_folder(target)
     work.mkdir(exist_ok=True)
@@ -48,7 +51,7 @@ def build(
         filters = Filters(config, scans)
         tokenizer = tokenizer or _tokenizer(config, scans, settings, work, filters)
         encoder = Encoder(config, tokenizer, work, scans, settings, filters)
-        shards = {split: _encode_split(config, split, encoder) for split in SPLITS}
+        shards = {split: _encode_split(config, split, encoder, encode) for split in SPLITS}
         corpus = work / "corpus"
         shutil.rmtree(corpus, ignore_errors=True)
         corpus.mkdir()
@@ -73,12 +76,12 @@ def build(
 
 
 def work_folder(target: Path) -> Path:
-    """Where this machine builds a corpus."""
+    """Returns the temporary folder in which this machine builds a corpus."""
     return target.parent / f".{target.name}.{host()}.tmp"
 
 
 def remove_work(target: Path) -> None:
-    """Removes what was built; if it is killed meanwhile, no shard counts as done that has lost a file."""
+    """Removes the temporary folder: first the files that mark shards as done, so that a kill leaves no bad one."""
     for path in work_folder(target).glob("*.json"):
         path.unlink(missing_ok=True)
     shutil.rmtree(work_folder(target), ignore_errors=True)
@@ -86,7 +89,7 @@ def remove_work(target: Path) -> None:
 
 def _put_in_place(corpus: Path, target: Path, scans: FileScans) -> None:
     if target.exists():
-        if find_flaw(target, scans) is None:  # built meanwhile by a machine that the lock does not reach
+        if find_damage(target, scans) is None:  # built meanwhile by a machine that the lock does not reach
             return
         damaged = corpus.with_name("damaged")  # processes that have it open keep its files
         shutil.rmtree(damaged, ignore_errors=True)
@@ -107,7 +110,7 @@ def _tokenizer(
     if path.exists():
         return Tokenizer.from_json(path.read_text("utf-8"))
     tokenizer = _learn_tokenizer(config, scans, filters)
-    if identity(config, "train", scans) != settings["train"]:
+    if text_key(config, "train", scans) != settings["train"]:
         raise DataError("data.train changed while it was read; start again when the files are complete")
     atomic_write_text(path, tokenizer.to_json())
     return tokenizer
@@ -125,6 +128,7 @@ def _learn_tokenizer(config: DataConfig, scans: FileScans, filters: Filters) -> 
     if first is None:
         _refuse_wrong_encoding(config, report, scans)
     _require_pairs(config, "train", report)
+    assert first is not None
 
     def to_the_end() -> Iterator[list[str]]:
         """All text; an error in it is raised before the vocabulary is learned, which takes the longest."""
@@ -136,7 +140,7 @@ def _learn_tokenizer(config: DataConfig, scans: FileScans, filters: Filters) -> 
     )
 
 
-def _encode_split(config: DataConfig, split: str, encoder: Encoder) -> list[Shard]:
+def _encode_split(config: DataConfig, split: str, encoder: Encoder, encode: Encode) -> list[Shard]:
     """Returns the shards of a split when all are written. The pairs are counted only if there are several."""
     shards = [Shard(split, 0)]
     if not shards[0].is_done(encoder.folder):
@@ -147,7 +151,7 @@ def _encode_split(config: DataConfig, split: str, encoder: Encoder) -> list[Shar
         missing = [shard for shard in shards if not shard.is_done(encoder.folder)]
         if missing:
             log.info("encoding %s: %s pairs, %d of %d shards missing", split, f"{pairs:,}", len(missing), len(shards))
-            encode_on_cores(encoder, missing, config.prepare_processes or cores())
+            encode(encoder, missing, config.prepare_processes or cores())
     return shards
 
 
@@ -164,10 +168,7 @@ def _report(config: DataConfig, encoder: Encoder, shards: list[Shard]) -> dict[s
     _require_pairs(config, split, total)
     tokens = {f"{side}_tokens": sum(result["tokens"][side] for result in results) for side in ("src", "tgt")}
     # By name: shards find the reasons in another order than one pass over the text.
-    for reasons in (total.dropped, total.first_dropped):
-        ordered = sorted(reasons.items())
-        reasons.clear()
-        reasons.update(ordered)
+    total.dropped, total.first_dropped = dict(sorted(total.dropped.items())), dict(sorted(total.first_dropped.items()))
     return described(config, split, total, encoder.scans) | tokens
 
 

@@ -20,7 +20,7 @@ class CachedTokenizer:
 
     def _clear(self) -> None:
         self._words = _Words()
-        self._ids = np.empty(0, np.int32)  # of all cached words, concatenated
+        self._ids = np.empty(0, np.int32)  # ids of all cached words, concatenated
         self._starts = np.zeros(1, np.int64)  # where each word's ids start, and the end of the last
 
     def __call__(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
 
 
 class Flaw(bytes):
-    """In the place of a source: why a row of a file is no pair, such as b"columns"."""
+    """Stands in for the source of a malformed row: the reason, such as b"columns"."""
 
 
 @dataclass

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.config.schema import EOS_ID
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
 from aiayn.data.length_order import SideLengths
+from aiayn.token_ids import EOS_ID
 
 CHUNK = 1 << 24  # subwords counted at once
-BINS = 40  # of the share of padding, from 0 to 1
+BINS = 40  # bins of the histogram of padding, from 0 to 1
 
 
 def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]:
@@ -40,9 +40,9 @@ def _sentences_by_length(side: SideLengths) -> list[int]:
 
 
 def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) -> float:
-    """Returns the smoothed loss, in nats per target token, of knowing nothing but how frequent each token is.
+    """Returns the smoothed loss of a unigram model, in nats per target token.
 
-    It is the lowest that a model can have which sees neither the source nor the tokens before.
+    No model that ignores the source and the previous tokens has a lower one.
     """
     counts = np.zeros(vocab_size)
     for start in range(0, len(split.tgt), CHUNK):

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.config.schema import PAD_ID, DataOptions
+from aiayn.config.data import DataOptions
 from aiayn.data.length_order import LengthRuns, sort_keys
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
+from aiayn.token_ids import PAD_ID
 
 SIDES = ("src", "tgt")
 SMALL_FILE = 16 << 20  # bytes; larger files are read to verify them once, smaller ones at every start
@@ -42,19 +43,19 @@ class PreparedSplit:
         if runs.dtype != np.int64:
             raise ValueError(f"{name}.lengths.npy holds no counts")
         lengths = LengthRuns.of_counts(*runs.T)
-        sides = []
-        for side, tokens in (("src", lengths.src.total), ("tgt", lengths.tgt.total)):
-            path = folder / f"{name}.{side}.bin"
-            sides.append(np.asarray(np.memmap(path, f"<u{path.stat().st_size // tokens}", mode="r")))
-        return cls(folder, name, *sides, lengths)
+        src = _mapped(folder / f"{name}.src.bin", lengths.src.total)
+        tgt = _mapped(folder / f"{name}.tgt.bin", lengths.tgt.total)
+        return cls(folder, name, src, tgt, lengths)
 
     @classmethod
     def of(cls, name: str, sources: list[list[int]], targets: list[list[int]]) -> "PreparedSplit":
         """Returns pairs that are in no file: ids of every line, without end marks, here in any order."""
-        src, tgt = (np.array([len(line) for line in lines]) for lines in (sources, targets))
-        order = np.argsort(sort_keys(src + 1, tgt + 1, np.arange(len(src))), kind="stable")
-        ids = (np.fromiter(chain.from_iterable(lines[i] for i in order), np.uint32) for lines in (sources, targets))
-        return cls(Path(), name, *ids, LengthRuns.of_pairs(src[order], tgt[order]))
+        n_src, n_tgt = (np.array([len(line) for line in lines]) for lines in (sources, targets))
+        order = np.argsort(sort_keys(n_src + 1, n_tgt + 1, np.arange(len(n_src))), kind="stable")
+        src, tgt = (
+            np.fromiter(chain.from_iterable(lines[i] for i in order), np.uint32) for lines in (sources, targets)
+        )
+        return cls(Path(), name, src, tgt, LengthRuns.of_pairs(n_src[order], n_tgt[order]))
 
     def __reduce__(self):
         # Worker processes map the files themselves instead of receiving copies.
@@ -67,6 +68,11 @@ class PreparedSplit:
         """Returns the ids of the source and of the target of a pair."""
         (src, n_src), (tgt, n_tgt) = self.lengths.src.spans(number), self.lengths.tgt.spans(number)
         return self.src[src : src + n_src], self.tgt[tgt : tgt + n_tgt]
+
+
+def _mapped(path: Path, tokens: int) -> np.ndarray:
+    """Returns the ids of a file, memory-mapped; their number of bytes follows from its size."""
+    return np.asarray(np.memmap(path, f"<u{path.stat().st_size // tokens}", mode="r"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +111,7 @@ def corpus_folder(config: DataOptions, fingerprint: str) -> Path:
     return Path(config.folder).expanduser() / f"{config.src_lang}-{config.tgt_lang}-{fingerprint[:16]}"
 
 
-def find_flaw(folder: Path, scans: FileScans) -> str | None:
+def find_damage(folder: Path, scans: FileScans) -> str | None:
     """Returns why this is not a complete prepared corpus, or None if it is one.
 
     Large files are read the first time only: `scans` remembers them.

@@ -13,7 +13,7 @@ import signal
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from aiayn.config.schema import DataConfig, DataOptions
+from aiayn.config.data import DataConfig, DataOptions
 from aiayn.config.stored import as_option
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.cleaning import normalise
@@ -30,13 +30,13 @@ MAX_TOKENS_PER_DEVICE = 16_384  # where data.max_tokens_per_device is null
 
 
 def _ignore_signals(worker: int) -> None:
-    """Leaves signals to the whole job to the training process, which needs its workers to finish the step."""
+    """Makes a loader worker ignore signals to the whole job: the training process needs it to finish the step."""
     for number in TERMINATION_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 class StepLoader(DataLoader):
-    """Goes on where the Trainer's step is, so there is no state of its own to resume; Lightning asks for one."""
+    """A stateless loader: its sampler starts from the Trainer's step. Lightning saves and restores an empty state."""
 
     def state_dict(self) -> dict[str, int]:
         return {}
@@ -59,13 +59,13 @@ class TranslationDataModule(pl.LightningDataModule):
         be settled by `aiayn train` only.
         """
         super().__init__()
-        vocab_size, tokens_per_step = config.vocab_size, config.tokens_per_step
-        if vocab_size is None or tokens_per_step is None:
+        if config.vocab_size is None or config.tokens_per_step is None:
             raise ConfigError(
-                f"data.vocab_size={as_option(vocab_size)}, data.tokens_per_step={as_option(tokens_per_step)}: null is "
-                "chosen by the number of pairs, in `aiayn train` only; set both"
+                f"data.vocab_size={as_option(config.vocab_size)}, data.tokens_per_step="
+                f"{as_option(config.tokens_per_step)}: null is chosen by the number of pairs, in `aiayn train` only; "
+                "set both"
             )
-        self.config = DataConfig(**vars(config) | {"vocab_size": vocab_size, "tokens_per_step": tokens_per_step})
+        self.config = DataConfig(**vars(config))
         self.seed = seed
         self.devices = devices
         self._given_tokenizer = tokenizer
@@ -166,24 +166,26 @@ class TranslationDataModule(pl.LightningDataModule):
             devices=trainer.world_size if trainer else self.devices,
             max_tokens_per_device=self._max_tokens(),
         )
-        if taken in (None, plan.micro_batches):
+        if trainer is None or taken is None or taken == plan.micro_batches:
             return plan
-        if config.micro_batches is not None or taken < plan.micro_batches:
-            self._refuse_accumulation(plan)
+        if config.micro_batches is not None or not plan.fits(taken, self._max_tokens()):
+            self._refuse_accumulation(trainer, plan)
         return plan.cut_into(taken)
 
-    def _refuse_accumulation(self, plan: BatchPlan) -> None:
+    def _refuse_accumulation(self, trainer: pl.Trainer, plan: BatchPlan) -> None:
         """Raises ConfigError for a Trainer that takes another number of micro-batches a step than there are."""
-        trainer, count = self.trainer, plan.micro_batches
+        count, world_size = plan.micro_batches, trainer.world_size
         if self.config.micro_batches is None:
+            # The plan's own number may be larger, so that more devices can share it.
+            count = next(few for few in range(world_size, count + 1, world_size) if plan.fits(few, self._max_tokens()))
             why = f"data.max_tokens_per_device={self._max_tokens()} needs at least {count} parts of a step"
         else:
             why = f"data.micro_batches={count}"
         raise ConfigError(
-            f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {trainer.world_size} devices takes "
-            f"{trainer.accumulate_grad_batches * trainer.world_size} micro-batches a step, but {why} "
+            f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {world_size} devices takes "
+            f"{trainer.accumulate_grad_batches * world_size} micro-batches a step, but {why} "
             f"(data.tokens_per_step={self.config.tokens_per_step}): set accumulate_grad_batches="
-            f"{-(-count // trainer.world_size)}"
+            f"{-(-count // world_size)}"
         )
 
     def _encoded(self, split: str) -> tuple[list[list[int]], list[list[int]]]:

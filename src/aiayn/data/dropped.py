@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.data import DataConfig
 from aiayn.data.as_learned import as_learned
 from aiayn.data.cleaning import CleaningReport, Flaw, clean
 from aiayn.data.corpus_store import PreparedCorpus
@@ -32,7 +32,7 @@ class _Drops(CleaningReport):
 
 
 def write_dropped(config: DataConfig, prepared: PreparedCorpus, scans: FileScans) -> None:
-    """Writes `dropped.jsonl`, an object a pair: split, place (file and line), reason, source, target. Not twice."""
+    """Writes `dropped.jsonl`, if missing: an object a pair: split, place (file and line), reason, source, target."""
     path = prepared.folder / FILE
     if not path.exists():
         filters = Filters(config, scans)
@@ -52,11 +52,11 @@ def _dropped(
             cleaned = filters(cleaned, report)
         kept = [(pair, report.read) for pair in cleaned]
         if split == "train" and kept:
-            counts = (
+            src_lengths, tgt_lengths = (
                 np.array([len(ids) for ids in prepared.tokenizer.encode([pair[side] for pair, _ in kept])])
                 for side in (0, 1)
             )
-            length_rules(config, *counts, [number for _, number in kept], report)
+            length_rules(config, src_lengths, tgt_lengths, [number for _, number in kept], report)
         for number in range(first, report.read + 1):
             if reason := report.reasons.get(number):
                 place, (src, tgt) = chunk[number - first]

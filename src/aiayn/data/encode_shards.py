@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.data import DataConfig
 from aiayn.data.as_learned import as_learned
 from aiayn.data.cached_tokenizer import CachedTokenizer
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.filters import Filters, length_rules
 from aiayn.data.length_order import sort_keys
 from aiayn.data.overlap import Overlap
-from aiayn.data.sources import identity, raw_pairs
+from aiayn.data.sources import raw_pairs, text_key
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, ResourceError
@@ -74,6 +74,7 @@ class Encoder:
     ):
         """folder: of the shards; settings: what the text must be, by split."""
         self.config, self.folder, self.scans, self.settings = config, folder, scans, settings
+        self.tokenizer = tokenizer
         self.dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
         self.filters, self.overlap = filters, Overlap(config, scans)
         self._tokenizer = CachedTokenizer(tokenizer)
@@ -104,7 +105,7 @@ class Encoder:
             pairs.append(made)
         self._next = report.read
         report.read -= first
-        if identity(self.config, shard.split, self.scans) != self.settings[shard.split]:
+        if text_key(self.config, shard.split, self.scans) != self.settings[shard.split]:
             raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
         self._write(shard, np.concatenate(pairs) if pairs else np.empty(0, PAIR), sides)
         tokens = {name: sum(map(len, parts)) for name, parts in zip(("src", "tgt"), sides, strict=True)}
@@ -161,7 +162,7 @@ def chunks(
 
 
 def encode_on_cores(encoder: Encoder, shards: list[Shard], processes: int) -> None:
-    """Encodes shards in several processes, each of which takes every so-manieth; logs progress.
+    """Encodes shards in several processes, dealt out round-robin; logs progress.
 
     Raises what encoding a shard raises, and ResourceError if a process is killed.
     """

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from aiayn.config.schema import DataOptions
+from aiayn.config.data import DataOptions
 from aiayn.errors import DataError
 
 REMEDY = "download it elsewhere and set data.hub_path=FOLDER, or use text files: data=files data.train=PREFIX"
@@ -18,13 +18,19 @@ REMEDY = "download it elsewhere and set data.hub_path=FOLDER, or use text files:
 
 def local_folder(config: DataOptions) -> Path | None:
     """Returns the folder of a local data set (or of its configuration), None for a name on the hub."""
-    folder = Path(config.hub_path).expanduser()
+    name = _hub_path(config)
+    folder = Path(name).expanduser()
     if folder.is_dir():
         named = folder / config.hub_name if config.hub_name else folder
         return named if named.is_dir() else folder
-    if config.hub_path.startswith(("/", ".", "~")) or config.hub_path.count("/") > 1:
-        raise DataError(f"data.hub_path={config.hub_path}: there is no such folder")
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        raise DataError(f"data.hub_path={name}: there is no such folder")
     return None
+
+
+def _hub_path(config: DataOptions) -> str:
+    assert config.hub_path is not None  # DataOptions requires it with data.source=hub
+    return config.hub_path
 
 
 def hub_pairs(config: DataOptions, names: list[str]) -> Iterator[tuple[bytes, bytes]]:
@@ -60,12 +66,12 @@ def _texts(config: DataOptions, table: Any, lang: str) -> list[bytes]:
     columns = {name: table.column(name) for name in table.column_names}
     if "translation" in columns:
         fields = [f.name for f in columns["translation"].type]
-        columns = {name: pc.struct_field(columns["translation"], name) for name in fields}
+        columns = dict(zip(fields, columns["translation"].flatten(), strict=True))
     if lang not in columns:
         raise DataError(f"data.hub_path={config.hub_path}: no language {lang} among its columns {', '.join(columns)}")
     # A sentence is one line: a line feed inside it would become two lines when hypotheses are written.
-    texts = pc.replace_substring(pc.fill_null(columns[lang], ""), "\n", " ")
-    return texts.cast(pa.large_binary()).to_pylist()
+    texts = pc.fill_null(columns[lang], "").cast(pa.large_binary()).to_pylist()
+    return [text.replace(b"\n", b" ") for text in texts]
 
 
 def _load(config: DataOptions, name: str) -> Any:
@@ -73,7 +79,7 @@ def _load(config: DataOptions, name: str) -> Any:
     folder = local_folder(config)
     answers = _probe() if folder is None else None
     try:
-        import datasets
+        import datasets.config
         import huggingface_hub.constants
     except ImportError as error:
         raise DataError(f"data.source=hub needs `pip install datasets`; or {REMEDY}") from error
@@ -83,9 +89,9 @@ def _load(config: DataOptions, name: str) -> Any:
         datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
         if folder is None:
-            return datasets.load_dataset(config.hub_path, config.hub_name, revision=config.hub_revision, split=name)
+            return datasets.load_dataset(_hub_path(config), config.hub_name, revision=config.hub_revision, split=name)
         # Read in place, without a second copy in the library's cache.
-        whole = folder == Path(config.hub_path).expanduser()
+        whole = folder == Path(_hub_path(config)).expanduser()
         return datasets.load_dataset(str(folder), config.hub_name if whole else None, split=name, streaming=True)
     except Exception as error:  # as in _rows
         reason = "no connection to the hub, and not in its local cache" if offline else _one_line(error)

@@ -1,4 +1,7 @@
-"""Names of languages, as people write them over columns of text."""
+"""Languages of columns of text: by the names that people write over them, and by their most frequent words."""
+
+import re
+from collections.abc import Iterable
 
 # By code (ISO 639-1): in English and in the language itself.
 NAMES = {
@@ -46,6 +49,21 @@ NAMES = {
 # What else a first line of names may hold.
 SIDES = {"src": ("source", "src"), "tgt": ("target", "tgt", "translation")}
 OTHERS = {"", "id", "nr", "no.", "text", "score", "key", "comment", "note", "domain", "context", "date", "index"}
+# Frequent words by language code: enough to see that two columns are exchanged.
+FREQUENT = {
+    "cs": "a je na se že v jsem to jsou si ale jak který není pro",
+    "da": "og det at en den til er som på de med han af for ikke der var jeg",
+    "de": "der die das und ist nicht ein eine zu den mit von auf für sie ich es wird oder werden",
+    "en": "the of and to is in that it you for with on are this be not was have or a",
+    "es": "de la que el en y a los se del las un por con no una su para es lo",
+    "fr": "de la le et les des en un du une que est pour qui dans à il au ce pas",
+    "it": "di e il la che è per un in non sono del una si con le da della",
+    "nl": "de van het een en in is dat op te zijn met voor niet aan er die",
+    "pl": "w i na z się nie to że do jest a jak o są po",
+    "pt": "de a o que e do da em um para é com não uma os no se na",
+    "ru": "и в не на что я с он а это как по но они к у из за",
+    "sv": "och i att det som en på är av för med den till inte om ett jag",
+}
 
 
 def normal_code(name: str) -> str:
@@ -84,3 +102,19 @@ def header_columns(fields: list[str], src_lang: str, tgt_lang: str) -> tuple[int
     ):
         raise ValueError(f"the first line seems to name columns, but not one {src_lang} and one {tgt_lang}")
     return None
+
+
+def seem_swapped(pairs: Iterable[tuple[str, str]], src_lang: str, tgt_lang: str) -> bool:
+    """Whether sources are clearly in the target's language and targets in the source's, by frequent words of both.
+
+    False for languages without a list, and for text with few such words.
+    """
+    src, tgt = (frozenset(FREQUENT.get(normal_code(lang).split("-")[0], "").split()) for lang in (src_lang, tgt_lang))
+    only_src, only_tgt = src - tgt, tgt - src
+    own, other = [0, 0], [0, 0]
+    for pair in pairs:
+        for side, (mine, others) in enumerate(((only_src, only_tgt), (only_tgt, only_src))):
+            words = re.findall(r"\w+", pair[side].casefold())
+            own[side] += sum(word in mine for word in words)
+            other[side] += sum(word in others for word in words)
+    return all(other[side] >= 3 + 4 * own[side] for side in (0, 1))

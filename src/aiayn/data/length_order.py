@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LONGEST_BITS, DRAWN_BITS = 20, 23  # of a key: for a length; for the order among equal lengths
+LONGEST_BITS, DRAWN_BITS = 20, 23  # bits of a sort key for a length, and for the order among equal lengths
 LONGEST = (1 << LONGEST_BITS) - 1  # tokens of a side
 
 
@@ -37,7 +37,7 @@ class SideLengths:
         run = self._run(positions)
         return self.sums[run] + (positions - self.first[run]) * self.length[run]
 
-    def spans(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def spans(self, positions: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
         """Returns where the tokens of each pair begin among those of all pairs, and how many they are."""
         run = self._run(positions)
         return self.sums[run] + (positions - self.first[run]) * self.length[run], self.length[run]
@@ -55,7 +55,7 @@ class SideLengths:
         longest = np.maximum.reduceat(np.append(self.length, 0), between)[::2]
         return ((stop - start) * longest).reshape(len(cuts), -1)
 
-    def _run(self, positions: np.ndarray) -> np.ndarray:
+    def _run(self, positions: np.ndarray | int) -> np.ndarray:
         """The run of each position; the end of all pairs belongs to the last one."""
         return np.clip(self.first.searchsorted(positions, "right") - 1, 0, len(self.length) - 1)
 

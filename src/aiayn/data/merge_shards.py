@@ -66,7 +66,7 @@ def _parts(shards: list[Shard], source: Path, dtype: np.dtype) -> Iterator[tuple
     bounds = np.unique(sample[MERGED_PAIRS // SAMPLED :: MERGED_PAIRS // SAMPLED])
     cuts = [[*table["key"].searchsorted(bounds), len(table)] for table in tables]
     at = [0] * len(shards)
-    begin = [[0] * len(shards), [0] * len(shards)]  # of the ids of each side and shard
+    begin = [[0] * len(shards), [0] * len(shards)]  # offset of the next id, for each side and shard
     for part in range(len(bounds) + 1):
         rows = [table[a : cut[part]] for table, a, cut in zip(tables, at, cuts, strict=True)]
         sides = []

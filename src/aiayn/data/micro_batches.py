@@ -8,7 +8,7 @@ from aiayn.data.corpus_store import PreparedSplit
 
 
 class MicroBatches(Dataset[Batch]):
-    """The micro-batches of a plan by their number in the run. Those of a plan that is used once are empty after it."""
+    """The micro-batches of a plan by their number in the run. With `once`, those after the first epoch are empty."""
 
     def __init__(self, split: PreparedSplit, plan: BatchPlan, once: bool = False):
         self.split = split

@@ -1,11 +1,12 @@
-"""Pairs of the development and test text that are in the training text, too: on these a score says little."""
+"""Train/test leakage: pairs of the development and test text that are in the training text, too."""
 
 import logging
 from collections.abc import Iterable, Iterator
 
-from aiayn.config.schema import DataOptions
+from aiayn.config.data import DataOptions
+from aiayn.data.as_learned import as_learned
 from aiayn.data.cleaning import CleaningReport, clean
-from aiayn.data.sources import identity, raw_pairs
+from aiayn.data.sources import raw_pairs, text_key
 from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
 
@@ -15,7 +16,10 @@ Pair = tuple[str, str]
 
 
 class Overlap:
-    """Looks for these pairs while the training text is read. Test text that cannot be read yet counts as empty."""
+    """Looks for these pairs, as the model learns them, while the training text is read.
+
+    Test text that cannot be read yet counts as empty.
+    """
 
     def __init__(self, config: DataOptions, scans: FileScans):
         self.config, self.scans = config, scans
@@ -24,7 +28,7 @@ class Overlap:
 
     def _pairs(self, split: str) -> set[Pair]:
         try:
-            return set(clean(raw_pairs(self.config, split, self.scans), CleaningReport()))
+            return set(as_learned(self.config, clean(raw_pairs(self.config, split, self.scans), CleaningReport())))
         except DataError:
             return set()
 
@@ -33,7 +37,7 @@ class Overlap:
         return {split: [] for split in self.held_out}
 
     def watch(self, pairs: Iterable[Pair], found: dict[str, list[Pair]]) -> Iterator[Pair]:
-        """Passes the cleaned training pairs on."""
+        """Passes the training pairs on, cleaned and as the model learns them."""
         for pair in pairs:
             for split, held_out in self.held_out.items():
                 if pair in held_out:
@@ -43,7 +47,7 @@ class Overlap:
     def add(self, found: dict[str, list[Pair]]) -> None:
         """Adds what was found in a part of the training text."""
         for split, pairs in found.items():
-            self.found[split].update(map(tuple, pairs))
+            self.found[split].update((src, tgt) for src, tgt in pairs)
 
     def warn(self) -> None:
         """Logs a line if any pair was found, and one if a training file is listed twice."""
@@ -55,6 +59,6 @@ class Overlap:
         if counts:
             log.warning("warning: pairs that are training text, too: %s; scores on them say little", ", ".join(counts))
         if self.config.source == "files":
-            files = identity(self.config, "train", self.scans)
+            files = text_key(self.config, "train", self.scans)
             if any(files.count(file) > 1 for file in files):
                 log.warning("warning: data.train=%s: the same text is listed twice", self.config.train)

@@ -1,15 +1,16 @@
 """Parallel text in one file: tab-separated columns (.tsv), JSON lines (.jsonl) or a translation memory (.tmx).
 
-All of them may be packed (.gz). A line feed inside a text becomes a space, because a sentence is one line.
+All of them may be compressed (.gz). A line feed inside a text becomes a space, because a sentence is one line.
 """
 
 import json
 import logging
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from aiayn.data.cleaning import Flaw
-from aiayn.data.languages import header_columns
+from aiayn.data.languages import header_columns, seem_swapped
 from aiayn.data.text_files import lines
 from aiayn.data.translation_memory import read_units
 from aiayn.errors import DataError
@@ -18,7 +19,8 @@ log = logging.getLogger(__name__)
 
 Numbered = tuple[int, bytes, bytes]  # line of the file, source, target
 
-RECORD_BYTES = 1 << 20  # of a line: enough for two sentences and what a corpus notes beside them
+CHECKED_ROWS = 1000  # rows in which the languages of unnamed columns are detected
+RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
 
 
 def pair_file_kind(name: str) -> str | None:
@@ -99,6 +101,7 @@ def _read_tsv(path: Path, src_lang: str, tgt_lang: str) -> Iterator[Numbered]:
                     f"{path}: line 1 has {len(fields)} columns instead of {width}; correct it, or name the columns "
                     f"in the first line, {src_lang} and {tgt_lang} among them"
                 )
+            _refuse_swapped(path, src_lang, tgt_lang)
         if line is None:
             yield number, Flaw(b"too_many_bytes"), b""
         elif not line.strip():
@@ -107,6 +110,16 @@ def _read_tsv(path: Path, src_lang: str, tgt_lang: str) -> Iterator[Numbered]:
             yield number, fields[src], fields[tgt]
         else:
             yield number, Flaw(b"columns"), b""
+
+
+def _refuse_swapped(path: Path, src_lang: str, tgt_lang: str) -> None:
+    """Raises DataError if two columns without names are clearly in each other's languages."""
+    rows = (line.decode(errors="replace").split("\t") for _, line in islice(records(path), CHECKED_ROWS) if line)
+    if seem_swapped(((row[0], row[1]) for row in rows if len(row) == 2), src_lang, tgt_lang):
+        raise DataError(
+            f"{path}: its first column seems to be {tgt_lang} and its second {src_lang}; name them in a first line, "
+            f"{tgt_lang}<TAB>{src_lang}"
+        )
 
 
 def tsv_columns(path: Path, fields: list[bytes], src_lang: str, tgt_lang: str) -> tuple[int, int] | None:
@@ -137,7 +150,7 @@ def _read_jsonl(path: Path, src_lang: str, tgt_lang: str) -> Iterator[Numbered]:
     for number, line in records(path):
         found = json_record(line, (src_lang, tgt_lang))
         if found:
-            # Half of a character, which JSON can hold, becomes bytes that are not UTF-8: cleaning drops them.
+            # A lone surrogate, which JSON can hold, becomes invalid UTF-8, which cleaning drops.
             src, tgt = (text.replace("\n", " ").encode(errors="surrogatepass") for text in found[1])
             yield number, src, tgt
         elif line is not None and not line.strip() and number > 1:

@@ -51,7 +51,7 @@ OTHER_FORMATS = {
     "docx": "office documents are not read: save the text, one sentence per line",
     "odt": "office documents are not read: save the text, one sentence per line",
     "pdf": "PDF is not read: save the text, one sentence per line",
-    "zip": "archives are not read: unpack it",
+    "zip": "archives are not read: extract it",
     "parquet": "Parquet is not read as a file: data.source=hub data.hub_path=FOLDER reads a folder of it",
 }
 

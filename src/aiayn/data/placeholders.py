@@ -3,23 +3,26 @@
 import re
 from collections import Counter
 
+# Both patterns take time in proportion to a text's length, whatever is in it: no part of it is scanned for each of
+# many places where a match might begin.
 # `{name}`, `{0}`, `${name}`, `{{name}}`; `%s`, `%1$s`, `%(x)d`, `%{x}`, `%.2f`; `&amp;`; web and mail addresses.
 PLACEHOLDER = re.compile(
     r"\$?\{\{?[^\s{}]{0,60}\}?\}"
-    r"|%(?:\d+\$)?[-+#0]*(?:\d+|\*)?(?:\.\d+)?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGaAcspn](?![^\W\d_])"
-    r"|%\([^\s()]{1,60}\)[-+# 0]*\d*(?:\.\d+)?[diouxXeEfFgGcrs]|%\{[^\s{}]{1,60}\}"
+    r"|%(?:\d{1,4}\$)?[-+#0]{0,5}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGaAcspn](?![^\W\d_])"
+    r"|%\([^\s()]{1,60}\)[-+# 0]{0,5}\d{0,4}(?:\.\d{1,4})?[diouxXeEfFgGcrs]|%\{[^\s{}]{1,60}\}"
     r"|&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
     r"|(?:https?|ftp|file)://[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}]"
     r"|\bwww\.[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}]"
-    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 )
 # `<b>`, `</b>`, `<br/>`, `<a href="x">`, and the same written with entities, as in HTML that shows HTML.
 TAG = re.compile(
-    r"<!--.*?-->"
-    r"|</?[A-Za-z][\w:.-]*(?:\s(?:\"[^\"<]*\"|'[^'<]*'|[^<>\"'])*)?/?>"
-    r"|&lt;/?[A-Za-z][\w:.-]*(?:\s(?:(?!&[lg]t;)[^<>])*)?/?&gt;",
+    r"<!--(?:(?!<!--).)*?-->"
+    r"|</?[A-Za-z_][\w:.-]*(?:\s(?:\"[^\"<]*\"|'[^'<]*'|[^<>\"'])*)?/?>"
+    r"|&lt;/?[A-Za-z_][\w:.-]*(?:\s(?:(?!&[lg]t;)[^<>])*)?/?&gt;",
     re.DOTALL,
 )
+PLACEHOLDER_LENGTH = 500  # looked at on each side of a place; longer ones are hardly ever written
 NUMBER = re.compile(r"\d+")
 
 
@@ -27,6 +30,12 @@ def placeholders(text: str) -> Counter[str]:
     """Returns the placeholders and tags of a text, with how often each occurs."""
     without_tags = TAG.sub(" ", text)
     return Counter(TAG.findall(text)) + Counter(PLACEHOLDER.findall(without_tags))
+
+
+def changes_placeholders(before: str, after: str) -> bool:
+    """Whether two texts side by side have other placeholders than each by itself, as `%s` and `a` have."""
+    before, after = before[-PLACEHOLDER_LENGTH:], after[:PLACEHOLDER_LENGTH]
+    return PLACEHOLDER.findall(before + after) != PLACEHOLDER.findall(before) + PLACEHOLDER.findall(after)
 
 
 def numbers(text: str) -> Counter[int]:

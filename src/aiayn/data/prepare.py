@@ -4,15 +4,17 @@ import fcntl
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from aiayn.config.schema import DataConfig, DataOptions
-from aiayn.data.build_corpus import build, remove_work, work_folder
-from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_flaw, fingerprint
+from aiayn.config.data import DataConfig, DataOptions
+from aiayn.data.build_corpus import Encode, build, remove_work, work_folder
+from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_damage, fingerprint
 from aiayn.data.dropped import write_dropped
+from aiayn.data.encode_shards import encode_on_cores
 from aiayn.data.filters import RULES
-from aiayn.data.sources import count_pairs, identity, raw_pairs
+from aiayn.data.sources import count_pairs, raw_pairs, text_key
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
@@ -20,18 +22,34 @@ from aiayn.errors import DataError
 log = logging.getLogger(__name__)
 
 FORMAT = 2  # raise it whenever the same text would give other files
+FIRST_PAIRS = 1000  # looked at before anything slow is begun
 SHAPING = ("src_lang", "tgt_lang", "vocab_size", "max_length", "max_length_ratio", "tokenizer_pairs")
 
 
 def check_text(config: DataOptions) -> None:
     """Raises DataError if the corpus is not prepared and its text is missing or unusable.
 
-    Writes nothing and does not import torch, so that the most common mistakes are reported at once.
+    Writes nothing, reads the first pairs only and does not import torch, so that the most common mistakes are reported
+    at once.
     """
     scans = FileScans(Path(config.folder).expanduser())
     if not corpus_folder(config, fingerprint(_settings(config, scans))).is_dir():
         for split in ("train", "val"):
-            next(raw_pairs(config, split, scans), None)
+            first = list(islice(raw_pairs(config, split, scans), FIRST_PAIRS))
+            bad = sum(not _is_utf8(src + tgt) for src, tgt in first)
+            if bad >= 20 and bad > 0.25 * len(first):
+                raise DataError(
+                    f"data.{split}={getattr(config, split)}: {bad} of the first {len(first):,} pairs are not UTF-8; "
+                    "convert the text, for example iconv -f ISO-8859-1 -t UTF-8"
+                )
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def count_training_pairs(config: DataOptions) -> int:
@@ -43,26 +61,26 @@ def count_training_pairs(config: DataOptions) -> int:
     return pairs
 
 
-def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
+def prepare(config: DataConfig, tokenizer: Tokenizer | None = None, encode: Encode = encode_on_cores) -> PreparedCorpus:
     """Opens the prepared corpus of this configuration; builds it first if there is none.
 
-    Without a tokenizer one is learned from the training text. Raises DataError for text that cannot be used and for a
-    data folder that cannot be read or written.
+    Without a tokenizer one is learned from the training text. `encode` does the parts of a large one.
+    Raises DataError for text that cannot be used and for a data folder that cannot be read or written.
     """
     folder = Path(config.folder).expanduser()
     scans = FileScans(folder)
     settings = _settings(config, scans, tokenizer)
     target = corpus_folder(config, fingerprint(settings))
     try:
-        if find_flaw(target, scans) or work_folder(target).exists():
+        if find_damage(target, scans) or work_folder(target).exists():
             folder.mkdir(parents=True, exist_ok=True)
             with _locked(folder / f".{target.name}.lock"):
-                flaw = find_flaw(target, scans)  # again: another process may have built it while we waited
+                flaw = find_damage(target, scans)  # again: another process may have built it while we waited
                 if flaw:
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, flaw)
-                    build(config, target, settings, scans, tokenizer)
-                remove_work(target)  # of a build that was killed in its last moment
+                    build(config, target, settings, scans, tokenizer, encode)
+                remove_work(target)  # left by a build that was killed after its rename
         scans.save(folder)
         prepared = PreparedCorpus.open(target)
         if config.write_dropped:
@@ -88,7 +106,7 @@ def _settings(config: DataOptions, scans: FileScans, tokenizer: Tokenizer | None
     shaping |= {name: value for name in RULES if (value := getattr(config, name))}
     if tokenizer:
         shaping["tokenizer"] = tokenizer.fingerprint
-    return {"format": FORMAT} | shaping | {split: identity(config, split, scans) for split in ("train", "val")}
+    return {"format": FORMAT} | shaping | {split: text_key(config, split, scans) for split in ("train", "val")}
 
 
 @contextmanager

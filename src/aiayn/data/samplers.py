@@ -41,7 +41,7 @@ class TrainingSampler(_RankSampler):
     def __iter__(self) -> Iterator[int]:
         step = self.trainer.global_step if self.trainer else 0
         epoch, place = divmod(step, self._steps_taken())
-        if self.trainer and self.trainer.overfit_batches:
+        if getattr(self.trainer, "overfit_batches", 0):  # the Trainer sets it without declaring it
             epoch = 0
         start = (epoch * self.steps_per_epoch + place) * self.micro_batches
         stop = (epoch + 1) * self.steps_per_epoch * self.micro_batches

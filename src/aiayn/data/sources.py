@@ -5,7 +5,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from aiayn.config.schema import DataOptions
+from aiayn.config.data import DataOptions
+from aiayn.config.rules import listed
 from aiayn.data.hub import hub_pairs, local_folder
 from aiayn.data.pair_files import pair_file_kind
 from aiayn.data.parallel_files import aligned_files, file_pairs, numbered, read_parallel
@@ -84,7 +85,7 @@ def count_pairs(config: DataOptions, split: str, scans: FileScans) -> int:
     return sum(1 for _ in raw_pairs(config, split, scans))
 
 
-def identity(config: DataOptions, split: str, scans: FileScans) -> Any:
+def text_key(config: DataOptions, split: str, scans: FileScans) -> Any:
     """Returns plain values for a fingerprint that identify the text of a split, by its content if it is on disk.
 
     A data set on the hub is identified by name and revision, so that opening a prepared corpus needs no network.
@@ -112,7 +113,7 @@ def _choice(config: DataOptions, split: str) -> list[str]:
         raise DataError(
             f"data.{split} is not set: name text to read, data.{split}=PREFIX (files) or data.{split}=SPLIT (hub)"
         )
-    return [value] if isinstance(value, str) else list(value)
+    return listed(value)
 
 
 def _files(config: DataOptions, split: str, scans: FileScans) -> list[tuple[Path, ...]]:
@@ -129,5 +130,5 @@ def _phrasebook_pairs(config: DataOptions, split: str) -> Iterator[tuple[bytes, 
             "set data.src_lang=en data.tgt_lang=de, or bring text with data=files"
         )
     for en, de in phrasebook.pairs(split):
-        pair = en.encode(), de.encode()
-        yield pair if config.src_lang == "en" else pair[::-1]
+        src, tgt = (en, de) if config.src_lang == "en" else (de, en)
+        yield src.encode(), tgt.encode()

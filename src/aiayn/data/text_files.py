@@ -1,7 +1,7 @@
 """Text files, plain or gzipped.
 
-Text stays bytes until a pair is cleaned, and only LF ends a line: any of the ten other line separators that programs
-know would shift one language against the other.
+Text stays bytes until a pair is cleaned, and only LF ends a line: splitting at any of the ten other line separators
+that programs know would misalign the two languages.
 """
 
 import gzip
@@ -21,10 +21,10 @@ from aiayn.data.cleaning import MAX_LINE_BYTES
 from aiayn.errors import DataError
 from aiayn.files import host, sha256
 
-READ_BYTES = MAX_LINE_BYTES + 8  # of a line: enough to see that it is too long, whatever ends or begins it
+READ_BYTES = MAX_LINE_BYTES + 8  # read of one line: enough to see that it is too long, with BOM and line ending
 ENDLESS = 256 << 20  # bytes without a line end
-# How files begin that are packed.
-PACKED = {
+# How compressed files begin.
+COMPRESSED = {
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
     b"\xfd7zXZ\0": "xz",
@@ -52,13 +52,13 @@ class FileScans:
         path, new = folder / ".scans.json", folder / f".scans.{host()}.{os.getpid()}.tmp"
         with suppress(OSError):
             if not path.exists() or path.read_text("utf-8") != text:
-                for orphan in folder.glob(f".scans.{host()}.*.tmp"):  # of a process that was killed
+                for orphan in folder.glob(f".scans.{host()}.*.tmp"):  # left by a process that was killed
                     orphan.unlink()
                 new.write_text(text, "utf-8")
                 new.replace(path)
 
     def scan(self, path: Path) -> dict[str, Any]:
-        """Returns {"stamp", "lines", "marks", "sha256"} of a file's unpacked content.
+        """Returns {"stamp", "lines", "marks", "sha256"} of a file's decompressed content.
 
         `marks` are the bytes before every MARK_LINES-th line. Raises DataError if the file is unreadable.
         """
@@ -71,7 +71,8 @@ class FileScans:
             while block := stream.read(1 << 20):
                 digest.update(block)
                 newlines += (ends := block.count(b"\n"))
-                first = (len(marks) + 1) * MARK_LINES - (newlines - ends)  # of the block's line ends, counted from 1
+                # Number of the first line ending in this block whose place is kept, from 1.
+                first = (len(marks) + 1) * MARK_LINES - (newlines - ends)
                 numbers, stop = range(first, ends + 1, MARK_LINES), offset + len(block)
                 marks += [stop - len(block.split(b"\n", number)[number]) for number in numbers]
                 length = 0 if ends else length + len(block)
@@ -133,9 +134,9 @@ def decode(line: bytes, where: str | Path, number: int) -> str:
 
 
 def _refuse_special_files(path: Path) -> None:
-    """Raises DataError for a folder, and for a named pipe, which would be waited for without a word.
+    """Raises DataError for a folder, and for a named pipe, on which reading would block silently.
 
-    What a shell puts in the place of a command, such as /dev/fd/63, is read.
+    Process substitution, `<(command)` or /dev/fd/63, is read.
     """
     with suppress(OSError):
         mode = path.stat().st_mode
@@ -147,14 +148,14 @@ def _refuse_special_files(path: Path) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file's unpacked content. Raises DataError if it cannot be read, now or later."""
+    """Opens a file's decompressed content. Raises DataError if it cannot be read, now or later."""
     _refuse_special_files(path)
     try:
         with open(path, "rb") as raw:
-            packed = next((name for magic, name in PACKED.items() if raw.peek(6).startswith(magic)), None)
-            if packed and path.suffix != ".gz":
-                remedy = "name it .gz" if packed == "gzip" else "unpack it"
-                raise DataError(f"{path}: this is no text but packed with {packed}; {remedy}")
+            compression = next((name for magic, name in COMPRESSED.items() if raw.peek(6).startswith(magic)), None)
+            if compression and path.suffix != ".gz":
+                remedy = "name it .gz" if compression == "gzip" else "decompress it"
+                raise DataError(f"{path}: this is no text but compressed with {compression}; {remedy}")
             # A second buffer makes reading lines four times as fast as GzipFile alone.
             yield io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 20) if path.suffix == ".gz" else raw
     except (OSError, EOFError, zlib.error) as error:
@@ -164,7 +165,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def lines(path: Path, longest: int = READ_BYTES, start: int = 0) -> Iterator[bytes]:
     """Yields lines without their LF or CR LF, and without a byte order mark. A last line needs no LF.
 
-    Of a line longer than `longest` bytes no more than that is yielded. `start` is the byte, of the unpacked content,
+    Of a line longer than `longest` bytes no more than that is yielded. `start` is the byte of the decompressed content
     that the first line to be yielded begins with.
     """
     with opened(path) as stream:

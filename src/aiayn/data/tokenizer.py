@@ -9,8 +9,8 @@ from functools import cached_property
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from aiayn.errors import DataError
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 
@@ -66,8 +66,8 @@ class Tokenizer:
     def from_json(cls, text: str) -> "Tokenizer":
         """Reads the JSON of `to_json`. Raises DataError for anything else.
 
-        The library never sees the JSON, because its own reader can be made to panic, to hang, and to change text in
-        silence (dropout, truncation, other ids). The tokenizer is built anew from the merges, and must equal the JSON.
+        The library never sees the JSON, because its own reader can be made to panic, to hang, and to change text
+        silently (dropout, truncation, other ids). The tokenizer is built anew from the merges, and must equal the JSON.
         """
         try:
             found = json.loads(text)
@@ -114,15 +114,18 @@ class Tokenizer:
         """Returns how many bytes of text each id stands for, a line's added space included; 0 for special ids."""
         special = set(SPECIAL_IDS.values())
         # The library writes every byte as one character.
-        return [0 if number in special else len(self._core.id_to_token(number)) for number in ids]
+        return [0 if number in special else len(self._subword(number)) for number in ids]
 
     def tokens(self, ids: list[int]) -> list[str]:
         """Returns a readable subword for each id, for plots: `▁` is a space, U+FFFD a part of a character."""
         readable = decoders.ByteLevel()
         special = {number: token for token, number in SPECIAL_IDS.items()}
-        return [
-            special[i] if i in special else readable.decode([self._core.id_to_token(i)]).replace(" ", "▁") for i in ids
-        ]
+        return [special[i] if i in special else readable.decode([self._subword(i)]).replace(" ", "▁") for i in ids]
+
+    def _subword(self, number: int) -> str:
+        subword = self._core.id_to_token(number)
+        assert subword is not None, f"the vocabulary has no id {number}"
+        return subword
 
 
 def _untrained(pretokenized: bool, lowercase: bool) -> tokenizers.Tokenizer:
@@ -142,7 +145,7 @@ def _untrained(pretokenized: bool, lowercase: bool) -> tokenizers.Tokenizer:
 def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[str, int]:
     """Returns the ids as the trainer gives them: special tokens, the 256 bytes, then what each merge makes.
 
-    Raises ValueError for merges that make what is not `stored`: they could make text without end.
+    Raises ValueError for merges whose result is not `stored`: forged ones could double the text without limit.
     """
     ids = SPECIAL_IDS | {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()), 4)}
     for left, right in merges:

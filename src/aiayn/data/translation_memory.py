@@ -1,6 +1,6 @@
 """Translation memories (TMX 1.4): units (tu) of variants (tuv) in several languages, each a segment (seg) of text.
 
-Such files come from strangers. expat fetches nothing by itself; entities other than those of XML are refused, and no
+Such files are untrusted input. expat fetches nothing by itself; entities other than those of XML are refused, and no
 more than a tag or a segment is held in memory.
 """
 
@@ -17,10 +17,10 @@ from aiayn.data.languages import best_match
 from aiayn.data.text_files import opened
 from aiayn.errors import DataError
 
-BLOCK = 1 << 16
+READ_BYTES = 1 << 16
 TAG_BYTES = 1 << 20
 CODES = {"bpt", "ept", "it", "ph", "ut"}  # markup of the original document, not text
-DEPTH = 64  # of elements in each other
+DEPTH = 64  # nested elements
 DECLARATION = re.compile(rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._:-]+)["']""")
 MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
@@ -51,7 +51,7 @@ def read_units(path: Path, langs: tuple[str, ...]) -> Iterator[Unit]:
 
 def _decoded(path: Path, stream: BinaryIO) -> Iterator[str]:
     """Yields the text of an XML file, decoded as its mark or its declaration says: expat knows few encodings itself."""
-    start = stream.read(BLOCK)
+    start = stream.read(READ_BYTES)
     declared = DECLARATION.match(start)
     encoding = next((name for mark, name in MARKS if start.startswith(mark)), None)
     if encoding is None and start[:2] in (b"<\0", b"\0<"):
@@ -72,7 +72,7 @@ def _decoded(path: Path, stream: BinaryIO) -> Iterator[str]:
         yield text
         if not block:
             return
-        block = stream.read(BLOCK)
+        block = stream.read(READ_BYTES)
 
 
 class _Reader:
@@ -87,7 +87,7 @@ class _Reader:
         self._parser.EntityDeclHandler = self._parser.SkippedEntityHandler = self._refuse_entity
         self._fed = self._depth = self._codes = self._size = self._segments = 0
         self._unit: Unit | None = None
-        self._lang: str | None = None  # of the variant, if it is one of those asked for and the unit's first of it
+        self._lang: str | None = None  # language of the current variant, if it is wanted and the first of the unit
         self._segment: list[str] | None = None
         self._found: list[Unit] = []
 

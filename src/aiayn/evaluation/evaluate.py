@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.config import program
-from aiayn.config.schema import DataConfig, EvaluateConfig, SearchConfig, require
+from aiayn.config.data import DataConfig
+from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.rules import listed, require
+from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_plain
 from aiayn.config.tasks import TaskScores
 from aiayn.data.as_learned import as_learned
@@ -51,7 +54,7 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     """
     extensions = name_extensions(config.extensions)
     run = Path(config.run)
-    path, *other_paths = find_ensemble(run, config.ensemble or [], config.checkpoint)
+    path, *other_paths = find_ensemble(run, listed(config.ensemble), config.checkpoint)
     checkpoint, *others = (load(found) for found in (path, *other_paths))
     data = checkpoint.config.data
     task = task_of(data.task)
@@ -71,12 +74,13 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
             hypotheses = translator.translate(test.sources, progress)
         finally:  # a live line hides the terminal's cursor
             seconds = progress.finish()
+        forced = _forced_decoding(translator, data, test)
     scores = task.score(hypotheses, test.sources, test.references, data.tgt_lang)
     result = _result(path, checkpoint, test, translator.search, scores) | {
-        "forced": _forced_decoding(translator, data, test),
+        "forced": forced,
         "ensemble": [
             {"run": run, "checkpoint": found.name, "checkpoint_sha256": sha256(found), "step": other.step}
-            for run, found, other in zip(config.ensemble or [], other_paths, others, strict=True)
+            for run, found, other in zip(listed(config.ensemble), other_paths, others, strict=True)
         ],
         "seconds": round(seconds, 1),
         "device": translator.device.type,
@@ -93,7 +97,7 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
         signature = kinds["sacrebleu"]["signatures"]["bs"]
         result["baseline"] = {"run": str(Path(config.baseline)), **reported, "signature": signature, "kinds": kinds}
 
-    written = results_folder(RunFolder(folder_of(run)), test, config.ensemble or [])
+    written = results_folder(RunFolder(folder_of(run)), test, listed(config.ensemble))
     _write(written, result, test, hypotheses)
     page = ""
     with suppress(UserError):  # the scores stand, whether or not the page can be made

@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from aiayn.errors import DataError
 from aiayn.runs.run_folder import METRIC_KINDS
@@ -36,7 +38,7 @@ class Scores:
     """Scores by kind. A kind that does not apply to the language, or was not asked for, is None."""
 
     metrics: dict[str, float | None]  # kind -> score in per cent
-    signature: str  # of sacrebleu
+    signature: str  # that of kind sacrebleu
     signatures: dict[str, str | None]
     details: dict[str, dict[str, Any] | None]  # BLEU kinds: precisions, brevity penalty, tokens on both sides
     lines: int
@@ -171,12 +173,12 @@ def _reference_streams(references: Sequence[str] | Sequence[Sequence[str]]) -> l
     """Lists of references, each with one line per hypothesis, whichever way they were given."""
     if isinstance(references, str):
         raise DataError("references are one text: give a list of lines, or several lists of lines")
-    texts = sum(isinstance(item, str) for item in references)
-    if texts == len(references):
-        return [list(references)]
-    if texts:
+    lines = [item for item in references if isinstance(item, str)]
+    if len(lines) == len(references):
+        return [lines]
+    if lines:
         raise DataError(
-            f"references mix {texts} lines with {len(references) - texts} lists of lines: give only one sort"
+            f"references mix {len(lines)} lines with {len(references) - len(lines)} lists of lines: give only one sort"
         )
     return [list(stream) for stream in references]
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from aiayn.config.schema import DataConfig, EvaluateConfig
+from aiayn.config.data import DataConfig
+from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.rules import listed
 from aiayn.data.parallel_files import read_parallel
 from aiayn.data.sources import read_split
 from aiayn.data.text_files import read_lines
@@ -59,7 +61,7 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
         split = _split_named(name, config, data, (sources, references))
     texts = [references, *_further_references(config, len(sources))]
     if len(texts) > 1:
-        option += f" references=[{','.join(config.references)}]"
+        option += f" references=[{','.join(listed(config.references))}]"
         name += f"-{len(texts)}-references"  # other scores than those against one
     from_wmt14 = config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
     file = Path(prefix).name if isinstance(prefix, str) else ""
@@ -105,7 +107,7 @@ def _split_named(name: str, config: EvaluateConfig, data: DataConfig, text: tupl
 def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
     """Returns the texts of references=[FILE,...]. Raises DataError unless each has as many lines as the source."""
     texts = []
-    for file in config.references or []:
+    for file in listed(config.references):
         texts.append(read_lines(Path(file).expanduser()))
         if len(texts[-1]) != lines:
             raise DataError(

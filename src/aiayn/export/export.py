@@ -14,13 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig, one_of
+from aiayn.config.model import ModelConfig
+from aiayn.config.rules import one_of
 from aiayn.data.cleaning import SEPARATOR
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.files import atomic_write_text
 from aiayn.model.embedding import sinusoids
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "transformers"}  # by format
 POSITIONS = 1024  # length of exported position tables; CTranslate2 truncates longer sources
@@ -49,7 +51,7 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None =
     """
     one_of("format", target, tuple(LIBRARIES))
     if find_spec(LIBRARIES[target]) is None:
-        raise ConfigError(f"--format {target} needs {LIBRARIES[target]}: pip install -e '.[export]'")
+        raise ConfigError(f"--format {target} needs {LIBRARIES[target]}: pip install 'aiayn[export]'")
     _check_expressible(checkpoint.config.model, target)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RefusedError(f"{folder}: exists and is not an empty folder; give a new one")
@@ -93,11 +95,11 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _write_ctranslate2(checkpoint: Checkpoint, folder: Path) -> None:
-    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs import TransformerSpec  # pyright: ignore[reportMissingImports]
 
     config = checkpoint.config.model
     weights = {name: weight.float() for name, weight in checkpoint.weights.items()}
-    spec = TransformerSpec.from_config((config.n_layers, config.n_layers), config.n_heads, pre_norm=False)
+    spec: Any = TransformerSpec.from_config((config.n_layers, config.n_layers), config.n_heads, pre_norm=False)
 
     def put_linear(linear: Any, module: str, *names: str) -> None:
         """Stacks projections into one, with a bias of zero where ours have none."""
@@ -142,8 +144,13 @@ def _write_ctranslate2(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def _write_marian(checkpoint: Checkpoint, folder: Path) -> None:
-    from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
-    from transformers.utils import logging
+    from transformers import (  # pyright: ignore[reportMissingImports]
+        GenerationConfig,
+        MarianConfig,
+        MarianMTModel,
+        PreTrainedTokenizerFast,
+    )
+    from transformers.utils import logging  # pyright: ignore[reportMissingImports]
 
     logging.disable_progress_bar()
     config, search = checkpoint.config.model, checkpoint.config.search

@@ -5,7 +5,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.data import DataConfig
+from aiayn.config.rules import Paths, listed
+from aiayn.reports.table import Column, Table
+from aiayn.reports.writers import markdown
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import METRIC_KINDS
 
@@ -100,17 +103,20 @@ def _data(data: DataConfig) -> str:
     return f"{text[0].upper()}{text[1:]}. Pairs of more than {data.max_length} subwords were left out."
 
 
-def _names(value: str | list[str]) -> str:
-    return ", ".join(Path(one).name for one in ([value] if isinstance(value, str) else value))
+def _names(paths: Paths) -> str:
+    return ", ".join(Path(path).name for path in listed(paths))
 
 
 def _table(evaluations: Mapping[str, Mapping[str, Any]]) -> str:
     if not evaluations:
         return "This checkpoint has not been scored: run evaluate.py and export again."
-    rows = ["| test set | lines | kind | score | signature |", "|---|---|---|---|---|"]
-    for test, result in evaluations.items():
-        name, lines = result["test_set"] or test, result["lines"]
-        for kind, score, signature in _scores(result):
-            signature = signature.replace("|", "\\|")
-            rows.append(f"| {name} | {lines} | {kind} | {score:.2f} | {signature} |")
-    return "\n".join(rows) + "\n\nScored by aiayn, with its own search, against untouched references."
+    records = [
+        {"test set": result["test_set"] or test, "lines": result["lines"]}
+        | {"kind": kind, "score": score, "signature": signature}
+        for test, result in evaluations.items()
+        for kind, score, signature in _scores(result)
+    ]
+    keys = ("test set", "lines", "kind", "score", "signature")
+    columns = [Column(key, key, 2 if key == "score" else None) for key in keys]
+    about = "Scored by aiayn, with its own search, against untouched references."
+    return markdown([Table("", columns, records, after=[about])]).rstrip("\n")

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from aiayn.config.schema import BOS_ID
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.hardware import explain_memory
-from aiayn.inference.ensemble import members
 from aiayn.inference.translator import Translator
+from aiayn.model.attention import MultiHeadAttention
+from aiayn.token_ids import BOS_ID
 
 BATCH_SIZE = 64  # pairs
 
@@ -34,7 +34,7 @@ def alignment_weights(
     over heads, at the step that produced the subword. In trained models this layer comes nearest to a word alignment.
     The source's eos is left out, so rows sum to less than 1, and neither list may contain it.
     """
-    model = members(translator.model)[0]  # of several models the first
+    model = translator.models[0]  # the first of an ensemble
     layer = model.decoder[max(len(model.decoder) - 2, 0)].cross_attention
     found: list[Tensor | None] = [None for _ in outputs]
     pairs = [number for number, ids in enumerate(outputs) if ids and src_ids[number]]
@@ -57,14 +57,14 @@ def alignment_weights(
 
 
 @contextmanager
-def record_attention(modules: list[nn.Module]) -> Iterator[list[Tensor]]:
+def record_attention(modules: list[MultiHeadAttention]) -> Iterator[list[Tensor]]:
     """Collects the attention weights (B, H, T, S) of these `MultiHeadAttention`s, in the order in which they are used.
 
     Fused kernels do not return weights, so they are computed again from the same inputs.
     """
     recorded: list[Tensor] = []
 
-    def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def record(module: MultiHeadAttention, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         x, context, mask = inputs
         queries, keys, _ = module.project(x, context)
         identity = torch.eye(context.size(1)).to(keys).expand(len(context), module.n_heads, -1, -1)

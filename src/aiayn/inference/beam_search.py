@@ -1,7 +1,7 @@
 """Beam search (section 6.1): the translations with the highest scores, for a batch of sentences.
 
 The score of a hypothesis Y for a source X is log P(Y|X) / lp(Y). The length penalty lp grows with the length |Y|, eos
-included, which makes up for the log-probability that every further token costs.
+included, which makes up for the bias of log P towards short outputs.
 
 Each sentence keeps two lists of `beam_size` hypotheses: alive ones, ordered by log P, and finished ones, ordered by
 score. A sentence is done when no alive hypothesis can overtake its worst finished one, which is exact; or with
@@ -9,16 +9,18 @@ score. A sentence is done when no alive hypothesis can overtake its worst finish
 2022; p = 1 is what most toolkits do). Both lists are tensors over N sentences and K beams.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SearchConfig
-from aiayn.inference.ensemble import Ensemble, diverged
-from aiayn.kernels.packed import round_up
+from aiayn.config.search import SearchConfig
+from aiayn.errors import NonFiniteOutputError
+from aiayn.inference.ensemble import Ensemble
+from aiayn.kernels.prepacked import round_up
 from aiayn.kernels.top_tokens import best_continuations
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 # Checking whether sentences are done waits for a GPU. Checking late changes no result: a done sentence stays done.
 STEPS_PER_CHECK = {"cpu": 1}
@@ -49,7 +51,10 @@ class Beams(NamedTuple):
         return Beams(*(field[rows] for field in self))
 
 
-def length_penalty(length: Tensor | int, config: SearchConfig) -> Tensor | float:
+Length = TypeVar("Length", int, Tensor)
+
+
+def length_penalty(length: Length, config: SearchConfig) -> Length | float:
     """Returns lp(Y) for |Y| = length: the paper's ((5 + |Y|) / 6)^alpha (Wu et al. 2016), or |Y|^alpha."""
     return ((5 + length) / 6 if config.penalty == "gnmt" else length) ** config.length_penalty
 
@@ -68,6 +73,7 @@ def beam_search(
     """
     limits = [length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()]
     longest = max(limits) + 1
+    model = Ensemble.of(model)
     cache = model.init_cache(model.encode(src, src_mask), src_mask, config.beam_size)
     beams = _empty_beams(torch.tensor(limits, device=src.device), config)
     last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)
@@ -80,13 +86,13 @@ def beam_search(
         states = model.step(last_tokens, cache)  # (N, K, D)
         only_eos = length > beams.limit if length > min(limits) else None
         log_probs, from_beam, new_tokens, finite = best_continuations(
-            model.project, states, beams.log_probs, n_best, only_eos, isinstance(model, Ensemble)
+            model.project, states, beams.log_probs, n_best, only_eos, model.gives_log_probs
         )
         beams, parents = _extend(beams, log_probs, from_beam, new_tokens, length, config)
         finite_steps += finite & (finite_steps == length - 1)
         if length % steps_per_check == 0 or length == longest:
             if finite_steps < length:
-                raise diverged(f" at step {int(finite_steps) + 1} of the search")
+                raise NonFiniteOutputError(f"at step {int(finite_steps) + 1} of the search")
             n_alive = int((~beams.done).sum())
             staying = min(round_up(n_alive), len(beams.done))
             # Copying the caches also takes time, so sentences leave when at least an eighth of them can.
@@ -102,7 +108,7 @@ def beam_search(
         last_tokens = beams.tokens[:, :, length - 1]
 
     if not all(results):
-        raise diverged(f" at step {longest} (the end token has no probability) of the search")
+        raise NonFiniteOutputError(f"at step {longest} (the end token has no probability) of the search")
     return results
 
 
@@ -116,7 +122,7 @@ def _n_candidates(config: SearchConfig) -> int:
 
 
 def _empty_beams(limit: Tensor, config: SearchConfig) -> Beams:
-    """Returns beams of one empty hypothesis per sentence; K equal ones would find everything K times."""
+    """Returns beams of one empty hypothesis per sentence; K equal ones would make K copies of everything."""
     empty = torch.full((len(limit), config.beam_size), -torch.inf, device=limit.device)
     log_probs = empty.clone()
     log_probs[:, 0] = 0

@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.model.layers import Parts
 from aiayn.model.transformer import Transformer
 from aiayn.runs.extensions import parts_of

@@ -1,12 +1,14 @@
 """Several models as one: the mean of their log-probabilities, token by token."""
 
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from aiayn.errors import ConfigError, DivergedError, RefusedError
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
@@ -14,16 +16,26 @@ from aiayn.runs.run_folder import find_checkpoint
 
 
 class Ensemble(nn.Module):
-    """Implements the decoding interface of a `Transformer`, but `project` returns log-probabilities, not logits.
+    """Implements the decoding interface of a `Transformer` for one model or several.
 
-    Their mean over M models is that of a geometric mean of probabilities, so it sums to less than 1: the log P of an
-    output is the mean of the models' own.
+    Of several, `project` returns log-probabilities, not logits. Their mean over M models is that of a geometric mean of
+    probabilities, so these sum to less than 1: the log P of an output is the mean of the models' own.
     """
 
-    def __init__(self, models: list[Transformer]):
+    def __init__(self, models: Sequence[Transformer]):
         super().__init__()
-        self.models = nn.ModuleList(models)
+        self.models = cast(Sequence[Transformer], nn.ModuleList(models))
         self.training = models[0].training
+
+    @classmethod
+    def of(cls, model: "Transformer | Ensemble") -> "Ensemble":
+        """Returns a Transformer as an ensemble of one; an ensemble as it is."""
+        return model if isinstance(model, Ensemble) else cls([model])
+
+    @property
+    def gives_log_probs(self) -> bool:
+        """Whether `project` returns log-probabilities; of one model it returns logits."""
+        return len(self.models) > 1
 
     @property
     def vocab_size(self) -> int:
@@ -44,10 +56,12 @@ class Ensemble(nn.Module):
         return torch.cat([model.step(tokens, part) for model, part in pairs], -1)
 
     def project(self, states: Tensor) -> Tensor:
-        """states (..., M * D) of `step`. Returns log-probabilities (..., V), float32."""
+        """states (..., M * D) of `step`. Returns (..., V): mean log-probabilities, float32, or one model's logits."""
+        if not self.gives_log_probs:
+            return self.models[0].project(states)
         parts = states.split([model.config.d_model for model in self.models], -1)
         pairs = zip(self.models, parts, strict=True)
-        return sum(model.project(part).float().log_softmax(-1) for model, part in pairs).div_(len(self.models))
+        return reduce(torch.add, (model.project(part).float().log_softmax(-1) for model, part in pairs)) / len(parts)
 
 
 class EnsembleCache:
@@ -63,11 +77,6 @@ class EnsembleCache:
     def select(self, sentences: Tensor) -> None:
         for cache in self.caches:
             cache.select(sentences)
-
-
-def members(model: nn.Module) -> list[Transformer]:
-    """Returns the models of an ensemble; of a Transformer itself alone."""
-    return list(model.models) if isinstance(model, Ensemble) else [model]
 
 
 def find_ensemble(run: Path | str, others: Sequence[Path | str], checkpoint: str | None) -> list[Path]:
@@ -90,16 +99,3 @@ def refuse_different(first: Checkpoint, other: Checkpoint) -> None:
             f"{other.config.name} has another vocabulary than {first.config.name}: an ensemble needs runs on one "
             "prepared corpus, such as runs with other seeds"
         )
-
-
-def diverged(where: str = "") -> DivergedError:
-    """Returns the error for output that is NaN or infinite; `where` says at which step, beginning with a space."""
-    return DivergedError(
-        f"the model's output is NaN or infinite{where}: its weights are damaged or its training diverged; use an "
-        "earlier checkpoint"
-    )
-
-
-def to_log_probs(model: nn.Module, output: Tensor) -> Tensor:
-    """Returns the log-probabilities of what `model.project` returned, (..., V)."""
-    return output if isinstance(model, Ensemble) else torch.log_softmax(output, -1)

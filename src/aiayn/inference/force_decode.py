@@ -5,17 +5,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aiayn.config.schema import PAD_ID
 from aiayn.data.batch import shift_right
-from aiayn.inference.ensemble import Ensemble, diverged, members
+from aiayn.errors import NonFiniteOutputError
+from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import PAD_ID
 
 LOGITS = 2**22  # computed at a time: those of all positions of a batch can take gigabytes
 
 
 @dataclass(frozen=True)
 class Forced:
-    """Of every target token (B, T): log P given the source and the tokens before it, and whether none is likelier.
+    """Scores of every target token, (B, T): log P given source and prefix, and whether it is the argmax.
 
     At padding log P is 0 and no token is the likeliest.
     """
@@ -31,7 +32,7 @@ def force_decode(model: Transformer | Ensemble, src: Tensor, src_mask: Tensor, t
     src (B, S) and tgt (B, T): rows end with eos, padded on the right. The model must be in evaluation mode.
     Raises DivergedError if the model's output is NaN or infinite.
     """
-    models, real = members(model), tgt != PAD_ID
+    models, real = Ensemble.of(model).models, tgt != PAD_ID
     states = [one.decode(shift_right(tgt), one.encode(src, src_mask), src_mask)[real] for one in models]
     rows = max(1, LOGITS // model.vocab_size)
     log_probs, is_likeliest = [], []
@@ -43,7 +44,7 @@ def force_decode(model: Transformer | Ensemble, src: Tensor, src_mask: Tensor, t
         is_likeliest.append(scores.argmax(1) == tokens)
     forced = Forced(_scattered(real, torch.cat(log_probs)), _scattered(real, torch.cat(is_likeliest)))
     if not forced.log_probs.isfinite().all():
-        raise diverged()
+        raise NonFiniteOutputError()
     return forced
 
 

@@ -1,19 +1,22 @@
 """Mark-up in text that is translated: tags are taken out and put back where the alignment says.
 
 Placeholders, such as `{name}`, `%s` or a web address, stay in the text, because the sentence needs them; where the
-translation has spoilt one, it takes the place of what is aligned with it.
+translation has spoilt one, it takes the place of what is aligned with it, and one too many is removed.
 """
 
 import html
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aiayn.data.cleaning import SEPARATOR
-from aiayn.data.placeholders import PLACEHOLDER, TAG
+from aiayn.data.placeholders import PLACEHOLDER_LENGTH, TAG, changes_placeholders
 from aiayn.inference.paragraphs import Paragraph, split_paragraph
-from aiayn.inference.placement import Element, Places, repair, tree, written
+from aiayn.inference.placement import Element, tree, written
+from aiayn.inference.places import Places
 from aiayn.inference.projection import AlignedText, align, join
+from aiayn.inference.repair import repair
 from aiayn.inference.translator import Progress, Translator
 
 # Tags that end a sentence: what is between two of them is translated by itself.
@@ -23,15 +26,10 @@ BLOCK_NAMES = (
     "section select summary table tbody td tfoot th thead title tr ul"
 )
 BLOCKS = frozenset(BLOCK_NAMES.split())
-# HTML that is not translated, with all that is in it.
-OPAQUE = re.compile(
-    r"<(script|style|pre|textarea|svg|math)\b[^<>]*>.*?</\1\s*>"
-    r"|<([A-Za-z][\w:-]*)\b[^<>]*\btranslate\s*=\s*[\"']?no\b[^<>]*>.*?</\2\s*>",
-    re.DOTALL | re.IGNORECASE,
-)
-HTML_TOKEN = re.compile(f"{OPAQUE.pattern}|{TAG.pattern}", OPAQUE.flags)
-PLACEHOLDER_LENGTH = 500  # looked at on each side of a tag; longer ones are hardly ever written
-NAME = re.compile(r"(?:<|&lt;)(/?)([A-Za-z][\w:.-]*)")
+# HTML that is not translated, with all that is in it; and whatever says so itself.
+OPAQUE = frozenset({"script", "style", "pre", "textarea", "svg", "math"})
+UNTRANSLATED = re.compile(r"\btranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
+NAME = re.compile(r"(?:<|&lt;)(/?)([A-Za-z_][\w:.-]*)")
 
 
 @dataclass(frozen=True)
@@ -79,13 +77,13 @@ def _escaped(text: str) -> str:
 def parse_markup(text: str, is_html: bool = False) -> MarkedText:
     """Takes the mark-up out of a text. In HTML, entities are characters, and scripts and the like stay as they are.
 
-    Nothing is refused: a tag without its other half stands for itself.
+    Nothing is refused: a tag without its other half stands for itself. Takes time in proportion to the text's length.
     """
     pieces: list[Part | str] = []
     reader = _PartReader(is_html)
-    for token, is_tag in _tokens(text, is_html):
+    for token, is_tag, is_whole in _tokens(text, is_html):
         name = NAME.match(token) if is_tag else None
-        if is_tag and (name is None or name[2].lower() in BLOCKS or (is_html and OPAQUE.fullmatch(token))):
+        if is_whole or (is_tag and (name is None or name[2].lower() in BLOCKS)):
             pieces += [*reader.finish(), token]
             reader = _PartReader(is_html)
         elif name:
@@ -95,16 +93,39 @@ def parse_markup(text: str, is_html: bool = False) -> MarkedText:
     return MarkedText(pieces + reader.finish(), is_html)
 
 
-def _tokens(text: str, is_html: bool) -> Iterator[tuple[str, bool]]:
-    """Cuts a text into tags (True) and what is between them."""
+def _tokens(text: str, is_html: bool) -> Iterator[tuple[str, bool, bool]]:
+    """Cuts a text into tags (True, False), elements that are not translated (False, True) and what is between them."""
     end = 0
-    for match in (HTML_TOKEN if is_html else TAG).finditer(text):
+    closings = _Closings(text)
+    while match := TAG.search(text, end):
         if match.start() > end:
-            yield text[end : match.start()], False
-        yield match[0], True
-        end = match.end()
+            yield text[end : match.start()], False, False
+        stop = closings.end_of_untranslated(match) if is_html else None
+        end = stop or match.end()
+        yield text[match.start() : end], stop is None, stop is not None
     if end < len(text):
-        yield text[end:], False
+        yield text[end:], False, False
+
+
+class _Closings:
+    """Finds the tags that close elements; a name without any further one is looked for once."""
+
+    def __init__(self, text: str):
+        self._text = text
+        self._without: set[str] = set()
+
+    def end_of_untranslated(self, tag: re.Match[str]) -> int | None:
+        """Returns where the element that a tag opens ends, if that is not translated; None for all other tags."""
+        name = NAME.match(tag[0])
+        if name is None or name[1] or tag[0].startswith("&"):
+            return None
+        key = name[2].lower()
+        if key in self._without or not (key in OPAQUE or UNTRANSLATED.search(tag[0])):
+            return None
+        closing = re.compile(rf"</{re.escape(key)}\s*>", re.IGNORECASE).search(self._text, tag.end())
+        if closing is None:
+            self._without.add(key)
+        return closing and closing.end()
 
 
 class _PartReader:
@@ -112,60 +133,65 @@ class _PartReader:
 
     def __init__(self, is_html: bool):
         self._is_html = is_html
-        self._raw = self._text = ""
+        self._raw: list[str] = []
+        self._pieces: list[str] = []  # the text without its tags
+        self._length, self._end = 0, ""  # that text's length and last characters
         self._elements: list[Element] = []
         self._open: list[tuple[str, Element]] = []  # the innermost last
+        self._open_names: Counter[str] = Counter()
         self._tags = 0
         self._starts_with_tag = self._ends_with_tag = False
 
     def add_text(self, token: str) -> None:
-        self._raw += token
+        self._raw.append(token)
         token = SEPARATOR.sub(" ", token)
         if self._is_html:
             token = html.unescape(re.sub("[ \t]+", " ", token))
-        apart = self._ends_with_tag and _changes_placeholders(self._text, token)
+        apart = self._ends_with_tag and changes_placeholders(self._end, token)
         self._ends_with_tag = False
         if self._elements and self._elements[-1].first_tag == self._tags:
             self._elements[-1].after = token.startswith(" ")
         if apart:
-            self._text += " "  # for the model, in the tag's place
+            self._append(" ")  # for the model, in the tag's place
         # Without the tag between them two blanks are one.
-        self._text += token.lstrip(" ") if self._text.endswith(" ") else token
+        self._append(token.lstrip(" ") if self._end.endswith(" ") else token)
+
+    def _append(self, text: str) -> None:
+        self._pieces.append(text)
+        self._length += len(text)
+        self._end = (self._end + text[-PLACEHOLDER_LENGTH:])[-PLACEHOLDER_LENGTH:]
 
     def add_tag(self, tag: str, name: str, is_closing: bool) -> None:
-        here, self._ends_with_tag = len(self._text), True
+        here, self._ends_with_tag = self._length, True
         self._starts_with_tag |= not self._raw
-        self._raw += tag
+        self._raw.append(tag)
         self._tags += 1
-        if is_closing and any(name == other for other, _ in self._open):
+        if is_closing and self._open_names[name]:
             while True:  # what was opened after it and never closed stands for itself
                 other, element = self._open.pop()
+                self._open_names[other] -= 1
                 if other == name:
                     element.closing, element.stop, element.last_tag = tag, here, self._tags
                     return
-        element = Element(tag, here, here, self._tags, self._tags, before=self._text.endswith(" "))
+        element = Element(tag, here, here, self._tags, self._tags, before=self._end.endswith(" "))
         self._elements.append(element)
         if not is_closing and not tag.endswith(("/>", "/&gt;")):
             self._open.append((name, element))
+            self._open_names[name] += 1
 
     def finish(self) -> list[Part | str]:
         """Returns the part, with the white space around it before and after; tags without text as they are."""
-        text = self._text.strip()
+        whole = "".join(self._pieces)
+        text = whole.strip()
         if not text:
-            return [self._raw] if self._raw else []
-        front = len(self._text) - len(self._text.lstrip())
+            return ["".join(self._raw)] if self._raw else []
+        front = len(whole) - len(whole.lstrip())
         for element in self._elements:
             element.start = min(max(element.start - front, 0), len(text))
             element.stop = min(max(element.stop - front, 0), len(text))
-        head = "" if self._starts_with_tag else self._text[:front]
-        tail = "" if self._ends_with_tag else self._text[front + len(text) :]
+        head = "" if self._starts_with_tag else whole[:front]
+        tail = "" if self._ends_with_tag else whole[front + len(text) :]
         return [head, Part(text, tree(self._elements)), tail]
-
-
-def _changes_placeholders(before: str, after: str) -> bool:
-    """Whether two texts side by side have other placeholders than each by itself, as `%s` and `a` have."""
-    before, after = before[-PLACEHOLDER_LENGTH:], after[:PLACEHOLDER_LENGTH]
-    return PLACEHOLDER.findall(before + after) != PLACEHOLDER.findall(before) + PLACEHOLDER.findall(after)
 
 
 def translate_paragraphs(translator: Translator, texts: list[str], on_batch: Progress | None = None) -> list[str]:

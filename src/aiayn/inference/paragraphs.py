@@ -49,12 +49,12 @@ def split_paragraph(text: str, language: str) -> Paragraph:
     Raises ConfigError if the library that knows the rules is not installed.
     """
     try:
-        from sentencex import segment
+        from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue]
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'aiayn[text]'") from error
     code = re.split("[-_]", language.lower())[0]
     sentences, blanks, rest = [], [], ""
-    # Line ends are no business of the rules, which take some of them for parts of sentences.
+    # The rules see single lines, because they take some line ends for parts of sentences.
     for number, line in enumerate(LINE_END.split(text)):
         for part in _with_initials(segment(code, line)) if number % 2 == 0 and line else [line]:
             stripped = part.strip()

@@ -1,43 +1,14 @@
-"""Puts tags and placeholders of a source sentence into its translation, where the words are that they belong to."""
+"""Puts the tags of a source sentence into its translation, where the words are that they belong to."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from aiayn.data.placeholders import PLACEHOLDER
-from aiayn.inference.projection import AlignedText, Span, best_interval
-
-SURE = 0.2  # of a word's attention: below it, a place is a guess
-
-
-@dataclass
-class Places:
-    """How the places of tags and placeholders were found."""
-
-    by_model: int = 0  # placeholders that the model itself repeated
-    by_alignment: int = 0
-    guessed: int = 0  # attention told nothing
-
-    def count(self, is_sure: bool) -> None:
-        if is_sure:
-            self.by_alignment += 1
-        else:
-            self.guessed += 1
-
-    def shown(self) -> str:
-        """Returns the counts in words."""
-        total = self.by_model + self.by_alignment + self.guessed
-        return (
-            f"{total} tags and placeholders: {self.by_model} as the model wrote them, {self.by_alignment} put where "
-            f"the alignment says, {self.guessed} where it says nothing"
-        )
-
-    def add(self, other: "Places") -> None:
-        self.by_model += other.by_model
-        self.by_alignment += other.by_alignment
-        self.guessed += other.guessed
+from aiayn.inference.places import SURE, Places, best_interval, boundary
+from aiayn.inference.projection import AlignedText, Span
 
 
 @dataclass
@@ -68,74 +39,6 @@ def tree(elements: list[Element]) -> list[Element]:
     return outermost
 
 
-def repair(sentence: AlignedText, places: Places) -> AlignedText:
-    """Returns the translation with every placeholder of the source.
-
-    A missing one takes the place of what is aligned with it, such as `% s`, or is put beside it.
-    """
-    names = [sentence.text[start:stop] for start, stop in sentence.units]
-    available = [name for name in names if PLACEHOLDER.fullmatch(name)]
-    missing = []
-    for column, (start, stop) in enumerate(sentence.source_units):
-        name = sentence.source[start:stop]
-        if name in available:
-            available.remove(name)
-            places.by_model += 1
-        elif PLACEHOLDER.fullmatch(name):
-            missing.append((column, name))
-    for column, name in missing:
-        sentence = _with_placeholder(sentence, column, name, places)
-    return sentence
-
-
-def _with_placeholder(sentence: AlignedText, column: int, name: str, places: Places) -> AlignedText:
-    wanted = {sentence.source[start:stop] for start, stop in sentence.source_units}
-    taken = [bool(PLACEHOLDER.fullmatch(word)) and word in wanted for word in _words(sentence)]
-    mass = torch.where(torch.tensor(taken, dtype=torch.bool), torch.zeros(()), sentence.weights[:, column])
-    gain, (start, stop) = best_interval(mass - 0.5, [(0, len(mass))])
-    places.count(bool(len(mass)) and float(mass.max()) >= SURE)
-    if gain <= 0:
-        start = stop = _boundary(sentence.weights, column, (0, len(mass)))
-    return _replaced(sentence, start, stop, name, column)
-
-
-def _words(sentence: AlignedText) -> list[str]:
-    return [sentence.text[start:stop] for start, stop in sentence.units]
-
-
-def _replaced(sentence: AlignedText, start: int, stop: int, name: str, column: int) -> AlignedText:
-    """Puts a placeholder in the place of some units, or between two; it attends to its source."""
-    units, text = sentence.units, sentence.text
-    if start < stop:
-        first, last = units[start][0], units[stop - 1][1]
-        inserted, at = name, first
-    elif start < len(units):
-        first = last = at = units[start][0]
-        inserted = f"{name} "
-    else:
-        first = last = len(text.rstrip())
-        inserted = f" {name}" if first else name
-        at = first + len(inserted) - len(name)
-    shift = len(inserted) - (last - first)
-    moved = [(a + shift, b + shift) for a, b in units[stop:]]
-    row = torch.zeros(1, len(sentence.source_units))
-    row[0, column] = 1
-    return replace(
-        sentence,
-        text=text[:first] + inserted + text[last:],
-        units=[*units[:start], (at, at + len(name)), *moved],
-        weights=torch.cat([sentence.weights[:start], row, sentence.weights[stop:]]),
-    )
-
-
-def _boundary(weights: Tensor, column: int, within: Span) -> int:
-    """Returns the place before the unit that attends most to a source unit; the last one if none does."""
-    start, stop = within
-    if start == stop or float(weights[start:stop, column].max()) < SURE:
-        return stop
-    return start + int(weights[start:stop, column].argmax())
-
-
 @dataclass(eq=False)
 class _Placed:
     """An element in the translation: around units, or between two if start == stop."""
@@ -143,98 +46,160 @@ class _Placed:
     element: Element
     start: int
     stop: int
-    children: list["_Placed"]
     follows: bool = False  # it belongs to the word before it
+    inside: list["_Placed"] = field(default_factory=list)  # empty where start == stop
 
 
 def written(sentence: AlignedText, elements: list[Element], places: Places, escape: Callable[[str], str]) -> str:
-    """Returns the translation with its tags; what is not a tag is passed through `escape`."""
-    placed = _place(sentence, elements, (0, len(sentence.units)), places)
+    """Returns the translation with its tags; what is not a tag is passed through `escape`.
+
+    Takes Python steps in proportion to units and elements, and no more than two passes of PyTorch over the units for
+    each element.
+    """
+    outermost: list[_Placed] = []
+    attention, waiting = _Attention(sentence), [(elements, (0, len(sentence.units)), outermost)]
+    while waiting:
+        siblings, within, placed = waiting.pop()
+        placed += _place(attention, siblings, within, places)
+        waiting += [(one.element.children, (one.start, one.stop), one.inside) for one in placed if one.start < one.stop]
     gaps = [0, *(stop for _, stop in sentence.units)]
-    spaces = [sentence.text[gap:start] for gap, (start, _) in zip(gaps, sentence.units, strict=False)]
-    words = [escape(word) for word in _words(sentence)]
-    tail = sentence.text[gaps[-1] :]
-    body = _render(words, [escape(space) for space in spaces], placed, (0, len(words)))
-    return body + escape(tail)
+    spaces = [escape(sentence.text[gap:start]) for gap, (start, _) in zip(gaps, sentence.units, strict=False)]
+    words = [escape(sentence.text[start:stop]) for start, stop in sentence.units]
+    return _render(words, spaces, outermost) + escape(sentence.text[gaps[-1] :])
 
 
-def _place(sentence: AlignedText, elements: list[Element], within: Span, places: Places) -> list[_Placed]:
-    """Finds places for elements, and for those inside them, that do not cross each other."""
-    free, placed = [within], []
-    gains = {id(one): _mass(sentence, one) - 0.5 for one in elements if one.closing and one.start < one.stop}
+class _Attention:
+    """How much the units of a translation attend to parts of its source."""
+
+    def __init__(self, sentence: AlignedText):
+        self.weights = sentence.weights
+        # Up to each source unit, from none.
+        self._sums = torch.nn.functional.pad(self.weights.double().cumsum(1), (1, 0))
+        self._starts = [start for start, _ in sentence.source_units]
+        self._stops = [stop for _, stop in sentence.source_units]
+
+    def gains(self, element: Element, within: Span) -> Tensor:
+        """Returns (units,): by how much more than half a unit attends to the source units that an element is around."""
+        first, last = bisect_right(self._stops, element.start), bisect_left(self._starts, element.stop)
+        start, stop = within
+        return self._sums[start:stop, max(first, last)] - self._sums[start:stop, first] - 0.5
+
+    def beside(self, at: int) -> tuple[int | None, int | None]:
+        """Returns the source units before and after a place between characters."""
+        before, after = bisect_right(self._stops, at) - 1, bisect_left(self._starts, at)
+        return (before if before >= 0 else None), (after if after < len(self._starts) else None)
+
+
+def _place(attention: _Attention, elements: list[Element], within: Span, places: Places) -> list[_Placed]:
+    """Finds places for siblings that do not cross each other; of those inside them, only with a tag without text."""
+    begin, end = within
+    free = torch.ones(end - begin, dtype=torch.bool)
+    ends = torch.arange(begin, end + 1)  # of the sibling that a place is inside of
+    around = [one for one in elements if one.closing and one.start < one.stop]
+    placed, unsure = [], []
     # The surest first: the others make room for them.
-    order = sorted(
-        (one for one in elements if id(one) in gains), key=lambda one: best_interval(gains[id(one)], [within])[0]
-    )
+    order = sorted(around, key=lambda one: best_interval(attention.gains(one, within), torch.ones_like(free))[0])
     for element in reversed(order):
-        gain, (start, stop) = best_interval(gains[id(element)], free)
-        is_sure = gain > SURE - 0.5
-        places.count(is_sure)
-        if not is_sure:
-            start = stop = min(stop, within[1]) if gain > float("-inf") else within[1]
-        free = [span for a, b in free for span in ((a, min(b, start)), (max(a, stop), b)) if span[0] < span[1]]
-        children = _place(sentence, element.children, (start, stop), places)
-        placed.append(_Placed(element, start, stop, children))
+        gain, (start, stop) = best_interval(attention.gains(element, within), free)
+        places.count(gain > SURE - 0.5)
+        if gain > SURE - 0.5:
+            free[start:stop] = False
+            ends[start + 1 : stop] = begin + stop
+            placed.append(_Placed(element, begin + start, begin + stop))
+        else:
+            unsure.append(element)
+    for element in unsure:
+        gain, (_, stop) = best_interval(attention.gains(element, within), free)
+        here = begin + stop if gain > float("-inf") else end
+        placed.append(_Placed(element, here, here))
     for element in elements:
-        if id(element) not in gains:
-            placed.append(_place_point(sentence, element, within, places))
-            for one in placed[:-1]:  # not inside of its siblings
-                if one.start < placed[-1].start < one.stop:
-                    placed[-1].start = placed[-1].stop = one.stop
+        if not (element.closing and element.start < element.stop):
+            here, follows, is_sure = _beside_word(attention, element, within)
+            places.count(is_sure)
+            here = int(ends[here - begin])
+            placed.append(_Placed(element, here, here, follows))
+    for one in placed:
+        if one.start == one.stop:
+            places.guessed += sum(1 for _ in _inside(one.element))
     return sorted(placed, key=lambda one: (one.start, one.stop, one.element.first_tag))
 
 
-def _mass(sentence: AlignedText, element: Element) -> Tensor:
-    """How much each unit attends to the source units within an element."""
-    inside = [element.start < stop and start < element.stop for start, stop in sentence.source_units]
-    return sentence.weights[:, torch.tensor(inside, dtype=torch.bool)].sum(1)
+def _beside_word(attention: _Attention, element: Element, within: Span) -> tuple[int, bool, bool]:
+    """Places a tag without text, or one without its other half, beside the word that it stands beside.
 
-
-def _place_point(sentence: AlignedText, element: Element, within: Span, places: Places) -> _Placed:
-    """Places a tag without text, or one without its other half, beside the word that it stands beside."""
-    units, at = sentence.source_units, element.start
-    after = next((n for n, (start, _) in enumerate(units) if start >= at), None)
-    before = next((n for n in reversed(range(len(units))) if units[n][1] <= at), None)
+    Returns the place, whether the tag belongs to the word before it, and whether the place is sure.
+    """
+    before, after = attention.beside(element.start)
     follows = before is not None and not element.before and (element.after or after is None)
-    children = [_Placed(child, within[1], within[1], []) for child in element.children]
     if after is None or before is None:
-        places.count(is_sure=True)
-        here = within[0] if before is None else within[1]
-    elif follows:
-        here = _boundary(sentence.weights, before, within)
-        places.count(is_sure=here < within[1])
-        here = min(here + 1, within[1])
-    else:
-        here = _boundary(sentence.weights, after, within)
-        places.count(is_sure=here < within[1])
-    for child in children:
-        child.start = child.stop = here
-    return _Placed(element, here, here, children, follows)
+        return within[0] if before is None else within[1], follows, True
+    here = boundary(attention.weights[:, before if follows else after], within)
+    return min(here + follows, within[1]), follows, here < within[1]
 
 
-def _render(words: list[str], spaces: list[str], placed: list[_Placed], within: Span) -> str:
-    """Writes the units of an interval with its elements, without the space before the first unit."""
-    start, stop = within
-    out, unit, remaining = "", start, list(placed)
-    while True:
-        here = [one for one in remaining if one.start == unit and (one.start == one.stop or unit < stop)]
-        points = [one for one in here if one.start == one.stop]
-        out += "".join(_empty(one) for one in points if one.follows)
-        if unit == stop:
-            return out + "".join(" " * one.element.before + _empty(one) for one in points if not one.follows)
-        if unit > start:
-            out += spaces[unit]
-        out += "".join(_empty(one) + " " * one.element.after for one in points if not one.follows)
-        around = next((one for one in here if one.start < one.stop), None)
-        remaining = [one for one in remaining if one not in here]
-        if around:
-            inner = _render(words, spaces, around.children, (unit, around.stop))
-            out += around.element.raw + inner + around.element.closing
-            unit = around.stop
+def _inside(element: Element) -> Iterator[Element]:
+    waiting = [*element.children]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting += one.children
+
+
+@dataclass
+class _Around:
+    """An element that is being written."""
+
+    waiting: list[_Placed]  # inside it, the next one last
+    start: int
+    stop: int
+    closing: str
+
+    def points_at(self, unit: int) -> list[_Placed]:
+        """Takes what is between two units."""
+        found = []
+        while self.waiting and self.waiting[-1].start == self.waiting[-1].stop == unit:
+            found.append(self.waiting.pop())
+        return found
+
+
+def _render(words: list[str], spaces: list[str], placed: list[_Placed]) -> str:
+    """Writes units with their elements, without the space before the first unit of each."""
+    out: list[str] = []
+    unit, around = 0, [_Around(placed[::-1], 0, len(words), "")]
+    while around:
+        here = around[-1]
+        points = here.points_at(unit)
+        out += [_empty(one.element) for one in points if one.follows]
+        before_word = [one.element for one in points if not one.follows]
+        if unit == here.stop:
+            out += [" " * one.before + _empty(one) for one in before_word]
+            out.append(here.closing)
+            around.pop()
+            continue
+        if unit > here.start:
+            out.append(spaces[unit])
+        out += [_empty(one) + " " * one.after for one in before_word]
+        while here.waiting and here.waiting[-1].start == unit:
+            inner = here.waiting.pop()
+            out.append(inner.element.raw)
+            here = _Around(inner.inside[::-1], unit, inner.stop, inner.element.closing)
+            around.append(here)
+            points = here.points_at(unit)
+            out += [_empty(one.element) + " " * (one.element.after and not one.follows) for one in points]
+        out.append(words[unit])
+        unit += 1
+    return "".join(out)
+
+
+def _empty(element: Element) -> str:
+    """Returns the tags of an element, and of all inside it, without text."""
+    out: list[str] = []
+    waiting: list[Element | str] = [element]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            out.append(one)
         else:
-            out += words[unit]
-            unit += 1
-
-
-def _empty(placed: _Placed) -> str:
-    return placed.element.raw + "".join(map(_empty, placed.children)) + placed.element.closing
+            out.append(one.raw)
+            waiting += [one.closing, *reversed(one.children)]
+    return "".join(out)

@@ -4,17 +4,18 @@ import timeit
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from aiayn.config.schema import PRECISIONS, one_of
+from aiayn.config.rules import one_of
+from aiayn.config.search import PRECISIONS
 from aiayn.hardware import has_bfloat16
 from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.int8 import Int8Linear
-from aiayn.kernels.packed import ROWS, PackedLinear
+from aiayn.kernels.prepacked import ROWS, PrepackedLinear
 from aiayn.model.transformer import Transformer
 
 REPEATS = 5
-COLUMNS = 4096  # of the output layer that are measured
+COLUMNS = 4096  # measured of the output layer
 
 
 def convert_precision(model: Transformer, precision: str, device: torch.device) -> Transformer:
@@ -36,7 +37,8 @@ def fastest_precision(model: Transformer, device: torch.device) -> str:
     if device.type != "cpu":
         return precisions[-1]
     dtype = getattr(torch, precisions[-1])
-    matrices = [model.decoder[0].feed_forward.w_1.weight, model.embedding.weight[:COLUMNS]]
+    linears = [module.weight for module in model.decoder[0].modules() if isinstance(module, nn.Linear)]
+    matrices = [max(linears, key=Tensor.numel), model.embedding.weight[:COLUMNS]]
     seconds = {}
     for precision in [*precisions, "int8"]:
         products: list[Callable[[Tensor], Tensor]] = []
@@ -44,7 +46,7 @@ def fastest_precision(model: Transformer, device: torch.device) -> str:
             if precision == "int8":
                 products.append(Int8Linear(matrix, None, dtype))
             elif torch.backends.mkldnn.is_available():
-                products.append(PackedLinear(matrix.to(getattr(torch, precision))))
+                products.append(PrepackedLinear(matrix.to(getattr(torch, precision))))
             else:
                 products.append(matrix.to(getattr(torch, precision)).T.__rmatmul__)
         x = torch.ones(ROWS, matrices[0].size(1), dtype=torch.float32 if precision == "float32" else dtype)

@@ -42,9 +42,10 @@ def align(translator: Translator, sources: list[str], translations: Sequence[Tra
         source_units, units = _units(source), _units(best.text)
         matrix = torch.zeros(len(units), len(source_units))
         if weights is not None and units and source_units:
-            rows = _shares(_subword_spans(translator.tokenizer, best.tokens, best.text), units)
-            columns = _shares(_subword_spans(translator.tokenizer, ids, source), source_units)
-            matrix = rows.T @ weights @ columns
+            rows = _units_of(_subword_spans(translator.tokenizer, best.tokens, best.text), units)
+            columns = _units_of(_subword_spans(translator.tokenizer, ids, source), source_units)
+            matrix = torch.zeros(len(units), weights.size(1)).index_add_(0, rows, weights)
+            matrix = torch.zeros(len(units), len(source_units)).index_add_(1, columns, matrix)
             matrix = matrix / matrix.sum(1, keepdim=True).clamp_min(1e-9)
         found.append(AlignedText(source, best.text, source_units, units, matrix))
     return found
@@ -80,29 +81,11 @@ def _subword_spans(tokenizer: Tokenizer, ids: list[int], text: str) -> list[Span
     return list(pairwise(bounds))
 
 
-def _shares(subwords: list[Span], units: list[Span]) -> Tensor:
-    """Returns (subwords, units): 1 where a subword's last character is in a unit, the space before it left out."""
-    shares = torch.zeros(len(subwords), len(units))
-    unit = 0
-    for number, (_, stop) in enumerate(subwords):
+def _units_of(subwords: list[Span], units: list[Span]) -> Tensor:
+    """Returns (subwords,): the unit that a subword's last character is in, or that follows it."""
+    found, unit = [], 0
+    for _, stop in subwords:
         while unit < len(units) - 1 and units[unit][1] < stop:
             unit += 1
-        shares[number, unit] = 1
-    return shares
-
-
-def best_interval(gains: Tensor, free: Sequence[Span]) -> tuple[float, Span]:
-    """Returns the interval with the largest sum of gains within one of the free intervals, and that sum.
-
-    At least one unit long where any is free; (-inf, (0, 0)) where none is.
-    """
-    best = (float("-inf"), (0, 0))
-    for start, stop in free:
-        total, begin = 0.0, start
-        for unit in range(start, stop):
-            if total <= 0:
-                total, begin = 0.0, unit
-            total += float(gains[unit])
-            if total > best[0]:
-                best = (total, (begin, unit + 1))
-    return best
+        found.append(unit)
+    return torch.tensor(found, dtype=torch.long)

@@ -9,10 +9,12 @@ import hashlib
 import torch
 from torch import Tensor
 
-from aiayn.config.schema import BOS_ID, EOS_ID, PAD_ID, SamplingConfig, SearchConfig
+from aiayn.config.search import SamplingConfig, SearchConfig
+from aiayn.errors import NonFiniteOutputError
 from aiayn.inference.beam_search import Hypothesis, length_penalty
-from aiayn.inference.ensemble import Ensemble, diverged, to_log_probs
+from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 
 def uniform(seed: int, line: int, position: int) -> float:
@@ -39,6 +41,7 @@ def sample(
     Raises DivergedError if the model's output is NaN or infinite.
     """
     limits = [length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()]
+    model = Ensemble.of(model)
     cache = model.init_cache(model.encode(src, src_mask), src_mask, 1)
     tokens: list[list[int]] = [[] for _ in lines]
     log_probs = [0.0] * len(lines)
@@ -50,9 +53,10 @@ def sample(
         at_limit = torch.tensor([position >= limits[row] for row in alive], device=src.device)
         draws = torch.tensor([uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64)
         drawn = draw_tokens(logits, draws.to(src.device), sampling).masked_fill_(at_limit, EOS_ID)
-        found = to_log_probs(model, logits).gather(1, drawn[:, None])[:, 0]
+        log_softmax = logits if model.gives_log_probs else logits.log_softmax(-1)
+        found = log_softmax.gather(1, drawn[:, None])[:, 0]
         if not found.isfinite().all():
-            raise diverged(f" at step {position + 1} of the sampling")
+            raise NonFiniteOutputError(f"at step {position + 1} of the sampling")
         for row, token, log_prob in zip(alive, drawn.tolist(), found.tolist(), strict=True):
             if not tokens[row] or tokens[row][-1] != EOS_ID:
                 tokens[row].append(token)

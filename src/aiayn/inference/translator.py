@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from aiayn.config.schema import EOS_ID, SamplingConfig, SearchConfig, SearchOverrides
+from aiayn.config.search import SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import MAX_LINE_BYTES, normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -20,12 +20,13 @@ from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.hardware import choose_device, is_out_of_memory
 from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
 from aiayn.inference.build import build_model
-from aiayn.inference.ensemble import Ensemble, find_ensemble, members, refuse_different
+from aiayn.inference.ensemble import Ensemble, find_ensemble, refuse_different
 from aiayn.inference.force_decode import force_decode
 from aiayn.inference.precision import convert_precision
 from aiayn.inference.sampling import sample
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, load, restore
+from aiayn.token_ids import EOS_ID
 
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
 
@@ -78,6 +79,11 @@ def perplexity(pairs: list[ScoredPair]) -> float:
     return math.exp(min(nll / tokens, 700)) if tokens else math.nan
 
 
+def longest_first(ids: list[list[int]]) -> list[int]:
+    """Returns the numbers of the lines that are not blank, by their numbers of subwords."""
+    return sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
+
+
 class Translator:
     """Translates lines with a model, its tokenizer and search options."""
 
@@ -108,7 +114,7 @@ class Translator:
         run: Path | str,
         checkpoint: str | None = None,
         search: SearchOverrides | None = None,
-        accelerator: str = "cpu",
+        accelerator: str = "auto",
         precision: str = "float32",
         ensemble: Sequence[Path | str] = (),
     ) -> "Translator":
@@ -132,7 +138,7 @@ class Translator:
         cls,
         checkpoint: Checkpoint,
         search: SearchOverrides | None = None,
-        accelerator: str = "cpu",
+        accelerator: str = "auto",
         precision: str = "float32",
         others: Sequence[Checkpoint] = (),
     ) -> "Translator":
@@ -180,20 +186,6 @@ class Translator:
             return [self._to_text(hypotheses[:n]) for hypotheses in found]
 
         return self._in_batches(src_ids, self.search.beam_size, search, lambda: [Translation()], first_line, on_batch)
-
-    def planned_batches(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
-        """Returns the numbers of the lines, from 0, that `n_best` searches together, if memory suffices.
-
-        Each batch, given to `n_best` by itself, is searched in the same way. Raises what `translate` raises for lines.
-        """
-        ids = self._sources(lines, first_line)
-        order = sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
-        batches, start = [], 0
-        while start < len(order):
-            size = self.batch_tokens // ((len(ids[order[start]]) + 1) * self.search.beam_size)
-            batches.append(order[start : start + max(1, size)])
-            start += len(batches[-1])
-        return batches
 
     def sample(
         self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
@@ -262,9 +254,14 @@ class Translator:
         return self.tokenizer.encode([normalise(line)[0] for line in lines])
 
     @property
+    def models(self) -> Sequence[Transformer]:
+        """The models of an ensemble, or the model alone."""
+        return Ensemble.of(self.model).models
+
+    @property
     def max_positions(self) -> int | None:
         """The fewest learned positions of the models; None without any."""
-        configs = [model.config for model in members(self.model)]
+        configs = [model.config for model in self.models]
         return min((config.max_positions for config in configs if config.positions == "learned"), default=None)
 
     @property
@@ -310,16 +307,34 @@ class Translator:
     ) -> list[T]:
         """Returns what `decode` finds for each line; it gets the indices of a batch. For blank lines: `blank()`.
 
-        Batches have `search.batch_tokens` padded positions x beams, and half as many whenever memory runs out. The
-        longest lines come first, so that this shows at once.
+        The longest lines come first, so that a lack of memory shows at once.
         """
-        order = sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
-        results = [blank() for _ in ids]
+        order = longest_first(ids)
+        results, done = [blank() for _ in ids], len(ids) - len(order)
+        for found in self._decoded(ids, order, beams, decode, first_line):
+            for number, result in found:
+                results[number] = result
+            done += len(found)
+            if on_batch:
+                on_batch(done, len(ids))
+        return results
+
+    def _decoded(
+        self,
+        ids: list[list[int]],
+        order: list[int],
+        beams: int,
+        decode: Callable[[list[int]], list[T]],
+        first_line: int,
+    ) -> Iterator[list[tuple[int, T]]]:
+        """Yields, batch by batch of the lines in this order, the index of each line and what `decode` finds for it.
+
+        Batches have `search.batch_tokens` padded positions x beams, and half as many whenever memory runs out.
+        """
         start = 0
         while start < len(order):
-            width = len(ids[order[start]]) + 1
-            most = max(1, self.batch_tokens // (width * beams))
-            batch = order[start : start + (most // 16 * 16 or most)]  # of few sizes (`kernels.packed.round_up`)
+            batch = self._next_batch(ids, order, start, beams)
+            width = len(ids[batch[0]]) + 1
             try:
                 with self.without_dropout():
                     found = decode(batch)
@@ -337,12 +352,13 @@ class Translator:
                     *(len(batch), width, self.batch_tokens),
                 )
                 continue
-            for number, result in zip(batch, found, strict=True):
-                results[number] = result
+            yield list(zip(batch, found, strict=True))
             start += len(batch)
-            if on_batch:
-                on_batch(len(ids) - len(order) + start, len(ids))
-        return results
+
+    def _next_batch(self, ids: list[list[int]], order: list[int], start: int, beams: int) -> list[int]:
+        """Returns the lines, longest first from `start` on, that are decoded together."""
+        most = max(1, self.batch_tokens // ((len(ids[order[start]]) + 1) * beams))
+        return order[start : start + (most // 16 * 16 or most)]  # few distinct sizes, see `prepacked.round_up`
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:
         texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])

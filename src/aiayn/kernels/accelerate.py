@@ -12,11 +12,11 @@ from aiayn.kernels.attention import (
     fused_attention,
     fused_causal_attention,
 )
-from aiayn.kernels.cache import GPUCache, RoomyCache
+from aiayn.kernels.cache import GPUCache, PreallocatedCache
 from aiayn.kernels.dropout import Dropout
 from aiayn.kernels.int8 import quantize_int8
 from aiayn.kernels.masks import AlignedBiases, Biases
-from aiayn.kernels.packed import pack
+from aiayn.kernels.prepacked import prepack
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.transformer import Transformer
 
@@ -24,7 +24,7 @@ from aiayn.model.transformer import Transformer
 def accelerate(model: Transformer, device: torch.device, precision: str | None = None) -> Transformer:
     """Prepares a model for a device in place and returns it; weights keep their names, and nothing is moved.
 
-    With a precision (float32, bfloat16, int8) it can only translate: on a CPU its matrices are packed for products.
+    With a precision (float32, bfloat16, int8) it can only translate: on a CPU its matrices are prepacked for products.
     Parts that an extension brought stay as they are. Raises ConfigError for int8 on a GPU.
     """
     on_gpu = device.type == "cuda"
@@ -43,7 +43,7 @@ def accelerate(model: Transformer, device: torch.device, precision: str | None =
     if precision == "int8":
         return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
     model = model.to(getattr(torch, precision))
-    return model if on_gpu else pack(model)
+    return model if on_gpu else prepack(model)
 
 
 def _replace_attention(model: Transformer, on_gpu: bool) -> None:
@@ -62,4 +62,4 @@ def _replace_attention(model: Transformer, on_gpu: bool) -> None:
             layer.self_attention.attention = fused_causal_attention
     window = model.config.attention_window
     model.masks = AlignedBiases(window) if on_gpu else Biases(window)
-    model.new_cache = GPUCache if on_gpu else RoomyCache
+    model.new_cache = GPUCache if on_gpu else PreallocatedCache

@@ -17,15 +17,17 @@ from aiayn.model.attention import MultiHeadAttention
 def cpu_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: float = 0.0) -> Tensor:
     """`attention` with a bias or None, or block by block with a block bias (B or 1, N, 1, W, K).
 
-    On a CPU torch's fused kernel is slower at sentence lengths, most of all its backward pass in bfloat16.
+    Keys and values of a search are float32 in any precision (`kernels/cache.py`); the result is of the type of q. On a
+    CPU torch's fused kernel is slower at sentence lengths, most of all its backward pass in bfloat16.
     """
     if bias is not None and bias.dim() == 5:
         blocks = split_blocks(q, k, v, bias)
         return merge_blocks(cpu_attention(*blocks, p_drop), q.size(0), q.size(2))
-    scores = (q * (1 / math.sqrt(q.size(-1)))) @ k.transpose(-2, -1)
+    scores = (q.to(k.dtype) * (1 / math.sqrt(q.size(-1)))) @ k.transpose(-2, -1)
     if bias is not None:
         scores = scores + bias if torch.is_grad_enabled() else scores.add_(bias)
-    return dropout(scores.softmax(-1), p_drop).to(v.dtype) @ v
+    heads = dropout(scores.softmax(-1), p_drop).to(v.dtype) @ v
+    return heads if torch.is_grad_enabled() else heads.to(q.dtype)
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: float = 0.0) -> Tensor:

@@ -13,7 +13,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor, nn
 
-from aiayn.kernels.packed import ROWS, replace_linears
+from aiayn.kernels.prepacked import ROWS, replace_linears
 from aiayn.model.embedding import SharedEmbedding
 from aiayn.model.transformer import Transformer
 
@@ -40,15 +40,15 @@ def onednn_is_exact() -> bool:
     if platform.machine() not in ("x86_64", "AMD64") or not hasattr(torch.ops.onednn, "qlinear_pointwise"):
         return False
     weight = torch.full((64, 256), 127, dtype=torch.int8)
-    packed = torch.ops.onednn.qlinear_prepack(weight, [ROWS, 256])
+    prepacked = torch.ops.onednn.qlinear_prepack(weight, [ROWS, 256])
     codes, zeros = torch.full((32, 256), 255, dtype=torch.uint8), torch.zeros(64, dtype=torch.int32)
-    return bool((_onednn(codes, packed, torch.ones(64), zeros, torch.float32) == 127 * 127 * 256).all())
+    return bool((_onednn(codes, prepacked, torch.ones(64), zeros, torch.float32) == 127 * 127 * 256).all())
 
 
-def _onednn(codes: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor, dtype: torch.dtype) -> Tensor:
-    """Unsigned codes (R, D), a packed matrix (M, D), scale and zero (M,) of its rows. Returns their product (R, M)."""
+def _onednn(codes: Tensor, prepacked: Tensor, scale: Tensor, zeros: Tensor, dtype: torch.dtype) -> Tensor:
+    """Unsigned codes (R, D), a prepacked matrix (M, D), scale and zero (M,) of its rows. Returns the product (R, M)."""
     return torch.ops.onednn.qlinear_pointwise(
-        codes, 1.0, ZERO, packed, scale, zeros, None, 1.0, 0, dtype, "none", [], ""
+        codes, 1.0, ZERO, prepacked, scale, zeros, None, 1.0, 0, dtype, "none", [], ""
     )
 
 
@@ -58,7 +58,7 @@ class Int8Linear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype):
         super().__init__()
         codes, scale = quantize_rows(weight.detach())
-        # Attributes rather than buffers: packed tensors cannot be copied to another device or data type.
+        # Attributes rather than buffers: prepacked tensors cannot be copied to another device or data type.
         self.codes, self.scale = codes, scale.flatten()
         self.bias = None if bias is None else bias.detach().to(dtype)
         self.out_features = len(weight)
@@ -82,24 +82,24 @@ class Int8Linear(nn.Module):
         out = torch.empty(len(codes), len(self.scale), dtype=self.dtype)
         for start in range(0, len(self.scale), COLUMNS_OF_SUMS):
             columns = slice(start, start + COLUMNS_OF_SUMS)
-            out[:, columns] = torch._int_mm(codes, self.codes[columns].t()).float().mul_(self.scale[columns])
+            out[:, columns] = torch.ops.aten._int_mm(codes, self.codes[columns].t()).float().mul_(self.scale[columns])
         return out
 
 
-class Int8Embedding(nn.Module):
+class Int8Embedding(SharedEmbedding):
     """Replaces `SharedEmbedding`."""
 
     def __init__(self, embedding: SharedEmbedding, dtype: torch.dtype):
-        super().__init__()
+        nn.Module.__init__(self)
         weight = embedding.weight.detach()
-        self.codes, self.scale = quantize_rows(weight)
+        self.codes, self.row_scales = quantize_rows(weight)
         self.layer = Int8Linear(weight, None, dtype)
-        self.factor = embedding.scale
+        self.scale = embedding.scale
         self.dtype = dtype
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids (B, T). Returns their embeddings times sqrt(d_model), (B, T, D)."""
-        return (self.codes[ids] * (self.scale[ids] * self.factor)).to(self.dtype)
+        return (self.codes[ids] * (self.row_scales[ids] * self.scale)).to(self.dtype)
 
     def project(self, states: Tensor) -> Tensor:
         """states (..., D). Returns logits (..., V), float32."""

@@ -55,9 +55,9 @@ def split_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor,
 
     visible = n_keys // size  # blocks of keys for each block of queries, beginning with the one before it
     k, v = (blocks(x, 1, visible - 2) for x in (k, v))
-    k, v = (torch.cat([x[:, i : i + n_blocks] for i in range(visible)], dim=3) for x in (k, v))
-    mask = mask.expand(len(q), -1, -1, -1, -1)
-    return tuple(x.flatten(0, 1) for x in (blocks(q, 0, 0), k, v, mask))
+    k, v = (torch.cat([x[:, i : i + n_blocks] for i in range(visible)], dim=3).flatten(0, 1) for x in (k, v))
+    mask = mask.expand(len(q), -1, -1, -1, -1).flatten(0, 1)
+    return blocks(q, 0, 0).flatten(0, 1), k, v, mask
 
 
 def merge_blocks(heads: Tensor, batch_size: int, length: int) -> Tensor:

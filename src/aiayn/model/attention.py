@@ -1,6 +1,7 @@
 """Section 3.2: attention."""
 
 import math
+from collections.abc import Callable
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,6 +24,9 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     return scores.softmax(dim=-1)
 
 
+Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]  # (q, k, v, mask, p_drop)
+
+
 class MultiHeadAttention(nn.Module):
     """Section 3.2.2: h heads attend in parallel, each through its own projections.
 
@@ -38,7 +42,7 @@ class MultiHeadAttention(nn.Module):
         self.w_k = nn.Linear(d_model, n_heads * d_k, bias=False)
         self.w_v = nn.Linear(d_model, n_heads * d_v, bias=False)
         self.w_o = nn.Linear(n_heads * d_v, d_model, bias=False)
-        self.attention = attention  # or a faster form of it (kernels/attention.py)
+        self.attention: Attention = attention  # or a faster form of it (kernels/attention.py)
 
     def forward(self, x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
         """Queries from x (B, T, D); keys and values from context (B, S, D). Returns (B, T, D)."""

@@ -6,7 +6,7 @@ attention weights times values, and the output layer. Embedding look-ups, normal
 
 from typing import Any
 
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 
 
 def n_parameters(config: ModelConfig, vocab_size: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.cache import LayerCache
 from aiayn.model.embedding import LearnedPositions, SinusoidalPositions
@@ -61,7 +61,7 @@ class Parts:
     feed_forward: Callable[[ModelConfig], nn.Module] = lambda config: FeedForward(config.d_model, config.d_ff)
     add_norm: Callable[[ModelConfig], nn.Module] = lambda config: AddNorm(config.d_model, config.dropout)
     positions: Callable[[ModelConfig], nn.Module] = positions
-    final_norm: Callable[[ModelConfig], nn.Module] = lambda config: nn.Identity()  # of each stack: the paper has none
+    final_norm: Callable[[ModelConfig], nn.Module] = lambda config: nn.Identity()  # after a stack; the paper has none
 
 
 class EncoderLayer(nn.Module):

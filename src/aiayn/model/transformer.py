@@ -1,8 +1,11 @@
 """Figure 1 of the paper: the Transformer."""
 
+from collections.abc import Sequence
+from typing import cast
+
 from torch import Tensor, nn
 
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.model.cache import DecoderCache
 from aiayn.model.embedding import SharedEmbedding
 from aiayn.model.layers import DecoderLayer, EncoderLayer, Parts
@@ -24,8 +27,10 @@ class Transformer(nn.Module):
         self.embedding = SharedEmbedding(vocab_size, config.d_model)
         self.src_positions = parts.positions(config)
         self.tgt_positions = parts.positions(config)
-        self.encoder = nn.ModuleList(EncoderLayer(config, parts) for _ in range(config.n_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config, parts) for _ in range(config.n_layers))
+        # The type checker knows what `nn.ModuleList` holds only if it is told.
+        encoder = nn.ModuleList(EncoderLayer(config, parts) for _ in range(config.n_layers))
+        decoder = nn.ModuleList(DecoderLayer(config, parts) for _ in range(config.n_layers))
+        self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
         self.encoder_norm = parts.final_norm(config)
         self.decoder_norm = parts.final_norm(config)
         self.dropout = nn.Dropout(config.dropout)  # section 5.4: also on the sum of embeddings and positions
@@ -37,8 +42,7 @@ class Transformer(nn.Module):
         """Draws Glorot-uniform projections, and embeddings of standard deviation d_model^-0.5 (1 after scaling).
 
         The paper does not describe its initialisation. The last projection of every sub-layer is scaled down by
-        (2 n_layers)^-0.5: without this, post-norm layers at high learning rates can make all positions of a sentence
-        alike before attention has learnt to tell them apart, and do not recover.
+        (2 n_layers)^-0.5, with which the first steps of a post-norm model lower the loss faster (docs/fidelity.md).
         """
         for name, parameter in self.named_parameters():
             if name.startswith(("embedding", "src_positions", "tgt_positions")):

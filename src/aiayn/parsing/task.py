@@ -54,7 +54,7 @@ class Parsing:
 
 
 def _drawn_with(draw: Callable[[Tree], str]) -> Callable[[str, str], str]:
-    """Returns a function of a sentence and a linear form that draws the tree, repaired where it is none."""
+    """Returns a function of a sentence and a linear form that draws the tree, repaired where it is not well-formed."""
     return lambda words, text: draw(repaired_tree(words, text)[0])
 
 

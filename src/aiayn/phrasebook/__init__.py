@@ -14,7 +14,7 @@ from aiayn.phrasebook.sentences import KINDS, Dice, Sentence
 
 # Raise it when any sentence of any split changes: prepared corpora of another version are then not reused.
 VERSION = 2
-SIZES = {"train": 38_000, "val": 1_000, "test": 1_000}
+SPLIT_SIZES = {"train": 38_000, "val": 1_000, "test": 1_000}
 HELD_OUT_PERCENT = 8
 LONGEST = 18  # English words
 FAMILIAR = 5  # every word of val and test occurs in at least so many training sentences
@@ -40,7 +40,7 @@ def splits() -> dict[str, list[Sentence]]:
     familiar: list[Sentence] = []
     novel: list[Sentence] = []
     # A few more than needed, since some will contain a word that is too rare in training.
-    while len(familiar) < SIZES["train"] + 1.1 * SIZES["val"] or len(novel) < 1.1 * SIZES["test"]:
+    while len(familiar) < SPLIT_SIZES["train"] + 1.1 * SPLIT_SIZES["val"] or len(novel) < 1.1 * SPLIT_SIZES["test"]:
         sentence = dice.pick(kinds)(dice)
         if sentence.en.count(" ") >= LONGEST:
             continue
@@ -50,11 +50,11 @@ def splits() -> dict[str, list[Sentence]]:
             translation[sentence.en] = sentence.de
             german.add(sentence.de)
             (novel if any(map(held_out, sentence.combos)) else familiar).append(sentence)
-    train, rest = familiar[: SIZES["train"]], familiar[SIZES["train"] :]
+    train, rest = familiar[: SPLIT_SIZES["train"]], familiar[SPLIT_SIZES["train"] :]
     counts = Counter(word for sentence in train for word in _words(sentence))
     known = {word for word, count in counts.items() if count >= FAMILIAR}
     val, test = ([sentence for sentence in found if _words(sentence) <= known] for found in (rest, novel))
-    return {"train": train, "val": val[: SIZES["val"]], "test": test[: SIZES["test"]]}
+    return {"train": train, "val": val[: SPLIT_SIZES["val"]], "test": test[: SPLIT_SIZES["test"]]}
 
 
 def pairs(split: str) -> list[tuple[str, str]]:

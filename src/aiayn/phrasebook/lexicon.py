@@ -38,8 +38,8 @@ class Verb(NamedTuple):
     de: str  # infinitive without the prefix
     he: str  # third person singular of the present tense
     participle: str
-    auxiliary: str  # of the perfect tense: haben or sein
-    case: str  # of the object: acc, dat, or a preposition with its case: auf+acc
+    auxiliary: str  # auxiliary of the perfect tense: haben or sein
+    case: str  # case of the object: acc, dat, or a preposition with its case: auf+acc
     tenses: str
     definite: bool  # takes no indefinite object
     objects: tuple[Noun, ...]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.errors import ConfigError
-from aiayn.reports.groups import Group, Metric, agree, scored_text
+from aiayn.reports.groups import FORCED, Group, Metric, agree, scored_text
 from aiayn.reports.intervals import Difference, Sample, holm, pooled, pooled_spread, welch
 
 # Per token of one text and one vocabulary: perplexities and losses can be compared while these are equal.
@@ -18,14 +18,19 @@ def comparable(metric: Metric, group: Group, other: Group) -> bool:
     Scores need the same text and signature, perplexities the same vocabulary, losses the same label smoothing, too.
     """
     if metric.split is not None:
-        return agree(*(scored_text(one.runs[0], [metric]) for one in (group, other)))
+        keys = OF_TOKENS if metric.name in FORCED else ()
+        return agree(*(scored_text(one.runs[0], [metric]) for one in (group, other))) and _agree_in(keys, group, other)
     if not metric.name.startswith(("val/", "train/loss")):
         return True
-    keys: tuple[str, ...] = OF_TOKENS
+    keys = OF_TOKENS
     if metric.name in VAL_METRICS:
         keys = (*OF_THE_TEXT, "data.val")
     elif metric.name.endswith("/loss"):
         keys = (*OF_TOKENS, "optim.label_smoothing")
+    return _agree_in(keys, group, other)
+
+
+def _agree_in(keys: Sequence[str], group: Group, other: Group) -> bool:
     return all(group.options.get(key) == other.options.get(key) for key in keys)
 
 

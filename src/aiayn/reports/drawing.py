@@ -1,15 +1,15 @@
-"""What all pictures share: figures that need no display, their files, and tokens as labels. Imports matplotlib late."""
+"""Figures that need no display, their files, and tokens as labels. matplotlib is imported lazily."""
 
 import warnings
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from aiayn.errors import writing
 from aiayn.files import atomic_write
 
 
-def new_figure(width: float, height: float, layout: str | None = None) -> Any:
+def new_figure(width: float, height: float, layout: Literal["constrained", "tight"] | None = None) -> Any:
     """Returns an empty figure, sizes in inches."""
     # Not pyplot, which needs a display and keeps every figure alive.
     from matplotlib.figure import Figure

@@ -16,11 +16,14 @@ from aiayn.reports.intervals import Sample
 from aiayn.reports.runs import PARAMETERS, SPLITS, MeasuredRun
 from aiayn.runs.run_folder import BRACKET_KINDS, METRIC_KINDS, Record
 
+PRECISION = "trainer.precision"
 # Options that change no result although they are part of the configuration, and those that follow from others.
 NOT_SHAPING = ("seed", "logger.group", PARAMETERS)
 EARLY_STOPPING = ("trainer.max_steps", "trainer.patience", "trainer.best_metric")
-WITHOUT_SEED = re.compile(r"[-_.]?seed-\d+$")
+WITHOUT_SEED = re.compile(r"[-_.]?seed-?\d+$")
 NAMES = {"accuracy": "val/accuracy"}  # series that may be called by a short name
+# Metrics by forced decoding of the references: name here, name in evaluation.json.
+FORCED = {"perplexity": "perplexity", "token_accuracy": "accuracy"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,10 @@ class Metric:
         """Returns what was measured; None if it was not."""
         if self.split is None:
             return run.last(self.name)
-        return run.evaluations.get(self.split, {}).get("metrics", {}).get(self.name)
+        evaluation = run.evaluations.get(self.split, {})
+        if self.name in FORCED:
+            return (evaluation.get("forced") or {}).get(FORCED[self.name])
+        return evaluation.get("metrics", {}).get(self.name)
 
 
 @dataclass
@@ -128,8 +134,8 @@ def agree(known: Record, found: Record) -> bool:
 def training_options(run: MeasuredRun) -> Record:
     """Returns all options, but the seed, that shaped the run's weights."""
     options = {key: value for key, value in run.options.items() if not may_change(key) and key not in NOT_SHAPING}
-    if options.get("trainer.precision") == "auto" and run.precision:
-        options["trainer.precision"] = run.precision
+    if options.get(PRECISION) == "auto" and run.precision:
+        options[PRECISION] = run.precision  # as machine.json has it
     if options.get("init_fingerprint"):
         options.pop("init_from", None)  # the weights count, not where they were kept
     if run.options.get("trainer.patience") is None:
@@ -205,7 +211,10 @@ def metrics_of(runs: Sequence[MeasuredRun], names: Sequence[str], splits: Sequen
     Without names: validation perplexity and the score to report. Raises ConfigError for what no run can have.
     """
     series = {key for run in runs for record in run.records for key in record if "/" in key}
-    kinds = (*METRIC_KINDS, *BRACKET_KINDS)
+    measured = {
+        name: None for run in runs for split in splits for name in run.evaluations.get(split, {}).get("metrics", {})
+    }
+    kinds = tuple(dict.fromkeys((*METRIC_KINDS, *BRACKET_KINDS, *FORCED, *measured)))  # the last ones of extensions
     found = []
     usual = {TASKS[run.task].metric for run in runs}
     for name in names or ("val/ppl", *sorted(usual)):

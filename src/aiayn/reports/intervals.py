@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean, stdev
 
-LEVEL = 0.05  # of a false alarm; intervals hold 95 %
+LEVEL = 0.05  # significance level; intervals are 95 % confidence intervals
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
-from aiayn.config.schema import DataConfig
+from aiayn.config.data import DataConfig
 from aiayn.reports.published import STATED_VOCABULARY, TOKENS_PER_STEP, VOCABULARIES
 from aiayn.reports.runs import MeasuredRun
 from aiayn.runs.run_folder import Record

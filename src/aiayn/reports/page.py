@@ -31,7 +31,8 @@ def shown(value: Any) -> Any:
 def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
     """Both as HTML: words that only the reference has in <del>, words that only the hypothesis has in <ins>."""
     before, after = WORD.findall(reference), WORD.findall(hypothesis)
-    matcher = difflib.SequenceMatcher(None, *([word.strip() for word in side] for side in (before, after)), False)
+    words = [[word.strip() for word in side] for side in (before, after)]
+    matcher = difflib.SequenceMatcher(None, words[0], words[1], autojunk=False)
     deleted, inserted = Markup(), Markup()
     for kind, start, end, other_start, other_end in matcher.get_opcodes():
         old, new = "".join(before[start:end]), "".join(after[other_start:other_end])

@@ -26,40 +26,42 @@ class PaperTables(NamedTuple):
 
     records: dict[str, list[Record]]
     tables: list[Table]
-    changes: list[Table]  # of these the ones with differences from base
+    changes: list[Table]  # those of them with differences from base
 
 
 def paper_tables(runs: Sequence[MeasuredRun], is_pooled: bool = False, every_row: bool = False) -> PaperTables:
     """Returns Tables 2, 3 and 4, and Table 3 at a quarter of its widths, with the paper's results for the full ones.
 
     A run belongs to a row by its configuration, not by its name; seeds of a row are one line. A table of which two rows
-    were run is shown whole, of another only what was run, unless `every_row`.
+    were run is shown whole, with one row only what was run, with none not at all, unless `every_row`.
     """
     scored = [BLEU, Metric("sacrebleu", "test"), Metric("f1", "test")]
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
     translators, parsers = ([group for group in groups if group.runs[0].task == task] for task in TASKS)
     results = [pair for pair in _beside(TABLE_2, translators, is_of_result) if pair[0] or is_tested(pair[1])]
     rows = _beside((*TABLE_3, *QUARTER_TABLE_3), translators, is_of_row)
+    parsing = _beside(TABLE_4, parsers, is_parser_of)
+    full_rows, quarter_rows = ([pair for pair in rows if pair[0] in of] for of in (TABLE_3, QUARTER_TABLE_3))
     records = {
         "table_2": [table_2_record(*pair) for pair in results],
-        "table_3": [table_3_record(row, group) for row, group in rows if row in TABLE_3],
-        "table_3_quarter": [table_3_record(row, group) for row, group in rows if row in QUARTER_TABLE_3],
-        "table_4": [table_4_record(*pair) for pair in _beside(TABLE_4, parsers, is_parser_of)],
+        "table_3": [table_3_record(*pair) for pair in full_rows],
+        "table_3_quarter": [table_3_record(*pair) for pair in quarter_rows],
+        "table_4": [table_4_record(*pair) for pair in parsing],
     }
-    full, quarter = (changes([pair for pair in rows if pair[0] in of], is_pooled) for of in (TABLE_3, QUARTER_TABLE_3))
+    full, quarter = (changes(pairs, is_pooled) for pairs in (full_rows, quarter_rows))
     against_base = [
-        change_table("Table 3: change against base", *full, is_pooled),
-        change_table("Table 3 at a quarter of its widths: change against base", *quarter, is_pooled),
+        change_table("Table 3: change against base", full, is_pooled),
+        change_table("Table 3 at a quarter of its widths: change against base", quarter, is_pooled),
     ]
     tables = [
-        table_2(*_shown(records["table_2"], every_row)),
-        table_3(*_shown(records["table_3"], every_row)),
+        table_2(*_shown(results, records["table_2"], every_row)),
+        table_3(*_shown(full_rows, records["table_3"], every_row), full.left_out),
         against_base[0],
-        table_3_quarter(*_shown(records["table_3_quarter"], False)),
+        table_3_quarter(*_shown(quarter_rows, records["table_3_quarter"], False), quarter.left_out),
         against_base[1],
-        table_4(*_shown(records["table_4"], every_row)),
+        table_4(*_shown(parsing, records["table_4"], every_row)),
     ]
-    records |= {"changes": full[0] or quarter[0]}
+    records |= {"changes": full.records or quarter.records}
     return PaperTables(records, *([table for table in some if table.records] for some in (tables, against_base)))
 
 
@@ -76,12 +78,16 @@ def _beside(
     return pairs + [(None, group) for group in others]
 
 
-def _shown(records: Sequence[Record], every_row: bool) -> tuple[list[Record], list[str]]:
-    """Returns the records to show, marked where they were not run, and a line about those left out."""
-    measured = [record for record in records if record["run"]]
-    rows = len({record.get("row") or (record.get("model"), record.get("tgt_lang")) for record in measured})
+def _shown(
+    pairs: Sequence[tuple[T | None, Group | None]], records: Sequence[Record], every_row: bool
+) -> tuple[list[Record], list[str]]:
+    """Returns the records of `pairs` to show, marked where they were not run, and a line about those left out."""
+    measured = [record for record, (_, group) in zip(records, pairs, strict=True) if group]
+    rows = len({id(published) for published, group in pairs if published and group})
     if every_row or rows > 1:
         return [record if record["run"] else record | _not_run(record) for record in records], []
+    if rows == 0:
+        return [], []
     left_out = len(records) - len(measured)
     return measured, [f"{left_out} rows of this table were not run; --all shows them, too."] if left_out else []
 

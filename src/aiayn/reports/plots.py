@@ -18,7 +18,7 @@ TEXT, GRID = "#667085", "#dfe3e8"
 VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOURS))), strict=True))
 VARIABLES |= {TEXT: "var(--dim)", GRID: "var(--line)"}
 LARGEST = 1e30  # numbers beyond it are drawn as this one; matplotlib fails near the limits of float64
-MAX_POINTS = 600  # of a curve; a picture has no more pixels to show
+MAX_POINTS = 600  # drawn of a curve; more would be finer than the pixels
 UNINTERESTING = ("train/epoch", "train/skipped_steps")  # have no panel unless one asks for it
 
 Points = Sequence[tuple[float, float]]  # (step, value)

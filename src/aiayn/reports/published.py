@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 
 # Table 3 was counted with this vocabulary (docs/fidelity.md); section 5.1 says "about 37000 tokens".
 STATED_VOCABULARY, FITTED_VOCABULARY = 37_000, 40_960
@@ -13,7 +13,7 @@ TOKENS_PER_STEP = 25_000  # section 5.1: of the source, and as many of the targe
 class Row:
     """A row of Table 3: its configuration and the paper's results; None where the paper prints nothing."""
 
-    name: str  # of the file in conf/ablation; big is a model of its own
+    name: str  # file name in conf/ablation; big is in conf/model
     label: str  # as the paper marks it
     n_layers: int = 6
     d_model: int = 512
@@ -159,7 +159,7 @@ KNOWN_TEXT = {
     "139debb6b4af3f6633fa54fcdbd87e1fc69d3ae43432b075db47f12fce581950": "newstest2013",  # English-German
 }
 LINES = {"newstest2013": 3000, "newstest2014": 3003, SECTION_23: 2416}
-SUBSET_LINES = 2737  # of newstest2014 English-German, which sacreBLEU calls wmt14
+SUBSET_LINES = 2737  # lines of the subset of newstest2014 that sacreBLEU calls wmt14, English-German
 SUBSET = "newstest2014 (2,737 lines)"
 
 
@@ -204,4 +204,4 @@ def known_test_set(sha256: str, lines: int, name: str, from_wmt14: bool) -> str 
 
 def paper_figures(test_set: str | None, src_lang: str, tgt_lang: str, n_references: int) -> Figures | None:
     """Returns the paper's scores of this test set in this direction, with one reference; None where it has none."""
-    return FIGURES.get((test_set, src_lang, tgt_lang)) if n_references == 1 else None
+    return None if test_set is None or n_references > 1 else FIGURES.get((test_set, src_lang, tgt_lang))

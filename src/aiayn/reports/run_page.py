@@ -25,7 +25,7 @@ from aiayn.runs.run_folder import (
     series,
 )
 
-SIZES = (
+SHOWN_OPTIONS = (
     *(f"model.{name}" for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")),
     PARAMETERS,
 )
@@ -45,7 +45,9 @@ def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
     about = [
         f"{options['data.src_lang']} to {options['data.tgt_lang']}, step {step:,} of "
         f"{shown(options['trainer.max_steps'])}",
-        ", ".join(f"{name.removeprefix('model.')} {options[name]}" for name in SIZES if options.get(name) is not None),
+        ", ".join(
+            f"{name.removeprefix('model.')} {options[name]}" for name in SHOWN_OPTIONS if options.get(name) is not None
+        ),
         _when(folder, run.records, corpus),
     ]
     return render_page(
@@ -122,7 +124,7 @@ def _when(run: RunFolder, records: list[Record], corpus: Record) -> str:
     day = date.fromtimestamp(run.metrics.stat().st_mtime).isoformat()
     try:
         train = corpus["splits"]["train"]
-        tokens = (train["tgt_tokens"] + train["kept"]) / corpus["steps_per_epoch"]  # of a step, end marks included
+        tokens = (train["tgt_tokens"] + train["kept"]) / corpus["steps_per_epoch"]  # mean per step, end tokens included
         speeds = [(0, 1.0), *series(records, "perf/tokens_per_sec")]
         seconds = sum((step - before) * tokens / speed for (before, _), (step, speed) in pairwise(speeds))
         return f"{day}, {timedelta(seconds=round(seconds))} of training"

@@ -16,13 +16,12 @@ from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.run_folder import (
-    MARK,
-    SEAL_SIZE,
     Record,
     RunFolder,
     is_count,
     is_of_split,
     read_json,
+    read_seal,
     runs_within,
     saved_steps,
     series,
@@ -41,7 +40,7 @@ class MeasuredRun:
     config: Config | None  # None: written by another version of this program, says `unreadable`
     unreadable: str
     step: int
-    records: list[Record]  # of metrics.jsonl
+    records: list[Record]  # the lines of metrics.jsonl
     evaluations: dict[str, Record]  # by name of the test set; val and test are the run's own splits
     precision: str | None = None  # the trainer's, as the machine chose it
     notes: list[str] = field(default_factory=list)
@@ -161,10 +160,9 @@ def fingerprints(run: MeasuredRun) -> set[str]:
     found = set()
     step = run.folder.checkpoints / f"step_{run.step}.ckpt"
     for path in (step, run.folder.averaged):
-        with suppress(OSError), open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - SEAL_SIZE))
-            end = file.read()
-            found |= {end.decode("ascii")} if end.startswith(MARK) and end.isascii() else set()
+        with suppress(OSError):
+            seal = read_seal(path)
+            found |= {seal.decode("ascii")} if seal and seal.isascii() else set()
     found |= {sha256 for one in run.evaluations.values() if isinstance(sha256 := one.get("checkpoint_sha256"), str)}
     ends = [series(run.records, key)[-1:] for key in ("train/loss", "val/ppl")]
     return found | ({f"measured {ends}"} if all(ends) else set())
@@ -189,7 +187,7 @@ def _check_evaluation(run: MeasuredRun, split: str) -> None:
     command = f"{program.typed('evaluate')} run={run.name} split={split}" + " checkpoint=last" * (split == "val")
     result = run.evaluations.get(split)
     if not path.exists():
-        if split == "val":  # a sweep scores nothing else by default
+        if split == "val" and not run.evaluations:  # a sweep scores nothing else by default
             run.notes.append(f"not scored on {split}: {command}")
     elif result is None:
         run.notes.append(f"{path}: damaged; score again: {command}")

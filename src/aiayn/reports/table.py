@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from aiayn.reports.intervals import LEVEL, Difference, Sample
 from aiayn.runs.run_folder import Record, is_number
@@ -27,7 +27,7 @@ class Column:
     sign: bool = False  # + before positive numbers
     missing: str = "-"  # for None
     latex: str | None = None  # the title in LaTeX
-    spec: str | None = None  # of format(), instead of digits and sign
+    spec: str | None = None  # a format() specification, instead of digits and sign
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Style:
     escape: Callable[[str], Any] = str
     number: Callable[[str], Any] = str  # around a cell of numbers
     strong: Callable[[Any], Any] = lambda cell: f"{cell}*"  # what is significant
-    link: Callable[[Link], Any] = lambda link: link.text
+    link: Callable[[Link], Any] | None = None  # None: its text
     missing: str | None = None  # instead of a column's own "-"
 
 
@@ -73,7 +73,7 @@ def _cell(value: Any, column: Column, digits: int, style: Style) -> Any:
         missing = style.missing if style.missing is not None and column.missing == "-" else column.missing
         return style.escape(missing)
     if isinstance(value, Link):
-        return style.link(value)
+        return style.link(value) if style.link else style.escape(value.text)
     if isinstance(value, Sample):
         spread = "" if value.sd is None else f"{style.plus_minus}{value.sd:,.{digits}f}"
         return style.number(f"{value.mean:,.{digits}f}{spread}")
@@ -114,7 +114,7 @@ def column_digits(column: Column, records: Sequence[Record]) -> int:
     return digits
 
 
-def _is_real(value: Any) -> bool:
+def _is_real(value: Any) -> TypeGuard[Sample | float]:
     return isinstance(value, Sample) or (is_number(value) and not isinstance(value, int))
 
 

@@ -22,7 +22,10 @@ def create(entity: str | None, project: str) -> str:
     import wandb
 
     try:
-        workspace = _workspace(entity or wandb.Api().default_entity, project)
+        entity = entity or wandb.Api().default_entity
+        if entity is None:
+            raise ConfigError("the W&B key has no default entity: name one, --entity NAME")
+        workspace = _workspace(entity, project)
         workspace.save()
         return workspace.url
     except ConfigError:
@@ -36,7 +39,7 @@ def create(entity: str | None, project: str) -> str:
 
 def _workspace(entity: str, project: str) -> "Workspace":
     try:
-        import wandb_workspaces.reports.v2 as panels
+        import wandb_workspaces.reports.v2.interface as panels
         import wandb_workspaces.workspaces as workspaces
     except ImportError as error:
         raise ConfigError("wandb-workspaces is not installed: pip install 'aiayn[dashboard]'") from error

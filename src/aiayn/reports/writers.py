@@ -13,6 +13,8 @@ TEXT = Style()
 MARKDOWN = Style(escape=lambda text: text.replace("|", "\\|"), strong=lambda cell: f"**{cell}**")
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "±": r"$\pm$"}
 SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\u00a0": "~"}
+SPECIAL["|"] = r"\textbar{}"
+SPECIAL |= {character: f"{{{character}}}" for character in "[]*"}  # after the end of a row these would be its options
 
 
 def text(tables: Sequence[Table]) -> str:

@@ -1,7 +1,7 @@
 """Checkpoints: complete, verified, and holding everything of a run but the training text.
 
 `step_N.ckpt` holds the weights, the configuration, the tokenizer, the corpus' fingerprint and the counters.
-`step_N.optim` beside it holds the optimizer state, which only training needs, and is kept for the newest two.
+`step_N.optim` beside some of them holds the optimizer state, which only training needs; the newest two are kept.
 `last.ckpt` is the newest step, `best.ckpt` that of the best validation, `averaged.ckpt` the mean of the last few
 (section 6.1).
 
@@ -23,11 +23,12 @@ from typing import Any, BinaryIO, cast
 import torch
 from torch import Tensor, nn
 
-from aiayn.config.schema import Config, ModelConfig
+from aiayn.config.model import ModelConfig
+from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_plain
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.files import atomic_file, atomic_write, fsync_folder
-from aiayn.runs.run_folder import MARK, SEAL_SIZE, is_count, saved_steps
+from aiayn.runs.run_folder import MARK, SEAL_SIZE, is_count, read_seal, saved_steps
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class _HashedFile:
 
     def __init__(self, file: BinaryIO):
         self._file, self.digest = file, hashlib.sha256()
-        self.error: OSError | None = None  # of the disk: torch would make another one of it
+        self.error: OSError | None = None  # a disk error, which torch would replace by one of its own
 
     def write(self, data: bytes) -> int:
         self.digest.update(data)
@@ -111,7 +112,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 def _verify(file: BinaryIO, path: Path) -> None:
     """Raises RefusedError unless the file ends with the checksum of what comes before."""
-    size = file.seek(0, os.SEEK_END) - SEAL_SIZE  # of the archive
+    size = file.seek(0, os.SEEK_END) - SEAL_SIZE  # length of the archive
     file.seek(max(0, size - 22))
     end, seal = file.read(22), file.read()
     if not seal.startswith(MARK) or end[:4] != END_RECORD or end[-2:] != struct.pack("<H", SEAL_SIZE):
@@ -167,7 +168,7 @@ def _are_weights(value: Any) -> bool:
     )
 
 
-# What each field must be, besides `config`, whose types and ranges are those of `aiayn.config.schema`. A checksum
+# What each field must be, besides `config`, whose types and ranges are those of `aiayn.config`. A checksum
 # only says that the bytes are those that were written, not by whom.
 FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "step": (is_count, "a number of steps"),
@@ -208,8 +209,7 @@ def _read_lightning(path: Path) -> dict[str, Any] | None:
     Raises RefusedError if it lacks what only our data module puts into it.
     """
     try:
-        sealed = path.read_bytes()[-SEAL_SIZE:].startswith(MARK)
-        found = None if sealed else torch.load(path, map_location="cpu", weights_only=True)
+        found = None if read_seal(path) else torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # `read_sealed` says what is wrong
         return None
     if not isinstance(found, dict) or "pytorch-lightning_version" not in found:
@@ -266,20 +266,30 @@ def optimizer_path(checkpoint: Path) -> Path:
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
-    """Returns the newest undamaged checkpoint with its optimizer state, and warns of damaged ones.
+    """Returns the newest undamaged checkpoint that has an optimizer state, and both; warns of damaged ones.
 
-    Returns None if there is no checkpoint at all. Raises RefusedError if all are damaged.
+    Returns None if there is no checkpoint at all. Raises RefusedError if all are damaged or without that state.
     """
     found = saved_steps(folder)
-    for step in reversed(found):
+    complete = _with_optimizer(folder, found)
+    for step in reversed(complete):
         path = step_path(folder, step)
         try:
             return load(path), read_sealed(optimizer_path(path))
         except RefusedError as error:
             log.warning("warning: %s; trying the one before", error)
-    if found:
+    if complete:
         raise RefusedError(f"{folder}: all checkpoints are damaged; remove the folder or choose another name=")
+    if found:
+        raise RefusedError(
+            f"{folder}: no checkpoint has its optimizer state, such as step_{found[-1]}.optim, beside it; put it "
+            "back, or begin another run from the weights with init_from= and name="
+        )
     return None
+
+
+def _with_optimizer(folder: Path, steps: list[int]) -> list[int]:
+    return [step for step in steps if optimizer_path(step_path(folder, step)).exists()]
 
 
 def update_last(folder: Path, step: int) -> None:
@@ -321,12 +331,30 @@ def set_aside_average(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: Collection[int]) -> None:
-    """Removes checkpoints but for the steps to keep and the newest two, and optimizer states but for the newest two."""
+    """Removes checkpoints but for the steps to keep, the newest two, and the newest two with an optimizer state.
+
+    All other optimizer states are removed, too.
+    """
     found = saved_steps(folder)
-    for step in found[:-2]:
-        optimizer_path(step_path(folder, step)).unlink(missing_ok=True)
-        if step not in keep:
-            step_path(folder, step).unlink(missing_ok=True)
+    resumable = _with_optimizer(folder, found)[-2:]
+    for step in found:
+        if step not in resumable:
+            optimizer_path(step_path(folder, step)).unlink(missing_ok=True)
+            if step not in keep and step not in found[-2:]:
+                step_path(folder, step).unlink(missing_ok=True)
+
+
+def remove_after(folder: Path, step: int) -> None:
+    """Removes the checkpoints after `step`, from which training goes on: it computes them anew.
+
+    Otherwise one of them, with weights that were rounded by other hardware, could get an optimizer state of this start.
+    """
+    later = [other for other in saved_steps(folder) if other > step]
+    if later and step_path(folder, step).exists():
+        update_last(folder, step)
+        for other in later:
+            step_path(folder, other).unlink(missing_ok=True)
+            optimizer_path(step_path(folder, other)).unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path) -> None:

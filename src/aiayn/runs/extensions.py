@@ -19,7 +19,7 @@ def mark(extension: Extension) -> str:
 
 
 def name_extensions(paths: Sequence[str]) -> list[Extension]:
-    """Imports the files, and lets models with parts of theirs be loaded from now on. Raises as `load_extensions`."""
+    """Imports the files, so that models with their parts can be loaded from now on. Raises as `load_extensions`."""
     found = load_extensions(paths)
     _named.update({mark(extension): extension for extension in found})
     return found

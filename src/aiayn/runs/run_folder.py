@@ -8,7 +8,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -131,14 +131,20 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         if not path.is_file():
             raise RefusedError(f"{path}: there is no such checkpoint")
     try:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - SEAL_SIZE))
-            end = file.read(SEAL_SIZE)
+        is_sealed = bool(read_seal(path))
     except OSError as error:
         raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
-    if not end.startswith(MARK) and not zipfile.is_zipfile(path):  # a checkpoint of Lightning's own is an archive, too
+    if not is_sealed and not zipfile.is_zipfile(path):  # a checkpoint of Lightning's own is an archive, too
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
     return path
+
+
+def read_seal(checkpoint: Path) -> bytes:
+    """Returns the seal at a checkpoint's end; b"" for a file without one, such as a checkpoint of Lightning's own."""
+    with open(checkpoint, "rb") as file:
+        file.seek(max(0, checkpoint.stat().st_size - SEAL_SIZE))
+        end = file.read(SEAL_SIZE)
+    return end if end.startswith(MARK) else b""
 
 
 def folder_of(run: Path) -> Path:
@@ -148,12 +154,12 @@ def folder_of(run: Path) -> Path:
     return run.parent.parent if run.parent.name == "checkpoints" else run.parent
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """True for an int or float that is neither NaN nor infinite, nor too large for a float."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: Any) -> TypeGuard[int]:
     """True for an int that can be a number of steps or lines."""
     return is_number(value) and isinstance(value, int) and 0 <= value < 1 << 53
 

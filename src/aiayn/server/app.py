@@ -1,4 +1,4 @@
-"""The web application: who may send which request, and what is said when something goes wrong."""
+"""The web application: routes, API keys, body limit, time-out, and error responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping

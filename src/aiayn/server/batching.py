@@ -23,7 +23,7 @@ class QueueFullError(Exception):
 
 @dataclass
 class _Request:
-    n_best: NBest  # of the model that was served when the request came
+    n_best: NBest  # belongs to the model that was served when the request came
     n: int  # translations per line
     answer: asyncio.Future[list[list[Translation]]]
     waiting: deque[tuple[int, str]]  # lines that no batch has taken yet, with their indices

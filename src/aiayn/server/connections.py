@@ -18,10 +18,10 @@ class Limits(NamedTuple):
 
 
 class Connection(H11Protocol):
-    """A connection of uvicorn that cannot be held open by a client that says nothing.
+    """A connection of uvicorn that an idle client cannot hold open (slowloris).
 
     uvicorn has no time limit before the first request, nor for an answer that is not read, and with its own limit of
-    connections silent ones keep everybody out. Here those that have waited longest for their clients make room.
+    connections idle ones lock everybody out. Here those that have waited longest for their clients are closed.
     """
 
     limits: Limits  # set by `limited_connection`

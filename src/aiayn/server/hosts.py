@@ -1,4 +1,4 @@
-"""Which names a server is called by. Pages of other sites could read it under theirs (DNS rebinding)."""
+"""Refuses unknown Host headers, with which pages of other sites could read the server (DNS rebinding)."""
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -9,7 +9,7 @@ FOR_ALL = ("/health",)  # probes call a server by its address, and learn nothing
 
 
 class KnownHosts:
-    """Middleware that refuses requests for another host than these; *.example.org stands for names that end so."""
+    """Middleware that refuses requests for hosts not in `names`; *.example.org matches all subdomains."""
 
     def __init__(self, app: ASGIApp, names: list[str]):
         self.app = app

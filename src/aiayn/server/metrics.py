@@ -7,7 +7,7 @@ from time import perf_counter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aiayn.inference.placement import Places
+from aiayn.inference.places import Places
 
 log = logging.getLogger("aiayn.access")
 
@@ -36,6 +36,9 @@ class Metrics:
         self.markup = Counter(
             "aiayn_markup", "Tags and placeholders by how their place was found.", ["by"], registry=here
         )
+        self.removed = Counter(
+            "aiayn_markup_removed", "Placeholders that the model added and that were removed.", registry=here
+        )
 
     def on_batch(self, lines: int, seconds: float) -> None:
         self.batch_lines.observe(lines)
@@ -44,6 +47,7 @@ class Metrics:
     def on_markup(self, places: Places) -> None:
         for by, count in (("model", places.by_model), ("alignment", places.by_alignment), ("guess", places.guessed)):
             self.markup.labels(by).inc(count)
+        self.removed.inc(places.removed)
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Adds a number that is looked up when the metrics are read."""

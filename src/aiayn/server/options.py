@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiayn.config.schema import require
+from aiayn.config.rules import require
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -23,7 +23,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-GRACE = 5  # seconds beyond the time limit of a request until a server that was told to end does so anyway
+SHUTDOWN_GRACE = 5  # seconds beyond the time limit of a request until a server that was told to end does so anyway
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
         headers=list(HEADERS.items()),
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=int(options.time_limit) + GRACE,
+        timeout_graceful_shutdown=int(options.time_limit) + SHUTDOWN_GRACE,
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -54,11 +54,12 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
     metrics.watch("aiayn_loads", "Times that model and keys were loaded.", lambda: service.loads)
     metrics.watch("aiayn_failed_loads", "Times that they could not be loaded again.", lambda: service.failures)
     with listen(options.host, options.port) as listener:
+        on_terminal = sys.stdin.isatty()
+        # Before anybody hears that there is a server: until then SIGHUP ends the process.
+        signal.signal(signal.SIGHUP, lambda *_: _on_hangup(service, on_terminal))
         host, port = listener.getsockname()[:2]
         print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
         log.info("serving %s", service.now.describe())
-        on_terminal = sys.stdin.isatty()
-        signal.signal(signal.SIGHUP, lambda *_: _on_hangup(service, on_terminal))
         server.run([listener])
 
 

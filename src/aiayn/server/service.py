@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Served:
-    """A model, and the keys of which a request must name one; without any, everybody may use the server."""
+    """A model, and the API keys of which a request must have one; without any, the server is open to everybody."""
 
     translator: Translator
     api_keys: list[str] = field(default_factory=list)

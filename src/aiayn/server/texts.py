@@ -11,7 +11,7 @@ from aiayn.inference.paragraphs import Paragraph, split_paragraph
 from aiayn.inference.projection import AlignedText, join
 from aiayn.inference.translator import SURROGATE, Translation
 
-# What it takes to place tags grows with the square of these.
+# The time to place tags grows with the tags times the words.
 MAX_HTML = 30_000  # characters of a text
 MAX_TAGS = 1000
 MAX_WEIGHTS = 25_000_000  # pairs of words between two tags that end a sentence
@@ -43,7 +43,7 @@ class CutText:
             if words * sum(len(one.units) for one in sentences) > MAX_WEIGHTS:
                 raise HTTPException(413, f"a paragraph of the HTML has {words:,} words; divide it by tags such as <p>")
             whole.append(join(part.text, paragraph, sentences))
-        return self.marked.restore(whole)  # recursive, but MAX_TAGS bounds the depth
+        return self.marked.restore(whole)
 
 
 def cut(texts: list[str], language: str, is_html: bool) -> list[CutText]:

@@ -1,4 +1,4 @@
-"""Where the model looked, word by word."""
+"""Attention between the words of a line and of its translation."""
 
 from itertools import accumulate, pairwise
 from typing import TypedDict

@@ -11,7 +11,8 @@ from omegaconf import DictConfig
 from aiayn.config.compose import resolve_options, without_hydra
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rows import chosen_options
-from aiayn.config.schema import NAME_CHARACTERS, Options
+from aiayn.config.rules import NAME_CHARACTERS
+from aiayn.config.schema import Options
 from aiayn.config.settle import fill
 from aiayn.config.stored import changed_options, is_from_source, stored_options, to_plain
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError

@@ -17,7 +17,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from aiayn.config import program
-from aiayn.config.schema import at_least
+from aiayn.config.rules import at_least
 from aiayn.errors import ConfigError, FailedJobsError
 from aiayn.sweep.jobs import SweepJob, check_texts, make_jobs, scorings_of
 from aiayn.sweep.processes import Processes
@@ -39,7 +39,7 @@ class SlurmConfig:
     gpus: int | None = None  # a node; null: trainer.devices, or none with trainer.accelerator=cpu
     cpus: int = 4  # a device
     memory: float | None = None  # GB a node; null: the cluster's default
-    requeue: bool = True  # put a job back into the queue that was stopped by its time limit or for another job
+    requeue: bool = True  # requeue a job after a time-out or preemption
     score: list[str] = field(default_factory=lambda: ["val"])  # as above
     sbatch: dict[str, Any] = field(default_factory=dict)  # any other option of sbatch: {account: mine}
 

@@ -39,7 +39,7 @@ class Processes:
 
             self.gpu_users = dict.fromkeys(visible_gpus(), 0)
         self.open = [job.name for job in jobs if not is_finished(job)]
-        self.seconds: list[float] = []  # of the jobs that ran successfully
+        self.seconds: list[float] = []  # how long each successful job ran
         self.failed: dict[str, int] = {}  # job -> exit code
 
     def run(self) -> None:

@@ -4,14 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any
 
-from aiayn.config.schema import at_least
+from aiayn.config.rules import at_least
 from aiayn.errors import ConfigError, InterruptedRunError, ResourceError, UserError
 from aiayn.sweep.jobs import SweepJob, is_finished
 from aiayn.sweep.processes import Processes, say
@@ -47,11 +48,16 @@ def check_slurm(options: Any) -> None:
     """Raises ConfigError for an option out of range, and where no job can be submitted."""
     for name, least in (("time", 1), ("gpus", 0), ("cpus", 1), ("memory", 0.001)):
         at_least(f"hydra.launcher.{name}", getattr(options, name), least)
+    require_slurm("hydra/launcher=slurm")
+
+
+def require_slurm(asked: str) -> None:
+    """Raises ConfigError, beginning with what asked for it, where no job can be submitted."""
     if find_spec("submitit") is None:
-        raise ConfigError("hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'")
+        raise ConfigError(f"{asked}: needs submitit: pip install 'aiayn[cluster]'")
     for command in ("sbatch", "srun", "squeue"):
         if shutil.which(command) is None:
-            raise ConfigError(f"hydra/launcher=slurm: {command} is not on this machine; use a login node")
+            raise ConfigError(f"{asked}: {command} is not on this machine; use a login node")
 
 
 def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], options: Any) -> None:
@@ -79,7 +85,6 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
 def _submit(row: Row, place: Path, options: Any) -> str:
     """Returns the number of the submitted job. place is the folder of submitit's own files."""
     import submitit
-    from submitit.core.utils import FailedJobError
 
     trainer = row.job.config.trainer
     gpus = 0 if trainer.accelerator == "cpu" else trainer.devices
@@ -105,11 +110,24 @@ def _submit(row: Row, place: Path, options: Any) -> str:
             **options.sbatch,
         },
     )
-    try:
+    with submitting(row.job.name):
         return executor.submit(row).job_id
+
+
+@contextmanager
+def submitting(name: str) -> Iterator[None]:
+    """Turns SLURM's refusal of a job into a ConfigError."""
+    from submitit.core.utils import FailedJobError
+
+    try:
+        yield
     except FailedJobError as error:
-        reason = str(error).strip().split("\n")[-1]
-        raise ConfigError(f"hydra/launcher=slurm: {row.job.name} is not accepted: {reason}") from error
+        raise ConfigError(f"SLURM: {name} is not accepted: {str(error).strip().split(chr(10))[-1]}") from error
+
+
+def is_queued(number: str) -> bool:
+    """Whether a job, or a part of an array of them, runs or waits."""
+    return number in _slurm("squeue", "--me", "--noheader", "--format=%F").split()
 
 
 def _requeue() -> None:

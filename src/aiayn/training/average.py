@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from aiayn.config.schema import TrainerConfig
 from aiayn.config.tasks import TASKS, VAL_METRICS
+from aiayn.config.trainer import TrainerConfig
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import choose_device

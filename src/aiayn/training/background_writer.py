@@ -1,21 +1,70 @@
 """Files that are written while training goes on."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any
+
+import torch
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor
+
+
+class HostCopies:
+    """Copies tensors to memory of the CPU, which training does not change. Those of a GPU go to page-locked memory,
+    several times as fast, that is kept for the next copies; the host waits for them in `wait` only.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[torch.Size, torch.dtype], list[Tensor]] = {}
+        self._arrived: torch.cuda.Event | None = None
+
+    def copied(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values with all their tensors copied. Overwrites what an earlier call copied from a GPU."""
+        taken: Counter[tuple[torch.Size, torch.dtype]] = Counter()
+
+        def copy(tensor: Tensor) -> Tensor:
+            if not tensor.is_cuda:
+                return tensor.detach().to("cpu", copy=True)
+            kind = tensor.shape, tensor.dtype
+            buffers = self._buffers.setdefault(kind, [])
+            if taken[kind] == len(buffers):
+                buffers.append(torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True))
+            taken[kind] += 1
+            return buffers[taken[kind] - 1].copy_(tensor.detach(), non_blocking=True)
+
+        copies = apply_to_collection(dict(values), Tensor, copy)
+        if taken:  # the GPU changes a weight only after it has copied it: both are in one queue
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+        return copies
+
+    def wait(self) -> None:
+        """Waits until the last copies are complete."""
+        if self._arrived:
+            self._arrived.synchronize()
 
 
 class BackgroundWriter:
     """Runs writes one after another in a thread; after one that fails none is run. Waits for them as its context ends.
 
-    What is written must be copied before: training changes weights in place.
+    What is written must be `copied` before: training changes weights in place.
     """
 
     def __init__(self) -> None:
+        self._copies = HostCopies()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="writer")
         self._last: Future | None = None
         self._error: Exception | None = None
+
+    def copied(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values with all their tensors copied, to be submitted; there is one copy at a time.
+
+        Waits until all is written. Raises the error of a write that failed.
+        """
+        self.wait()
+        return self._copies.copied(values)
 
     def submit(self, write: Callable[..., None], *arguments: Any) -> None:
         self._last = self._thread.submit(self._run, write, *arguments)
@@ -42,6 +91,7 @@ class BackgroundWriter:
     def _run(self, write: Callable[..., None], *arguments: Any) -> None:
         if not self._error:
             try:
+                self._copies.wait()
                 write(*arguments)
             except Exception as error:
                 self._error = error

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
 
-from aiayn.config.schema import TrainerConfig
+from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -33,39 +32,44 @@ class RunCheckpointIO(CheckpointIO):
         self.found = found
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Copies the checkpoint, of which there is one copy at a time, and has it written. On rank 0 only."""
-        self.run.writer.wait()
-        states = {key: checkpoint[key] for key in STATES if key in checkpoint}
-        weights = {name: weight for name, weight in checkpoint["state_dict"].items() if name.startswith(MODEL)}
-        # Other parameters, of a module of one's own, are of use to the training alone.
-        states["module"] = {name: value for name, value in checkpoint["state_dict"].items() if name not in weights}
-        states = copied(states)
-        states["loops"]["fit_loop"]["state_dict"] = {}  # of loaders, which follow from the step
-        states |= {"format": checkpoints.FORMAT, "lightning": checkpoint["pytorch-lightning_version"]}
-        weights = {name.removeprefix(MODEL): weight for name, weight in weights.items()}
-        self.run.writer.submit(self._write, Path(path), states, checkpoint["global_step"], copied(weights))
+        """Copies the checkpoint, with the optimizer's state if it has one, and has it written. On rank 0 only."""
+        names = [name for name in checkpoint["state_dict"] if name.startswith(MODEL)]
+        weights = {name.removeprefix(MODEL): checkpoint["state_dict"][name] for name in names}
+        states: dict[str, Any] = {}
+        if "optimizer_states" in checkpoint:
+            states = {key: checkpoint[key] for key in STATES if key in checkpoint}
+            # Parameters outside the model, of a subclass of the module, are needed only to resume.
+            others = checkpoint["state_dict"].keys() - set(names)
+            states["module"] = {name: checkpoint["state_dict"][name] for name in sorted(others)}
+        copies = self.run.writer.copied({"states": states, "weights": weights})
+        if states := copies["states"]:
+            states["loops"]["fit_loop"]["state_dict"] = {}  # data loaders have no state: the step says what comes next
+            states |= {"format": checkpoints.FORMAT, "lightning": checkpoint["pytorch-lightning_version"]}
+        self.run.writer.submit(self._write, Path(path), states, checkpoint["global_step"], copies["weights"])
 
     def _write(self, path: Path, states: dict[str, Any], step: int, weights: dict[str, Tensor]) -> None:
-        """Writes step_N.optim and step_N.ckpt, makes the latter last.ckpt, and prunes older ones."""
+        """Writes step_N.optim, if there are states, and step_N.ckpt, makes the latter last.ckpt, prunes older ones."""
         self.run.check_folder()  # again before each file: writing one can take seconds
         checkpoints.set_aside_average(path.parent)
-        # The checkpoint comes after the optimizer's state: where it exists, both do.
-        checkpoints.write_sealed(checkpoints.optimizer_path(path), states)
-        states.clear()  # frees two thirds of the copy
-        self.run.check_folder()
+        if states:
+            # Before the checkpoint: training goes on from the newest checkpoint that has it.
+            checkpoints.write_sealed(checkpoints.optimizer_path(path), states)
+            states.clear()  # frees two thirds of the copy
+            self.run.check_folder()
         checkpoints.save(path, checkpoint_of(self.run, step, weights))
         self.run.check_folder()
         checkpoints.update_last(path.parent, step)
         checkpoints.prune(path.parent, steps_to_average(path.parent, self.run.config.trainer))
 
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
+        assert self.found is not None
         checkpoint, states = self.found.checkpoint, self.found.optimizer
         weights = {MODEL + name: weight for name, weight in checkpoint.weights.items()}
         loaded = {
             "state_dict": weights | states.get("module", {}),
             "global_step": checkpoint.step,
             "pytorch-lightning_version": states["lightning"],
-            # Of runs that began before these existed.
+            # Written by runs that began before these existed.
             "callbacks": {},
             "since_last_log": NOTHING_LOGGED,
         }
@@ -99,31 +103,26 @@ class RunCheckpointIO(CheckpointIO):
         raise NotImplementedError("checkpoints.prune removes checkpoints")
 
 
-def copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values with all their tensors copied to memory of the CPU, which training does not change."""
-    return apply_to_collection(dict(values), Tensor, lambda tensor: tensor.detach().to("cpu", copy=True))
-
-
-def refuse_foreign_states(trainer: pl.Trainer) -> None:
+def refuse_unsavable_states(trainer: pl.Trainer) -> None:
     """Raises ConfigError for a state of a callback, optimizer or schedule that a checkpoint cannot hold.
 
     Without this a training would run for hours, and then could not be resumed.
     """
     owners: list[Any] = [*vars(trainer)["callbacks"], *trainer.optimizers]
     for owner in owners:
-        if kind := _foreign(owner.state_dict()):
+        if kind := _unsavable_type(owner.state_dict()):
             raise ConfigError(
                 f"the state_dict of {type(owner).__name__} has a {kind}: checkpoints hold tensors and plain values "
                 "only (numbers, text, lists, tables), because loading one must not run code"
             )
 
 
-def _foreign(value: Any) -> str | None:
+def _unsavable_type(value: Any) -> str | None:
     """Returns the name of the first type in a state that is neither a tensor nor a plain value; None if all are."""
     if isinstance(value, Mapping):
-        return next((kind for item in (*value, *value.values()) if (kind := _foreign(item))), None)
+        return next((kind for item in (*value, *value.values()) if (kind := _unsavable_type(item))), None)
     if isinstance(value, list | tuple):
-        return next((kind for item in value if (kind := _foreign(item))), None)
+        return next((kind for item in value if (kind := _unsavable_type(item))), None)
     plain = value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor)
     return None if plain else type(value).__name__
 

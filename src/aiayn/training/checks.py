@@ -1,6 +1,7 @@
-"""What would end a training with a traceback, or late, found before it starts."""
+"""Fail-fast checks: what would otherwise end a training late, or with a traceback."""
 
-from aiayn.config.schema import Config, ModelConfig, Sized
+from aiayn.config.model import ModelConfig
+from aiayn.config.schema import Config, Sized
 from aiayn.config.settle import FITS, fit, usual_steps
 from aiayn.data.cleaning import normalise
 from aiayn.data.corpus_store import PreparedCorpus
@@ -8,6 +9,8 @@ from aiayn.data.sources import read_split
 from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import gpu_memory, machine_memory
 from aiayn.model.flops import n_parameters
+
+FEW_PAIRS = 5000
 
 
 def check_size(model: ModelConfig, vocab_size: int, accelerator: str = "cpu") -> None:
@@ -72,6 +75,11 @@ def unusual_options(config: Config, pairs: int, steps_per_epoch: int, vocab_size
         )
     if trainer.val_every > trainer.max_steps:
         found.append(f"trainer.val_every={trainer.val_every}: validated at the last step only ({trainer.max_steps})")
+    if pairs < FEW_PAIRS and config.init_from is None and config.data.task == "translation":
+        found.append(
+            f"{pairs:,} training pairs are few (with {FEW_PAIRS:,} expect about 15 BLEU): train on a general corpus "
+            "first, and then on these with init_from=outputs/GENERAL (docs/your-own-text.md)"
+        )
     n = n_parameters(config.model, vocab_size)
     if n > 1000 * pairs and pairs > FITS[0].pairs / 10:
         found.append(f"a model of {n / 1e6:.0f} M parameters is large for {pairs:,} pairs: model=auto chooses one")

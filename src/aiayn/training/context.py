@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from aiayn.config.schema import Config, TrainerOptions
+from aiayn.config.schema import Config
+from aiayn.config.trainer import TrainerOptions
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.inference.translator import Translator
@@ -48,12 +49,12 @@ class RunContext:
     research: Research  # the module, and what is added to it
     folder: RunFolder
     prepared: PreparedCorpus
-    plan: BatchPlan  # of the training steps
+    plan: BatchPlan  # which pairs make up each training step
     validation_text: tuple[list[str], list[str]]  # raw sources and references; empty without val/bleu
     start_step: int  # the optimizer steps that earlier starts have done
     validations: ValidationHistory  # up to now
     stop: StopRequest
-    writer: BackgroundWriter  # of checkpoints
+    writer: BackgroundWriter  # writes checkpoints
     clock: TrainingClock
     display: Display
     check_folder: Callable[[], None]  # raises RefusedError if the folder is no longer the one that is locked
@@ -62,6 +63,12 @@ class RunContext:
     def epoch_steps(self) -> int:
         """Optimizer steps of an epoch."""
         return epoch_steps(self.config.trainer, self.plan)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether earlier starts have done all of it."""
+        is_trained = self.start_step >= self.config.trainer.max_steps or self.validations.is_out_of_patience()
+        return self.start_step > 0 and is_trained and self.folder.averaged.exists()
 
     def translator(self, module: TranslationModule) -> Translator:
         """Translates with the model in training, greedily."""

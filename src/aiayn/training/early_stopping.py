@@ -1,14 +1,14 @@
-"""The best validation so far, and whether to stop because it was long ago (`trainer.patience`)."""
+"""The best validation so far, and early stopping (`trainer.patience`)."""
 
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aiayn.config.schema import TrainerConfig
+from aiayn.config.trainer import TrainerConfig
 
 
 class ValidationHistory:
-    """One metric of all validations up to now: what it says is a function of metrics.jsonl alone.
+    """One metric of all validations so far: a pure function of metrics.jsonl.
 
     So a run that was killed and resumed has the same best checkpoint, and stops at the same step, as one that was not.
     Every rank has its own; all have the same values.
@@ -21,7 +21,7 @@ class ValidationHistory:
             self.add(record["step"], record)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Adds a validation; one without the metric, or with NaN or infinity, is none."""
+        """Adds a validation. Ignores one whose metric is missing, NaN or infinite."""
         value = metrics.get(self.metric)
         if isinstance(value, (int, float)) and math.isfinite(value):
             self.values[step] = value
@@ -34,6 +34,7 @@ class ValidationHistory:
 
     def is_out_of_patience(self) -> bool:
         """True after `trainer.patience` validations in a row that were no better than the best before them."""
-        if self.patience is None or not self.values:
+        best = self.best_step
+        if self.patience is None or best is None:
             return False
-        return sum(step > self.best_step for step in self.values) >= self.patience
+        return sum(step > best for step in self.values) >= self.patience

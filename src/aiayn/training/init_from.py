@@ -90,5 +90,5 @@ def fingerprint(weights: Mapping[str, Tensor]) -> str:
     for name in sorted(weights):
         tensor = weights[name].contiguous()
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

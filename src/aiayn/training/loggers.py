@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
@@ -18,24 +18,35 @@ from aiayn.config.stored import flatten, to_plain
 from aiayn.errors import ConfigError
 from aiayn.files import atomic_write_text
 from aiayn.reports.drawing import read_picture
+from aiayn.reports.table import Column, Table
+from aiayn.reports.writers import markdown
 from aiayn.runs import checkpoints
-from aiayn.runs.run_folder import RunFolder, append_jsonl, drop_records_after, read_jsonl
+from aiayn.runs.run_folder import Record, RunFolder, append_jsonl, drop_records_after, read_jsonl
+from aiayn.training.distributed.rank import global_rank
 
 log = logging.getLogger(__name__)
+
+
+WandbMode = Literal["online", "offline", "disabled", "shared"]
 
 
 class MetricsFile(Logger):
     """One JSON object a line: {"step": 100, "train/loss": 4.2, ...}; needs no account or service."""
 
-    name = "metrics"
-    version = ""
-
     def __init__(self, path: Path, start_step: int):
         """Drops lines after `start_step`: the run takes those steps again."""
         super().__init__()
         self.path = path
-        if rank_zero_only.rank == 0:
+        if global_rank() == 0:
             drop_records_after(path, start_step)
+
+    @property
+    def name(self) -> str:
+        return "metrics"
+
+    @property
+    def version(self) -> str:
+        return ""
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -52,7 +63,7 @@ class MetricsFile(Logger):
 def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Logger]:
     """The run's own file first, then what `logger=` asks for. Raises ConfigError for a logger that cannot start."""
     loggers: list[Logger] = []
-    kinds = config.logger.kinds if rank_zero_only.rank == 0 else []
+    kinds = config.logger.kinds if global_rank() == 0 else []
     if "wandb" in kinds:
         from pytorch_lightning.loggers import WandbLogger
 
@@ -115,8 +126,8 @@ def send_samples(loggers: list[Logger], path: Path, step: int, to_wandb: bool) -
         rows = [[record[name] for name in columns] for record in records]
         wandb_logger.log_table("samples", columns, rows, step=step)
     if tensorboard:
-        rows = [[record[name] for name in columns[1:]] for record in records if record["step"] == step]
-        tensorboard.experiment.add_text("samples", _markdown(columns[1:], rows), step)
+        shown = [record for record in records if record["step"] == step]
+        tensorboard.experiment.add_text("samples", _markdown(columns[1:], shown), step)
 
 
 def upload(config: Config, folder: RunFolder) -> None:
@@ -150,15 +161,14 @@ def _tensorboard(config: Config, folder: Path, start_step: int) -> Logger:
         raise ConfigError(
             "logger=tensorboard: tensorboard is not installed; pip install 'aiayn[dashboard]', or choose logger=csv"
         ) from error
-    rows = [[key, str(value)] for key, value in flatten(to_plain(config)).items()]
-    logger.experiment.add_text("config", _markdown(["option", "value"], rows), start_step)
+    options = [{"option": key, "value": str(value)} for key, value in flatten(to_plain(config)).items()]
+    logger.experiment.add_text("config", _markdown(["option", "value"], options), start_step)
     return logger
 
 
-def _markdown(columns: list[str], rows: list[list[str]]) -> str:
-    """A table that TensorBoard displays."""
-    cells = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells)
+def _markdown(keys: list[str], records: list[Record]) -> str:
+    """Returns these values of the records as a table that TensorBoard displays."""
+    return markdown([Table("", [Column(key, key) for key in keys], records)])
 
 
 def _start_wandb(config: Config, folder: Path) -> Any:
@@ -167,6 +177,7 @@ def _start_wandb(config: Config, folder: Path) -> Any:
     Its id is drawn once and stored in the run's folder, so that every later start adds to the same curves.
     """
     import wandb
+    from wandb.errors import Error
 
     mode = wandb_mode(config.logger.mode)
     row = config.name.rsplit("/", 1)[-1]
@@ -191,7 +202,7 @@ def _start_wandb(config: Config, folder: Path) -> Any:
             # What is printed holds validation sentences.
             settings=wandb.Settings(silent=True, console="auto" if config.logger.samples else "off"),
         )
-    except wandb.errors.Error as error:
+    except Error as error:
         raise ConfigError(
             f"logger=wandb: the client did not start ({' '.join(str(error).split())}); run `wandb login`, or set "
             "logger.mode=offline"
@@ -202,21 +213,22 @@ def _start_wandb(config: Config, folder: Path) -> Any:
     return run
 
 
-def wandb_mode(chosen: str) -> str:
+def wandb_mode(chosen: str) -> WandbMode:
     """online, offline or disabled: WANDB_MODE if it is set, else what was chosen; auto is online if there is a key."""
     mode = os.environ.get("WANDB_MODE") or chosen
     if mode == "auto":
         return "online" if _has_wandb_key() else "offline"
-    return mode
+    return cast(WandbMode, mode)  # the client refuses others
 
 
 @cache
 def _has_wandb_key() -> bool:
     """Whether the client finds a key that the server accepts; asked once, without a prompt."""
     import wandb
+    from wandb.errors import Error
 
     try:
         return wandb.login(prompt=False)
-    except wandb.errors.Error as error:
+    except Error as error:
         log.warning("wandb: %s", " ".join(str(error).split()))
         return False

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from aiayn.config.schema import PAD_ID
 from aiayn.kernels import loss as kernels
+from aiayn.token_ids import PAD_ID
 
 LOGITS = 2**22  # that `evaluate_output` has in memory at once: 16 MB
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """Returns the loss summed over all target tokens but padding, in nats; the caller divides, by the whole step's.
+    """Returns the loss summed over all target tokens but padding, in nats; the caller divides by the step's tokens.
 
     logits (B, T, V), targets (B, T).
     """
@@ -29,10 +29,15 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
     )
 
 
-def output_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """`cross_entropy` of the logits states @ embedding.T: states (B, T, D), embedding (V, D), targets (B, T)."""
+def output_cross_entropy(
+    states: Tensor, embedding: Tensor, targets: Tensor, label_smoothing: float, fused: bool = False
+) -> Tensor:
+    """`cross_entropy` of the logits states @ embedding.T: states (B, T, D), embedding (V, D), targets (B, T).
+
+    fused: as in `kernels.rows_at_a_time`.
+    """
     if kernels.applies(states):
-        return kernels.rows_at_a_time(states, embedding, targets, label_smoothing)
+        return kernels.rows_at_a_time(states, embedding, targets, label_smoothing, fused)
     return cross_entropy(F.linear(states, embedding), targets, label_smoothing)
 
 

@@ -2,17 +2,18 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities.types import OptimizerLRScheduler
+from pytorch_lightning.utilities.types import LRSchedulerConfigType, OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from aiayn.config.schema import PAD_ID, Config, Options
+from aiayn.config.schema import Config, Options
 from aiayn.config.settle import settled
 from aiayn.config.stored import stored_config, to_plain
 from aiayn.data.batch import Batch, SourceBatch, source_mask
@@ -36,6 +37,9 @@ class TranslationModule(pl.LightningModule):
     (docs/lightning.md has a recipe for each).
     """
 
+    skipped: Tensor  # steps skipped because their gradient was NaN or infinite, () int64
+    fatal_step: Tensor  # the first one too many of them, or 0, () int64
+
     def __init__(self, config: Options | Mapping[str, Any], vocab_size: int):
         """`config` may be plain values, as a checkpoint has them.
 
@@ -45,24 +49,19 @@ class TranslationModule(pl.LightningModule):
         self.config: Config = settled(config) if isinstance(config, Options) else stored_config(config)
         self.vocab_size = vocab_size
         self.save_hyperparameters({"config": to_plain(self.config), "vocab_size": vocab_size}, logger=False)
-        # Steps skipped because their gradient was NaN or infinite; the first one too many of them, or 0.
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)
         self.register_buffer("fatal_step", torch.zeros((), dtype=torch.int64), persistent=False)
-        self.sums = torch.zeros(4)  # of the validation or test under way, see `evaluation_sums`
+        self.sums = torch.zeros(4)  # over the current validation or test, see `evaluation_sums`
         self.model = self.build_model()
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
         self.at = BEFORE_FIRST_BATCH  # for a message about a lack of memory
-        self.gradient_norm = torch.zeros(())  # of the last step, on the device
+        self.gradient_norm = torch.zeros(())  # norm at the last step, on the device
         self.applied_rate = 0.0  # the learning rate of the last step
         self.output_loss = output_cross_entropy
         if self.config.trainer.compile:
-            # One graph for batches of every shape, of every layer: the backward pass of one graph for all of them would
-            # hand over all gradients at its end, and DDP could send none of them meanwhile. In the loss, the float32
-            # copy of the logits, their softmax and its gradient are never stored.
-            for layer in (*self.model.encoder, *self.model.decoder):
-                layer.compile(dynamic=True)
-            self.output_loss = torch.compile(output_cross_entropy, dynamic=True)
-            torch._dynamo.config.optimize_ddp = False  # cutting the graph for DDP fails on dynamic shapes
+            self.output_loss = compile_apart(self.model)
+        if self.config.trainer.fused_loss:
+            self.output_loss = partial(output_cross_entropy, fused=True)
 
     # What research replaces.
 
@@ -88,13 +87,12 @@ class TranslationModule(pl.LightningModule):
         adam = torch.optim.Adam(self.parameters(), lr=1.0, betas=betas, eps=optim.eps, fused=not scaled)
         return {"optimizer": adam, "lr_scheduler": self.schedule(adam)}
 
-    def schedule(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Returns what makes `rate` the factor of an optimizer's learning rates, set anew after every step."""
-        schedule = LambdaLR(optimizer, lambda done: self.rate(done + 1))
-        return {"scheduler": schedule, "interval": "step"}
+    def schedule(self, optimizer: Optimizer) -> LRSchedulerConfigType:
+        """Returns a scheduler that multiplies an optimizer's learning rates by `rate`, updated after every step."""
+        return {"scheduler": LambdaLR(optimizer, lambda done: self.rate(done + 1)), "interval": "step"}
 
-    def flops(self, batch: Batch) -> Tensor | None:
-        """Returns the useful FLOPs of a training step with this batch, () float64, for `perf/mfu`; None: not known.
+    def flops(self, batch: Batch) -> float | None:
+        """Returns the useful FLOPs of a training step with this batch, for `perf/mfu`; None: not known.
 
         Known are those of the paper's model and loss, `plain_flops`; with another of either, override this.
         """
@@ -151,7 +149,7 @@ class TranslationModule(pl.LightningModule):
             # It skips such steps itself, and halves its scale; at a scale of 1 it was not the scale's fault.
             bad &= scaler.get_scale() <= 1
         elif all(group.get("fused") for group in optimizer.param_groups):
-            optimizer.found_inf = bad.float()
+            optimizer.found_inf = bad.float()  # pyright: ignore[reportAttributeAccessIssue]
         elif bad.item():
             for weight in self.parameters():
                 weight.grad = None  # optimizers leave such weights alone
@@ -223,7 +221,7 @@ class TranslationModule(pl.LightningModule):
             for optimizer in self.trainer.optimizers
             for groups in [optimizer.param_groups]
         ]
-        data = self.trainer.datamodule
+        data = getattr(self.trainer, "datamodule", None)  # the Trainer sets it without declaring it
         if isinstance(data, TranslationDataModule):  # all that `aiayn.load` needs
             checkpoint["corpus"] = data.corpus.fingerprint
             checkpoint["tokenizer"] = data.tokenizer.to_json()
@@ -251,10 +249,23 @@ class TranslationModule(pl.LightningModule):
         """The means over all tokens of all ranks; a collective call."""
         return means(split, self.trainer.strategy.reduce(self.sums.clone(), reduce_op="sum"))
 
-    def plain_flops(self, batch: Batch) -> Tensor:
-        """FLOPs of one pass, forward and back, over the real tokens of a batch, () float64: padding is not useful."""
-        src, tgt = ((ids != PAD_ID).sum(1).double() for ids in (batch.src, batch.tgt_out))
-        return training_flops(self.config.model, self.vocab_size, src, tgt).sum()
+    def plain_flops(self, batch: Batch) -> float:
+        """FLOPs of one pass, forward and back, over the real tokens of a batch: padding is not useful."""
+        src, tgt = (lengths.astype(float) for lengths in batch.lengths)
+        return float(training_flops(self.config.model, self.vocab_size, src, tgt).sum())
+
+
+def compile_apart(model: Transformer) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
+    """Compiles every layer of a model in place, and returns a compiled `output_cross_entropy`.
+
+    One graph of each for batches of every shape: the backward pass of one graph for all of them would hand over all
+    gradients at its end, and DDP could send none of them meanwhile. In the loss, the float32 copy of the logits, their
+    softmax and its gradient are never stored.
+    """
+    for layer in (*model.encoder, *model.decoder):
+        layer.compile(dynamic=True)
+    torch._dynamo.config.optimize_ddp = False  # cutting the graph for DDP fails on dynamic shapes
+    return torch.compile(output_cross_entropy, dynamic=True)
 
 
 def means(split: str, sums: Tensor) -> dict[str, float]:

@@ -2,26 +2,26 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from aiayn.config.schema import at_least
+from aiayn.config.rules import at_least
 from aiayn.data.samplers import EvaluationSampler
 from aiayn.errors import ConfigError
-from aiayn.inference.translator import Progress, Translation, Translator
+from aiayn.inference.translator import Progress, Translator, longest_first
 from aiayn.training.distributed.local_ranks import local_ranks
 from aiayn.training.trainer import configure_libraries
 
 TIMEOUT = timedelta(minutes=30)  # that ranks wait for each other
 
-Found = list[tuple[int, list[Translation]]]  # number of a line, its translations
+T = TypeVar("T")
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def on_devices(translator: Translator, devices: int) -> Iterator[Translator]:
 
 
 class SharedTranslator(Translator):
-    """A translator whose searches are shared by the ranks; all of them call it alike and get all translations."""
+    """A translator whose batches are shared by the ranks; all of them call it alike and get all translations."""
 
     def __init__(self, translator: Translator, trainer: pl.Trainer):
         vars(self).update(vars(translator))
@@ -69,37 +69,58 @@ class SharedTranslator(Translator):
         self.model = translator.model.to(self.device)
         self.trainer = trainer
 
-    def n_best(
-        self, lines: list[str], n: int, on_batch: Progress | None = None, first_line: int = 1
-    ) -> list[list[Translation]]:
-        """As `Translator.n_best`, whose batches are dealt out to the ranks."""
-        batches = self.planned_batches(lines, first_line)
+    def _in_batches(
+        self,
+        ids: list[list[int]],
+        beams: int,
+        decode: Callable[[list[int]], list[T]],
+        blank: Callable[[], T],
+        first_line: int,
+        on_batch: Progress | None,
+    ) -> list[T]:
+        """As `Translator._in_batches`, whose batches are dealt out to the ranks."""
+        order, batches, start = longest_first(ids), [], 0
+        while start < len(order):
+            batches.append(self._next_batch(ids, order, start, beams))
+            start += len(batches[-1])
+
+        def decode_batch(batch: list[int]) -> list[tuple[int, T]]:
+            return [one for found in self._decoded(ids, batch, beams, decode, first_line) for one in found]
+
         sampler = EvaluationSampler(len(batches), self.trainer)
         # Every rank gets equally many batches; those beyond the last have no lines.
         padded = [*batches, *([[]] * (len(sampler) * sampler.world_size - len(batches)))]
-        loader = DataLoader(padded, sampler=sampler, batch_size=None)
-        share = _Prediction(super().n_best, lines, n, on_batch)
-        self.trainer.predict(share, loader, return_predictions=False)
-        shares: list[Found] = [[] for _ in range(sampler.world_size)]
-        torch.distributed.all_gather_object(shares, share.found)
-        results = [[Translation()] for _ in lines]
-        for line, translations in (pair for share in shares for pair in share):
-            results[line] = translations
+        dataset = cast(Dataset[list[int]], padded)  # a list has all that a Dataset needs
+        loader = DataLoader(dataset, sampler=sampler, batch_size=None)
+        share = _Prediction(decode_batch, len(ids), on_batch)
+        try:
+            self.trainer.predict(share, loader, return_predictions=False)
+        except SystemExit as end:
+            if isinstance(end.__context__, KeyboardInterrupt):  # which Lightning ends the program with code 1 for
+                raise end.__context__ from None
+            raise
+        shares: list[Any] = [None] * sampler.world_size
+        torch.distributed.all_gather_object(shares, (share.found, self.batch_tokens))
+        results = [blank() for _ in ids]
+        for found, _ in shares:
+            for line, result in found:
+                results[line] = result
+        # A rank whose memory ran out has lowered its own; batches are planned by each rank, and must be the same.
+        self.batch_tokens = min(batch_tokens for _, batch_tokens in shares)
         return results
 
 
 class _Prediction(pl.LightningModule):
     """Lightning's view of a translator: a batch is the numbers of its lines."""
 
-    def __init__(self, search: Any, lines: list[str], n: int, on_batch: Progress | None):
+    def __init__(self, decode: Callable[[list[int]], list[tuple[int, Any]]], n_lines: int, on_batch: Progress | None):
         super().__init__()
-        self.search, self.lines, self.n, self.shown = search, lines, n, on_batch
-        self.found: Found = []
+        self.decode, self.n_lines, self.shown = decode, n_lines, on_batch
+        self.found: list[tuple[int, Any]] = []
         self.done = 0
 
     def predict_step(self, batch: list[int], batch_idx: int) -> None:
-        translations = self.search([self.lines[line] for line in batch], self.n) if batch else []
-        self.found += zip(batch, translations, strict=True)
+        self.found += self.decode(batch)
         self.done += len(batch) * self.trainer.world_size
         if self.shown:  # by rank 0, of all: the others are about as far
-            self.shown(min(self.done, len(self.lines)), len(self.lines))
+            self.shown(min(self.done, self.n_lines), self.n_lines)

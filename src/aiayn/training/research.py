@@ -1,4 +1,4 @@
-"""What extensions and callers in Python put in the place of our own, or beside it, in one training."""
+"""What extensions and callers in Python replace or add in one training: module, callbacks, metrics, model parts."""
 
 import hashlib
 import inspect
@@ -63,7 +63,7 @@ def research_of(
     if options.extensions_sha256 not in ([], marks):
         raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {marks} now")
     model = replace(options.model, parts=marks_of_parts(extensions))
-    extension = check_extensions(options.extensions, options.extension)  # of `aiayn.train` it is not yet
+    extension = check_extensions(options.extensions, options.extension)  # `aiayn.train` has not checked it yet
     return replace(options, extensions_sha256=marks, extension=extension, model=model), research
 
 

@@ -8,23 +8,24 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 import torch
-from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from aiayn.config.schema import Options
 from aiayn.config.settle import fill, open_options
 from aiayn.config.stored import changed_options, flatten, from_plain, to_plain
+from aiayn.data.batch_plan import device_counts
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, is_count
+from aiayn.training.distributed.rank import global_rank
 
 NOTHING_LOGGED = {"loss_sum": 0.0, "tokens": 0}
-MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")  # of an optimizer: one number for each of a weight's
-# What reading values of other types and shapes raises.
-FOREIGN = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError)
+MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")  # optimizer states of the shape of their weight
+# What reading a malformed optimizer state raises.
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,13 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Optio
             )
     try:
         _check_states(found.optimizer, checkpoint.weights)
-    except FOREIGN as error:
-        raise foreign_states(folder, checkpoint.step, error) from error
+    except MALFORMED as error:
+        raise malformed_state(folder, checkpoint.step, error) from error
     micro_batches, world_size = checkpoint.micro_batches, config.trainer.world_size
     if micro_batches % world_size:
-        counts = ", ".join(str(count) for count in range(1, micro_batches + 1) if micro_batches % count == 0)
         raise RefusedError(
             f"trainer.devices: the steps of {folder.path} have {micro_batches} micro-batches, {world_size} devices "
-            f"cannot share them evenly; use {counts}"
+            f"cannot share them evenly; use {device_counts(micro_batches)}"
         )
     return found
 
@@ -157,7 +157,7 @@ def _check_optimizer(optimizer: Mapping[str, Any], shapes: list[torch.Size | Non
                     raise ValueError("a step of another kind")
 
 
-def foreign_states(folder: RunFolder, step: int, error: Exception) -> RefusedError:
+def malformed_state(folder: RunFolder, step: int, error: Exception) -> RefusedError:
     """Returns what to raise for an optimizer state with types or shapes that are not those of this run."""
     path = checkpoints.optimizer_path(checkpoints.step_path(folder.checkpoints, step))
     reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -174,7 +174,7 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
     Yields a function to call before every write. It raises RefusedError if the path no longer leads to the folder and
     the lock that this process holds: the folder was moved or removed, and another run may have begun in its place.
     """
-    if rank_zero_only.rank != 0:  # rank 0 holds it for all
+    if global_rank() != 0:  # rank 0 holds it for all
         yield lambda: None
         return
     with writing(folder.path, "make room or make it writable, or start in another folder"):

@@ -7,14 +7,24 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
-from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn.config.schema import TrainerConfig
+from aiayn.config.trainer import TrainerConfig
+from aiayn.hardware import Hardware, has_own_gpu
+from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
+from aiayn.training.callbacks.connect_ranks import ConnectRanks
+from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
+from aiayn.training.callbacks.run_artifacts import RunArtifacts
+from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.callbacks.validate import Validate
 from aiayn.training.checkpoint_io import RunCheckpointIO
 from aiayn.training.context import RunContext
+from aiayn.training.distributed.gradient_compression import CompressedDDP
+from aiayn.training.distributed.rank import global_rank
+from aiayn.training.resume import ResumeState
 
 NCCL_GRACE = 300  # seconds
 NEVER = 2**31  # epochs; the loop of validations is run by callbacks/validate.py
@@ -22,19 +32,23 @@ NEVER = 2**31  # epochs; the loop of validations is run by callbacks/validate.py
 
 def make_trainer(
     run: RunContext,
-    hardware: dict[str, str],
-    callbacks: list[pl.Callback],
+    hardware: Hardware,
     loggers: list[Logger],
-    checkpoint_io: RunCheckpointIO,
+    saver: CheckpointSaver,
+    found: ResumeState | None,
 ) -> pl.Trainer:
     """The Trainer, without Lightning's own checkpoints, progress bar, summary and signal handlers."""
     settings = run.config.trainer
+    callbacks = [ConnectRanks(run), NonFiniteGuard(run), ThroughputMonitor(run), Validate(run), RunArtifacts(run)]
+    callbacks += [*run.research.callbacks_of(run), saver]
     accumulate = run.plan.micro_batches // settings.world_size
+    own_gpu = hardware.accelerator == "gpu" and has_own_gpu(settings)
     trainer = pl.Trainer(
-        **hardware,
-        devices=settings.devices,
+        accelerator=hardware.accelerator,
+        precision=hardware.precision,
+        devices=1 if own_gpu else settings.devices,  # that this process sees
         num_nodes=settings.num_nodes,
-        strategy=_strategy(settings, hardware["accelerator"]),
+        strategy=_strategy(settings, hardware.accelerator, own_gpu),
         max_steps=settings.max_steps,
         max_time=settings.max_time,
         accumulate_grad_batches=accumulate,
@@ -50,12 +64,13 @@ def make_trainer(
         deterministic=settings.deterministic,
         callbacks=callbacks,
         logger=loggers,
-        plugins=[checkpoint_io],
+        plugins=[RunCheckpointIO(run, found)],
         use_distributed_sampler=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.overfit_batches = settings.overfit_batches  # the sampler's; Lightning would limit the validation as well
+    # For the sampler: Lightning would limit the validation as well.
+    trainer.overfit_batches = settings.overfit_batches  # pyright: ignore[reportAttributeAccessIssue]
     # Lightning's handlers save nothing, and start collective calls in the middle of others.
     trainer._signal_connector.register_signal_handlers = lambda: None
     return trainer
@@ -67,13 +82,19 @@ def _profiler(name: str | None, folder: Path) -> Profiler | None:
     return kinds[name](dirpath=folder, filename="profile") if name else None
 
 
-def _strategy(settings: TrainerConfig, accelerator: str) -> str | DDPStrategy:
+def _strategy(settings: TrainerConfig, accelerator: str, own_gpu: bool = False) -> str | DDPStrategy:
     if settings.world_size == 1 and settings.strategy == "auto":
         return "auto"
     # NCCL ends the process when its time is up. The ranks ask each other over gloo, which reports a lost one before.
     seconds = settings.timeout + (NCCL_GRACE if accelerator == "gpu" else 0)
-    # Every rank computes its own table of sinusoids, so there are no buffers to broadcast.
-    return DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True, timeout=timedelta(seconds=seconds))
+    kind = CompressedDDP if settings.gradient_compression == "bf16" else DDPStrategy
+    return kind(
+        # Lightning counts ranks by these, and takes the one of this rank's number on its machine.
+        parallel_devices=[torch.device("cuda", 0)] * settings.devices if own_gpu else None,
+        timeout=timedelta(seconds=seconds),
+        broadcast_buffers=False,  # every rank computes its own table of sinusoids
+        gradient_as_bucket_view=True,
+    )
 
 
 class StderrHandler(logging.StreamHandler):
@@ -89,7 +110,7 @@ def configure_libraries() -> None:
     logger = logging.getLogger("aiayn")
     if not logger.handlers:
         logger.addHandler(StderrHandler())
-    logger.setLevel(logging.INFO if rank_zero_only.rank == 0 else logging.ERROR)
+    logger.setLevel(logging.INFO if global_rank() == 0 else logging.ERROR)
     for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric|torch\.utils\._pytree).*")

@@ -1,10 +1,10 @@
-"""Lightning's own validation loop, run where the training wants it."""
+"""Runs Lightning's own validation loop between two training steps."""
 
 import pytorch_lightning as pl
 
 
 def run_validation_loop(trainer: pl.Trainer) -> None:
-    """Validates on all ranks, in the midst of a training: steps and hooks of the module and of all callbacks.
+    """Validates on all ranks, during a training: steps and hooks of the module and of all callbacks.
 
     Lightning itself starts the loop after the callbacks of a step, one of which has saved the step by then, and not
     after the last step. What was logged is in `trainer.callback_metrics`, and is left to the caller to send to loggers:

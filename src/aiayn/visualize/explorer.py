@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 from torch import Tensor
 
-from aiayn.config.schema import ModelConfig
+from aiayn.config.model import ModelConfig
 from aiayn.errors import DataError, writing
 from aiayn.files import atomic_write_text
 from aiayn.reports.drawing import readable

@@ -1,18 +1,18 @@
 """Where the heads look while a sentence is translated: the attention weights of every layer."""
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from aiayn.config.schema import BOS_ID, EOS_ID
 from aiayn.data.batch import source_mask
-from aiayn.errors import DataError
+from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import explain_memory
 from aiayn.inference.alignment import record_attention
-from aiayn.inference.ensemble import members
 from aiayn.inference.translator import Translation, Translator
-from aiayn.model.layers import DecoderLayer, EncoderLayer
+from aiayn.token_ids import BOS_ID, EOS_ID
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,35 @@ class AttentionMaps:
     translation: Translation
 
 
+def _uncompiled() -> AbstractContextManager[None]:
+    """Runs layers that training has compiled as they are written: a graph calls no attention that could be recorded."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
 @torch.inference_mode()
 def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     """The weights for a sentence and the model's own best translation of it, which is read in one pass.
 
-    Raises DataError for a blank sentence, and what translating raises.
+    Raises DataError for a blank sentence, ConfigError for an ensemble, and what translating raises.
     """
+    models = translator.models
+    if len(models) > 1:
+        raise ConfigError(f"an ensemble of {len(models)} models has no attention of its own: load one of its runs")
     [[best]] = translator.n_best([sentence], 1)
     [src_ids] = translator.source_ids([sentence])
     if not src_ids:
         raise DataError("the sentence is blank: there is nothing to look at; give one with words in it")
-    model, tokens = members(translator.model)[0], translator.tokenizer.tokens  # of several models the first
-    encoder = [layer for layer in model.encoder if isinstance(layer, EncoderLayer)]  # all are
-    decoder = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
+    model, tokens = models[0], translator.tokenizer.tokens
     src = torch.tensor([[*src_ids, EOS_ID]], device=translator.device)
     tgt_in = torch.tensor([[BOS_ID, *best.tokens]], device=translator.device)
     src_mask = source_mask(src)
     with (
         explain_memory(f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a shorter text"),
         translator.without_dropout(),
-        record_attention([layer.self_attention for layer in encoder]) as encoder_self,
-        record_attention([layer.self_attention for layer in decoder]) as decoder_self,
-        record_attention([layer.cross_attention for layer in decoder]) as cross,
+        _uncompiled(),
+        record_attention([layer.self_attention for layer in model.encoder]) as encoder_self,
+        record_attention([layer.self_attention for layer in model.decoder]) as decoder_self,
+        record_attention([layer.cross_attention for layer in model.decoder]) as cross,
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
     return AttentionMaps(

@@ -1,29 +1,56 @@
 """When a run saves, and when it stops."""
 
 import logging
+import math
+import time
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
 from aiayn.data.batch import Batch
 from aiayn.runs import checkpoints
-from aiayn.training.callbacks.steps import StepCallback, due
-from aiayn.training.checkpoint_io import checkpoint_of, copied, refuse_foreign_states
+from aiayn.training.callbacks.steps import StepCallback, due, translation_module
+from aiayn.training.checkpoint_io import checkpoint_of, refuse_unsavable_states
+from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)
 
 
-class CheckpointSaver(StepCallback, pl.callbacks.Checkpoint):
+class CheckpointSaver(StepCallback, Checkpoint):
     """Checkpoints every `checkpoint_every` steps, at the best validation, at the end, and when asked to stop.
+
+    Weights are saved by steps, because they are averaged. The optimizer's state, of twice their size and needed only to
+    resume, goes with the checkpoints that come `optimizer_state_minutes` after the last one that has it: on fast GPUs
+    writing it every time would take as long as training.
 
     Lightning calls callbacks of this kind last: what the validation of the same step found is known, and whether
     another callback, such as EarlyStopping or the Timer of `max_time`, has asked for an end.
     """
 
-    def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        """Makes up for what the stop of the run kept from being done after the validation of its last step."""
-        self._save_best(trainer, module, self.run.start_step, saved=self.run.start_step > 0)
+    SMALL = 100e6  # bytes of an optimizer's state that is saved every time
+
+    def __init__(self, run: RunContext):
+        super().__init__(run)
+        self.is_asked = False  # to stop, by another callback
+        self.state_saved = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: STEP_OUTPUT, batch: Batch, batch_idx: int
+    ) -> None:
+        """Defers a stop that is asked for between micro-batches to the end of the step: half a step cannot be saved."""
+        self.is_asked = self.is_asked or trainer.should_stop
+        trainer.should_stop = self.is_asked and trainer.global_step > self.done
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Finishes what an interruption after the last validation skipped."""
+        if trainer.is_global_zero:  # all ranks have read the checkpoint
+            self.run.check_folder()
+            checkpoints.remove_after(self.run.folder.checkpoints, self.run.start_step)
+        self._save_best(trainer, translation_module(pl_module), self.run.start_step, saved=self.run.start_step > 0)
         self.run.writer.wait()  # the loader's workers are forked next, and a fork copies no thread
         if self.run.validations.is_out_of_patience():
             trainer.should_stop = True
@@ -31,17 +58,30 @@ class CheckpointSaver(StepCallback, pl.callbacks.Checkpoint):
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         self.run.writer.raise_error()
         if step == self.run.start_step + 1:
-            refuse_foreign_states(trainer)
+            refuse_unsavable_states(trainer)
         settings, validations = self.run.config.trainer, self.run.validations
         stopping = self.run.stop.signal_of_any_rank()
         early = validations.is_out_of_patience() or trainer.should_stop
         saving = bool(stopping or early or due(step, settings.checkpoint_every, settings.max_steps))
         if saving:
+            last = bool(stopping or early or step == settings.max_steps)
             with self.run.clock.paused():
-                trainer.save_checkpoint(checkpoints.step_path(self.run.folder.checkpoints, step))
+                weights_only = not self._saves_state(trainer, last)
+                trainer.save_checkpoint(checkpoints.step_path(self.run.folder.checkpoints, step), weights_only)
         self._save_best(trainer, module, step, saving)
         if stopping or early:
             trainer.should_stop = True
+
+    def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:
+        """Whether the optimizer's state is saved now, the same on all ranks; `last`: it is this start's last chance."""
+        now, minutes = time.monotonic(), self.run.config.trainer.optimizer_state_minutes
+        states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
+        tensors = (value for state in states for value in state.values() if isinstance(value, Tensor))
+        small = sum(tensor.numel() * tensor.itemsize for tensor in tensors) <= self.SMALL
+        due = last or small or self.run.stop.on_any_rank(now - self.state_saved >= 60 * minutes)
+        if due:
+            self.state_saved = now
+        return due
 
     def _save_best(self, trainer: pl.Trainer, module: TranslationModule, step: int, saved: bool) -> None:
         """Makes this step's weights best.ckpt if its validation is the best so far; `saved` if it has a checkpoint."""
@@ -51,8 +91,7 @@ class CheckpointSaver(StepCallback, pl.callbacks.Checkpoint):
             self.run.writer.submit(self._link_best, step)
             return
         with self.run.clock.paused():
-            self.run.writer.wait()  # one copy at a time
-            self.run.writer.submit(self._write_best, step, copied(module.model.state_dict()))
+            self.run.writer.submit(self._write_best, step, self.run.writer.copied(module.model.state_dict()))
 
     def _link_best(self, step: int) -> None:
         self.run.check_folder()

@@ -1,4 +1,4 @@
-"""NaN and infinity: the device finds them in every step, the host looks now and then."""
+"""NaN and infinite gradients: the device skips such steps, and the host checks their number at intervals."""
 
 import logging
 from pathlib import Path
@@ -10,7 +10,7 @@ import torch
 from aiayn.data.batch import Batch
 from aiayn.errors import DivergedError
 from aiayn.files import atomic_write_text
-from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
+from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)
@@ -25,16 +25,18 @@ class NonFiniteGuard(StepCallback):
     before every save, so that nothing that came after too many of them is ever saved.
     """
 
-    def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        self.seen = int(module.skipped)
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.seen = int(translation_module(pl_module).skipped)
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         settings = self.run.config.trainer
         if due(step, settings.log_every, settings.max_steps):
             self.check(trainer, module)
 
-    def on_save_checkpoint(self, trainer: pl.Trainer, module: TranslationModule, checkpoint: dict[str, Any]) -> None:
-        self.check(trainer, module)
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self.check(trainer, translation_module(pl_module))
 
     def check(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         """Raises DivergedError for one skipped step too many, or for weights that are NaN or infinite."""

@@ -1,4 +1,4 @@
-"""What a run is made of: its corpus and its machine in files, its attention as a picture."""
+"""Writes what describes a run: corpus.json, machine.json and the picture of its attention."""
 
 import logging
 
@@ -32,12 +32,12 @@ class RunArtifacts(StepCallback):
         sentences = [line for line in run.validation_text[0][:5] if line.strip()]
         self.sentence = min(sentences, key=len, default=None)
 
-    def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
             return
         folder = self.run.folder
         with self.run.clock.paused():
-            machine = describe_machine(module.device, trainer.precision, trainer.world_size)
+            machine = describe_machine(pl_module.device, trainer.precision, trainer.world_size)
             write_json(folder.machine, machine)
             corpus = read_json(folder.corpus)
             if not corpus:
@@ -56,12 +56,12 @@ class RunArtifacts(StepCallback):
             send_samples(trainer.loggers, self.run.folder.samples, step, self.run.config.logger.samples)
             at_end = step == settings.max_steps or self.run.validations.is_out_of_patience()
             if self.sentence and (at_end or self._is_shown()):
-                self._draw_attention(trainer, module, step)
+                self._draw_attention(trainer, module, step, self.sentence)
 
-    def _draw_attention(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
+    def _draw_attention(self, trainer: pl.Trainer, module: TranslationModule, step: int, sentence: str) -> None:
         path = self.run.folder.attention_picture
         try:
-            draw_cross_attention(attention_maps(self.run.translator(module), self.sentence), path)
+            draw_cross_attention(attention_maps(self.run.translator(module), sentence), path)
         except (OSError, UserError) as error:  # the step's checkpoint, which comes next, is worth more
             log.warning("%s was not drawn: %s", path, error)
             return

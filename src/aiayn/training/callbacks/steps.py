@@ -1,8 +1,10 @@
 """What the callbacks share: a hook for optimizer steps, intervals, and how measurements are logged."""
 
 import math
+from collections.abc import Mapping
 
 import pytorch_lightning as pl
+from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
 from aiayn.data.batch import Batch
@@ -17,17 +19,26 @@ class StepCallback(pl.Callback):
         self.run = run
         self.done = run.start_step  # optimizer steps
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: TranslationModule, outputs, batch: Batch, index) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: STEP_OUTPUT, batch: Batch, batch_idx: int
+    ) -> None:
+        assert isinstance(outputs, Mapping)
         self.on_micro_batch_end(outputs, batch)
         if trainer.global_step > self.done:
             self.done = trainer.global_step
-            self.on_step_end(trainer, module, batch, self.done)
+            self.on_step_end(trainer, translation_module(pl_module), batch, self.done)
 
-    def on_micro_batch_end(self, outputs: dict[str, Tensor], batch: Batch) -> None:
+    def on_micro_batch_end(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
         """Called after every micro-batch."""
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         """Called after optimizer step `step` = 1, 2, ...; `batch` is its last micro-batch."""
+
+
+def translation_module(module: pl.LightningModule) -> TranslationModule:
+    """Returns the module of a Trainer, which is always ours, with its own type."""
+    assert isinstance(module, TranslationModule)
+    return module
 
 
 def due(step: int, every: int, max_steps: int) -> bool:

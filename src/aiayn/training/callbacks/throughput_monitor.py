@@ -2,6 +2,9 @@
 
 import logging
 import math
+import statistics
+from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -13,7 +16,7 @@ from aiayn.data.corpus_statistics import unigram_loss
 from aiayn.errors import DivergedError
 from aiayn.hardware import matmul_rate, peak_memory
 from aiayn.training.callbacks.non_finite_guard import REMEDY
-from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
+from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
 from aiayn.training.schedule import usual_peak
@@ -28,46 +31,52 @@ class ThroughputMonitor(StepCallback):
     infinite counts in `train/loss` with its tokens and a loss of 0; its step is skipped.
 
     Ends the run with DivergedError where the mean loss is above 2 log V + 10: log V is that of a uniform guess, about
-    where every training begins. Spikes of a healthy training stay near it, because it takes large weights, and no bad
-    update alone, to be so much more wrong. Warns once, some time after the warm-up, where the loss is still that of the
-    frequencies of the tokens alone: a learning rate that was too high leaves it there for good.
+    where every training begins. Spikes of a healthy training stay below, because a single bad update cannot raise the
+    loss this far. Warns once, some time after the warm-up, where the loss is still the unigram
+    loss: a learning rate that was too high leaves it there for good.
     """
 
-    STUCK = 0.05  # nats below the loss of the frequencies alone; a training that works is a nat or more below
-    EARLIEST = 500  # steps, or at the end of the run; before, a healthy training may still be there
+    STUCK = 0.05  # nats below the unigram loss; a training that works is a nat or more below
+    EARLIEST = 500  # steps; before, a healthy training may still be there
 
     def __init__(self, run: RunContext):
         super().__init__(run)
         self.loss_sum: Tensor | float = 0.0
         self.tokens = 0
+        self.paces: deque[float] = deque(maxlen=9)  # seconds a step, of the last intervals
         self._reset_work()
 
-    def on_train_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        self.module, self.vocab_size = module, module.vocab_size
-        self.peak_rate = matmul_rate(module.device, trainer.precision, torch.get_num_threads())
-        self.untimed = self.tokens  # of steps before this start
-        self.start_time = self.last_time = self.run.clock.now()
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.module = translation_module(pl_module)
+        self.vocab_size = self.module.vocab_size
+        self.peak_rate = matmul_rate(pl_module.device, trainer.precision, torch.get_num_threads())
+        self.untimed = self.tokens  # tokens of steps before this start, which took time elsewhere
+        self.last_step, self.last_time = self.run.start_step, self.run.clock.now()
         if trainer.is_global_zero:
             self.run.display.start(self.done)
 
-    def on_train_end(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.run.display.stop()
 
-    def on_exception(self, trainer: pl.Trainer, module: TranslationModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self.run.display.stop()
 
-    def on_save_checkpoint(self, trainer: pl.Trainer, module: TranslationModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         # A logged mean covers the same steps whether or not the run was interrupted among them.
-        loss_sum = torch.as_tensor(self.loss_sum, device=module.device).clone()  # `reduce` works in place
+        loss_sum = torch.as_tensor(self.loss_sum, device=pl_module.device).clone()  # `reduce` works in place
         loss_sum = trainer.strategy.reduce(loss_sum, reduce_op="sum")
         checkpoint["since_last_log"] = {"loss_sum": float(loss_sum), "tokens": self.tokens}
 
-    def on_load_checkpoint(self, trainer: pl.Trainer, module: TranslationModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         since = checkpoint["since_last_log"]
-        self.loss_sum = torch.tensor(since["loss_sum"] if trainer.is_global_zero else 0.0, device=module.device)
+        self.loss_sum = torch.tensor(since["loss_sum"] if trainer.is_global_zero else 0.0, device=pl_module.device)
         self.tokens = since["tokens"]
 
-    def on_micro_batch_end(self, outputs: dict[str, Tensor], batch: Batch) -> None:
+    def on_micro_batch_end(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
         self.loss_sum = self.loss_sum + outputs["loss_sum"]
         self.real += batch.n_src_tokens + batch.n_tokens
         self.padded += batch.src.numel() + batch.tgt_out.numel()
@@ -85,22 +94,26 @@ class ThroughputMonitor(StepCallback):
         # The first step is shown, too, and not logged: log_every steps may take minutes.
         now = self.run.clock.now()
         metrics = self._measure(trainer, module, step, now)
+        pace = (now - self.last_time) / (step - self.last_step)
         if logging_now:
+            self.paces.append(pace)
             self._log(trainer, metrics, step)
-            self.loss_sum, self.tokens, self.untimed, self.last_time = 0.0, 0, 0, now
+            self.loss_sum, self.tokens, self.untimed = 0.0, 0, 0
+            self.last_step, self.last_time = step, now
             self._reset_work()
         if trainer.is_global_zero:
-            left = (now - self.start_time) / (step - self.run.start_step) * (settings.max_steps - step)
+            # The median, because a machine that slept or was busy for a while says nothing of the steps to come.
+            left = statistics.median(self.paces or [pace]) * (settings.max_steps - step)
             self.run.display.show_training(step, metrics, left)
-            warmed_up = min(max(2 * self.run.config.optim.warmup_steps, self.EARLIEST), settings.max_steps)
+            warmed_up = max(2 * self.run.config.optim.warmup_steps, self.EARLIEST)
             if logging_now and step - settings.log_every < warmed_up <= step:
                 self._warn_if_stuck(module, step, metrics["train/loss"])
 
     def _measure(self, trainer: pl.Trainer, module: TranslationModule, step: int, now: float) -> dict[str, float]:
         """What has happened since the last log, on all ranks; a collective call."""
         loss_sum = torch.as_tensor(self.loss_sum).clone()  # `reduce` works in place
-        work = 0.0 if self.flops is None else self.flops, self.real, self.padded
-        work = torch.stack([torch.as_tensor(x, dtype=torch.float64, device=module.device) for x in work])
+        work = [self.flops or 0.0, self.real, self.padded]
+        work = torch.tensor(work, dtype=torch.float64, device=module.device)
         flops, real, padded = trainer.strategy.reduce(work, reduce_op="sum").tolist()
         seconds = now - self.last_time
         metrics = {
@@ -133,13 +146,13 @@ class ThroughputMonitor(StepCallback):
         level = unigram_loss(self.run.prepared.train, self.vocab_size, optim.label_smoothing)
         if loss > level - self.STUCK:
             log.warning(
-                "step %d: the training loss, %.2f, is still that of the frequencies of words alone, %.2f: with another "
-                "name= choose optim.warmup_steps or optim.lr_scale for another peak of the learning rate; it is %.2g "
-                "here, and usually %.2g for d_model=%d",
+                "step %d: the training loss, %.2f, is still the unigram loss, %.2f, that of a model which knows only "
+                "how frequent each token is: with another name= choose optim.warmup_steps or optim.lr_scale for "
+                "another peak of the learning rate; it is %.2g here, and usually %.2g for d_model=%d",
                 *(step, loss, level, module.rate(optim.warmup_steps), usual_peak(d_model), d_model),
             )
 
     def _reset_work(self) -> None:
         """What this rank has done since the last log: useful FLOPs, tokens, and positions including padding."""
-        self.flops: Tensor | float | None = 0.0  # None: not known of this loss or model
+        self.flops: float | None = 0.0  # None: not known of this loss or model
         self.real = self.padded = 0

@@ -5,7 +5,6 @@ from contextlib import suppress
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config.tasks import TASKS
 from aiayn.data.batch import Batch
@@ -13,8 +12,9 @@ from aiayn.errors import ResourceError
 from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import is_out_of_memory, tokens_per_device
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
-from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
+from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.context import RunContext
+from aiayn.training.distributed.rank import global_rank
 from aiayn.training.distributed.stop_request import ValidationInterrupted
 from aiayn.training.module import TranslationModule
 from aiayn.training.validation_loop import run_validation_loop
@@ -31,12 +31,12 @@ class Validate(StepCallback):
         super().__init__(run)
         count = run.config.trainer.val_bleu_sentences
         self.sources, self.references = (side[:count] for side in run.validation_text)
-        self.batch: Batch | None = None  # of the validation under way
+        self.batch: Batch | None = None  # the current validation batch
         self.task = task_of(run.config.data.task)
         self.task.check_text(self.sources, self.references)  # refused before training
 
-    def on_fit_start(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        """Makes up for a validation that a stop of the run interrupted; with `init_from`, validates the start."""
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Repeats a validation that an interruption cut off; with `init_from`, validates the initial weights."""
         step, folder = self.run.start_step, self.run.folder
         if trainer.is_global_zero and folder.samples.exists():
             drop_records_after(folder.samples, step)
@@ -45,7 +45,7 @@ class Validate(StepCallback):
         if any(record["step"] == step and "val/loss" in record for record in read_jsonl(folder.metrics)):
             return
         try:
-            self._validate(trainer, module, step)
+            self._validate(trainer, translation_module(pl_module), step)
         except ValidationInterrupted:
             self.run.stop.raise_if_requested(
                 f"stopped in the validation of step {step}" + (", which is saved" if step else "")
@@ -93,13 +93,13 @@ class Validate(StepCallback):
         return {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
 
     def on_validation_batch_start(
-        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, index: int, loader: int = 0
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         self.batch = batch
         if not trainer.sanity_checking:
             self.run.stop.interrupt_if_requested()
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, module: TranslationModule) -> None:
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Before the ranks add up their losses, which must not wait for one that was interrupted."""
         if not trainer.sanity_checking and self.run.stop.signal_of_any_rank():
             raise ValidationInterrupted(agreed=True)
@@ -130,7 +130,7 @@ class Validate(StepCallback):
 
     def _after_batch(self, done: int, lines: int) -> None:
         self.run.stop.interrupt_if_requested()
-        if rank_zero_only.rank == 0:
+        if global_rank() == 0:
             self.run.display.show_translating(done, lines)
 
     def _show(self, step: int, hypotheses: list[str]) -> None:

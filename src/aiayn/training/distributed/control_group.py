@@ -9,7 +9,7 @@ from datetime import timedelta
 import torch
 from torch import distributed
 
-GRACE = 5.0  # seconds that a process has to end by its own error once another rank is gone
+LOST_RANK_GRACE = 5.0  # seconds that a process has to end by its own error once another rank is gone
 
 
 class ControlGroup:
@@ -41,7 +41,7 @@ class ControlGroup:
             nonlocal missing
             try:
                 self.set_flag(f"alive/{distributed.get_rank()}")
-                deadline, silent = time.monotonic() + GRACE / 2, list(range(distributed.get_world_size()))
+                deadline, silent = time.monotonic() + LOST_RANK_GRACE / 2, list(range(distributed.get_world_size()))
                 while silent and time.monotonic() < deadline:
                     time.sleep(0.1)
                     silent = [rank for rank in silent if not self.has_flag(f"alive/{rank}")]
@@ -51,7 +51,7 @@ class ControlGroup:
 
         asking = threading.Thread(target=ask, daemon=True)  # a call to a stopped rank 0 never returns
         asking.start()
-        asking.join(GRACE)
+        asking.join(LOST_RANK_GRACE)
         return missing
 
 

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pytorch_lightning.utilities import rank_zero_only
-
 from aiayn.errors import ResourceError
 from aiayn.hardware import is_out_of_memory, tokens_per_device
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.context import RunContext
-from aiayn.training.distributed.control_group import GRACE, exit_after, lost_contact
+from aiayn.training.distributed.control_group import LOST_RANK_GRACE, exit_after, lost_contact
+from aiayn.training.distributed.rank import global_rank
 from aiayn.training.distributed.stop_request import RUN_AGAIN
 from aiayn.training.module import BEFORE_FIRST_BATCH, TranslationModule
-from aiayn.training.resume import FOREIGN, foreign_states
+from aiayn.training.resume import MALFORMED, malformed_state
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -24,7 +23,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def explain_failures(run: RunContext, module: TranslationModule, saver: CheckpointSaver) -> Iterator[None]:
     """Turns the loss of a rank or a worker, and a lack of memory, into a ResourceError that says what to do.
 
-    An optimizer state by another hand, with types or shapes that are not those of this run, is a RefusedError.
+    An optimizer state whose types or shapes do not match this run becomes a RefusedError.
     """
     try:
         yield
@@ -59,8 +58,8 @@ def _explain(error: Exception, run: RunContext, module: TranslationModule, step:
         if run.start_step or step >= config.trainer.checkpoint_every:  # there is a checkpoint, or it is being written
             remedy = f"use more devices, or {remedy} and choose another name=: a run keeps its micro-batches"
         return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
-    if run.start_step and module.at == BEFORE_FIRST_BATCH and isinstance(error, FOREIGN):
-        return foreign_states(run.folder, run.start_step, error)
+    if run.start_step and module.at == BEFORE_FIRST_BATCH and isinstance(error, MALFORMED):
+        return malformed_state(run.folder, run.start_step, error)
     # A worker that is killed while it hands over a batch shows as a broken connection.
     broken = isinstance(error, ConnectionError | EOFError) and config.data.num_workers
     if broken or str(error).startswith("DataLoader worker"):
@@ -88,7 +87,7 @@ def _lost_rank(error: Exception, run: RunContext, step: int) -> BaseException | 
             f"no answer from rank {', '.join(map(str, lost))} of {world_size} after step {step}: its process has "
             f"ended, or has not answered for {timeout}"
         )
-    exit_after(GRACE, ResourceError.exit_code)
-    if rank_zero_only.rank and 0 not in lost:
+    exit_after(LOST_RANK_GRACE, ResourceError.exit_code)
+    if global_rank() and 0 not in lost:
         return SystemExit(ResourceError.exit_code)  # rank 0 prints the message
     return ResourceError(f"{message}; {RUN_AGAIN}")

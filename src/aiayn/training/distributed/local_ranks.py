@@ -13,7 +13,7 @@ import torch
 from aiayn.config import program
 from aiayn.errors import ConfigError, ResourceError
 from aiayn.signals import TERMINATION_SIGNALS, exit_signal
-from aiayn.training.distributed.control_group import GRACE, exit_at_once
+from aiayn.training.distributed.control_group import LOST_RANK_GRACE, exit_at_once
 from aiayn.training.distributed.stop_request import RUN_AGAIN
 
 
@@ -51,7 +51,7 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
         threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
     try:
         yield
-    except (Exception, SystemExit):
+    except (Exception, SystemExit, KeyboardInterrupt):
         for child in children:
             child.kill()
         raise
@@ -66,7 +66,7 @@ def _watch_children(children: list[subprocess.Popen]) -> None:
         running = any(child.poll() is None for child in children)  # before the codes: one may end in between
         for rank, child in enumerate(children, 1):
             if child.poll():
-                time.sleep(GRACE)  # usually the main thread notices too, and its message says more
+                time.sleep(LOST_RANK_GRACE)  # usually the main thread notices too, and its message says more
                 for other in children:
                     other.kill()
                 if stopped := _termination_signal(child.returncode):
@@ -78,7 +78,7 @@ def _watch_children(children: list[subprocess.Popen]) -> None:
 def _watch_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
-    time.sleep(GRACE)
+    time.sleep(LOST_RANK_GRACE)
     _exit(f"local rank 0 (process {parent}) has ended")
 
 

@@ -64,6 +64,10 @@ class StopRequest:
             self.signal = received
         return received or None
 
+    def on_any_rank(self, condition: bool) -> bool:
+        """Whether a condition holds on any rank, the same answer on all; a collective call."""
+        return bool(self.control_group.max_over_ranks(int(condition))) if self.control_group else condition
+
     @contextmanager
     def interruptible_validation(self) -> Iterator[None]:
         """Raises ValidationInterrupted on all ranks if `interrupt_if_requested` did on any."""

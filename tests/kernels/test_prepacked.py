@@ -1,4 +1,4 @@
-"""A model with packed weights against itself before."""
+"""A model with prepacked weights against itself before."""
 
 import copy
 
@@ -6,10 +6,10 @@ import pytest
 import torch
 from inference.test_beam_search import SENTENCES, padded, transformer
 
-from aiayn.config.schema import BOS_ID
 from aiayn.hardware import has_bfloat16
-from aiayn.kernels import packed
-from aiayn.kernels.packed import PackedEmbedding, PackedLinear, pack
+from aiayn.kernels import prepacked
+from aiayn.kernels.prepacked import PrepackedEmbedding, PrepackedLinear, prepack
+from aiayn.token_ids import BOS_ID
 
 CPU = torch.device("cpu")
 DTYPES = [torch.float32] + [torch.bfloat16] * has_bfloat16(CPU)
@@ -17,10 +17,10 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_packed_weights_give_the_same_logits_and_the_same_steps(dtype):
+def test_prepacked_weights_give_the_same_logits_and_the_same_steps(dtype):
     plain = transformer(41, seed=3).to(dtype)
-    quick = pack(copy.deepcopy(plain))
-    assert {type(quick.embedding), type(quick.decoder[0].feed_forward.w_1)} == {PackedEmbedding, PackedLinear}
+    quick = prepack(copy.deepcopy(plain))
+    assert {type(quick.embedding), type(quick.decoder[0].feed_forward.w_1)} == {PrepackedEmbedding, PrepackedLinear}
     src, mask = padded(SENTENCES)
     tgt_in = torch.tensor([[BOS_ID, 7, 5, 20]] * len(SENTENCES))
     tolerance = {"rtol": 0, "atol": 1e-5 if dtype == torch.float32 else 0.1}
@@ -33,5 +33,5 @@ def test_packed_weights_give_the_same_logits_and_the_same_steps(dtype):
 
 
 def test_a_model_stays_as_it_is_where_the_hardware_has_no_bfloat16(monkeypatch):
-    monkeypatch.setattr(packed, "has_bfloat16", lambda device: False)
-    assert not isinstance(pack(transformer(41, seed=3).bfloat16()).embedding, PackedEmbedding)
+    monkeypatch.setattr(prepacked, "has_bfloat16", lambda device: False)
+    assert not isinstance(prepack(transformer(41, seed=3).bfloat16()).embedding, PrepackedEmbedding)

@@ -25,26 +25,26 @@ def round_up(sentences: int) -> int:
     return -(-sentences // unit) * unit
 
 
-class PackedLinear(nn.Module):
+class PrepackedLinear(nn.Module):
     """Replaces `nn.Linear`: weight (M, D), bias (M,) or None. Without gradients."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__()
-        # Attributes rather than buffers: packed tensors cannot be copied to another device or data type.
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
+        # Attributes rather than buffers: prepacked tensors cannot be copied to another device or data type.
+        self.prepacked = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
         self.bias = bias
         self.out_features = len(weight)
 
     @property
     def weight(self) -> Tensor:
-        return self.packed.to_dense()
+        return self.prepacked.to_dense()
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., D). Returns (..., M)."""
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(x, self.prepacked, self.bias, "none", [], "")
 
 
-class PackedFeedForward(FeedForward):
+class PrepackedFeedForward(FeedForward):
     """Replaces `FeedForward`: its first product and ReLU are one operation."""
 
     def __init__(self, plain: FeedForward):
@@ -53,32 +53,32 @@ class PackedFeedForward(FeedForward):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, D). Returns (B, T, D)."""
-        return self.w_2(torch.ops.mkldnn._linear_pointwise(x, self.w_1.packed, self.w_1.bias, "relu", [], ""))
+        return self.w_2(torch.ops.mkldnn._linear_pointwise(x, self.w_1.prepacked, self.w_1.bias, "relu", [], ""))
 
 
-class PackedEmbedding(SharedEmbedding):
-    """Replaces `SharedEmbedding`: the same matrix for embedding, a packed copy of it for projecting."""
+class PrepackedEmbedding(SharedEmbedding):
+    """Replaces `SharedEmbedding`: the same matrix for embedding, a prepacked copy of it for projecting."""
 
     def __init__(self, embedding: SharedEmbedding):
         super().__init__(*embedding.weight.shape)
         self.weight = embedding.weight
-        self.packed = PackedLinear(embedding.weight)
+        self.prepacked = PrepackedLinear(embedding.weight)
 
     def project(self, states: Tensor) -> Tensor:
         """states (..., D). Returns logits (..., V)."""
-        return self.packed(states)
+        return self.prepacked(states)
 
 
-def pack(model: Transformer) -> Transformer:
-    """Packs the matrices of a model on a CPU in place and returns it. It cannot be trained any more."""
+def prepack(model: Transformer) -> Transformer:
+    """Prepacks the matrices of a model on a CPU in place and returns it. It cannot be trained any more."""
     dtype = model.embedding.weight.dtype
     if not torch.backends.mkldnn.is_available() or (dtype == torch.bfloat16 and not has_bfloat16(torch.device("cpu"))):
         return model
     for layer in (*model.encoder, *model.decoder):
         if type(layer.feed_forward) is FeedForward:
-            layer.feed_forward = PackedFeedForward(layer.feed_forward)
-    replace_linears(model, PackedLinear)
-    model.embedding = PackedEmbedding(model.embedding)
+            layer.feed_forward = PrepackedFeedForward(layer.feed_forward)
+    replace_linears(model, PrepackedLinear)
+    model.embedding = PrepackedEmbedding(model.embedding)
     return model
 
 

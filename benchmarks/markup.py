@@ -1,0 +1,95 @@
+"""What becomes of mark-up in translation: how much is kept, and what it costs in BLEU.
+
+    python benchmarks/markup.py RUN --text manuals/gnome manuals/man
+
+Each prefix names source and reference with tags, a paragraph a line, as `benchmarks/manuals.py` makes them. Every text
+is translated sentence by sentence in three ways: with the tags taken out and put back (`format=html` of the server),
+with them left in the text, and without any. `kept` is the share of the source's tags and placeholders that the
+translation has; `well_formed` the share of lines that are well-formed XML, among those that were; `as_reference` the
+share of the translation's elements around the very words that the reference has in such an element. `bleu` compares
+text without tags, `bleu_with_tags` text with them; both are sacreBLEU.
+"""
+
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from manuals import plain
+from measure import parse_options, report
+
+from aiayn.config.search import SearchOverrides
+from aiayn.data.placeholders import PLACEHOLDER, TAG
+from aiayn.data.text_files import read_lines
+from aiayn.evaluation.scoring import score
+from aiayn.inference.markup import translate_markup, translate_paragraphs
+from aiayn.inference.places import Places
+from aiayn.inference.translator import Translator
+
+
+def marks(text: str) -> Counter[str]:
+    """Returns the tags and placeholders of HTML."""
+    return Counter(TAG.findall(text)) + Counter(PLACEHOLDER.findall(plain(text)))
+
+
+def elements(text: str) -> Counter[tuple[Any, ...]] | None:
+    """Returns the elements with text of a line, with that text; None if the line is not well-formed."""
+    try:
+        root = ET.fromstring(f"<p>{text}</p>")
+    except ET.ParseError:
+        return None
+    found = ((one.tag, *sorted(one.attrib.items()), " ".join("".join(one.itertext()).split())) for one in root.iter())
+    return Counter(one for number, one in enumerate(found) if number and one[-1])
+
+
+def measured(sources: Sequence[str], translations: Sequence[str], references: Sequence[str], lang: str) -> dict:
+    """Returns the columns of a way of translating that gives text with tags."""
+    wanted, found = [marks(text) for text in sources], [marks(text) for text in translations]
+    formed = [number for number, text in enumerate(sources) if elements(text) is not None]
+    written = {number: elements(translations[number]) for number in formed}
+    around = [(one, elements(references[number]) or Counter()) for number, one in written.items() if one]
+    return {
+        "kept": sum((a & b).total() for a, b in zip(wanted, found, strict=True)) / sum(a.total() for a in wanted),
+        "well_formed": sum(one is not None for one in written.values()) / len(formed),
+        "as_reference": sum((a & b).total() for a, b in around) / max(1, sum(a.total() for a, _ in around)),
+        "bleu": bleu([plain(text) for text in translations], [plain(text) for text in references], lang),
+        "bleu_with_tags": bleu(list(translations), list(references), lang),
+    }
+
+
+def bleu(translations: list[str], references: list[str], lang: str) -> float:
+    return score(translations, references, lang, ["sacrebleu"]).metrics["sacrebleu"] or 0.0
+
+
+def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
+    """Returns a row for each way of translating a text with tags."""
+    lang = translator.languages[1]
+    sources, references = (read_lines(f"{prefix}.{one}") for one in translator.languages)
+    size = {"lines": len(sources), "marks": sum(marks(text).total() for text in sources)}
+    restored, places = translate_markup(translator, sources, is_html=True, paragraphs=True), Places()
+    for one in restored:
+        places.add(one.places)
+    put_back = measured(sources, [one.text for one in restored], references, lang)
+    left_in = measured(sources, translate_paragraphs(translator, sources), references, lang)
+    without = translate_paragraphs(translator, [plain(text) for text in sources])
+    alone = dict.fromkeys(put_back) | {"bleu": bleu(without, [plain(text) for text in references], lang)}
+    none = dict.fromkeys(vars(places))
+    return [
+        {"text": Path(prefix).name, "tags": way, **size, **columns, **found}
+        for way, columns, found in (
+            ("put back", put_back, vars(places)),
+            ("left in", left_in, none),
+            ("none", alone, none),
+        )
+    ]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parse_options(__doc__, arguments, {"run": None}, text=["manuals/gnome"], threads=1)
+    translator = Translator.from_run(options.run, search=SearchOverrides(patience=2))
+    report("markup", [row for prefix in options.text for row in three_ways(translator, prefix)], options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Options of the group `data`: text, cleaning, vocabulary and tokens per step."""
+
+from dataclasses import dataclass
+
+from aiayn.config.rules import Paths, are_paths, at_least, known, one_of, require
+from aiayn.config.tasks import TASKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Section 5.1: which text, how it is cleaned and cut into subwords, and how many tokens make a step."""
+
+    source: str = "hub"  # hub | files | phrasebook
+    task: str = "translation"  # translation | parsing: source and target are words and linear trees of `aiayn trees`
+    hub_path: str | None = "wmt/wmt14"  # hub: the data set, a name on the hub or a local folder of the same layout
+    hub_name: str | None = "de-en"  # hub: its configuration
+    hub_revision: str | None = (
+        "b199e406369ec1b7634206d3ded5ba45de2fe696"  # hub: commit, so that the text cannot change under a run
+    )
+    train: Paths = "train"  # files: a prefix, a file of pairs, or a list of them; hub: a split's name
+    val: Paths = "validation"
+    test: Paths = "test"
+    src_lang: str = "en"
+    tgt_lang: str = "de"
+    folder: str = "data"  # where prepared corpora are kept
+    vocab_size: int | None = 37_000  # joint byte-level BPE, special tokens included; null: by the number of pairs
+    lowercase: bool = False  # the tokenizer lower-cases both sides: translations have no capitals
+    tags: str = "kept"  # parsing: kept | xx: XX for every part-of-speech tag, as in "Grammar as a Foreign Language"
+    drop_duplicates: str | None = None  # training pairs that come again: exact | normalised: but for case, punctuation
+    drop_equal: bool = False  # training pairs whose sides are the same but for case and punctuation
+    drop_number_mismatch: bool = False  # training pairs whose numbers differ
+    drop_placeholder_mismatch: bool = False  # training pairs whose tags, {name}, %s, web addresses differ
+    write_dropped: bool = False  # every dropped pair with file, line and reason to dropped.jsonl of the prepared corpus
+    max_length: int = 255  # longest sentence kept for training, in subwords without the end token
+    max_length_ratio: float = 4.0  # longest side / shortest side, in subwords; a difference of 5 is always allowed
+    tokenizer_pairs: int | None = None  # learn the BPE on at most this many pairs, evenly spread; null: on all
+    tokens_per_step: int | None = 25_000  # upper limit of source, and of target, tokens in one step; null: as above
+    max_tokens_per_device: int | None = None  # limit of padded tokens per side in one micro-batch; null: by its memory
+    micro_batches: int | None = None  # per step; null: the fewest that max_tokens_per_device allows
+    num_workers: int = 1  # loader processes; 0: the training process makes its own batches
+    prepare_processes: int | None = None  # that encode text of more than 262,144 pairs; null: one for each core
+
+    def __post_init__(self) -> None:
+        one_of("data.task", self.task, tuple(TASKS))
+        one_of("data.tags", self.tags, ("kept", "xx"))
+        if self.drop_duplicates is not None:
+            one_of("data.drop_duplicates", self.drop_duplicates, ("exact", "normalised"))
+        require(
+            self.tags == "kept" or self.task == "parsing", f"data.tags={self.tags}: only data.task=parsing has tags"
+        )
+        one_of("data.source", self.source, ("hub", "files", "phrasebook"))
+        require(
+            self.source != "hub" or bool(self.hub_path),
+            "data.hub_path is empty: name a data set, or use data=files with data.train=PREFIX",
+        )
+        for split in ("train", "val", "test"):
+            value = getattr(self, split)
+            require(
+                value is None or are_paths(value),
+                f"data.{split}={value}: must be a prefix of text files, a list of prefixes, or the name of a split",
+            )
+        require(
+            not self.lowercase or self.task == "translation",
+            f"data.lowercase=true: data.task={self.task} is about labels in capitals; leave it false",
+        )
+        for side in ("src_lang", "tgt_lang"):
+            require(bool(getattr(self, side)), f"data.{side} is empty: set it, for example data.{side}=en")
+        require(
+            self.src_lang != self.tgt_lang,
+            f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
+        )
+        # At least more than the 256 bytes and 4 special tokens.
+        at_least("data.vocab_size", self.vocab_size, 261, most=10_000_000)
+        for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "tokenizer_pairs"):
+            at_least(f"data.{name}", getattr(self, name), 1)
+        at_least("data.micro_batches", self.micro_batches, 1, most=1_000_000)
+        at_least("data.max_length_ratio", self.max_length_ratio, 1)
+        at_least("data.num_workers", self.num_workers, 0, most=1000)
+        at_least("data.prepare_processes", self.prepare_processes, 1, most=1000)
+        for name in ("tokens_per_step", "max_tokens_per_device"):
+            value = getattr(self, name)
+            require(
+                value is None or value > self.max_length,
+                f"data.{name}={value}: the longest sentence (data.max_length={self.max_length} and its "
+                f"end token) does not fit; raise data.{name} or lower data.max_length",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(DataOptions):
+    """`DataOptions` with the sizes of vocabulary and steps known."""
+
+    vocab_size: int = known(DataOptions.vocab_size)
+    tokens_per_step: int = known(DataOptions.tokens_per_step)

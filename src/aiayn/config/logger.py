@@ -1,0 +1,30 @@
+"""Options of the group `logger`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from aiayn.config.rules import one_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggerConfig:
+    """Where metrics go besides the run's own metrics.jsonl."""
+
+    kind: Any = "wandb"  # wandb | tensorboard | csv | none, or a list of the first three
+    project: str = "aiayn"
+    entity: str | None = None
+    group: str | None = None
+    mode: str = "auto"  # auto: online where a key is found, else offline
+    samples: bool = False  # wandb: also send text: validation sentences, their translations, pictures of attention
+    upload: bool = False  # wandb: also store the final checkpoint and its tokenizer there
+
+    def __post_init__(self) -> None:
+        for kind in self.kind if isinstance(self.kind, list) else [self.kind]:
+            one_of("logger.kind", kind, ("wandb", "tensorboard", "csv", "none"))
+        one_of("logger.mode", self.mode, ("auto", "online", "offline"))
+
+    @property
+    def kinds(self) -> list[str]:
+        """The loggers besides metrics.jsonl."""
+        kinds = self.kind if isinstance(self.kind, list) else [self.kind]
+        return [kind for kind in kinds if kind != "none"]

@@ -1,0 +1,61 @@
+"""Checks that the options of all sections share. Each raises ConfigError with one line that names the option."""
+
+import math
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aiayn.errors import ConfigError
+
+if TYPE_CHECKING:
+    Paths = str | list[str] | None
+else:
+    Paths = Any  # OmegaConf has no unions with lists; `are_paths` checks the type
+
+# The largest count that all libraries take. Options that exhaust a machine long before it have smaller limits.
+MAX_COUNT = 2**31 - 1
+
+NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+T = TypeVar("T")
+
+
+def require(holds: bool, message: str) -> None:
+    """Raises ConfigError(message) unless the rule holds."""
+    if not holds:
+        raise ConfigError(message)
+
+
+def one_of(key: str, value: Any, choices: tuple[str, ...]) -> None:
+    require(value in choices, f"{key}={value}: choose one of {', '.join(choices)}")
+
+
+def at_least(key: str, value: float | None, least: float, most: float = MAX_COUNT) -> None:
+    require(value is None or least <= value < math.inf, f"{key}={value}: must be at least {least:g}, and finite")
+    require(value is None or value <= most, f"{key}={value}: must be at most {most}")
+
+
+def fraction(key: str, value: float | None) -> None:
+    require(value is None or 0 <= value < 1, f"{key}={value}: must be at least 0 and below 1")
+
+
+def valid_name(key: str, name: str | None) -> None:
+    """Refuses names of runs that would leave their root or need quoting on a command line."""
+    parts = [] if name is None else name.split("/")
+    good = all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in parts)
+    require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
+
+
+def are_paths(value: Any) -> bool:
+    """Whether an option is a path or a list of paths; OmegaConf cannot check that."""
+    paths = [value] if isinstance(value, str) else value
+    return isinstance(paths, (list, tuple)) and len(paths) > 0 and all(isinstance(path, str) and path for path in paths)
+
+
+def listed(paths: Paths) -> list[str]:
+    """Returns the paths of an option that takes none, one or a list of them."""
+    return [paths] if isinstance(paths, str) else list(paths or [])
+
+
+def known(default: T | None) -> T:
+    """Returns the default of an option that may be null, for the class in which it may not."""
+    assert default is not None
+    return default

@@ -1,0 +1,62 @@
+"""Options of the group `search`, and how else a translation may be made: by sampling, in another number format."""
+
+import math
+from dataclasses import asdict, dataclass
+
+from aiayn.config.rules import at_least, one_of, require
+
+# The number formats that a translation can be computed in; auto: the fastest one here, which is measured.
+PRECISIONS = ("float32", "bfloat16", "int8", "auto")
+
+MAX_BEAM_SIZE = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOverrides:
+    """Section 6.1: beam search. In `evaluate.py` and `aiayn translate` None means as the run was configured."""
+
+    beam_size: int | None = None  # 1 is greedy search
+    length_penalty: float | None = None  # alpha
+    penalty: str | None = None  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
+    max_extra_tokens: int | None = None  # an output has at most |X| + this many tokens
+    batch_tokens: int | None = None  # padded source tokens times beams in a batch; None: 8,192 on a CPU, 65,536 on GPUs
+    patience: float | None = None  # a search ends after patience * beam_size outputs; None: when exact
+
+    def __post_init__(self) -> None:
+        # Useful values are far below: with these, one sentence takes seconds and not hours, and no score overflows.
+        at_least("search.beam_size", self.beam_size, 1, most=MAX_BEAM_SIZE)
+        at_least("search.max_extra_tokens", self.max_extra_tokens, 1, most=10_000)
+        at_least("search.length_penalty", self.length_penalty, 0, most=5)
+        at_least("search.batch_tokens", self.batch_tokens, 1)
+        at_least("search.patience", self.patience, 0.1, most=1000)
+        if self.penalty is not None:
+            one_of("search.penalty", self.penalty, ("gnmt", "power"))
+
+    def apply(self, search: "SearchConfig") -> "SearchConfig":
+        return SearchConfig(**asdict(search) | {k: v for k, v in asdict(self).items() if v is not None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig(SearchOverrides):
+    """The search options of a run."""
+
+    beam_size: int = 4
+    length_penalty: float = 0.6
+    penalty: str = "gnmt"
+    max_extra_tokens: int = 50
+
+
+@dataclass(kw_only=True)
+class SamplingConfig:
+    """How `aiayn translate --sample` draws translations."""
+
+    seed: int
+    temperature: float = 1.0  # divides the logits: below 1 fewer, above 1 more surprises
+    top_k: int | None = None  # draw among the k most probable tokens only
+    top_p: float | None = None  # draw among the fewest tokens whose probabilities sum to p
+
+    def __post_init__(self) -> None:
+        require(0 < self.temperature < math.inf, f"--temperature {self.temperature}: must be above 0 and finite")
+        require(self.top_k is None or self.top_k >= 1, f"--top-k {self.top_k}: must be at least 1")
+        require(self.top_p is None or 0 < self.top_p <= 1, f"--top-p {self.top_p}: must be above 0 and at most 1")
+        require(self.top_k is None or self.top_p is None, "--top-k and --top-p: choose one of them")

@@ -1,0 +1,51 @@
+"""The loss of rows of logits and its gradient in one Triton kernel, which reads the logits twice and writes once."""
+
+import torch
+import triton  # pyright: ignore[reportMissingImports]
+import triton.language as tl  # pyright: ignore[reportMissingImports]
+from torch import Tensor
+
+BLOCK = 4096  # logits of a row at a time; a power of two
+
+
+def losses_and_gradient(
+    z: Tensor, y: Tensor, label_smoothing: float, needs_gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """As `kernels/loss.py: _in_few_kernels`: z (N, V) becomes the gradient in place; y (N, 1). Computes in float32."""
+    assert z.is_contiguous()
+    rows, vocab_size = z.shape
+    losses = torch.empty(rows, 1, dtype=torch.float32, device=z.device)
+    block = min(BLOCK, triton.next_power_of_2(vocab_size))
+    run = _kernel[(rows,)]  # pyright: ignore[reportIndexIssue]
+    run(z, y.contiguous(), losses, vocab_size, label_smoothing, NEEDS_GRADIENT=needs_gradient, BLOCK=block)
+    return losses, z if needs_gradient else None
+
+
+@triton.jit
+def _kernel(z, y, losses, vocab_size, label_smoothing, NEEDS_GRADIENT: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803
+    """One row: the maximum and the sum of exponentials in one pass (online softmax), then the gradient."""
+    row = tl.program_id(0).to(tl.int64)
+    z += row * vocab_size
+    share = label_smoothing / vocab_size
+    columns = tl.arange(0, BLOCK)
+    largest = tl.full((), float("-inf"), tl.float32)
+    total = tl.zeros((), tl.float32)  # sum of exponentials
+    plain = tl.zeros((), tl.float32)  # sum of the logits
+    for start in range(0, vocab_size, BLOCK):
+        inside = start + columns < vocab_size
+        part = tl.load(z + start + columns, mask=inside, other=float("-inf")).to(tl.float32)
+        new = tl.maximum(largest, tl.max(part, 0))
+        total = total * tl.exp(largest - new) + tl.sum(tl.exp(part - new), 0)
+        plain += tl.sum(tl.where(inside, part, 0.0), 0)
+        largest = new
+    target = tl.load(y + row)
+    right = tl.load(z + target).to(tl.float32)
+    log_total = largest + tl.log(total)
+    tl.store(losses + row, log_total - (1 - label_smoothing) * right - share * plain)
+    if NEEDS_GRADIENT:
+        for start in range(0, vocab_size, BLOCK):
+            inside = start + columns < vocab_size
+            part = tl.load(z + start + columns, mask=inside, other=float("-inf")).to(tl.float32)
+            gradient = tl.exp(part - log_total) - share
+            gradient = tl.where(start + columns == target, gradient - (1 - label_smoothing), gradient)
+            tl.store(z + start + columns, gradient.to(z.dtype.element_ty), mask=inside)

@@ -1,0 +1,49 @@
+"""The lines that a run logs when it starts: what is trained, on what, and what is unusual about it."""
+
+import logging
+
+import torch
+
+from aiayn.config.schema import Config
+from aiayn.data.batch_plan import device_counts
+from aiayn.hardware import Hardware
+from aiayn.model.transformer import Transformer
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.training.checks import unusual_options
+from aiayn.training.context import RunContext
+from aiayn.training.schedule import learning_rate
+
+log = logging.getLogger(__name__)
+
+
+def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
+    """Logs run, model, data, device and steps, and a warning for each option that rarely works."""
+    config, plan, accelerator, precision = run.config, run.plan, hardware.accelerator, hardware.precision
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    start = f"continued at step {run.start_step}" if run.start_step else "new"
+    counts = device_counts(plan.micro_batches)
+    steps = f"{plan.steps_per_epoch} steps an epoch, micro-batches a step: {plan.micro_batches} (devices: {counts})"
+    reason = ""
+    if config.trainer.precision == "auto":
+        bfloat16 = "computes in bfloat16" if precision == "bf16-mixed" else "has no bfloat16 arithmetic"
+        reason = f" (this hardware {bfloat16})"
+    log.info("run      %s, %s", run.folder.path, start)
+    log.info("model    %.1f M parameters, vocabulary %d", n_parameters / 1e6, run.prepared.tokenizer.vocab_size)
+    log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding)
+    threads = f", threads: {torch.get_num_threads()}" if accelerator == "cpu" else ""
+    log.info("device   %d x %s%s, precision %s%s", config.trainer.world_size, accelerator, threads, precision, reason)
+    warmup, scale = config.optim.warmup_steps, config.optim.lr_scale
+    peak = learning_rate(warmup, config.model.d_model, warmup, scale)
+    log.info("steps    %d, peak learning rate %.2g at step %d", config.trainer.max_steps, peak, warmup)
+    for line in unusual_options(
+        config, len(run.prepared.train), plan.steps_per_epoch, run.prepared.tokenizer.vocab_size
+    ):
+        log.warning("warning  %s", line)
+
+
+def log_source(config: Config, source: Checkpoint) -> None:
+    """Logs where the weights come from (`init_from`)."""
+    log.info("from     %s, step %d%s", config.init_from, source.step, ", averaged" if source.averaged else "")
+    before, now = (f"{data.src_lang}-{data.tgt_lang}" for data in (source.config.data, config.data))
+    if before != now:
+        log.info("         it translates %s, this text is %s", before, now)

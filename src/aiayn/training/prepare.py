@@ -1,0 +1,96 @@
+"""Before training: settles and checks the options, prepares the data, plans the steps. Writes no file of the run."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from aiayn.config.schema import Options, Sized
+from aiayn.config.settle import settle_sizes, settle_steps
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.datamodule import TranslationDataModule
+from aiayn.data.prepare import count_training_pairs
+from aiayn.data.sources import read_split
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.hardware import tokens_per_device
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import RunFolder
+from aiayn.training.background_writer import BackgroundWriter
+from aiayn.training.callbacks.display import Display
+from aiayn.training.checks import check_positions, check_size
+from aiayn.training.context import RunContext, TrainingClock, epoch_steps
+from aiayn.training.distributed.stop_request import StopRequest
+from aiayn.training.early_stopping import ValidationHistory
+from aiayn.training.init_from import resolve_init_from
+from aiayn.training.research import Research, refuse_other_parts
+from aiayn.training.resume import ResumeState, fill_as_stored, refuse_changes
+
+
+def settled_options(
+    options: Options, research: Research, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
+) -> tuple[Sized, Checkpoint | None]:
+    """Returns the options, sizes settled by the text or the first start, and the checkpoint that `init_from` names.
+
+    Raises RefusedError for options that contradict the run's first start, ConfigError for a model that is too large.
+    """
+    options, source = resolve_init_from(options, folder, chosen)
+    refuse_other_parts(options, research)
+    options = fill_as_stored(folder, options)
+    sized = settle_sizes(options, lambda: count_training_pairs(options.data))
+    refuse_changes(folder, sized)
+    check_size(sized.model, sized.data.vocab_size, accelerator)
+    return sized, source
+
+
+def prepare(config: Sized, source: Checkpoint | None) -> TranslationDataModule:
+    """Returns the data module, with the corpus on disk; a source of the weights decides about the vocabulary, too."""
+    data = TranslationDataModule(
+        replace(config.data, max_tokens_per_device=tokens_per_device(config)),
+        seed=config.seed,
+        devices=config.trainer.world_size,
+        tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
+    )
+    data.prepare_data()
+    check_positions(config, data.corpus)
+    return data
+
+
+def begin(
+    sized: Sized,
+    research: Research,
+    folder: RunFolder,
+    data: TranslationDataModule,
+    found: ResumeState | None,
+    stop: StopRequest,
+    check_folder: Callable[[], None],
+) -> RunContext:
+    """Plans the steps. Returns the context of this start, which resumes from the checkpoint `found`, if any."""
+    if found:  # a run keeps its micro-batches
+        data.config = replace(data.config, micro_batches=found.checkpoint.micro_batches)
+    data.setup("fit")
+    config = settle_steps(_ended_by_epochs(sized, data.plan), len(data.corpus.train), data.plan.steps_per_epoch)
+    start_step = found.checkpoint.step if found else 0
+    recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]
+    return RunContext(
+        config=config,
+        research=research,
+        folder=folder,
+        prepared=data.corpus,
+        plan=data.plan,
+        # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before writing.
+        validation_text=read_split(config.data, "val") if config.trainer.val_bleu_sentences else ([], []),
+        start_step=start_step,
+        validations=ValidationHistory(config.trainer, recorded),
+        stop=stop,
+        writer=BackgroundWriter(),
+        clock=TrainingClock(),
+        display=Display(config.trainer.max_steps, config.trainer.enable_progress_bar),
+        check_folder=check_folder,
+    )
+
+
+def _ended_by_epochs(config: Sized, plan: BatchPlan) -> Sized:
+    """The configuration with `trainer.max_steps` lowered to the end of the last of `trainer.max_epochs`."""
+    settings = config.trainer
+    if settings.max_epochs is None:
+        return config
+    steps = settings.max_epochs * epoch_steps(settings, plan)
+    return replace(config, trainer=replace(settings, max_steps=min(settings.max_steps or steps, steps)))
