@@ -23,8 +23,8 @@ from aiayn.config.search import SearchOverrides
 from aiayn.data.placeholders import PLACEHOLDER, TAG
 from aiayn.data.text_files import read_lines
 from aiayn.evaluation.scoring import score
-from aiayn.inference.markup import translate_markup, translate_paragraphs
 from aiayn.inference.places import Places
+from aiayn.inference.texts import translate_markup, translate_paragraphs
 from aiayn.inference.translator import Translator
 
 

@@ -22,8 +22,8 @@ from aiayn.cli import texts
 from aiayn.config.search import SamplingConfig
 from aiayn.data.translation_memory import read_units
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
-from aiayn.inference.markup import translate_markup
-from aiayn.inference.translator import Translator, perplexity
+from aiayn.inference.texts import translate_markup
+from aiayn.inference.translator import Translation, Translator, perplexity
 from aiayn.runs import checkpoints
 
 LINES = ["the old house", "", "two\u2028cats see", "the man \x85 sees", "the cat\r", "é 猫"]
@@ -254,6 +254,17 @@ def test_mark_up_is_kept_and_counted_and_sentences_are_translated_one_by_one(run
     (tmp_path / "x.tsv").write_bytes(b"a\ttwo cats. The man\n")
     [row] = output("translate", run, tmp_path / "x.tsv", "--tsv", 2, "--paragraphs")
     assert row == "a\t" + " ".join(translator.translate(["two cats.", "The man"]))
+
+
+def test_tags_that_the_model_invents_are_removed_and_counted(run, monkeypatch):
+    def n_best(self, lines, n, on_batch=None, first_line=1):
+        return [[Translation(f"<b>{line}</b> {{x}}", 0.0, 0.0, self.source_ids([line])[0])] for line in lines]
+
+    monkeypatch.setattr(Translator, "n_best", n_best)
+    result = invoke("translate", run, "--markup", text=b"the <i>old</i> house\n")
+    assert result.stdout.replace("<i>", "").replace("</i>", "").split() == ["the", "old", "house"]
+    assert result.stdout.count("<i>") == result.stdout.count("</i>") == 1
+    assert result.stderr.endswith("; 3 removed that the source does not have\n")
 
 
 def test_a_packed_checkpoint_is_half_as_large_translates_alone_and_is_never_written_over(run, tmp_path):

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from random import Random
 
 import pytest
 import torch
@@ -13,13 +14,16 @@ from applications import write_run
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aiayn.data.placeholders import PLACEHOLDER, TAG, placeholders
-from aiayn.inference.markup import MarkedText, parse_markup, translate_markup
+from aiayn.data.placeholders import PLACEHOLDER, TAG, TAG_START, placeholders
+from aiayn.errors import DataError
+from aiayn.inference import alignment, texts
+from aiayn.inference.markup import MarkedText, parse_markup
 from aiayn.inference.paragraphs import split_paragraph
 from aiayn.inference.placement import written
 from aiayn.inference.places import Places
 from aiayn.inference.projection import AlignedText, _units, align, join
 from aiayn.inference.repair import repair
+from aiayn.inference.texts import translate_markup
 from aiayn.inference.translator import Translator
 
 
@@ -295,35 +299,56 @@ def test_elements_may_stand_in_each_other_as_deep_as_a_line_is_long():
         ("a {b} c", "A {B} C", "A {b} C", Places(by_alignment=1)),
         ("a { b", "A { B", "A { B", Places()),
         ("new", "%s", "", Places(removed=1)),
+        ("new file", "<b>NEW</b> <a href='#'>FILE", "NEW FILE", Places(removed=3)),
+        ("new", "NEW<br/>", "NEW", Places(removed=1)),
+        ("new", "<!-- x -->&lt;i&gt;NEW&lt;/i&gt;", "NEW", Places(removed=3)),
+        ("a <i>new</i> file", "<i></i>A NEW FILE", "A <i>NEW</i> FILE", Places(by_alignment=1, removed=2)),
+        ("5 < 7 > x", "5 < 7 > X", "5 < 7 > X", Places()),
+        ("if x <y", "<WENN X <Y", "WENN X < Y", Places(removed=1)),
+        ("new", "<{x}b> <b", "< b> b", Places(removed=2)),
     ],
 )
-def test_a_placeholder_that_the_source_does_not_have_is_removed_and_counted(source, translation, expected, places):
-    units, src_units = _units(translation), _units(source)
+def test_a_placeholder_or_tag_that_the_source_lacks_is_removed_and_counted(source, translation, expected, places):
+    marked = parse_markup(source)
+    [part] = marked.parts
+    units, src_units = _units(translation), _units(part.text)
     weights = torch.zeros(len(units), len(src_units))
     for number in range(len(units)):  # from the end
         weights[-1 - number, max(len(src_units) - 1 - number, 0)] = 1
-    restored = parse_markup(source).restore([AlignedText(source, translation, src_units, units, weights)])
+    restored = marked.restore([AlignedText(part.text, translation, src_units, units, weights)])
     assert restored.text == expected
     assert restored.places == places
 
 
-PIECES = st.sampled_from(
-    ["%s", "%", "s", "{x}", "{", "}", "{y}", "x", "(x)", "d", "%(x)", " ", ".", "2f", "www.", "a@", "b.de", "$"]
+PIECES = st.one_of(
+    st.sampled_from(
+        ["%s", "%", "s", "{x}", "{", "}", "{y}", "x", "(x)", "d", "%(x)", " ", ".", "2f", "www.", "a@", "b.de", "$"]
+    ),
+    st.sampled_from(["<", "</", ">", "b", "<b>", '"', "<!--", "-->", "&lt;", "&gt;", "<i x='1'>", "</b>", "<br/>"]),
 )
 
 
-@given(st.lists(PIECES, max_size=9).map("".join), st.lists(PIECES, max_size=12).map("".join), st.randoms())
-def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(source, written_by_model, random):
-    source, translation = source.strip(), written_by_model.strip()
+def written_by_a_model(source: str, translation: str, random: Random) -> AlignedText:
+    """A translation with any attention."""
     units, src_units = _units(translation), _units(source)
     weights = torch.tensor([[random.random() ** 8 for _ in src_units] for _ in units]).reshape(
         len(units), len(src_units)
     )
     weights /= weights.sum(1, keepdim=True).clamp_min(1e-9)
-    found = repair(AlignedText(source, translation, src_units, units, weights), Places())
-    assert Counter(PLACEHOLDER.findall(found.text)) == Counter(PLACEHOLDER.findall(source))
-    assert all(0 <= a < b <= len(found.text) for a, b in found.units)
-    assert found.weights.shape == (len(found.units), len(src_units))
+    return AlignedText(source, translation, src_units, units, weights)
+
+
+@given(st.lists(PIECES, max_size=9).map("".join), st.lists(PIECES, max_size=12).map("".join), st.randoms())
+def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(source, translation, random):
+    marked = parse_markup(source)
+    for part in marked.parts:
+        found = repair(written_by_a_model(part.text, translation.strip(), random), Places())
+        assert placeholders(found.text) == placeholders(part.text)
+        assert all(0 <= a < b <= len(found.text) for a, b in found.units)
+        assert found.weights.shape == (len(found.units), len(_units(part.text)))
+    restored = marked.restore([written_by_a_model(part.text, translation.strip(), random) for part in marked.parts])
+    if not any(TAG_START.search(part.text) for part in marked.parts):  # halves of tags, which may pair off anew
+        assert Counter(TAG.findall(restored.text)) == Counter(TAG.findall(source))
 
 
 @pytest.mark.parametrize("opening", ["<script>", "<b translate='no'>"])
@@ -341,6 +366,45 @@ def test_a_line_of_the_greatest_length_has_no_placeholders_that_are_not_there(ch
     # Patterns that looked through the rest of the line from every character would take minutes here.
     line = character * (32_768 // len(character))
     assert set(placeholders(line)) <= {"%%"}
+
+
+def test_texts_are_aligned_in_groups_that_fit_into_memory(translator, monkeypatch):
+    lines = ["<b>the old</b> house", "", "two {x} cats <i>see", "the <u>man</u>", "two. <p>The man sees.", "it"]
+    expected = translate_markup(translator, lines, paragraphs=True)
+    groups = []
+    monkeypatch.setattr(texts, "MAX_WEIGHTS", 20)
+    monkeypatch.setattr(
+        texts, "align", lambda model, sources, best: groups.append(sources) or align(model, sources, best)
+    )
+    assert translate_markup(translator, lines, paragraphs=True) == expected
+    assert groups == [["the old house"], ["two {x} cats see", "the man"], ["two.", "The man sees."], ["it"]]
+
+
+def test_a_line_with_more_words_than_memory_allows_is_refused_by_its_number_before_anything_is_translated(
+    translator, monkeypatch
+):
+    monkeypatch.setattr(texts, "MAX_WEIGHTS", 16)
+    monkeypatch.setattr(translator, "n_best", None)
+    with pytest.raises(DataError, match=r"line 12 has 5 words between two tags .* at most: divide the line, or leave"):
+        translate_markup(translator, ["one <br>two three, four", "one <br>two <b>three</b>, four five"], first_line=11)
+
+
+def test_long_pairs_are_aligned_in_smaller_batches(translator, monkeypatch):
+    sources = ["the", "the old house of two cats", "two cats", "", "the man sees the old house"]
+    src_ids = translator.source_ids(sources)
+    outputs = [best.tokens for best, *_ in translator.n_best(sources, 1)]
+    expected = alignment.alignment_weights(translator, src_ids, outputs)
+    sizes = []
+    decode = translator.model.decode
+    monkeypatch.setattr(translator.model, "decode", lambda ids, *rest: sizes.append(len(ids)) or decode(ids, *rest))
+    monkeypatch.setattr(alignment, "BATCH_WEIGHTS", 40)
+    found = alignment.alignment_weights(translator, src_ids, outputs)
+    longest = sorted(len(src) * len(tgt) for src, tgt in zip(src_ids, outputs, strict=True))
+    assert len(sizes) > 1
+    assert longest[-1] > 40
+    assert sum(sizes) == sum(bool(size) for size in longest)
+    for one, other in zip(expected, found, strict=True):
+        assert (one is None and other is None) or torch.allclose(one, other, atol=1e-6)
 
 
 def test_a_text_without_mark_up_is_one_part_and_html_entities_survive():

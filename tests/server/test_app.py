@@ -13,8 +13,8 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.testclient import TestClient
 
-from aiayn.inference.markup import translate_markup
-from aiayn.inference.translator import Translator
+from aiayn.inference.texts import translate_markup
+from aiayn.inference.translator import Translation, Translator
 from aiayn.server import texts
 from aiayn.server.app import make_app, while_connected
 from aiayn.server.batching import Batcher, QueueFullError
@@ -79,6 +79,17 @@ def test_alternatives_of_html_have_the_tags_too_and_places_are_counted(http):
     assert all("{name}" in text for text in (answer["translatedText"], *answer["alternatives"]))
     counts = re.findall(r'aiayn_markup_total{by="\w+"} (\S+)', http.get("/metrics").text)
     assert sum(map(float, counts)) == 3 * 2
+
+
+def test_tags_that_the_model_invents_are_removed_and_counted(translator, monkeypatch):
+    def n_best(lines, n):
+        return [[Translation(f"<b>{line}</b> {{x}}", 0.0, 0.0, translator.source_ids([line])[0])] for line in lines]
+
+    monkeypatch.setattr(translator, "n_best", n_best)
+    with client(translator) as http:
+        found = posted(http, q="<p>the old house", format="html")["translatedText"]
+        assert "aiayn_markup_removed_total 3.0" in http.get("/metrics").text
+    assert found == "<p>the old house"
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ class _Work:
         task, output, lines = task_of(self.translator.task), self.output, chunk.lines
         show = task.formats.get(output.style)
         if output.markup or output.paragraphs:
-            return iter(chunk.written(self._in_parts(lines, on_batch)))
+            return iter(chunk.written(self._in_parts(lines, on_batch, done + 1)))
         if show:
             lines = [task.source_line(line) for line in lines]
         if self.drawing:
@@ -208,14 +208,15 @@ class _Work:
             return formats.as_text(results, done, output.n_best is not None, output.scores)
         return iter(chunk.written([best.text for best, *_ in results]))
 
-    def _in_parts(self, lines: list[str], on_batch: "Progress | None") -> list[str]:
-        from aiayn.inference.markup import translate_markup, translate_paragraphs
+    def _in_parts(self, lines: list[str], on_batch: "Progress | None", first_line: int) -> list[str]:
         from aiayn.inference.places import Places
+        from aiayn.inference.texts import translate_markup, translate_paragraphs
 
         if not self.output.markup:
             return translate_paragraphs(self.translator, lines, on_batch)
         self.places = self.places or Places()
-        found = translate_markup(self.translator, lines, paragraphs=self.output.paragraphs, on_batch=on_batch)
+        paragraphs = self.output.paragraphs
+        found = translate_markup(self.translator, lines, False, paragraphs, on_batch, first_line)
         for one in found:
             self.places.add(one.places)
         return [one.text for one in found]

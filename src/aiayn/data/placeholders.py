@@ -22,6 +22,7 @@ TAG = re.compile(
     r"|&lt;/?[A-Za-z_][\w:.-]*(?:\s(?:(?!&[lg]t;)[^<>])*)?/?&gt;",
     re.DOTALL,
 )
+TAG_START = re.compile(r"(?:<|&lt;)(?=[A-Za-z_/!])")  # whatever follows, what parses HTML or XML begins to read a tag
 PLACEHOLDER_LENGTH = 500  # looked at on each side of a place; longer ones are hardly ever written
 NUMBER = re.compile(r"\d+")
 
@@ -33,9 +34,12 @@ def placeholders(text: str) -> Counter[str]:
 
 
 def changes_placeholders(before: str, after: str) -> bool:
-    """Whether two texts side by side have other placeholders than each by itself, as `%s` and `a` have."""
+    """Whether two texts side by side have other placeholders or tags than each by itself, as `%s` and `a` have."""
     before, after = before[-PLACEHOLDER_LENGTH:], after[:PLACEHOLDER_LENGTH]
-    return PLACEHOLDER.findall(before + after) != PLACEHOLDER.findall(before) + PLACEHOLDER.findall(after)
+    return any(
+        pattern.findall(before + after) != pattern.findall(before) + pattern.findall(after)
+        for pattern in (PLACEHOLDER, TAG, TAG_START)
+    )
 
 
 def numbers(text: str) -> Counter[int]:

@@ -12,7 +12,8 @@ from aiayn.inference.translator import Translator
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.token_ids import BOS_ID
 
-BATCH_SIZE = 64  # pairs
+BATCH_SIZE = 64  # pairs, at most
+BATCH_WEIGHTS = 4_000_000  # at once, for each head; one pair may have more
 
 
 def alignments(translator: Translator, src_ids: list[list[int]], outputs: list[list[int]]) -> list[list[int]]:
@@ -40,8 +41,7 @@ def alignment_weights(
     pairs = [number for number, ids in enumerate(outputs) if ids and src_ids[number]]
     pairs.sort(key=lambda number: len(outputs[number]) + len(src_ids[number]))
     with translator.without_dropout(), record_attention([layer]) as recorded:
-        for start in range(0, len(pairs), BATCH_SIZE):
-            batch = pairs[start : start + BATCH_SIZE]
+        for batch in _batches(pairs, [len(src_ids[n]) for n in pairs], [len(outputs[n]) for n in pairs]):
             src = pad_sources([src_ids[number] for number in batch]).to(translator.device)
             longest = max(len(outputs[number]) for number in batch)
             # The decoder is causal, so any token can serve as padding.
@@ -54,6 +54,20 @@ def alignment_weights(
             for number, weights in zip(batch, recorded.pop().mean(1), strict=True):
                 found[number] = weights[: len(outputs[number]), : len(src_ids[number])]
     return found
+
+
+def _batches(pairs: list[int], src_lengths: list[int], tgt_lengths: list[int]) -> Iterator[list[int]]:
+    """Yields pairs that are aligned together."""
+    batch: list[int] = []
+    longest_src = longest_tgt = 0
+    for number, src, tgt in zip(pairs, src_lengths, tgt_lengths, strict=True):
+        longest_src, longest_tgt = max(longest_src, src), max(longest_tgt, tgt)
+        if batch and (len(batch) == BATCH_SIZE or (len(batch) + 1) * longest_src * longest_tgt > BATCH_WEIGHTS):
+            yield batch
+            batch, longest_src, longest_tgt = [], src, tgt
+        batch.append(number)
+    if batch:
+        yield batch
 
 
 @contextmanager

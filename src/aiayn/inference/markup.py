@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 from aiayn.data.cleaning import SEPARATOR
 from aiayn.data.placeholders import PLACEHOLDER_LENGTH, TAG, changes_placeholders
-from aiayn.inference.paragraphs import Paragraph, split_paragraph
 from aiayn.inference.placement import Element, tree, written
 from aiayn.inference.places import Places
-from aiayn.inference.projection import AlignedText, align, join
+from aiayn.inference.projection import AlignedText
 from aiayn.inference.repair import repair
-from aiayn.inference.translator import Progress, Translator
 
 # Tags that end a sentence: what is between two of them is translated by itself.
 BLOCK_NAMES = (
@@ -192,34 +190,3 @@ class _PartReader:
         head = "" if self._starts_with_tag else whole[:front]
         tail = "" if self._ends_with_tag else whole[front + len(text) :]
         return [head, Part(text, tree(self._elements)), tail]
-
-
-def translate_paragraphs(translator: Translator, texts: list[str], on_batch: Progress | None = None) -> list[str]:
-    """Translates texts sentence by sentence, all in one batch. Raises what `n_best` and `split_paragraph` raise."""
-    split = [split_paragraph(text, translator.languages[0]) for text in texts]
-    found = iter(translator.translate([one for paragraph in split for one in paragraph.sentences], on_batch))
-    return [paragraph.join([next(found) for _ in paragraph.sentences]) for paragraph in split]
-
-
-def translate_markup(
-    translator: Translator,
-    texts: list[str],
-    is_html: bool = False,
-    paragraphs: bool = False,
-    on_batch: Progress | None = None,
-) -> list[Restored]:
-    """Translates texts and puts their mark-up back; with `paragraphs`, sentence by sentence.
-
-    Raises what `Translator.n_best` and, with `paragraphs`, `split_paragraph` raise.
-    """
-    marked = [parse_markup(text, is_html) for text in texts]
-    parts = [part.text for one in marked for part in one.parts]
-    language = translator.languages[0]
-    split = [split_paragraph(part, language) if paragraphs else Paragraph([part], ["", ""]) for part in parts]
-    sentences = [sentence for paragraph in split for sentence in paragraph.sentences]
-    best = [found for found, *_ in translator.n_best(sentences, 1, on_batch)]
-    aligned = iter(align(translator, sentences, best))
-    whole = iter(
-        [join(part, one, [next(aligned) for _ in one.sentences]) for part, one in zip(parts, split, strict=True)]
-    )
-    return [one.restore([next(whole) for _ in one.parts]) for one in marked]

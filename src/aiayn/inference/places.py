@@ -17,7 +17,7 @@ class Places:
     by_model: int = 0  # placeholders that the model itself repeated
     by_alignment: int = 0
     guessed: int = 0  # attention told nothing
-    removed: int = 0  # placeholders and braces that the model added
+    removed: int = 0  # tags, placeholders and halves of them that the model added
 
     def count(self, is_sure: bool) -> None:
         if is_sure:

@@ -8,21 +8,24 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from aiayn.data.placeholders import PLACEHOLDER
+from aiayn.data.placeholders import PLACEHOLDER, TAG
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference.alignment import alignment_weights
 from aiayn.inference.paragraphs import Paragraph
 from aiayn.inference.translator import Translation, Translator
 
 # A web address begins a unit even where a tag was between it and the word before.
-UNIT = re.compile(rf"{PLACEHOLDER.pattern}|(?:(?!(?:https?|ftp|file)://)\w)+|[^\w\s]", PLACEHOLDER.flags)
+UNIT = re.compile(
+    rf"{TAG.pattern}|{PLACEHOLDER.pattern}|(?:(?!(?:https?|ftp|file)://)\w)+|[^\w\s]", TAG.flags | PLACEHOLDER.flags
+)
 
+MAX_WEIGHTS = 25_000_000  # of one text: 5,000 words and as many of its translation; 1 GB at work
 Span = tuple[int, int]  # characters from, and up to but without
 
 
 @dataclass(frozen=True)
 class AlignedText:
-    """A text and its translation, both cut into words, punctuation marks and placeholders."""
+    """A text and its translation, both cut into words, punctuation marks, placeholders and tags."""
 
     source: str
     text: str
@@ -62,6 +65,11 @@ def join(text: str, paragraph: Paragraph, sentences: list[AlignedText]) -> Align
         src_start, tgt_start = src_start + len(sentence.source), tgt_start + len(sentence.text)
     weights = torch.block_diag(*(sentence.weights for sentence in sentences)) if sentences else torch.zeros(0, 0)
     return AlignedText(text, joined, source_units, units, weights)
+
+
+def count_units(text: str) -> int:
+    """Returns how many words, punctuation marks, placeholders and tags a text has."""
+    return len(_units(text))
 
 
 def _units(text: str) -> list[Span]:

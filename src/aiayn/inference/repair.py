@@ -1,4 +1,7 @@
-"""Gives a translation exactly the placeholders of its source: missing ones are put in, superfluous ones removed."""
+"""Gives a translation exactly the placeholders of its source: missing ones are put in, superfluous ones removed.
+
+Tags are taken out before; those that are here stand in the text as what the reader is to see, as placeholders do.
+"""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -6,11 +9,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from aiayn.data.placeholders import PLACEHOLDER, PLACEHOLDER_LENGTH, changes_placeholders
+from aiayn.data.placeholders import PLACEHOLDER, PLACEHOLDER_LENGTH, TAG_START, changes_placeholders
 from aiayn.inference.places import SURE, Places, best_interval, boundary
 from aiayn.inference.projection import AlignedText, Span
 
 BRACES = ("{", "}")  # alone they are no placeholder, but `str.format` refuses them
+HALVES = (*BRACES, "<")  # the latter before a letter only, where XML begins to read a tag
 OPENING, CLOSING = "([{«„", ".,;:!?)]}»“"  # without a blank after and before them
 # Part of no placeholder, while `%(x)d` may have blanks before its letter.
 NO_BREAK_SPACE = "\u00a0"
@@ -33,9 +37,9 @@ def repair(sentence: AlignedText, places: Places) -> AlignedText:
         ranked = [unit for _, unit in sorted(zip(attended, found, strict=True), key=lambda one: -one[0])]
         kept[ranked[: len(wanted)]] = True
         superfluous += ranked[len(wanted) :]
-        places.by_model += 0 if name in BRACES else min(len(wanted), len(found))
+        places.by_model += 0 if name in HALVES else min(len(wanted), len(found))
     missing = [
-        column for name, wanted in columns.items() if name not in BRACES for column in wanted[len(copies[name]) :]
+        column for name, wanted in columns.items() if name not in HALVES for column in wanted[len(copies[name]) :]
     ]
     if not missing and not superfluous:
         return sentence
@@ -47,11 +51,11 @@ def repair(sentence: AlignedText, places: Places) -> AlignedText:
 
 
 def _named(text: str, units: list[Span]) -> defaultdict[str, list[int]]:
-    """Returns the numbers of the units that are placeholders or braces, by name."""
+    """Returns the numbers of the units that are placeholders, tags or halves of them, by name."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for number, (start, stop) in enumerate(units):
         name = text[start:stop]
-        if name in BRACES or PLACEHOLDER.fullmatch(name):
+        if name in BRACES or TAG_START.match(text, start) or PLACEHOLDER.fullmatch(name):
             found[name].append(number)
     return found
 
@@ -102,7 +106,8 @@ def _rewritten(sentence: AlignedText, replacements: list[Replacement], removed: 
             start, stop = units[unit]
             after = text[start : start + PLACEHOLDER_LENGTH]
             new.add(text[start:stop], new.gap(gaps, after) if is_changed else before, unit)
-            gaps, is_changed = [], False
+            # Without what is removed further on, a tag could come of "<" and a word.
+            gaps, is_changed = [], text[start:stop] == "<"
     return replace(
         sentence, text="".join(new.pieces) + text[ends[-1] :], units=new.units, weights=new.weights(sentence.weights)
     )

@@ -37,7 +37,9 @@ class Metrics:
             "aiayn_markup", "Tags and placeholders by how their place was found.", ["by"], registry=here
         )
         self.removed = Counter(
-            "aiayn_markup_removed", "Placeholders that the model added and that were removed.", registry=here
+            "aiayn_markup_removed",
+            "Tags and placeholders that the model added and that were removed.",
+            registry=here,
         )
 
     def on_batch(self, lines: int, seconds: float) -> None:

@@ -8,13 +8,12 @@ from starlette.exceptions import HTTPException
 from aiayn.errors import DataError
 from aiayn.inference.markup import MarkedText, Restored, parse_markup
 from aiayn.inference.paragraphs import Paragraph, split_paragraph
-from aiayn.inference.projection import AlignedText, join
+from aiayn.inference.projection import MAX_WEIGHTS, AlignedText, join
 from aiayn.inference.translator import SURROGATE, Translation
 
 # The time to place tags grows with the tags times the words.
 MAX_HTML = 30_000  # characters of a text
 MAX_TAGS = 1000
-MAX_WEIGHTS = 25_000_000  # pairs of words between two tags that end a sentence
 
 
 @dataclass(frozen=True)
