@@ -8,8 +8,8 @@
     run        whole trainings: with a step of NaN, stopped and continued, compiled, with a window, and the quickstart,
                evaluated and translated, in bfloat16, too
     sdpa       attention by backend and length, masked and not, and without padding (varlen)
-    step       training steps, plain and compiled: a first pass over --shapes new shapes, and two more
-    train      the steps of whole trainings, through Lightning and the loader, plain and compiled
+    step       training steps, plain, compiled and without padding: a first pass over --shapes new shapes, and two more
+    train      the steps of whole trainings, through Lightning and the loader, plain, compiled and without padding
     kernels    where the time of a step goes
     peers      training steps of other implementations, as far as their libraries are installed
     loss       the output layer and its loss
@@ -140,10 +140,10 @@ def step(options: Any) -> Iterator[Row]:
 
 
 def _our_steps(options: Any, made: list[Batch]) -> Iterator[tuple[str, ModelConfig, Callable[[], None]]]:
-    """Yields for each of --models, plain and compiled, its name, configuration, and a step on each of the batches."""
+    """Yields for each of --models, compiled, packed or not: name, configuration, and a step on each of the batches."""
     for name in options.models:
         config = model_config(name, options)
-        for kind in ("", ", compiled"):
+        for kind in ("", ", compiled", ", packed", ", packed, compiled"):
             yield name + kind, config, implementation(f"aiayn{kind}", config, options.vocab, made, options.device, True)
 
 

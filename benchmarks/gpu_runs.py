@@ -19,6 +19,8 @@ from aiayn.runs.run_folder import RunFolder
 from aiayn.training.module import TranslationModule
 
 TRAINING_LOSS = TranslationModule.training_loss
+KINDS = {"nothing": [], "compile": ["compile"], "packed": ["packed_attention"], "fused": ["fused_loss"]}
+KINDS |= {"packed_compiled": ["packed_attention", "compile"], "packed_fused": ["packed_attention", "fused_loss"]}
 TOY = ["data.src_lang=en", "data.tgt_lang=de", "data.vocab_size=262", "logger=none", "trainer.accelerator=cpu"]
 TOY += ["model.n_layers=1", "model.d_model=16", "model.d_ff=16", "model.n_heads=2"]
 
@@ -47,7 +49,10 @@ def run(options: Any) -> Iterator[Row]:
         off = max(float((a[name] - b[name]).abs().max()) for name in a)
         yield {"what": "stopped after 3 of 6 steps and continued", "weights off by": off, "good": off < 1e-4}
 
-        for name, option in (("compiled", "trainer.compile=true"), ("window", "model.attention_window=8")):
+        others = {"compiled": "trainer.compile=true", "window": "model.attention_window=8"}
+        if not options.toy:  # a CPU is refused
+            others["packed"] = "trainer.packed_attention=true"
+        for name, option in others.items():
             other = aiayn.train(aiayn.compose(*short, f"name={name}", option))
             losses = [r["train/loss"] for r in RunFolder(other).read_metrics() if "train/loss" in r]
             yield {"what": f"{option}, {len(losses)} steps", "last loss": losses[-1], "good": losses[-1] < losses[0]}
@@ -88,10 +93,10 @@ def train(options: Any) -> Iterator[Row]:
             common += ["trainer=default", f"data.tokens_per_step={options.tokens}", "data.max_length=255"]
             common += ["trainer.max_steps=200", "trainer.log_every=100"]
         for name in options.models:
-            for compiled in ("false", "true"):
+            for kind, chosen in list(KINDS.items())[: 2 if options.toy else None]:  # a CPU is refused packed batches
                 model = [] if options.toy else [f"model={name}"]
-                run = [*common, *model, f"name={name}_{compiled}", f"trainer.compile={compiled}"]
+                run = [*common, *model, f"name={name}_{kind}", *(f"trainer.{option}=true" for option in chosen)]
                 trained = RunFolder(aiayn.train(aiayn.compose(*run)))
                 last = [record for record in trained.read_metrics() if "perf/tokens_per_sec" in record][-1]
                 speeds = {name: last[name] for name in last if name.startswith("perf/")}
-                yield {"training": name, "compiled": compiled, "loss": last["train/loss"], **speeds}
+                yield {"training": name, "with": kind, "loss": last["train/loss"], **speeds}

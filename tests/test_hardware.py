@@ -102,6 +102,25 @@ def test_the_fused_loss_is_refused_where_it_cannot_run(monkeypatch):
             choose_hardware(fused)
 
 
+def test_packed_attention_is_refused_where_its_kernel_cannot_run(monkeypatch):
+    packed = composed(*FILES, "trainer.packed_attention=true").trainer
+    refused = pytest.raises(
+        ConfigError, match=r"^trainer\.packed_attention=true: needs a GPU of .* 8\.0 .*; set trainer"
+    )
+    with refused:
+        choose_hardware(replace(packed, accelerator="cpu"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
+    for capability in ((7, 5), (8, 0), (9, 0)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda found=capability: found)
+        with refused if capability < (8, 0) else nullcontext():
+            choose_hardware(packed)
+    for precision in ("32-true", "64-true"):
+        with pytest.raises(ConfigError, match=f"not trainer.precision={precision}; set bf16-mixed, or"):
+            replace(packed, precision=precision)
+
+
 def test_processes_that_see_one_gpu_each_take_it_whatever_their_number_on_the_machine(monkeypatch):
     """As started by SLURM with --gpus-per-task=1; here the second of two on the second of two machines."""
     ours = {"SLURM_LOCALID": 1, "SLURM_PROCID": 3, "SLURM_NODEID": 1, "SLURM_NTASKS": 4, "SLURM_NTASKS_PER_NODE": 2}

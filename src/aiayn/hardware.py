@@ -88,6 +88,11 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     if settings.fused_loss and (accelerator == "cpu" or find_spec("triton") is None):
         raise ConfigError("trainer.fused_loss=true: needs a GPU, and Triton, which comes with torch for CUDA")
+    if settings.packed_attention and (accelerator == "cpu" or torch.cuda.get_device_capability() < (8, 0)):
+        raise ConfigError(
+            "trainer.packed_attention=true: needs a GPU of compute capability 8.0 (A100, RTX 30) or newer; set "
+            "trainer.packed_attention=false"
+        )
     precision = settings.precision
     if precision == "auto":
         device = torch.device("cuda" if accelerator == "gpu" else "cpu")

@@ -8,7 +8,7 @@ import torch
 
 from aiayn.errors import InterruptedRunError
 
-ROWS = {"ceilings": 3, "correct": 9, "run": 5, "sdpa": 14, "step": 2, "train": 2, "kernels": 30, "loss": 3}
+ROWS = {"ceilings": 3, "correct": 12, "run": 5, "sdpa": 14, "step": 4, "train": 2, "kernels": 60, "loss": 3}
 ROWS |= {"save": 1, "decode": 4}
 SLOW = ("run", "train", "step")  # whole trainings, or compiled steps
 STAGES = [pytest.param(stage, marks=pytest.mark.slow) if stage in SLOW else stage for stage in gpu.STAGES]

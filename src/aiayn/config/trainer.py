@@ -24,6 +24,7 @@ class TrainerOptions:
     precision: str = "auto"  # one of TRAINING_PRECISIONS
     compile: bool = False  # torch.compile model and loss: takes minutes at the start, then faster steps
     fused_loss: bool = False  # on a GPU: loss and gradient of a row of logits in one Triton kernel
+    packed_attention: bool = False  # on a GPU: no padding, attention within each sentence of one long row
     val_every: int | None = 1500
     val_bleu_sentences: int = 500  # validation sentences translated for val/bleu or val/f1; 0: none
     patience: int | None = None  # validations without a better `best_metric` before the run ends; null: no early end
@@ -54,6 +55,11 @@ class TrainerOptions:
         one_of("trainer.strategy", self.strategy, ("auto", "ddp"))
         one_of("trainer.gradient_compression", self.gradient_compression, ("none", "bf16"))
         one_of("trainer.precision", self.precision, TRAINING_PRECISIONS)
+        require(
+            not self.packed_attention or self.precision not in ("32-true", "64-true"),
+            f"trainer.packed_attention=true: its kernel takes 16-bit numbers, not trainer.precision={self.precision}; "
+            "set bf16-mixed, or trainer.packed_attention=false",
+        )
         one_of("trainer.gradient_clip_algorithm", self.gradient_clip_algorithm, ("norm", "value"))
         if self.profiler is not None:
             one_of("trainer.profiler", self.profiler, ("simple", "advanced", "pytorch"))

@@ -16,17 +16,24 @@ from aiayn.kernels.cache import GPUCache, PreallocatedCache
 from aiayn.kernels.dropout import Dropout
 from aiayn.kernels.int8 import quantize_int8
 from aiayn.kernels.masks import AlignedBiases, Biases
+from aiayn.kernels.packed_attention import check
 from aiayn.kernels.prepacked import prepack
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.transformer import Transformer
 
 
-def accelerate(model: Transformer, device: torch.device, precision: str | None = None) -> Transformer:
+def accelerate(
+    model: Transformer, device: torch.device, precision: str | None = None, packed: bool = False
+) -> Transformer:
     """Prepares a model for a device in place and returns it; weights keep their names, and nothing is moved.
 
     With a precision (float32, bfloat16, int8) it can only translate: on a CPU its matrices are prepacked for products.
-    Parts that an extension brought stay as they are. Raises ConfigError for int8 on a GPU.
+    `packed`: it will be trained without padding, by `kernels/packed_attention.py`.
+    Parts that an extension brought stay as they are. Raises ConfigError for int8 on a GPU, and for a model that cannot
+    be packed.
     """
+    if packed:
+        check(model)
     on_gpu = device.type == "cuda"
     if on_gpu and precision == "int8":
         raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")

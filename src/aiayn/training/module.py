@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -22,9 +22,12 @@ from aiayn.errors import ConfigError, RefusedError
 from aiayn.inference.beam_search import Hypothesis, beam_search
 from aiayn.inference.build import build_model
 from aiayn.kernels.accelerate import accelerate
+from aiayn.kernels.packed_attention import packed_states
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.transformer import Transformer
+from aiayn.training.compiled import compile_apart, compile_packed
 from aiayn.training.loss import evaluate_output, output_cross_entropy
+from aiayn.training.packed_batch import PackedBatch, pack
 from aiayn.training.schedule import learning_rate
 
 BEFORE_FIRST_BATCH = "before its first batch"
@@ -57,9 +60,9 @@ class TranslationModule(pl.LightningModule):
         self.at = BEFORE_FIRST_BATCH  # for a message about a lack of memory
         self.gradient_norm = torch.zeros(())  # norm at the last step, on the device
         self.applied_rate = 0.0  # the learning rate of the last step
-        self.output_loss = output_cross_entropy
+        self.output_loss, self.packed_states = output_cross_entropy, packed_states
         if self.config.trainer.compile:
-            self.output_loss = compile_apart(self.model)
+            self.output_loss, self.packed_states = compile_apart(self.model), compile_packed()
         if self.config.trainer.fused_loss:
             self.output_loss = partial(output_cross_entropy, fused=True)
 
@@ -106,11 +109,16 @@ class TranslationModule(pl.LightningModule):
     # What Lightning calls.
 
     def configure_model(self) -> None:
-        accelerate(self.model, self.trainer.strategy.root_device if self._trainer else self.device)
+        device = self.trainer.strategy.root_device if self._trainer else self.device
+        accelerate(self.model, device, packed=self.config.trainer.packed_attention)
 
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""
         return self.model(src, tgt_in, source_mask(src))
+
+    def on_after_batch_transfer(self, batch: Batch | SourceBatch, dataloader_idx: int) -> Batch | SourceBatch:
+        """With `trainer.packed_attention` pairs lose their padding, on the device; sources to translate keep it."""
+        return pack(batch) if self.config.trainer.packed_attention and isinstance(batch, Batch) else batch
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.
@@ -236,7 +244,9 @@ class TranslationModule(pl.LightningModule):
     # What these are made of.
 
     def states(self, batch: Batch) -> Tensor:
-        """Returns the decoder's output for a batch, (B, T, D)."""
+        """Returns the decoder's output for a batch, (B, T, D); (1, N, D) for N target tokens without padding."""
+        if isinstance(batch, PackedBatch):
+            return batch.states(self.model, self.packed_states)
         return self.model.decode(batch.tgt_in, self.model.encode(batch.src, batch.src_mask), batch.src_mask)
 
     def evaluation_sums(self, batch: Batch) -> Tensor:
@@ -253,19 +263,6 @@ class TranslationModule(pl.LightningModule):
         """FLOPs of one pass, forward and back, over the real tokens of a batch: padding is not useful."""
         src, tgt = (lengths.astype(float) for lengths in batch.lengths)
         return float(training_flops(self.config.model, self.vocab_size, src, tgt).sum())
-
-
-def compile_apart(model: Transformer) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
-    """Compiles every layer of a model in place, and returns a compiled `output_cross_entropy`.
-
-    One graph of each for batches of every shape: the backward pass of one graph for all of them would hand over all
-    gradients at its end, and DDP could send none of them meanwhile. In the loss, the float32 copy of the logits, their
-    softmax and its gradient are never stored.
-    """
-    for layer in (*model.encoder, *model.decoder):
-        layer.compile(dynamic=True)
-    torch._dynamo.config.optimize_ddp = False  # cutting the graph for DDP fails on dynamic shapes
-    return torch.compile(output_cross_entropy, dynamic=True)
 
 
 def means(split: str, sums: Tensor) -> dict[str, float]:

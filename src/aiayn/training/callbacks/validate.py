@@ -106,9 +106,9 @@ class Validate(StepCallback):
 
     def _where(self, batch: Batch) -> str:
         """Says which validation batch did not fit, and what to do about it."""
-        pairs, source = batch.src.shape
+        source, target = (lengths.max(initial=1) for lengths in batch.lengths)
         return (
-            f"in validation, with {pairs} pairs of up to {source} source and {batch.tgt_out.size(1)} target subwords: "
+            f"in validation, with {len(batch.lengths[0])} pairs of up to {source} source and {target} target subwords: "
             f"split the longest lines of data.val={self.run.config.data.val} on both sides, or lower "
             f"data.max_tokens_per_device (now {tokens_per_device(self.run.config)})"
         )
