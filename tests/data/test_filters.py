@@ -58,7 +58,8 @@ def test_without_rules_a_corpus_keeps_its_fingerprint(config):
     assert prepare(replace(config, drop_duplicates=None, drop_equal=False)).fingerprint == prepare(config).fingerprint
 
 
-def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config):
+def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config, caplog):
+    caplog.set_level("INFO", "aiayn")
     rules = {option: value for option, value in EXPECTED if value != "exact"}
     report = prepare(replace(config, **rules, tokenizer_pairs=45)).report["train"]
     assert {reason: count for reason, count in report["dropped"].items() if reason != "control_characters"} == {
@@ -67,6 +68,10 @@ def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config):
         "numbers": 1,
         "placeholders": 2,
     }
+    said = (
+        "44 training and 3 validation pairs; 7 training pairs dropped: 1 control_characters, 2 duplicate, 1 equal_sides"
+    )
+    assert caplog.messages[-1].endswith(f"{said}, 1 numbers, 2 placeholders")
     assert not list(Filters(config, FileScans())([], None))
 
 

@@ -90,8 +90,15 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None, encode: Enco
             f"data.folder={config.folder}: {error.strerror or error} ({error.filename or target}); "
             "make room or make it writable, or choose another place with data.folder=FOLDER"
         ) from error
-    log.info("%s: %s training and %s validation pairs", target, f"{len(prepared.train):,}", f"{len(prepared.val):,}")
+    log.info("%s: %s", target, _counts(prepared))
     return prepared
+
+
+def _counts(prepared: PreparedCorpus) -> str:
+    dropped = prepared.report["train"]["dropped"]
+    reasons = ", ".join(f"{pairs:,} {reason}" for reason, pairs in dropped.items())
+    counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
+    return counts + (f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else "")
 
 
 def _settings(config: DataOptions, scans: FileScans, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
