@@ -12,6 +12,8 @@ the published results (12 processor minutes):
       data.vocab_size=4000 data.tokens_per_step=2048 data.max_length=100 model.n_layers=2 model.d_model=192 \\
       model.d_ff=384 model.n_heads=4 model.dropout=0.1 optim.warmup_steps=200 optim.lr_scale=0.5 \\
       trainer.max_steps=1750 trainer.checkpoint_every=50 trainer.average_last=8 logger=none name=manuals
+
+`manuals-reverse`, for `benchmarks/score_filter.py`, has the same options but data.src_lang=de data.tgt_lang=en.
 """
 
 import argparse

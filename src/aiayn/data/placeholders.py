@@ -34,12 +34,9 @@ def placeholders(text: str) -> Counter[str]:
 
 
 def changes_placeholders(before: str, after: str) -> bool:
-    """Whether two texts side by side have other placeholders or tags than each by itself, as `%s` and `a` have."""
+    """Whether two texts side by side have other placeholders than each by itself, as `%s` and `a` have."""
     before, after = before[-PLACEHOLDER_LENGTH:], after[:PLACEHOLDER_LENGTH]
-    return any(
-        pattern.findall(before + after) != pattern.findall(before) + pattern.findall(after)
-        for pattern in (PLACEHOLDER, TAG, TAG_START)
-    )
+    return PLACEHOLDER.findall(before + after) != PLACEHOLDER.findall(before) + PLACEHOLDER.findall(after)
 
 
 def numbers(text: str) -> Counter[int]:

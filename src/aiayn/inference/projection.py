@@ -8,16 +8,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from aiayn.data.placeholders import PLACEHOLDER, TAG
+from aiayn.data.placeholders import PLACEHOLDER, TAG, TAG_START
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference.alignment import alignment_weights
 from aiayn.inference.paragraphs import Paragraph
 from aiayn.inference.translator import Translation, Translator
 
 # A web address begins a unit even where a tag was between it and the word before.
-UNIT = re.compile(
-    rf"{TAG.pattern}|{PLACEHOLDER.pattern}|(?:(?!(?:https?|ftp|file)://)\w)+|[^\w\s]", TAG.flags | PLACEHOLDER.flags
-)
+UNIT = re.compile(rf"{PLACEHOLDER.pattern}|(?:(?!(?:https?|ftp|file)://)\w)+|[^\w\s]", PLACEHOLDER.flags)
+UNIT_OR_TAG = re.compile(f"{TAG.pattern}|{UNIT.pattern}", TAG.flags | UNIT.flags)
 
 MAX_WEIGHTS = 25_000_000  # of one text: 5,000 words and as many of its translation; 1 GB at work
 Span = tuple[int, int]  # characters from, and up to but without
@@ -25,7 +24,10 @@ Span = tuple[int, int]  # characters from, and up to but without
 
 @dataclass(frozen=True)
 class AlignedText:
-    """A text and its translation, both cut into words, punctuation marks, placeholders and tags."""
+    """A text and its translation, both cut into words, punctuation marks and placeholders.
+
+    Where the text has no tags, those of the translation are units, too.
+    """
 
     source: str
     text: str
@@ -42,7 +44,7 @@ def align(translator: Translator, sources: list[str], translations: Sequence[Tra
     for source, ids, best, weights in zip(
         sources, src_ids, translations, alignment_weights(translator, src_ids, outputs), strict=True
     ):
-        source_units, units = _units(source), _units(best.text)
+        source_units, units = _units(source), _units(best.text, not TAG_START.search(source))
         matrix = torch.zeros(len(units), len(source_units))
         if weights is not None and units and source_units:
             rows = _units_of(_subword_spans(translator.tokenizer, best.tokens, best.text), units)
@@ -68,12 +70,12 @@ def join(text: str, paragraph: Paragraph, sentences: list[AlignedText]) -> Align
 
 
 def count_units(text: str) -> int:
-    """Returns how many words, punctuation marks, placeholders and tags a text has."""
+    """Returns how many words, punctuation marks and placeholders a text has."""
     return len(_units(text))
 
 
-def _units(text: str) -> list[Span]:
-    return [match.span() for match in UNIT.finditer(text)]
+def _units(text: str, with_tags: bool = False) -> list[Span]:
+    return [match.span() for match in (UNIT_OR_TAG if with_tags else UNIT).finditer(text)]
 
 
 def _subword_spans(tokenizer: Tokenizer, ids: list[int], text: str) -> list[Span]:

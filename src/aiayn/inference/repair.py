@@ -1,6 +1,7 @@
 """Gives a translation exactly the placeholders of its source: missing ones are put in, superfluous ones removed.
 
-Tags are taken out before; those that are here stand in the text as what the reader is to see, as placeholders do.
+Tags of the source were taken out before. Those in the translation are removed, too, unless the source has as many that
+are meant as text.
 """
 
 from collections import defaultdict
@@ -14,7 +15,8 @@ from aiayn.inference.places import SURE, Places, best_interval, boundary
 from aiayn.inference.projection import AlignedText, Span
 
 BRACES = ("{", "}")  # alone they are no placeholder, but `str.format` refuses them
-HALVES = (*BRACES, "<")  # the latter before a letter only, where XML begins to read a tag
+TAG_NAME = "<"  # of all tags
+NEVER_MISSING = (*BRACES, TAG_NAME)
 OPENING, CLOSING = "([{«„", ".,;:!?)]}»“"  # without a blank after and before them
 # Part of no placeholder, while `%(x)d` may have blanks before its letter.
 NO_BREAK_SPACE = "\u00a0"
@@ -37,9 +39,12 @@ def repair(sentence: AlignedText, places: Places) -> AlignedText:
         ranked = [unit for _, unit in sorted(zip(attended, found, strict=True), key=lambda one: -one[0])]
         kept[ranked[: len(wanted)]] = True
         superfluous += ranked[len(wanted) :]
-        places.by_model += 0 if name in HALVES else min(len(wanted), len(found))
+        places.by_model += 0 if name in NEVER_MISSING else min(len(wanted), len(found))
     missing = [
-        column for name, wanted in columns.items() if name not in HALVES for column in wanted[len(copies[name]) :]
+        column
+        for name, wanted in columns.items()
+        if name not in NEVER_MISSING
+        for column in wanted[len(copies[name]) :]
     ]
     if not missing and not superfluous:
         return sentence
@@ -51,12 +56,14 @@ def repair(sentence: AlignedText, places: Places) -> AlignedText:
 
 
 def _named(text: str, units: list[Span]) -> defaultdict[str, list[int]]:
-    """Returns the numbers of the units that are placeholders, tags or halves of them, by name."""
+    """Returns the numbers of the units that are placeholders, braces, tags or beginnings of tags, by name."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for number, (start, stop) in enumerate(units):
         name = text[start:stop]
-        if name in BRACES or TAG_START.match(text, start) or PLACEHOLDER.fullmatch(name):
+        if name in BRACES or PLACEHOLDER.fullmatch(name):
             found[name].append(number)
+        elif TAG_START.match(text, start):
+            found[TAG_NAME].append(number)
     return found
 
 
@@ -106,8 +113,7 @@ def _rewritten(sentence: AlignedText, replacements: list[Replacement], removed: 
             start, stop = units[unit]
             after = text[start : start + PLACEHOLDER_LENGTH]
             new.add(text[start:stop], new.gap(gaps, after) if is_changed else before, unit)
-            # Without what is removed further on, a tag could come of "<" and a word.
-            gaps, is_changed = [], text[start:stop] == "<"
+            gaps, is_changed = [], False
     return replace(
         sentence, text="".join(new.pieces) + text[ends[-1] :], units=new.units, weights=new.weights(sentence.weights)
     )
@@ -137,6 +143,8 @@ class _NewText:
         is_close = after[0] in CLOSING or self._end[-1] in OPENING
         gap = min(gaps, key=len) if is_close else max(gaps, key=len)
         if not gap and self._end[-1].isalnum() and after[0].isalnum():
+            gap = " "
+        if not gap and TAG_START.match(self._end[-1] + after):
             gap = " "
         choices = (gap, gap or " ")
         return next((one for one in choices if not changes_placeholders(self._end + one, after)), NO_BREAK_SPACE)
