@@ -1,11 +1,15 @@
 """A translation server under load: many clients at once beside one, and a soak with clients that misbehave.
 
-    python benchmarks/serve.py RUN FILE [--clients 64] [--requests 512] [--threads 1] [--crowd 20] [--soak 60]
+    python benchmarks/serve.py RUN FILE [--clients 64] [--requests 512] [--threads 1] [--rounds 6] [--crowd 20]
+                               [--soak 60]
 
 Starts `aiayn serve RUN` in a process of its own and sends it the lines of FILE, one per request: first from one client,
 which waits for every answer, then from --clients at once, each of which does the same. Every answer is compared with
 what Translator gives for the line by itself. Latencies include the clients' own waiting for a processor: clients and
 server share the machine. Processor seconds are the server's.
+
+With --rounds N one client sends the same requests N times, and the server's memory is read after each: what it keeps
+for a shape of a batch is there after the first round, and what it kept for every request would go on to grow.
 
 With --crowd SECONDS there follow so many seconds each of honest clients alone, beside 600 connections that say nothing
 (500 are allowed; each that is closed is opened again), beside 200 clients of /attention with lines of 240 letters, and
@@ -131,6 +135,17 @@ def load(server: Server, expected: dict[str, str], lines: list[str], clients: in
         "wrong": len(tally.wrong),
         "lost": len(tally.lost),
     }
+
+
+def memory_of_rounds(
+    server: Server, expected: dict[str, str], lines: list[str], rounds: int
+) -> list[dict[str, object]]:
+    """Returns the server's memory before and after each of several rounds of the same requests."""
+    rows: list[dict[str, object]] = [{"round": 0, "requests": 0, "MB": server.memory_mb()}]
+    for number in range(1, rounds + 1):
+        load(server, expected, lines, 1)
+        rows.append({"round": number, "requests": number * len(lines), "MB": server.memory_mb()})
+    return rows
 
 
 def rude_clients(server: Server, line: str) -> dict[str, Callable[[], None]]:
@@ -277,13 +292,17 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
 
 def main(arguments: list[str] | None = None) -> None:
     files = {"run": None, "file": None}
-    options = parse_options(__doc__, arguments, files, clients=64, requests=512, threads=1, crowd=0.0, soak=0.0)
+    options = parse_options(
+        __doc__, arguments, files, clients=64, requests=512, threads=1, rounds=0, crowd=0.0, soak=0.0
+    )
     lines = [line for line in dict.fromkeys(read_lines(options.file)) if line.strip()]
     translator = Translator.from_run(options.run, accelerator="cpu")
     few = lines[: options.requests]
     expected = {line: translator.translate([line])[0] for line in few}
     requests = list(itertools.islice(itertools.cycle(few), options.requests))
     with contextlib.closing(Server(options.run, options.threads)) as server:
+        if options.rounds:
+            report("serve_memory", memory_of_rounds(server, expected, requests, options.rounds), options.out)
         load(server, expected, requests[:8], 1)  # warm-up
         rows = [load(server, expected, requests, clients) for clients in (1, options.clients)]
         report("serve", rows, options.out)

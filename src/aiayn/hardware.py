@@ -68,6 +68,14 @@ class Hardware(NamedTuple):
     precision: TrainingPrecision
 
 
+def keep_few_kernels() -> None:
+    """Bounds the memory of kernels, which oneDNN compiles for every shape of a batch; it would keep the last 1,024.
+
+    Has no effect after the first of them, nor where the variable is set already.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
+
+
 def choose_hardware(settings: TrainerOptions) -> Hardware:
     """Settles accelerator=auto and precision=auto.
 
@@ -84,8 +92,8 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
         )
     if accelerator == "gpu":
         _configure_cuda()
-    else:  # oneDNN compiles kernels for every shape of a batch, and otherwise keeps the last 1,024 of them
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
+    else:
+        keep_few_kernels()
     if settings.fused_loss and (accelerator == "cpu" or find_spec("triton") is None):
         raise ConfigError("trainer.fused_loss=true: needs a GPU, and Triton, which comes with torch for CUDA")
     if settings.packed_attention and (accelerator == "cpu" or torch.cuda.get_device_capability() < (8, 0)):

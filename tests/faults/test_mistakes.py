@@ -139,6 +139,8 @@ MISTAKES = [
     ("evaluate.py", "run is missing:", "run=VALUE"),
     ("evaluate.py run=", "run is empty:", "run=outputs/NAME"),
     ("evaluate.py outputs/x", "outputs/x:", "run=outputs/x"),
+    ("evaluate.py ./outputs/x-0.1", "./outputs/x-0.1:", "run=./outputs/x-0.1"),
+    ("evaluate.py model.ckpt", "model.ckpt:", "run=model.ckpt"),
     ("evaluate.py runs=x", "runs:", "did you mean run?"),
     ("evaluate.py run=x split=train", "split=train:", "val, test"),
     ("evaluate.py run=x beam_size=3", "beam_size:", "did you mean search.beam_size?"),

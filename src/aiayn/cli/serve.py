@@ -28,6 +28,10 @@ def serve(run: RunArgument, options: ServeOptions, model: ModelOptions, debug: D
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'aiayn[serve]'") from error
 
+    from aiayn.hardware import keep_few_kernels
+
+    keep_few_kernels()
+
     def load() -> Served:
         api_keys = read_keys(options.api_key_file) if options.api_key_file else []
         return Served(model.load(run), api_keys, str(find_checkpoint(run, model.checkpoint)))

@@ -125,7 +125,7 @@ def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
     known, train_keys = option_names(schema), {*option_names(Options), *groups(Options)}
     sections = {"hydra", *(name.partition(".")[0] for name in known)}
     for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
+        key, sign, value = override.lstrip("+").partition("=")
         if override.startswith("~"):
             raise ConfigError(f"{override}: options cannot be removed; set it to another value with key=value")
         if override.startswith("="):
@@ -136,7 +136,7 @@ def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
             raise ConfigError(f"+{key}: leave out the +: {key}={name}")
         # Hydra itself names the section of a key in one that exists.
         in_no_section = "." in key and key.partition(".")[0] not in sections
-        if schema is not Options and key not in known and (key in train_keys or in_no_section):
+        if sign and schema is not Options and key not in known and (key in train_keys or in_no_section):
             raise ConfigError(no_such_option(key, schema))
         if key in PLUGINS and value not in PLUGINS[key]:
             raise ConfigError(f"{key}={value}: choose one of {', '.join(PLUGINS[key])} (docs/sweeps.md)")
