@@ -267,6 +267,16 @@ def test_tags_that_the_model_invents_are_removed_and_counted(run, monkeypatch):
     assert result.stderr.endswith("; 3 removed that the source does not have\n")
 
 
+def test_a_server_keeps_few_kernels_in_memory(run, monkeypatch):
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, "")
+    monkeypatch.delenv(name)
+    served = []
+    monkeypatch.setattr("aiayn.server.serve.serve", lambda *arguments: served.append(os.environ[name]))
+    assert invoke("serve", run).exit_code == 0
+    assert served == ["128"]
+
+
 def test_a_packed_checkpoint_is_half_as_large_translates_alone_and_is_never_written_over(run, tmp_path):
     packed, exact = tmp_path / "model.ckpt", tmp_path / "exact.ckpt"
 
