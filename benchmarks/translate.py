@@ -1,7 +1,7 @@
 """Translation beside CTranslate2 and Hugging Face's generate: the same weights, sentences and beams.
 
     python benchmarks/translate.py RUN --text FILE --reference FILE [--beams 1 4] [--batches 16 64 256]
-    python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--batch 32]
+    python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--batch 32] [--beams 1 4]
     both: [--rounds 3] [--threads 1] [--minutes 8] [--engines NAME ...]; the second: [--device cuda]
 
 With a RUN every engine translates a file of real sentences from text to text, as its user does: `aiayn translate`
@@ -39,7 +39,7 @@ from engines import (
     our_engine,
     our_front_end,
 )
-from measure import Worker, draw_bars, interleaved, parse_options, report, spread
+from measure import Worker, interleaved, parse_options, report
 
 import aiayn
 from aiayn.config.settle import settled
@@ -152,7 +152,9 @@ def file_rows(
     return rows
 
 
-def translation(kind: str, precision: str, device: str, folder: Path, batches: list[Ids]) -> Callable[[], Ids]:
+def translation(
+    kind: str, precision: str, device: str, folder: Path, batches: list[Ids], beam_size: int
+) -> Callable[[], Ids]:
     """Returns a function that translates all batches with an engine that is built here."""
     if kind == "ours":
         checkpoint = base_checkpoint()
@@ -163,7 +165,9 @@ def translation(kind: str, precision: str, device: str, folder: Path, batches: l
         engine = {"ctranslate2": ctranslate2_engine, "marian": marian_engine}[kind](folder / kind, precision, device)
     lengths = [len(batch[0]) + 1 for batch in batches]
     return lambda: [
-        ids for batch, length in zip(batches, lengths, strict=True) for ids in engine(batch, 4, 0.0, length, length)
+        ids
+        for batch, length in zip(batches, lengths, strict=True)
+        for ids in engine(batch, beam_size, 0.0, length, length)
     ]
 
 
@@ -177,7 +181,14 @@ def main(arguments: list[str] | None = None) -> None:
         compare_on_file(options)
         return
     end = time.monotonic() + 60 * options.minutes
-    batches = sources(options.lengths_of, options.sentences, options.batch)
+    batches, rows = sources(options.lengths_of, options.sentences, options.batch), []
+    for beam_size in options.beams:
+        rows += prescribed_rows(options, batches, beam_size, end)
+    report("translate", rows, options.out)
+
+
+def prescribed_rows(options: Any, batches: list[Ids], beam_size: int, end: float) -> list[dict[str, Any]]:
+    """Runs the engines in turns on prescribed lengths and returns a row for each."""
     workers: dict[str, Worker] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.engines:
@@ -187,7 +198,8 @@ def main(arguments: list[str] | None = None) -> None:
             try:
                 if kind != "ours" and not (Path(folder) / kind).exists():
                     export(base_checkpoint(), kind, Path(folder) / kind)
-                workers[name] = Worker(translation, kind, precision, options.device, Path(folder), batches)
+                work = (kind, precision, options.device, Path(folder), batches, beam_size)
+                workers[name] = Worker(translation, *work)
             except (ImportError, ConfigError) as error:
                 print(f"{name} skipped: {error}", flush=True)
     outputs: dict[str, Ids] = {}
@@ -196,23 +208,23 @@ def main(arguments: list[str] | None = None) -> None:
 
     rows, first = [], next(iter(seconds))
     tokens = sum(len(ids) + 1 for batch in batches for ids in batch)
-    for name in seconds:
-        clock, cpu = spread(seconds[name]), workers[name].cpu
+    for name, taken in seconds.items():
         # Not every engine writes the last token, which is forced.
         same = sum(a[: len(b) - 1] == b[:-1] for a, b in zip(outputs[first], outputs[name], strict=True))
         rows.append(
             {
                 "engine": name,
-                "tokens/s": tokens / clock["median"],
-                "low": tokens / clock["high"],
-                "high": tokens / clock["low"],
-                "tokens/processor second": tokens / spread(cpu[1:] or cpu)["median"],
-                "rounds": len(seconds[name]),
+                "beam": beam_size,
+                "tokens/s": tokens / min(taken),
+                "tokens/processor second": tokens / min(workers[name].cpu),
+                "MB": workers[name].peak_mb,
+                "rounds": len(taken),
                 f"outputs as {first}": f"{same} of {options.sentences}",
             }
         )
-    report("translate", rows, options.out)
-    draw_bars(options.out / "translate.png", rows, "engine", "tokens/s")
+    for worker in workers.values():
+        worker.close()
+    return rows
 
 
 if __name__ == "__main__":

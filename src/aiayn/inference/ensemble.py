@@ -52,8 +52,8 @@ class Ensemble(nn.Module):
 
     def step(self, tokens: Tensor, cache: "EnsembleCache") -> Tensor:
         """Decodes one more position; tokens (N, K). Returns the states of all models side by side, (N, K, M * D)."""
-        pairs = zip(self.models, cache.caches, strict=True)
-        return torch.cat([model.step(tokens, part) for model, part in pairs], -1)
+        states = [model.step(tokens, part) for model, part in zip(self.models, cache.caches, strict=True)]
+        return torch.cat(states, -1) if len(states) > 1 else states[0]
 
     def project(self, states: Tensor) -> Tensor:
         """states (..., M * D) of `step`. Returns (..., V): mean log-probabilities, float32, or one model's logits."""
