@@ -19,7 +19,7 @@ from aiayn.data import encode_shards, merge_shards, text_files
 from aiayn.data.encode_shards import Encoder, Progress, Shard
 from aiayn.data.filters import Filters
 from aiayn.data.prepare import prepare
-from aiayn.data.sources import raw_pairs
+from aiayn.data.sources import text_of, texts_of
 from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError, ResourceError
 
@@ -86,10 +86,10 @@ def test_text_is_read_from_any_pair_on(config, tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "MARK_LINES", 16)
     monkeypatch.setattr("aiayn.data.parallel_files.MARK_LINES", 16)
     config = replace(config, train=[config.train, config.val, config.train])
-    whole = list(raw_pairs(config, "train", FileScans()))
+    whole = list(text_of(config, "train").pairs())
     assert len(whole) == 403 + 31 + 403
     for first in (0, 1, 15, 16, 17, 402, 403, 404, 433, 434, 450, 836, 837, 900):
-        assert list(raw_pairs(config, "train", FileScans(), first)) == whole[first:]
+        assert list(text_of(config, "train").pairs(first)) == whole[first:]
 
 
 @pytest.mark.parametrize("done", [1, 2, 5])
@@ -153,11 +153,11 @@ def test_processes_end_with_the_one_that_started_them(config, small_shards, monk
     """A process whose parent is gone stops at its next chunk."""
     encoder = Encoder(
         config,
-        prepare(config).tokenizer,
-        Path(config.folder),
-        FileScans(),
+        (texts := texts_of(config, FileScans())),
         {"train": None},
-        Filters(config, FileScans()),
+        Path(config.folder),
+        prepare(config).tokenizer,
+        Filters(config, texts["train"]),
     )
     child = os.fork()
     if child == 0:

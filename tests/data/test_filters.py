@@ -8,7 +8,7 @@ from texts import data_config, write_lines
 
 from aiayn.data.filters import Filters
 from aiayn.data.prepare import prepare
-from aiayn.data.text_files import FileScans
+from aiayn.data.sources import text_of
 from aiayn.errors import ConfigError
 
 PAIRS = [
@@ -72,7 +72,7 @@ def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config, caplog):
         "44 training and 3 validation pairs; 7 training pairs dropped: 1 control_characters, 2 duplicate, 1 equal_sides"
     )
     assert caplog.messages[-1].endswith(f"{said}, 1 numbers, 2 placeholders")
-    assert not list(Filters(config, FileScans())([], None))
+    assert not list(Filters(config, text_of(config, "train"))([], None))
 
 
 def test_every_dropped_pair_is_written_on_demand_also_for_a_corpus_that_is_there(config):

@@ -7,9 +7,7 @@ import pytest
 from texts import data_config
 
 from aiayn.config.data import DataConfig
-from aiayn.data import sources
-from aiayn.data.sources import raw_pairs, read_split
-from aiayn.data.text_files import FileScans
+from aiayn.data.sources import text_of
 from aiayn.errors import DataError
 
 
@@ -55,33 +53,31 @@ def hub(folder, **changes) -> DataConfig:
 def test_a_local_folder_laid_out_like_wmt14_is_read_without_network(wmt, offline):
     german = hub(wmt, hub_name="de-en")
     names = [f"train-00000-of-00002 {i}" for i in range(3)] + [f"train-00001-of-00002 {i}" for i in range(2)]
-    assert list(raw_pairs(german, "train", FileScans())) == [
-        (f"houses {n}".encode(), f"Häuser {n}".encode()) for n in names
-    ]
-    assert read_split(german, "test") == (["houses test-00000-of-00001 0"], ["Häuser test-00000-of-00001 0"])
+    assert list(text_of(german, "train").pairs()) == [(f"houses {n}".encode(), f"Häuser {n}".encode()) for n in names]
+    assert text_of(german, "test").read() == (["houses test-00000-of-00001 0"], ["Häuser test-00000-of-00001 0"])
     french = hub(wmt, hub_name="fr-en", src_lang="fr", tgt_lang="en")
-    assert next(raw_pairs(french, "test", FileScans())) == (
+    assert next(text_of(french, "test").pairs()) == (
         b"maisons test-00000-of-00001 0",
         b"houses test-00000-of-00001 0",
     )
-    assert sources.text_key(german, "train", FileScans()) != sources.text_key(french, "train", FileScans())
+    assert text_of(german, "train").identity() != text_of(french, "train").identity()
     assert offline == []
 
 
 def test_columns_named_by_language_as_in_multi30k_are_read_and_nulls_are_empty(tmp_path, offline):
     rows = [{"en": "a dog", "de": "ein Hund"}, {"en": "x", "de": None}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert list(raw_pairs(hub(tmp_path), "train", FileScans())) == [(b"a dog", b"ein Hund"), (b"x", b"")]
+    assert list(text_of(hub(tmp_path), "train").pairs()) == [(b"a dog", b"ein Hund"), (b"x", b"")]
     with pytest.raises(DataError, match="no language fr among its columns en, de"):
-        list(raw_pairs(hub(tmp_path, tgt_lang="fr"), "train", FileScans()))
+        list(text_of(hub(tmp_path, tgt_lang="fr"), "train").pairs())
     with pytest.raises(DataError, match="split dev"):
-        raw_pairs(hub(tmp_path, val="dev"), "val", FileScans())
+        text_of(hub(tmp_path, val="dev"), "val").pairs()
 
 
 def test_a_hub_name_without_network_fails_at_once_with_the_remedies(offline, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"it waits {seconds} seconds"))
     with pytest.raises(DataError) as refusal:
-        raw_pairs(hub("some-one/no-such-set"), "train", FileScans())
+        text_of(hub("some-one/no-such-set"), "train").pairs()
     message = str(refusal.value)
     assert "no connection" in message
     assert "data.hub_path=FOLDER" in message
@@ -92,11 +88,11 @@ def test_a_hub_name_without_network_fails_at_once_with_the_remedies(offline, mon
 
 def test_a_hub_folder_that_is_not_there_is_not_looked_for_on_the_hub(offline, tmp_path):
     with pytest.raises(DataError, match="no such folder"):
-        raw_pairs(hub(tmp_path / "gone"), "train", FileScans())
+        text_of(hub(tmp_path / "gone"), "train").pairs()
     assert offline == []
 
 
 def test_without_datasets_installed_the_message_says_so(monkeypatch, wmt):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match="pip install datasets"):
-        raw_pairs(hub(wmt, hub_name="de-en"), "train", FileScans())
+        text_of(hub(wmt, hub_name="de-en"), "train").pairs()

@@ -14,8 +14,8 @@ from texts import SEPARATORS, data_config, write_bytes, write_lines
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.pair_files import pair_file_kind
 from aiayn.data.prepare import prepare
-from aiayn.data.sources import count_pairs, raw_pairs, read_split, text_key
-from aiayn.data.text_files import FileScans, read_lines
+from aiayn.data.sources import text_of
+from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
 
 PAIRS = [
@@ -51,7 +51,7 @@ def stored(path: Path, text: str | bytes) -> str:
 
 
 def read(path: str) -> list[tuple[bytes, bytes]]:
-    return list(raw_pairs(data_config(train=path), "train", FileScans()))
+    return list(text_of(data_config(train=path), "train").pairs())
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -60,10 +60,10 @@ def test_every_kind_gives_the_pairs_of_two_files_in_order(write, ending, tmp_pat
     path = stored(tmp_path / f"x.{write.__name__}{ending}", write(PAIRS))
     stripped = [tuple(text.strip() for text in pair) for pair in PAIRS] if write is tmx else PAIRS
     assert read(path) == [(src.encode(), tgt.encode()) for src, tgt in stripped]
-    assert read_split(data_config(test=path), "test") == tuple(map(list, zip(*stripped, strict=True)))
+    assert text_of(data_config(test=path), "test").read() == tuple(map(list, zip(*stripped, strict=True)))
     back = data_config(test=path, src_lang="de", tgt_lang="en")
     if write is not tsv:
-        assert read_split(back, "test") == tuple(map(list, zip(*[pair[::-1] for pair in stripped], strict=True)))
+        assert text_of(back, "test").read() == tuple(map(list, zip(*[pair[::-1] for pair in stripped], strict=True)))
 
 
 @settings(deadline=None, max_examples=40)
@@ -71,7 +71,7 @@ def test_every_kind_gives_the_pairs_of_two_files_in_order(write, ending, tmp_pat
 def test_any_text_survives_json_but_for_line_feeds(tmp_path_factory, pairs):
     path = stored(tmp_path_factory.mktemp("json") / "x.jsonl", jsonl(pairs))
     expected = [[text.replace("\n", " ") for text in side] for side in zip(*pairs, strict=True)]
-    assert list(read_split(data_config(test=path), "test")) == expected
+    assert list(text_of(data_config(test=path), "test").read()) == expected
 
 
 @pytest.mark.parametrize("separator", SEPARATORS[1:9])
@@ -86,7 +86,7 @@ def test_no_separator_but_lf_cuts_a_tab_separated_line(separator, tmp_path):
 def test_columns_named_in_the_first_line_may_stand_anywhere(tmp_path):
     path = stored(tmp_path / "x.tsv", "id\tde\tscore\ten\n1\tHaus\t.5\thouse\n\n2\tHund\t\tdog\n")
     assert read(path) == [(b"house", b"Haus"), (b"", b""), (b"dog", b"Hund")]
-    assert count_pairs(data_config(train=path), "train", FileScans()) == 3
+    assert text_of(data_config(train=path), "train").count() == 3
 
 
 SENTENCES = [
@@ -152,8 +152,8 @@ def test_prefixes_and_files_of_pairs_can_be_mixed_and_content_decides(tmp_path):
     first = write_bytes(tmp_path / "a", b"1\n", b"eins\n")
     second, compressed = (stored(tmp_path / name, tsv([("2", "zwei")])) for name in ("b.tsv", "c.tsv.gz"))
     config = data_config(train=[first, second])
-    assert list(raw_pairs(config, "train", FileScans())) == [(b"1", b"eins"), (b"2", b"zwei")]
-    ids = [text_key(data_config(train=path), "train", FileScans()) for path in (second, compressed, first)]
+    assert list(text_of(config, "train").pairs()) == [(b"1", b"eins"), (b"2", b"zwei")]
+    ids = [text_of(data_config(train=path), "train").identity() for path in (second, compressed, first)]
     assert ids[0] == ids[1] != ids[2]
 
 
@@ -245,7 +245,7 @@ def test_half_of_a_character_in_json_is_dropped_or_named(tmp_path):
     assert list(clean(iter(read(path)), report)) == [("a", "b")]
     assert report.dropped == {"not_utf8": 1}
     with pytest.raises(DataError, match=r"x\.jsonl: line 2 is not UTF-8"):
-        read_split(data_config(test=path), "test")
+        text_of(data_config(test=path), "test").read()
     with pytest.raises(DataError, match=r"nowhere\.tmx: cannot be read \(No such file"):
         read(str(tmp_path / "nowhere.tmx"))
 
@@ -302,7 +302,7 @@ def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_p
 def test_test_text_with_rows_that_are_no_pairs_is_refused_with_all_of_them(tmp_path):
     path = stored(tmp_path / "x.tsv", "a\tb\nc\n\nd\te\tf\n")
     with pytest.raises(DataError, match=r"x\.tsv: 2 rows are no pairs \(line 2 has another .*, line 4 has another"):
-        read_split(data_config(test=path), "test")
+        text_of(data_config(test=path), "test").read()
 
 
 ENCODINGS = [
@@ -339,9 +339,9 @@ def test_a_language_and_its_variant_are_two_sides(languages, langs, expected, tm
     config = data_config(train=path, src_lang=src_lang, tgt_lang=tgt_lang)
     if expected is None:
         with pytest.raises(DataError, match="no pairs of zh-Hant and zh in it; its languages are zh-Hant, zh-Hant-TW"):
-            list(raw_pairs(config, "train", FileScans()))
+            list(text_of(config, "train").pairs())
     else:
-        assert list(raw_pairs(config, "train", FileScans())) == [tuple(side.encode() for side in expected.split())]
+        assert list(text_of(config, "train").pairs()) == [tuple(side.encode() for side in expected.split())]
 
 
 @pytest.mark.parametrize(

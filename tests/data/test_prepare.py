@@ -24,6 +24,7 @@ from aiayn.data import build_corpus, corpus_store, encode_shards, text_files
 from aiayn.data import prepare as prepare_module
 from aiayn.data.cleaning import CleaningReport
 from aiayn.data.filters import RULES, length_rules
+from aiayn.data.parallel_files import FileText
 from aiayn.data.prepare import SHAPING, check_text, prepare
 from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
@@ -176,8 +177,7 @@ def test_the_length_rules_at_their_limits(config):
 def test_a_second_start_reads_neither_text_nor_writes(config, monkeypatch):
     first = prepare(config)
     before = {p: p.stat().st_mtime_ns for p in first.folder.iterdir()}
-    monkeypatch.setattr(build_corpus, "raw_pairs", None)
-    monkeypatch.setattr(encode_shards, "raw_pairs", None)
+    monkeypatch.setattr(FileText, "pairs", None)
     monkeypatch.setattr("aiayn.data.prepare._locked", None)
     again = prepare(config)
     assert again.fingerprint == first.fingerprint
@@ -209,7 +209,7 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
-    inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through sources.text_key
+    inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through RawText.identity
     inputs |= set(RULES)  # only those that are chosen
     inputs |= {"task", "lowercase", "tags"}  # only where they are not translation, false and kept
     elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches"}
@@ -496,7 +496,7 @@ def test_text_that_cannot_be_read_to_its_end_is_reported_from_within_the_learnin
         yield from [(b"ein haus", b"zwei")] * 2000
         raise DataError("train.en.gz: cannot be read")
 
-    monkeypatch.setattr(build_corpus, "raw_pairs", break_off)
+    monkeypatch.setattr(FileText, "pairs", break_off)
     with pytest.raises(DataError, match=r"train\.en\.gz"):
         prepare(config)
     assert visible(config.folder) == []

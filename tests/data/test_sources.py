@@ -4,9 +4,7 @@ import pytest
 from texts import data_config
 
 import aiayn
-from aiayn.data import sources
-from aiayn.data.sources import raw_pairs, read_split
-from aiayn.data.text_files import FileScans
+from aiayn.data.sources import text_of
 from aiayn.errors import DataError
 
 
@@ -14,14 +12,14 @@ def test_the_phrasebook_goes_both_ways_and_knows_two_languages(monkeypatch):
     book = SimpleNamespace(VERSION=7, pairs=lambda split: [(f"{split} house", "Häuser"), ("b", "c")])
     monkeypatch.setattr(aiayn, "phrasebook", book, raising=False)  # an attribute once it has been imported
     options = {"source": "phrasebook", "train": "train", "val": "val"}
-    assert list(raw_pairs(data_config(**options), "val", FileScans())) == [
+    assert list(text_of(data_config(**options), "val").pairs()) == [
         (b"val house", "Häuser".encode()),
         (b"b", b"c"),
     ]
     back = data_config(**options, src_lang="de", tgt_lang="en")
-    assert read_split(back, "train") == (["Häuser", "c"], ["train house", "b"])
-    assert 7 in sources.text_key(back, "train", FileScans())
+    assert text_of(back, "train").read() == (["Häuser", "c"], ["train house", "b"])
+    assert 7 in text_of(back, "train").identity()
     with pytest.raises(DataError, match=r"data\.tgt_lang=fr"):
-        list(raw_pairs(data_config(**options, tgt_lang="fr"), "train", FileScans()))
+        list(text_of(data_config(**options, tgt_lang="fr"), "train").pairs())
     with pytest.raises(DataError, match=r"data\.test is not set"):
-        list(raw_pairs(data_config(**options), "test", FileScans()))
+        list(text_of(data_config(**options), "test").pairs())

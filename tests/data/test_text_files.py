@@ -8,7 +8,7 @@ from texts import SEPARATORS, data_config, write_bytes
 
 from aiayn.data import text_files
 from aiayn.data.cleaning import CleaningReport, clean
-from aiayn.data.sources import raw_pairs, read_split
+from aiayn.data.sources import text_of
 from aiayn.data.text_files import FileScans, read_lines
 from aiayn.errors import DataError
 
@@ -31,10 +31,10 @@ def test_no_separator_but_lf_shifts_a_pair(tmp_path_factory, pairs, crlf, last):
         ("\n".join(tgt) + "\n").encode(),
     )
     report = CleaningReport()
-    found = list(clean(raw_pairs(data_config(train=prefix), "train", FileScans()), report))
+    found = list(clean(text_of(data_config(train=prefix), "train").pairs(), report))
     assert found == [(f"s{i}   s{i}", f"t{i}   t{i}") for i in range(len(pairs))]
     assert report.separators == 2 * len(pairs)
-    assert read_split(data_config(test=prefix), "test") == (src, tgt)
+    assert text_of(data_config(test=prefix), "test").read() == (src, tgt)
 
 
 def test_lines_are_cut_at_lf_only_and_lose_one_carriage_return_and_the_byte_order_mark(tmp_path):
@@ -48,7 +48,7 @@ def test_lines_are_cut_at_lf_only_and_lose_one_carriage_return_and_the_byte_orde
 
 def test_a_blank_line_keeps_its_place_on_either_side(tmp_path):
     prefix = write_bytes(tmp_path / "x", b"1\n\n3\n\n \n6", b"eins\nzwei\n\n\nvier\nsechs\n")
-    assert list(raw_pairs(data_config(train=prefix), "train", FileScans())) == [
+    assert list(text_of(data_config(train=prefix), "train").pairs()) == [
         (b"1", b"eins"),
         (b"", b"zwei"),
         (b"3", b""),
@@ -62,26 +62,26 @@ def test_several_prefixes_plain_and_compressed_are_read_one_after_another(tmp_pa
     first = write_bytes(tmp_path / "a", b"1\n2", b"eins\nzwei\n")
     for lang, text in (("en", b"3\n"), ("de", b"drei\n")):
         (tmp_path / f"b.{lang}.gz").write_bytes(gzip.compress(text))
-    pairs = raw_pairs(data_config(train=[first, str(tmp_path / "b")]), "train", FileScans())
+    pairs = text_of(data_config(train=[first, str(tmp_path / "b")]), "train").pairs()
     assert list(pairs) == [(b"1", b"eins"), (b"2", b"zwei"), (b"3", b"drei")]
 
 
 def test_unequal_line_counts_are_refused_before_the_first_pair_with_both_counts(tmp_path):
     prefix = write_bytes(tmp_path / "x", b"a\n" * 1000, b"b\n" * 998 + b"b")
     with pytest.raises(DataError, match=r"x\.en has 1000 lines and .*x\.de has 999") as refusal:
-        raw_pairs(data_config(train=prefix), "train", FileScans())
+        text_of(data_config(train=prefix), "train").pairs()
     assert refusal.value.exit_code == 3
     with pytest.raises(DataError, match="999"):
-        read_split(data_config(test=prefix), "test")
+        text_of(data_config(test=prefix), "test").read()
 
 
 def test_missing_empty_and_unset_text_is_refused_by_name(tmp_path):
     with pytest.raises(DataError, match=r"data\.val=.*nowhere: there is neither .*nowhere\.en nor .*nowhere\.en\.gz"):
-        raw_pairs(data_config(val=str(tmp_path / "nowhere")), "val", FileScans())
+        text_of(data_config(val=str(tmp_path / "nowhere")), "val").pairs()
     with pytest.raises(DataError, match=r"data\.train: there is no text in .*x\.en and .*x\.de"):
-        raw_pairs(data_config(train=write_bytes(tmp_path / "x", b"", b"")), "train", FileScans())
+        text_of(data_config(train=write_bytes(tmp_path / "x", b"", b"")), "train").pairs()
     with pytest.raises(DataError, match=r"data\.test is not set"):
-        read_split(data_config(), "test")
+        text_of(data_config(), "test").read()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_broken_archive_is_refused_by_name(tmp_path, content):
     for lang in ("en", "de"):
         (tmp_path / f"x.{lang}.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"x\.en\.gz"):
-        raw_pairs(data_config(train=str(tmp_path / "x")), "train", FileScans())
+        text_of(data_config(train=str(tmp_path / "x")), "train").pairs()
 
 
 def test_utf16_is_recognised(tmp_path):
@@ -102,10 +102,10 @@ def test_utf16_is_recognised(tmp_path):
 
 def test_evaluation_text_is_untouched_and_must_be_utf8(tmp_path):
     prefix = write_bytes(tmp_path / "x", b" a  \n\nc\x00\n", "ä\u2028b\n \n.\n".encode())
-    assert read_split(data_config(test=prefix), "test") == ([" a  ", "", "c\x00"], ["ä\u2028b", " ", "."])
+    assert text_of(data_config(test=prefix), "test").read() == ([" a  ", "", "c\x00"], ["ä\u2028b", " ", "."])
     prefix = write_bytes(tmp_path / "y", b"a\nb\n", b"gut\nH\xe4user\n")
     with pytest.raises(DataError, match=r"y\.de: line 2 is not UTF-8"):
-        read_split(data_config(test=prefix), "test")
+        text_of(data_config(test=prefix), "test").read()
 
 
 def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
@@ -143,7 +143,7 @@ def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, 
     long = b"x" * (3 << 20)
     prefix = write_bytes(tmp_path / "x", b"a\n" + long + b"\r\nc\n" + long, b"A\nB\nC\nD\n")
     report = CleaningReport()
-    pairs = list(raw_pairs(data_config(train=prefix), "train", FileScans()))
+    pairs = list(text_of(data_config(train=prefix), "train").pairs())
     assert max(len(src) for src, _ in pairs) < 40_000
     assert list(clean(iter(pairs), report)) == [("a", "A"), ("c", "C")]
     assert sum(report.dropped.values()) == 2

@@ -8,7 +8,7 @@ import torch
 from applications import composed, small_model
 
 from aiayn.config.search import SearchConfig
-from aiayn.data.sources import read_split
+from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, DivergedError
 from aiayn.inference.translator import ScoredPair, Translator, accuracy, perplexity
@@ -113,7 +113,7 @@ def test_the_perplexity_of_the_validation_text_is_val_ppl(tmp_path):
     config = deepcopy(composed(*options))
     folder = train(config, tmp_path)
     reported = [record["val/ppl"] for record in read_jsonl(folder / "metrics.jsonl") if "val/ppl" in record]
-    pairs = Translator.from_run(folder, "last").score(*read_split(config.data, "val"))
+    pairs = Translator.from_run(folder, "last").score(*text_of(config.data, "val").read())
     assert checkpoints.load(folder / "checkpoints/last.ckpt").step == 12
     assert perplexity(pairs) == pytest.approx(reported[-1], rel=1e-5)
 

@@ -409,8 +409,8 @@ TEXT = [
     Bug(
         "leakage_compares_trees_with_their_tags",
         "data/overlap.py",
-        "return set(as_learned(self.config, clean(raw_pairs(self.config, split, self.scans), CleaningReport())))",
-        "return set(clean(raw_pairs(self.config, split, self.scans), CleaningReport()))",
+        "return set(as_learned(self.config, clean(text.pairs(), CleaningReport())))",
+        "return set(clean(text.pairs(), CleaningReport()))",
         "data/test_overlap.py::test_trees_are_compared_with_the_same_tags_on_both_sides",
     ),
     Bug(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from aiayn.data.sources import read_split
+from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
@@ -28,7 +28,7 @@ def test_loss_and_perplexity_are_means_over_all_target_tokens_however_the_text_i
     model = Transformer(stored.config.model, tokenizer.vocab_size).eval()
     model.load_state_dict(stored.weights)
     sums, tokens = torch.zeros(2, dtype=torch.float64), 0
-    sources, references = read_split(settings.data, "val")
+    sources, references = text_of(settings.data, "val").read()
     translator = Translator(model, tokenizer, settings.search, "cpu")
     with torch.no_grad():
         for src, tgt in zip(translator.source_ids(sources), translator.source_ids(references), strict=True):

@@ -110,9 +110,9 @@ def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
 
 def _pairs_of(path: Path, translator: "Translator") -> tuple[list[str], list[str]]:
     """Reads a file of pairs in the languages of the model."""
-    from aiayn.data.parallel_files import read_parallel
+    from aiayn.data.parallel_files import FileText
 
-    return read_parallel([str(path)], *translator.languages, "SRC")
+    return FileText("SRC", [str(path)], translator.languages).read()
 
 
 def _reversed_translator(translator: "Translator", run: Path, model: LoadOptions) -> "Translator":

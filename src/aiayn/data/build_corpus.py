@@ -18,7 +18,7 @@ from aiayn.data.corpus_store import find_damage, fingerprint
 from aiayn.data.encode_shards import SHARD_PAIRS, Encoder, Shard, chunks, cores, encode_on_cores
 from aiayn.data.filters import Filters
 from aiayn.data.merge_shards import merge
-from aiayn.data.sources import count_pairs, locate, raw_pairs, text_key
+from aiayn.data.raw_text import RawText
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
@@ -32,30 +32,30 @@ Encode = Callable[[Encoder, list[Shard], int], None]  # with so many processes
 
 def build(
     config: DataConfig,
-    target: Path,
+    texts: dict[str, RawText],
     settings: dict[str, Any],
-    scans: FileScans,
+    target: Path,
     tokenizer: Tokenizer | None = None,
     encode: Encode = encode_on_cores,
 ) -> None:
     """Builds the corpus beside `target` and renames it. The caller holds the lock. Without a tokenizer one is learned.
 
-    `encode` writes missing shards, of a text that has several.
-    `settings` is everything that shapes the corpus. Raises DataError if the text no longer is the one they identify.
+    `texts` by split, "test" too if there is one; `settings` is everything that shapes the corpus. `encode` writes
+    missing shards, of a text that has several. Raises DataError if a text no longer is what `settings` identify.
     Reuses the finished parts of an interrupted build. Every machine builds in a folder of its own, because file locks
     may not work across machines.
     """
     work = work_folder(target)
     work.mkdir(exist_ok=True)
     try:
-        filters = Filters(config, scans)
-        tokenizer = tokenizer or _tokenizer(config, scans, settings, work, filters)
-        encoder = Encoder(config, tokenizer, work, scans, settings, filters)
-        shards = {split: _encode_split(config, split, encoder, encode) for split in SPLITS}
+        filters = Filters(config, texts["train"])
+        tokenizer = tokenizer or _tokenizer(config, texts["train"], settings, work, filters)
+        encoder = Encoder(config, texts, settings, work, tokenizer, filters)
+        shards = {split: _encode_split(split, encoder, encode) for split in SPLITS}
         corpus = work / "corpus"
         shutil.rmtree(corpus, ignore_errors=True)
         corpus.mkdir()
-        reports = {split: _report(config, encoder, shards[split]) for split in SPLITS}
+        reports = {split: _report(split, encoder, shards[split]) for split in SPLITS}
         encoder.overlap.warn()
         atomic_write_text(corpus / "tokenizer.json", tokenizer.to_json())
         atomic_write_text(corpus / "report.json", json.dumps(reports, indent=2))
@@ -66,7 +66,7 @@ def build(
         manifest = {"fingerprint": fingerprint(settings), "settings": settings, "pairs": counts, "files": files}
         atomic_write_text(corpus / "manifest.json", json.dumps(manifest, indent=2))
         fsync_folder(corpus)
-        _put_in_place(corpus, target, scans)
+        _put_in_place(corpus, target)
         remove_work(target)
     except BaseException as error:
         # A stop, or a full disk: finished shards are kept for the next start.
@@ -87,9 +87,9 @@ def remove_work(target: Path) -> None:
     shutil.rmtree(work_folder(target), ignore_errors=True)
 
 
-def _put_in_place(corpus: Path, target: Path, scans: FileScans) -> None:
+def _put_in_place(corpus: Path, target: Path) -> None:
     if target.exists():
-        if find_damage(target, scans) is None:  # built meanwhile by a machine that the lock does not reach
+        if find_damage(target, FileScans()) is None:  # built meanwhile by a machine that the lock does not reach
             return
         damaged = corpus.with_name("damaged")  # processes that have it open keep its files
         shutil.rmtree(damaged, ignore_errors=True)
@@ -102,82 +102,74 @@ def _description(path: Path) -> dict[str, Any]:
     return {"size": path.stat().st_size, "sha256": sha256(path)}
 
 
-def _tokenizer(
-    config: DataConfig, scans: FileScans, settings: dict[str, Any], work: Path, filters: Filters
-) -> Tokenizer:
+def _tokenizer(config: DataConfig, text: RawText, settings: dict[str, Any], work: Path, filters: Filters) -> Tokenizer:
     """Learns the tokenizer, or reads the one that an earlier start learned."""
     path = work / "tokenizer.json"
     if path.exists():
         return Tokenizer.from_json(path.read_text("utf-8"))
-    tokenizer = _learn_tokenizer(config, scans, filters)
-    if text_key(config, "train", scans) != settings["train"]:
+    tokenizer = _learn_tokenizer(config, text, filters)
+    if text.identity() != settings["train"]:
         raise DataError("data.train changed while it was read; start again when the files are complete")
     atomic_write_text(path, tokenizer.to_json())
     return tokenizer
 
 
-def _learn_tokenizer(config: DataConfig, scans: FileScans, filters: Filters) -> Tokenizer:
-    pairs, report = raw_pairs(config, "train", scans), CleaningReport()
+def _learn_tokenizer(config: DataConfig, text: RawText, filters: Filters) -> Tokenizer:
+    pairs, report = text.pairs(), CleaningReport()
     if config.tokenizer_pairs is not None:
-        pairs = _spread(pairs, count_pairs(config, "train", scans), config.tokenizer_pairs)
-    log.info("learning %s subwords from data.train=%s", f"{config.vocab_size:,}", config.train)
+        pairs = _spread(pairs, text.count(), config.tokenizer_pairs)
+    log.info("learning %s subwords from %s", f"{config.vocab_size:,}", text.option)
     cleaned = as_learned(config, clean(_with_rate(pairs, "reading"), report))
     cleaned = filters(cleaned, report, numbered=config.tokenizer_pairs is None)
     both = (src + tgt for src, tgt, _ in chunks(cleaned, report, pairs=500, characters=200_000))
     first = next(both, None)
     if first is None:
-        _refuse_wrong_encoding(config, report, scans)
-    _require_pairs(config, "train", report)
+        _refuse_wrong_encoding(text, report)
+    _require_pairs(text, report, config)
     assert first is not None
 
     def to_the_end() -> Iterator[list[str]]:
         """All text; an error in it is raised before the vocabulary is learned, which takes the longest."""
         yield from chain([first], both)
-        _refuse_wrong_encoding(config, report, scans)
+        _refuse_wrong_encoding(text, report)
 
     return Tokenizer.train(
         to_the_end(), config.vocab_size, pretokenized=TASKS[config.task].splits_at_spaces, lowercase=config.lowercase
     )
 
 
-def _encode_split(config: DataConfig, split: str, encoder: Encoder, encode: Encode) -> list[Shard]:
+def _encode_split(split: str, encoder: Encoder, encode: Encode) -> list[Shard]:
     """Returns the shards of a split when all are written. The pairs are counted only if there are several."""
     shards = [Shard(split, 0)]
     if not shards[0].is_done(encoder.folder):
         encoder(shards[0])
     if shards[0].result(encoder.folder)["report"]["read"] == SHARD_PAIRS:
-        pairs = count_pairs(config, split, encoder.scans)
+        pairs = encoder.texts[split].count()
         shards = [Shard(split, number) for number in range(-(-pairs // SHARD_PAIRS))]
         missing = [shard for shard in shards if not shard.is_done(encoder.folder)]
         if missing:
             log.info("encoding %s: %s pairs, %d of %d shards missing", split, f"{pairs:,}", len(missing), len(shards))
-            encode(encoder, missing, config.prepare_processes or cores())
+            encode(encoder, missing, encoder.config.prepare_processes or cores())
     return shards
 
 
-def _report(config: DataConfig, encoder: Encoder, shards: list[Shard]) -> dict[str, Any]:
+def _report(split: str, encoder: Encoder, shards: list[Shard]) -> dict[str, Any]:
     """Returns what the report says of a split. Raises DataError if hardly any of its text is usable."""
     results = [shard.result(encoder.folder) for shard in shards]
     total = CleaningReport()
     for result in results:
         total.add(CleaningReport(**result["report"]))
         encoder.overlap.add(result["found"])
-    split = shards[0].split
+    text = encoder.texts[split]
     if split == "train":
-        _refuse_wrong_encoding(config, total, encoder.scans)
-    _require_pairs(config, split, total)
+        _refuse_wrong_encoding(text, total)
+    _require_pairs(text, total, encoder.config)
     tokens = {f"{side}_tokens": sum(result["tokens"][side] for result in results) for side in ("src", "tgt")}
     # By name: shards find the reasons in another order than one pass over the text.
     total.dropped, total.first_dropped = dict(sorted(total.dropped.items())), dict(sorted(total.first_dropped.items()))
-    return described(config, split, total, encoder.scans) | tokens
-
-
-def described(config: DataConfig, split: str, report: CleaningReport, scans: FileScans) -> dict[str, Any]:
-    """Returns a report as plain values, with file and line in the place of numbers."""
-    numbers = {number for first in report.first_dropped.values() for number in first}
-    places = locate(config, split, numbers, scans)
-    first_dropped = {reason: [places[number] for number in first] for reason, first in report.first_dropped.items()}
-    return asdict(report) | {"first_dropped": first_dropped}
+    places = text.places({number for first in total.first_dropped.values() for number in first})
+    first_dropped = {reason: [places[number] for number in first] for reason, first in total.first_dropped.items()}
+    return asdict(total) | {"first_dropped": first_dropped} | tokens
 
 
 def _spread(pairs: Iterable[Any], total: int, wanted: int) -> Iterator[Any]:
@@ -195,16 +187,16 @@ def _with_rate(pairs: Iterable[Any], doing: str) -> Iterator[Any]:
             log.info("%s: %s pairs, %s a second", doing, f"{number:,}", f"{number / (now - start):,.0f}")
 
 
-def _require_pairs(config: DataConfig, split: str, report: CleaningReport) -> None:
+def _require_pairs(text: RawText, report: CleaningReport, config: DataConfig) -> None:
     if not report.kept:
         reasons = ", ".join(f"{count} {reason}" for reason, count in report.dropped.items())
         raise DataError(
-            f"data.{split}={getattr(config, split)}: none of {report.read} pairs is usable ({reasons}); "
+            f"{text.option}: none of {report.read} pairs is usable ({reasons}); "
             f"data.max_length={config.max_length}, data.max_length_ratio={config.max_length_ratio:g}"
         )
 
 
-def _refuse_wrong_encoding(config: DataConfig, report: CleaningReport, scans: FileScans) -> None:
+def _refuse_wrong_encoding(text: RawText, report: CleaningReport) -> None:
     """Raises DataError if over 5 % of the pairs are not UTF-8.
 
     Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents.
@@ -212,8 +204,8 @@ def _refuse_wrong_encoding(config: DataConfig, report: CleaningReport, scans: Fi
     bad = report.dropped.get("not_utf8", 0)
     if bad >= 20 and bad > 0.05 * report.read:
         first = report.first_dropped["not_utf8"][0]
-        place = locate(config, "train", [first], scans)[first]
+        place = text.places([first])[first]
         raise DataError(
-            f"data.train={config.train}: {bad} of {report.read} pairs are not UTF-8 (the first: {place}); convert the "
+            f"{text.option}: {bad} of {report.read} pairs are not UTF-8 (the first: {place}); convert the "
             "text, for example iconv -f ISO-8859-1 -t UTF-8"
         )

@@ -21,7 +21,7 @@ from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
 from aiayn.data.micro_batches import MicroBatches, SourceBatches
 from aiayn.data.prepare import prepare
 from aiayn.data.samplers import EvaluationSampler, TrainingSampler
-from aiayn.data.sources import read_split
+from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError
 from aiayn.signals import TERMINATION_SIGNALS
@@ -191,7 +191,7 @@ class TranslationDataModule(pl.LightningDataModule):
     def _encoded(self, split: str) -> tuple[list[list[int]], list[list[int]]]:
         """The ids of every line of a split."""
         src, tgt = (
-            self.tokenizer.encode([normalise(line)[0] for line in side]) for side in read_split(self.config, split)
+            self.tokenizer.encode([normalise(line)[0] for line in side]) for side in text_of(self.config, split).read()
         )
         return src, tgt
 

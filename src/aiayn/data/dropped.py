@@ -12,8 +12,7 @@ from aiayn.data.as_learned import as_learned
 from aiayn.data.cleaning import CleaningReport, Flaw, clean
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.filters import Filters, length_rules
-from aiayn.data.sources import placed_pairs
-from aiayn.data.text_files import FileScans
+from aiayn.data.raw_text import RawText
 from aiayn.files import atomic_write_text
 
 CHUNK = 10_000  # pairs
@@ -31,20 +30,22 @@ class _Drops(CleaningReport):
         self.reasons[number] = reason
 
 
-def write_dropped(config: DataConfig, prepared: PreparedCorpus, scans: FileScans) -> None:
+def write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: PreparedCorpus) -> None:
     """Writes `dropped.jsonl`, if missing: an object a pair: split, place (file and line), reason, source, target."""
     path = prepared.folder / FILE
     if not path.exists():
-        filters = Filters(config, scans)
-        lines = (line for split in ("train", "val") for line in _dropped(config, split, prepared, filters, scans))
+        filters = Filters(config, texts["train"])
+        lines = (
+            line for split in ("train", "val") for line in _dropped(config, split, texts[split], prepared, filters)
+        )
         atomic_write_text(path, "".join(lines))
 
 
 def _dropped(
-    config: DataConfig, split: str, prepared: PreparedCorpus, filters: Filters, scans: FileScans
+    config: DataConfig, split: str, text: RawText, prepared: PreparedCorpus, filters: Filters
 ) -> Iterator[str]:
     report = _Drops()
-    rows = placed_pairs(config, split, scans)
+    rows = text.placed()
     while chunk := list(islice(rows, CHUNK)):
         first = report.read + 1
         cleaned = as_learned(config, clean([pair for _, pair in chunk], report))

@@ -25,8 +25,7 @@ from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.filters import Filters, length_rules
 from aiayn.data.length_order import sort_keys
 from aiayn.data.overlap import Overlap
-from aiayn.data.sources import raw_pairs, text_key
-from aiayn.data.text_files import FileScans
+from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, ResourceError
 from aiayn.files import atomic_write, atomic_write_text
@@ -66,20 +65,20 @@ class Encoder:
     def __init__(
         self,
         config: DataConfig,
-        tokenizer: Tokenizer,
-        folder: Path,
-        scans: FileScans,
+        texts: dict[str, RawText],
         settings: dict[str, Any],
+        folder: Path,
+        tokenizer: Tokenizer,
         filters: Filters,
     ):
-        """folder: of the shards; settings: what the text must be, by split."""
-        self.config, self.folder, self.scans, self.settings = config, folder, scans, settings
+        """texts: by split; settings: what they must be; folder: of the shards."""
+        self.config, self.texts, self.settings, self.folder = config, texts, settings, folder
         self.tokenizer = tokenizer
         self.dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
-        self.filters, self.overlap = filters, Overlap(config, scans)
+        self.filters, self.overlap = filters, Overlap(config, texts)
         self._tokenizer = CachedTokenizer(tokenizer)
         self._split, self._next = "", 0
-        self._pairs: Iterator[tuple[bytes, bytes]] = iter(())
+        self._pairs: Iterator[RawPair] = iter(())
 
     def __call__(self, shard: Shard, at_every_chunk: Callable[[], None] = lambda: None) -> None:
         """Writes a shard. Raises DataError if the text cannot be read, or is no longer the one of `settings`."""
@@ -105,7 +104,7 @@ class Encoder:
             pairs.append(made)
         self._next = report.read
         report.read -= first
-        if text_key(self.config, shard.split, self.scans) != self.settings[shard.split]:
+        if self.texts[shard.split].identity() != self.settings[shard.split]:
             raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
         self._write(shard, np.concatenate(pairs) if pairs else np.empty(0, PAIR), sides)
         tokens = {name: sum(map(len, parts)) for name, parts in zip(("src", "tgt"), sides, strict=True)}
@@ -116,12 +115,11 @@ class Encoder:
         """Closes the text: a process that is forked must not share its place in a file."""
         self._split, self._pairs = "", iter(())
 
-    def _read(self, split: str, first: int) -> Iterator[tuple[bytes, bytes]]:
-        """The raw pairs of a shard. Those before it are jumped over in plain files, and otherwise read past."""
-        ahead = first - self._next
-        plain = self.config.source == "files" and ahead
-        if split != self._split or ahead < 0 or plain:
-            self._split, self._pairs, ahead = split, raw_pairs(self.config, split, self.scans, first), 0
+    def _read(self, split: str, first: int) -> Iterator[RawPair]:
+        """The raw pairs of a shard. Those before it are jumped over in files, and otherwise read past."""
+        text, ahead = self.texts[split], first - self._next
+        if split != self._split or ahead < 0 or (ahead and text.can_jump):
+            self._split, self._pairs, ahead = split, text.pairs(first), 0
         return islice(self._pairs, ahead, ahead + SHARD_PAIRS)
 
     def _write(self, shard: Shard, pairs: np.ndarray, sides: tuple[list[np.ndarray], list[np.ndarray]]) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 from aiayn.config.data import DataConfig
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.placeholders import numbers, placeholders
-from aiayn.data.sources import raw_pairs
-from aiayn.data.text_files import FileScans
+from aiayn.data.raw_text import RawText
 
 # What names of the options mean in the report.
 RULES = ("drop_duplicates", "drop_equal", "drop_number_mismatch", "drop_placeholder_mismatch")
@@ -23,9 +22,9 @@ Pair = tuple[str, str]
 class Filters:
     """The rules of a configuration. Of equal pairs the first is kept, wherever in the training text the others are."""
 
-    def __init__(self, config: DataConfig, scans: FileScans):
+    def __init__(self, config: DataConfig, training_text: RawText):
         self.config = config
-        self._repeated = _repeated(config, scans) if config.drop_duplicates else None
+        self._repeated = _repeated(training_text, config.drop_duplicates) if config.drop_duplicates else None
 
     def __call__(self, pairs: Iterable[Pair], report: CleaningReport, numbered: bool = True) -> Iterator[Pair]:
         """Passes cleaned pairs on, but for those that a rule drops; counts these in `report`.
@@ -58,14 +57,14 @@ def normalised(text: str) -> str:
     return re.sub(r"[\W_]+", " ", unicodedata.normalize("NFKC", text).casefold()).strip() or text
 
 
-def _repeated(config: DataConfig, scans: FileScans) -> np.ndarray:
+def _repeated(text: RawText, kind: str) -> np.ndarray:
     """Returns for every raw training pair whether an equal one comes before it, (pairs,) bool.
 
     Takes 16 bytes of memory a pair. Compares 64-bit hashes: ten million pairs have a collision with probability 3e-6.
     """
     report, keys, places = CleaningReport(), array("Q"), array("Q")
-    for pair in clean(raw_pairs(config, "train", scans), report):
-        compared = map(normalised, pair) if config.drop_duplicates == "normalised" else pair
+    for pair in clean(text.pairs(), report):
+        compared = map(normalised, pair) if kind == "normalised" else pair
         digest = hashlib.blake2b("\n".join(compared).encode(), digest_size=8).digest()
         keys.append(int.from_bytes(digest, "little"))
         places.append(report.read - 1)

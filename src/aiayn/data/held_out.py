@@ -6,8 +6,7 @@ from pathlib import Path
 
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.filters import normalised
-from aiayn.data.parallel_files import aligned_files, file_pairs
-from aiayn.data.text_files import FileScans
+from aiayn.data.parallel_files import FileText
 from aiayn.errors import DataError, RefusedError, writing
 from aiayn.files import atomic_write_text
 
@@ -36,9 +35,8 @@ def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], s
     for path in (path for paths in files.values() for path in paths):
         if path.exists():
             raise RefusedError(f"{path}: is there already; choose another folder with --out")
-    scans, report = FileScans(), CleaningReport()
-    found = aligned_files(names, *langs, "FILES", scans)
-    parts = _divided(list(clean(file_pairs(found, *langs, scans), report)), sizes, seed)
+    report = CleaningReport()
+    parts = _divided(list(clean(FileText("FILES", names, langs).pairs(), report)), sizes, seed)
     parts.dropped = sum(report.dropped.values())
     with writing(out, "choose another --out"):
         out.mkdir(parents=True, exist_ok=True)

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from aiayn.config.data import DataOptions
 from aiayn.data.as_learned import as_learned
 from aiayn.data.cleaning import CleaningReport, clean
-from aiayn.data.sources import raw_pairs, text_key
-from aiayn.data.text_files import FileScans
+from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -21,14 +20,15 @@ class Overlap:
     Test text that cannot be read yet counts as empty.
     """
 
-    def __init__(self, config: DataOptions, scans: FileScans):
-        self.config, self.scans = config, scans
-        self.held_out = {split: self._pairs(split) for split in ("val", "test") if getattr(config, split) is not None}
+    def __init__(self, config: DataOptions, texts: dict[str, RawText]):
+        """texts: by split."""
+        self.config, self.texts = config, texts
+        self.held_out = {split: self._pairs(text) for split, text in texts.items() if split != "train"}
         self.found: dict[str, set[Pair]] = {split: set() for split in self.held_out}
 
-    def _pairs(self, split: str) -> set[Pair]:
+    def _pairs(self, text: RawText) -> set[Pair]:
         try:
-            return set(as_learned(self.config, clean(raw_pairs(self.config, split, self.scans), CleaningReport())))
+            return set(as_learned(self.config, clean(text.pairs(), CleaningReport())))
         except DataError:
             return set()
 
@@ -52,13 +52,11 @@ class Overlap:
     def warn(self) -> None:
         """Logs a line if any pair was found, and one if a training file is listed twice."""
         counts = [
-            f"{len(found):,} of {len(self.held_out[split]):,} of data.{split}={getattr(self.config, split)}"
+            f"{len(found):,} of {len(self.held_out[split]):,} of {self.texts[split].option}"
             for split, found in self.found.items()
             if found
         ]
         if counts:
             log.warning("warning: pairs that are training text, too: %s; scores on them say little", ", ".join(counts))
-        if self.config.source == "files":
-            files = text_key(self.config, "train", self.scans)
-            if any(files.count(file) > 1 for file in files):
-                log.warning("warning: data.train=%s: the same text is listed twice", self.config.train)
+        if self.texts["train"].repeats_a_file():
+            log.warning("warning: %s: the same text is listed twice", self.texts["train"].option)

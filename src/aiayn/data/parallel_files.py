@@ -1,41 +1,141 @@
 """Parallel text: pairs of files with one sentence a line, or files of pairs."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from aiayn.data.cleaning import Flaw
 from aiayn.data.pair_files import Flaws, pair_file_kind, read_pair_file
+from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import MARK_LINES, FileScans, decode, lines
 from aiayn.errors import DataError
 
 
-def aligned_files(names: list[str], src_lang: str, tgt_lang: str, key: str, scans: FileScans) -> list[tuple[Path, ...]]:
-    """Returns for every name the file of pairs that it is, or the source and target file that it is the prefix of.
+class FileText(RawText):
+    """One or several names, each of a file of pairs, or the prefix of a file of each language."""
 
-    These are `PREFIX.LANG`, or else `PREFIX.LANG.gz`. Raises DataError, naming option `key`, for missing files, unequal
-    line counts, and if there is no line at all.
-    """
-    files: list[tuple[Path, ...]] = []
-    n_lines = 0
-    for prefix in names:
-        _refuse_other_formats(prefix, key)
-        if pair_file_kind(prefix):
-            files.append((Path(prefix).expanduser(),))
-            n_lines += scans.scan(files[-1][0])["lines"]
-            continue
-        src, tgt = _find(prefix, src_lang, tgt_lang, key), _find(prefix, tgt_lang, src_lang, key)
-        files.append((src, tgt))
-        n_src, n_tgt = scans.scan(src)["lines"], scans.scan(tgt)["lines"]
+    can_jump = True
+
+    def __init__(self, key: str, names: list[str], langs: tuple[str, str], scans: FileScans | None = None):
+        """langs: the languages of source and target."""
+        super().__init__(key, names)
+        self.langs, self.scans = langs, scans or FileScans()
+
+    @cached_property
+    def files(self) -> list[tuple[Path, ...]]:
+        """For every name the file of pairs that it is, or the source and the target file that it is the prefix of.
+
+        These are `PREFIX.LANG`, or else `PREFIX.LANG.gz`. Raises DataError for missing files, unequal line counts, and
+        if there is no line at all.
+        """
+        files = [self._files(name) for name in self.names]
+        if not any(self._lines(path) for paths in files for path in paths):
+            raise DataError(f"{self.key}: there is no text in {', '.join(map(_named, files))}")
+        return files
+
+    def _files(self, name: str) -> tuple[Path, ...]:
+        if remedy := other_format(name):
+            raise DataError(f"{self.key}={name}: {remedy}")
+        if pair_file_kind(name):
+            return (Path(name).expanduser(),)
+        src, tgt = (_find(name, lang, other, self.key) for lang, other in (self.langs, self.langs[::-1]))
+        n_src, n_tgt = self._lines(src), self._lines(tgt)
         if n_src != n_tgt:
             raise DataError(
-                f"{key}={prefix}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one must translate line N "
-                "of the other (only LF ends a line)"
+                f"{self.key}={name}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one must translate line "
+                "N of the other (only LF ends a line)"
             )
-        n_lines += n_src
-    if not n_lines:
-        raise DataError(f"{key}: there is no text in {', '.join(' and '.join(map(str, paths)) for paths in files)}")
-    return files
+        return src, tgt
+
+    def _lines(self, path: Path) -> int:
+        return self.scans.scan(path)["lines"]
+
+    def pairs(self, first: int = 0) -> Iterator[RawPair]:
+        return self._pairs(self.files, first)
+
+    def _pairs(self, files: list[tuple[Path, ...]], first: int) -> Iterator[RawPair]:
+        for paths in files:
+            if len(paths) == 2:
+                count = self._lines(paths[0])
+                pairs = zip(*(self._lines_from(path, min(first, count)) for path in paths), strict=True)
+                first = max(0, first - count)
+            else:
+                pairs = ((src, tgt) for _, src, tgt in self._numbered(paths))
+                while first and next(pairs, None):
+                    first -= 1
+            yield from pairs
+
+    def _lines_from(self, path: Path, first: int) -> Iterator[bytes]:
+        """The lines of a file without the `first` ones, most of which are jumped over."""
+        jumps, rest = divmod(first, MARK_LINES)
+        start = self.scans.scan(path)["marks"][jumps - 1] if jumps else 0
+        return islice(lines(path, start=start), rest, None)
+
+    def _numbered(self, paths: tuple[Path, ...]) -> Iterator[tuple[int, bytes, bytes]]:
+        """The pairs of one of the files, with the line that each begins in."""
+        if len(paths) == 1:
+            yield from read_pair_file(paths[0], *self.langs)
+        else:
+            src, tgt = paths
+            yield from ((number, *pair) for number, pair in enumerate(zip(lines(src), lines(tgt), strict=True), 1))
+
+    def identity(self) -> Any:
+        kinds = ([pair_file_kind(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
+        hashes = ([self.scans.scan(path)["sha256"] for path in paths] for paths in self.files)
+        return [kind + sha256 for kind, sha256 in zip(kinds, hashes, strict=True)]
+
+    def repeats_a_file(self) -> bool:
+        identities = self.identity()
+        return any(identities.count(each) > 1 for each in identities)
+
+    def placed(self) -> Iterator[tuple[str, RawPair]]:
+        for paths in self.files:
+            for line, src, tgt in self._numbered(paths):
+                yield f"{_named(paths)}: line {line}", (src, tgt)
+
+    def places(self, numbers: Collection[int]) -> dict[int, str]:
+        found: dict[int, str] = {}
+        before = 0
+        for paths in self.files:
+            wanted = {number - before for number in numbers if number > before}
+            if not wanted:
+                break
+            if len(paths) == 2:
+                count = self._lines(paths[0])
+                lines_of = {number: number for number in wanted if number <= count}
+            else:
+                lines_of, count = {}, 0
+                for count, (line, _, _) in enumerate(self._numbered(paths), 1):
+                    if count in wanted:
+                        lines_of[count] = line
+            found |= {before + number: f"{_named(paths)}: line {line}" for number, line in lines_of.items()}
+            before += count
+        return super().places(numbers) | found
+
+    def count(self) -> int:
+        if all(len(paths) == 2 for paths in self.files):
+            return sum(self._lines(paths[0]) for paths in self.files)
+        return super().count()
+
+    def read(self) -> tuple[list[str], list[str]]:
+        sources, targets = [], []
+        for paths in self.files:
+            flaws = Flaws()
+            for number, src, tgt in self._numbered(paths):
+                if isinstance(src, Flaw):
+                    flaws.add(number, src)
+                    continue
+                sources.append(decode(src, paths[0], number))
+                targets.append(decode(tgt, paths[-1], number))
+            if flaws.count:
+                raise DataError(f"{paths[0]}: {flaws.count} rows are no pairs{flaws.remark()}; correct or remove them")
+        return sources, targets
+
+
+def _named(paths: tuple[Path, ...]) -> str:
+    return " and ".join(map(str, paths))
 
 
 # Endings that are not read, and what to do instead.
@@ -62,11 +162,6 @@ def other_format(name: str) -> str | None:
     return OTHER_FORMATS.get(Path(path.stem if path.suffix == ".gz" else name).suffix.removeprefix(".").lower())
 
 
-def _refuse_other_formats(prefix: str, key: str) -> None:
-    if remedy := other_format(prefix):
-        raise DataError(f"{key}={prefix}: {remedy}")
-
-
 def _find(prefix: str, lang: str, other: str, key: str) -> Path:
     plain = Path(f"{prefix}.{lang}").expanduser()
     gzipped = Path(f"{plain}.gz")
@@ -85,51 +180,3 @@ def _find(prefix: str, lang: str, other: str, key: str) -> Path:
                 f"{key}={prefix}: leave out {ending}: {key}={prefix.removesuffix(ending)} names both languages"
             )
     raise DataError(f"{key}={prefix}: there is neither {plain} nor {gzipped}; {key} is the file name without .{lang}")
-
-
-def file_pairs(
-    files: list[tuple[Path, ...]], src_lang: str, tgt_lang: str, scans: FileScans, first: int = 0
-) -> Iterator[tuple[bytes, bytes]]:
-    """Streams the pairs of the files that `aligned_files` found, as bytes, source first; without the `first` ones."""
-    for paths in files:
-        if len(paths) == 2:
-            count = scans.scan(paths[0])["lines"]
-            pairs = zip(*(_lines_from(path, min(first, count), scans) for path in paths), strict=True)
-            first = max(0, first - count)
-        else:
-            pairs = ((src, tgt) for _, src, tgt in numbered(paths, src_lang, tgt_lang))
-            while first and next(pairs, None):
-                first -= 1
-        yield from pairs
-
-
-def _lines_from(path: Path, first: int, scans: FileScans) -> Iterator[bytes]:
-    """The lines of a file without the `first` ones, most of which are jumped over."""
-    jumps, rest = divmod(first, MARK_LINES)
-    start = scans.scan(path)["marks"][jumps - 1] if jumps else 0
-    return islice(lines(path, start=start), rest, None)
-
-
-def read_parallel(names: list[str], src_lang: str, tgt_lang: str, key: str) -> tuple[list[str], list[str]]:
-    """Reads all sources and all targets of aligned files. Raises DataError as `aligned_files` and `decode` do."""
-    sources, targets = [], []
-    for paths in aligned_files(names, src_lang, tgt_lang, key, FileScans()):
-        flaws = Flaws()
-        for number, src, tgt in numbered(paths, src_lang, tgt_lang):
-            if isinstance(src, Flaw):
-                flaws.add(number, src)
-                continue
-            sources.append(decode(src, paths[0], number))
-            targets.append(decode(tgt, paths[-1], number))
-        if flaws.count:
-            raise DataError(f"{paths[0]}: {flaws.count} rows are no pairs{flaws.remark()}; correct or remove them")
-    return sources, targets
-
-
-def numbered(paths: tuple[Path, ...], src_lang: str, tgt_lang: str) -> Iterator[tuple[int, bytes, bytes]]:
-    """Streams the pairs of one of the files that `aligned_files` found, with the line that each begins in."""
-    if len(paths) == 1:
-        yield from read_pair_file(paths[0], src_lang, tgt_lang)
-    else:
-        src, tgt = paths
-        yield from ((number, *pair) for number, pair in enumerate(zip(lines(src), lines(tgt), strict=True), 1))

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.config.data import DataConfig, DataOptions
-from aiayn.data.build_corpus import Encode, build, remove_work, work_folder
+from aiayn.data.build_corpus import SPLITS, Encode, build, remove_work, work_folder
 from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_damage, fingerprint
 from aiayn.data.dropped import write_dropped
 from aiayn.data.encode_shards import encode_on_cores
 from aiayn.data.filters import RULES
-from aiayn.data.sources import count_pairs, raw_pairs, text_key
+from aiayn.data.raw_text import RawText
+from aiayn.data.sources import text_of, texts_of
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
@@ -33,13 +34,14 @@ def check_text(config: DataOptions) -> None:
     at once.
     """
     scans = FileScans(Path(config.folder).expanduser())
-    if not corpus_folder(config, fingerprint(_settings(config, scans))).is_dir():
-        for split in ("train", "val"):
-            first = list(islice(raw_pairs(config, split, scans), FIRST_PAIRS))
+    texts = {split: text_of(config, split, scans) for split in SPLITS}
+    if not corpus_folder(config, fingerprint(_settings(config, texts))).is_dir():
+        for text in texts.values():
+            first = list(islice(text.pairs(), FIRST_PAIRS))
             bad = sum(not _is_utf8(src + tgt) for src, tgt in first)
             if bad >= 20 and bad > 0.25 * len(first):
                 raise DataError(
-                    f"data.{split}={getattr(config, split)}: {bad} of the first {len(first):,} pairs are not UTF-8; "
+                    f"{text.option}: {bad} of the first {len(first):,} pairs are not UTF-8; "
                     "convert the text, for example iconv -f ISO-8859-1 -t UTF-8"
                 )
 
@@ -53,10 +55,10 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def count_training_pairs(config: DataOptions) -> int:
-    """Returns the number of training pairs before cleaning. Raises DataError as `raw_pairs` does."""
+    """Returns the number of training pairs before cleaning. Raises DataError for text that cannot be read."""
     folder = Path(config.folder).expanduser()
     scans = FileScans(folder)
-    pairs = count_pairs(config, "train", scans)
+    pairs = text_of(config, "train", scans).count()
     scans.save(folder)
     return pairs
 
@@ -69,7 +71,8 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None, encode: Enco
     """
     folder = Path(config.folder).expanduser()
     scans = FileScans(folder)
-    settings = _settings(config, scans, tokenizer)
+    texts = texts_of(config, scans)
+    settings = _settings(config, texts, tokenizer)
     target = corpus_folder(config, fingerprint(settings))
     try:
         if find_damage(target, scans) or work_folder(target).exists():
@@ -79,12 +82,12 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None, encode: Enco
                 if flaw:
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, flaw)
-                    build(config, target, settings, scans, tokenizer, encode)
+                    build(config, texts, settings, target, tokenizer, encode)
                 remove_work(target)  # left by a build that was killed after its rename
         scans.save(folder)
         prepared = PreparedCorpus.open(target)
         if config.write_dropped:
-            write_dropped(config, prepared, scans)
+            write_dropped(config, texts, prepared)
     except OSError as error:
         raise DataError(
             f"data.folder={config.folder}: {error.strerror or error} ({error.filename or target}); "
@@ -101,7 +104,7 @@ def _counts(prepared: PreparedCorpus) -> str:
     return counts + (f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else "")
 
 
-def _settings(config: DataOptions, scans: FileScans, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+def _settings(config: DataOptions, texts: dict[str, RawText], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """Everything that shapes the prepared corpus, as plain values."""
     shaping = {name: getattr(config, name) for name in SHAPING}
     if config.task != "translation":  # corpora prepared before there were tasks keep their fingerprint
@@ -113,7 +116,7 @@ def _settings(config: DataOptions, scans: FileScans, tokenizer: Tokenizer | None
     shaping |= {name: value for name in RULES if (value := getattr(config, name))}
     if tokenizer:
         shaping["tokenizer"] = tokenizer.fingerprint
-    return {"format": FORMAT} | shaping | {split: text_key(config, split, scans) for split in ("train", "val")}
+    return {"format": FORMAT} | shaping | {split: texts[split].identity() for split in SPLITS}
 
 
 @contextmanager

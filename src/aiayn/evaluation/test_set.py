@@ -9,8 +9,8 @@ from pathlib import Path
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import listed
-from aiayn.data.parallel_files import read_parallel
-from aiayn.data.sources import read_split
+from aiayn.data.parallel_files import FileText
+from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError
 from aiayn.reports.published import known_test_set
@@ -50,12 +50,12 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     split: str | None = config.split
     if config.test is None:
         try:
-            sources, references = read_split(data, config.split)
+            sources, references = text_of(data, config.split).read()
         except DataError as error:
             raise DataError(f"{error}; or name other text: test=PREFIX") from error
         name, option, prefix = config.split, f"split={config.split}", getattr(data, config.split)
     else:
-        sources, references = read_parallel([config.test], data.src_lang, data.tgt_lang, "test")
+        sources, references = FileText("test", [config.test], (data.src_lang, data.tgt_lang)).read()
         # No `=` in any path that is written: Hydra could not read it back.
         name, option, prefix = Path(config.test).name.replace("=", "-"), f"test={config.test}", config.test
         split = _split_named(name, config, data, (sources, references))
@@ -93,7 +93,7 @@ def _split_named(name: str, config: EvaluateConfig, data: DataConfig, text: tupl
         return None
     stored = read_json(RunFolder(Path(config.run)).evaluation(name).scores)
     try:
-        own = lines_sha256(*read_split(data, name))
+        own = lines_sha256(*text_of(data, name).read())
     except DataError:  # the text was moved; what was scored is known
         own = stored.get("text_sha256") if is_of_split(stored, name) else None
     if own not in (None, lines_sha256(*text)):

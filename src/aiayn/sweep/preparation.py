@@ -29,12 +29,13 @@ class Share:
     def __call__(self) -> None:
         from aiayn.data.encode_shards import Encoder, cores, encode_on_cores
         from aiayn.data.filters import Filters
+        from aiayn.data.sources import texts_of
         from aiayn.data.text_files import FileScans
         from aiayn.data.tokenizer import Tokenizer
 
-        scans = FileScans(Path(self.config.folder).expanduser())
-        filters, tokenizer = Filters(self.config, scans), Tokenizer.from_json(self.tokenizer)
-        encoder = Encoder(self.config, tokenizer, self.folder, scans, self.settings, filters)
+        texts = texts_of(self.config, FileScans(Path(self.config.folder).expanduser()))
+        filters, tokenizer = Filters(self.config, texts["train"]), Tokenizer.from_json(self.tokenizer)
+        encoder = Encoder(self.config, texts, self.settings, self.folder, tokenizer, filters)
         missing = [shard for shard in self.shards if not shard.is_done(self.folder)]
         if missing:
             encode_on_cores(encoder, missing, self.config.prepare_processes or cores())

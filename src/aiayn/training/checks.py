@@ -5,7 +5,7 @@ from aiayn.config.schema import Config, Sized
 from aiayn.config.settle import FITS, fit, usual_steps
 from aiayn.data.cleaning import normalise
 from aiayn.data.corpus_store import PreparedCorpus
-from aiayn.data.sources import read_split
+from aiayn.data.sources import text_of
 from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import gpu_memory, machine_memory
 from aiayn.model.flops import n_parameters
@@ -45,7 +45,7 @@ def check_positions(config: Sized, prepared: PreparedCorpus) -> None:
     if longest + 1 + extra <= most:
         return
     sides = config.data.src_lang, config.data.tgt_lang
-    for number, pair in enumerate(zip(*read_split(config.data, "val"), strict=True), 1):
+    for number, pair in enumerate(zip(*text_of(config.data, "val").read(), strict=True), 1):
         # The end mark takes a position; a translation may have max_extra_tokens more than its source.
         translated = number <= config.trainer.val_bleu_sentences
         limits = most - 1 - extra * translated, most - 1

@@ -8,7 +8,7 @@ from aiayn.config.settle import settle_sizes, settle_steps
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.prepare import count_training_pairs
-from aiayn.data.sources import read_split
+from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.hardware import tokens_per_device
 from aiayn.runs.checkpoints import Checkpoint
@@ -76,7 +76,7 @@ def begin(
         prepared=data.corpus,
         plan=data.plan,
         # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before writing.
-        validation_text=read_split(config.data, "val") if config.trainer.val_bleu_sentences else ([], []),
+        validation_text=text_of(config.data, "val").read() if config.trainer.val_bleu_sentences else ([], []),
         start_step=start_step,
         validations=ValidationHistory(config.trainer, recorded),
         stop=stop,
