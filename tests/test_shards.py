@@ -10,7 +10,7 @@ import torch
 from applications import run_application, write_run
 
 from aiayn.cli import shards, texts
-from aiayn.cli.arguments import LoadOptions
+from aiayn.cli.arguments import ModelChoice
 from aiayn.evaluation import progress
 from aiayn.inference.translator import Translator
 
@@ -181,6 +181,6 @@ def test_checkpoints_that_lightning_wrote_are_told_apart_although_they_end_alike
         path = tmp_path / f"{value}.ckpt"
         torch.save({"weights": torch.full((9,), value)}, tmp_path / "epoch=0.ckpt")
         (tmp_path / "epoch=0.ckpt").rename(path)
-        found.add(LoadOptions().checksums(path))
+        found.add(ModelChoice().checksums(path))
         ends.add(path.read_bytes()[-64:])
     assert (len(found), len(ends)) == (2, 1)

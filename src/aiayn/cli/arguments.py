@@ -45,32 +45,8 @@ Extensions = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-def load_translator(
-    run: Path,
-    checkpoint: str | None,
-    beam_size: int | None,
-    length_penalty: float | None,
-    accelerator: str,
-    precision: str = "float32",
-    ensemble: list[Path] | None = None,
-    extensions: list[str] | None = None,
-    patience: float | None = None,
-) -> "Translator":
-    """Loads the model of a run. Checks options and files before torch is imported."""
-    search = SearchOverrides(beam_size=beam_size, length_penalty=length_penalty, patience=patience or None)
-    one_of("--accelerator", accelerator, ("auto", "cpu", "gpu"))
-    one_of("--precision", precision, PRECISIONS)
-    for one in (run, *(ensemble or ())):
-        find_checkpoint(one, checkpoint)
-    from aiayn.inference.translator import Translator
-    from aiayn.runs.extensions import name_extensions
-
-    name_extensions(extensions or [])
-    return Translator.from_run(run, checkpoint, search, accelerator, precision, ensemble or ())
-
-
 @dataclass(kw_only=True, frozen=True)
-class LoadOptions:
+class ModelChoice:
     """Which model a command loads, and how it scores."""
 
     length_penalty: Alpha = None
@@ -80,23 +56,43 @@ class LoadOptions:
     precision: Precision = "float32"
     extension: Extensions = None
 
+    def search(self) -> SearchOverrides:
+        return SearchOverrides(length_penalty=self.length_penalty)
+
     def checksums(self, run: Path) -> str:
         """Returns those of the checkpoints that `load` loads. Raises what `find_checkpoint` raises."""
         return " ".join(sha256(find_checkpoint(one, self.checkpoint)) for one in (run, *(self.ensemble or ())))
 
     def load(self, run: Path) -> "Translator":
-        """Loads the model of a run. Raises what `Translator.from_run` raises."""
-        search = (getattr(self, "beam_size", None), self.length_penalty)
-        rest = (self.accelerator, self.precision, self.ensemble, self.extension, getattr(self, "patience", None))
-        return load_translator(run, self.checkpoint, *search, *rest)
+        """Loads the model of a run. Checks options and files before torch is imported.
+
+        Raises what `Translator.from_run` raises.
+        """
+        search = self.search()
+        one_of("--accelerator", self.accelerator, ("auto", "cpu", "gpu"))
+        one_of("--precision", self.precision, PRECISIONS)
+        for one in (run, *(self.ensemble or ())):
+            find_checkpoint(one, self.checkpoint)
+        from aiayn.inference.translator import Translator
+        from aiayn.runs.extensions import name_extensions
+
+        name_extensions(self.extension or [])
+        return Translator.from_run(
+            run, self.checkpoint, search, self.accelerator, self.precision, ensemble=self.ensemble or ()
+        )
 
 
 @dataclass(kw_only=True, frozen=True)
-class ModelOptions(LoadOptions):
+class ModelAndSearch(ModelChoice):
     """Which model a command loads, and how it searches."""
 
     beam_size: BeamSize = None
     patience: Patience = 2.0  # on three test sets the scores of the exact search, a third faster
+
+    def search(self) -> SearchOverrides:
+        return SearchOverrides(
+            beam_size=self.beam_size, length_penalty=self.length_penalty, patience=self.patience or None
+        )
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

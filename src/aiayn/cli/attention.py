@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Accelerator, CheckpointName, Debug, Extensions, RunArgument, load_translator
+from aiayn.cli.arguments import Accelerator, CheckpointName, Debug, Extensions, ModelChoice, RunArgument
 
 
 def attention(
@@ -30,7 +30,7 @@ def attention(
     from aiayn.visualize.maps import attention_maps
     from aiayn.visualize.positions import position_tables
 
-    translator = load_translator(run, checkpoint, None, None, accelerator, extensions=extension)
+    translator = ModelChoice(checkpoint=checkpoint, accelerator=accelerator, extension=extension).load(run)
     maps = attention_maps(translator, sentence)
     model = translator.models[0]
     positions = position_tables(model)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.cli.arguments import Debug, LoadOptions, RunArgument, with_options
+from aiayn.cli.arguments import Debug, ModelChoice, RunArgument, with_options
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
 from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError, DataError
@@ -42,7 +42,7 @@ def score(
     run: RunArgument,
     src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, or a file of pairs: .tsv, .jsonl, .tmx.")],
     output: ScoreOptions,
-    model: LoadOptions,
+    model: ModelChoice,
     tgt: Annotated[
         Path | None, typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz.")
     ] = None,
@@ -115,9 +115,9 @@ def _pairs_of(path: Path, translator: "Translator") -> tuple[list[str], list[str
     return FileText("SRC", [str(path)], translator.languages).read()
 
 
-def _reversed_translator(translator: "Translator", run: Path, model: LoadOptions) -> "Translator":
+def _reversed_translator(translator: "Translator", run: Path, model: ModelChoice) -> "Translator":
     """Loads the run of the other direction. Raises ConfigError if it is not that."""
-    found = LoadOptions(accelerator=model.accelerator, precision=model.precision).load(run)
+    found = ModelChoice(accelerator=model.accelerator, precision=model.precision).load(run)
     if found.languages != translator.languages[::-1]:
         raise ConfigError(
             f"--reverse {run}: it translates {' to '.join(found.languages)}; name a run from "

@@ -2,7 +2,7 @@
 
 import signal
 
-from aiayn.cli.arguments import Debug, ModelOptions, RunArgument, with_options
+from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.server.keys import read_keys
@@ -10,7 +10,7 @@ from aiayn.server.options import ServeOptions
 
 
 @with_options
-def serve(run: RunArgument, options: ServeOptions, model: ModelOptions, debug: Debug = False) -> None:
+def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch, debug: Debug = False) -> None:
     """Serves a page to translate on, and LibreTranslate's API: /translate, /detect, /languages, /frontend/settings,
     /health. /metrics is for Prometheus.
 

@@ -11,7 +11,7 @@ import typer
 
 from aiayn import __version__
 from aiayn.cli import formats, texts
-from aiayn.cli.arguments import Debug, ModelOptions, RunArgument, with_options
+from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
 from aiayn.cli.output import show_progress
 from aiayn.cli.shards import StandardOutput, check_output, output_to
 from aiayn.cli.texts import Chunk
@@ -31,7 +31,7 @@ def translate(
     run: RunArgument,
     output: OutputOptions,
     sampling: SampleOptions,
-    model: ModelOptions,
+    model: ModelAndSearch,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
     ] = None,

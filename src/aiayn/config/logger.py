@@ -1,16 +1,15 @@
 """Options of the group `logger`."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from aiayn.config.rules import one_of
+from aiayn.config.rules import OneOrMore, listed, one_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoggerConfig:
     """Where metrics go besides the run's own metrics.jsonl."""
 
-    kind: Any = "wandb"  # wandb | tensorboard | csv | none, or a list of the first three
+    kind: OneOrMore = "wandb"  # wandb | tensorboard | csv | none, or a list of the first three
     project: str = "aiayn"
     entity: str | None = None
     group: str | None = None
@@ -26,5 +25,4 @@ class LoggerConfig:
     @property
     def kinds(self) -> list[str]:
         """The loggers besides metrics.jsonl."""
-        kinds = self.kind if isinstance(self.kind, list) else [self.kind]
-        return [kind for kind in kinds if kind != "none"]
+        return [kind for kind in listed(self.kind) if kind != "none"]

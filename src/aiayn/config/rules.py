@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
-    Paths = str | list[str] | None
+    OneOrMore = str | list[str]
+    Paths = OneOrMore | None
 else:
-    Paths = Any  # OmegaConf has no unions with lists; `are_paths` checks the type
+    # OmegaConf has no unions with lists; the options' own checks look at the type.
+    OneOrMore = Paths = Any
 
 # The largest count that all libraries take. Options that exhaust a machine long before it have smaller limits.
 MAX_COUNT = 2**31 - 1
@@ -50,9 +52,9 @@ def are_paths(value: Any) -> bool:
     return isinstance(paths, (list, tuple)) and len(paths) > 0 and all(isinstance(path, str) and path for path in paths)
 
 
-def listed(paths: Paths) -> list[str]:
-    """Returns the paths of an option that takes none, one or a list of them."""
-    return [paths] if isinstance(paths, str) else list(paths or [])
+def listed(values: Paths) -> list[str]:
+    """Returns the values of an option that takes none, one or a list of them."""
+    return [values] if isinstance(values, str) else list(values or [])
 
 
 def known(default: T | None) -> T:
