@@ -83,7 +83,7 @@ def test_a_hub_name_without_network_fails_at_once_with_the_remedies(offline, mon
     assert "data.hub_path=FOLDER" in message
     assert "data=files data.train=PREFIX" in message
     assert "\n" not in message
-    assert len(offline) == 1  # the probe; the library never tried
+    assert len(offline) <= 2  # one request, which its client may repeat; the library never tried
 
 
 def test_a_hub_folder_that_is_not_there_is_not_looked_for_on_the_hub(offline, tmp_path):
