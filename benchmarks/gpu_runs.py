@@ -14,7 +14,7 @@ from torch import Tensor
 
 import aiayn
 from aiayn.data.batch import Batch
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.module import TranslationModule
 
@@ -45,7 +45,9 @@ def run(options: Any) -> Iterator[Row]:
         whole = aiayn.train(aiayn.compose(*short, "name=whole"))
         aiayn.train(aiayn.compose(*short, "name=parts", "trainer.max_steps=3"))
         parts = aiayn.train(aiayn.compose(*short, "name=parts"))
-        a, b = (checkpoints.load(checkpoints.step_path(each / "checkpoints", 6)).weights for each in (whole, parts))
+        a, b = (
+            checkpoints.load(checkpoint_folder.step_path(each / "checkpoints", 6)).weights for each in (whole, parts)
+        )
         off = max(float((a[name] - b[name]).abs().max()) for name in a)
         yield {"what": "stopped after 3 of 6 steps and continued", "weights off by": off, "good": off < 1e-4}
 

@@ -71,7 +71,8 @@ HOMES = {
     "omegaconf": HYDRA,
     "torch": {
         *("model", "kernels", "data/batch", "data/datamodule", "data/micro_batches", "data/samplers"),
-        *("runs/checkpoints", "hardware", "inference", "export", "visualize", "training", "server/words"),
+        *("runs/checkpoints", "runs/sealed_files", "hardware", "inference", "export", "visualize", "training"),
+        "server/words",
     },
     "pytorch_lightning": {
         *("data/datamodule", "data/samplers"),

@@ -27,8 +27,8 @@ from aiayn.config.data import DataConfig
 from aiayn.config.schema import Config
 from aiayn.data.prepare import prepare
 from aiayn.errors import InterruptedRunError, UserError
-from aiayn.runs import checkpoints
-from aiayn.runs.run_folder import read_jsonl
+from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs.run_folder import read_jsonl, saved_steps
 from aiayn.training import finish, run, trainer
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks import throughput_monitor
@@ -238,9 +238,9 @@ def differences(found: Path, expected: Path) -> list[str]:
         mine, theirs = (checkpoints.load(folder / "checkpoints" / name).weights for folder in (found, expected))
         wrong += [f"{name} {key}" for key in theirs if not torch.equal(mine[key], theirs[key])]
     step = checkpoints.load(expected / "checkpoints" / "last.ckpt").step
-    path = checkpoints.optimizer_path(checkpoints.step_path(Path("checkpoints"), step))
+    path = checkpoint_folder.optimizer_path(checkpoint_folder.step_path(Path("checkpoints"), step))
     mine, theirs = (
-        checkpoints.read_sealed(folder / path)["optimizer_states"][0]["state"] for folder in (found, expected)
+        sealed_files.read_sealed(folder / path)["optimizer_states"][0]["state"] for folder in (found, expected)
     )
     wrong += [f"{k} of weight {i}" for i in theirs for k in theirs[i] if not torch.equal(mine[i][k], theirs[i][k])]
     if measured(found) != measured(expected):
@@ -306,7 +306,7 @@ def killed_at_random(config: Config, outputs: Path, seconds: float, draw: random
             ends = until_one_dies(start_ranks(config, outputs, preludes))
         if all(end.code != -signal.SIGPROF for end in ends):
             return kills, max(ends, key=lambda end: abs(end.code))
-        kills.append(max(checkpoints.saved_steps(outputs / "run" / "checkpoints"), default=0))
+        kills.append(max(saved_steps(outputs / "run" / "checkpoints"), default=0))
 
 
 def until_one_dies(children: list[Child]) -> list[End]:

@@ -10,8 +10,7 @@ import pytest
 from applications import ROOT
 from faults.harness import settings, wait_until, within
 
-from aiayn.runs import checkpoints
-from aiayn.runs.run_folder import read_jsonl
+from aiayn.runs.run_folder import read_jsonl, saved_steps
 
 
 def command(text, *arguments):
@@ -71,7 +70,7 @@ def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(begin, tm
             os.kill(process.pid if target == "first" else children(process)[0], signal.SIGTERM)
         _, said = process.communicate()
     assert process.returncode == 143, said
-    saved = checkpoints.saved_steps(tmp_path / "outputs/run/checkpoints")[-1]
+    saved = saved_steps(tmp_path / "outputs/run/checkpoints")[-1]
     lines = said.rstrip("\n").split("\n")
     assert lines[-1].startswith(f"error: stopped and saved at step {saved}; continue with: python")
     assert lines[-1].endswith("trainer.devices=2 trainer.max_steps=100000")
@@ -94,7 +93,7 @@ def test_a_signal_while_the_second_process_loads_its_libraries_ends_both_before_
     assert [line[:43] for line in said.split("\n") if line.startswith("error: ")] == [
         "error: stopped before training; continue with: python"[:43]
     ]
-    assert not checkpoints.saved_steps(tmp_path / "outputs/run/checkpoints")
+    assert not saved_steps(tmp_path / "outputs/run/checkpoints")
 
 
 def maps(pid):

@@ -22,7 +22,7 @@ from faults.harness import (
 )
 
 from aiayn.errors import RefusedError
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.training import finish
 from aiayn.training.module import TranslationModule
 
@@ -171,8 +171,8 @@ def test_there_is_never_more_than_one_checkpoint_beyond_those_that_are_kept(text
             with open(counts, "a") as file:
                 file.write(f"{sum(p.suffix == '.ckpt' for p in files)} {sum(p.suffix == '.optim' for p in files)}\n")
 
-        plain = checkpoints.prune
-        checkpoints.prune = lambda *arguments: (count(), plain(*arguments))
+        plain = checkpoint_folder.prune
+        checkpoint_folder.prune = lambda *arguments: (count(), plain(*arguments))
 
     settings = ("trainer.max_steps=40", "trainer.val_every=99", "trainer.val_bleu_sentences=0")
     assert train(configured(text, *settings, "trainer.checkpoint_every=1"), tmp_path, prelude).code == 0

@@ -25,8 +25,8 @@ from faults.harness import (
 )
 
 from aiayn.inference.translator import Translator
-from aiayn.runs import checkpoints
-from aiayn.runs.run_folder import find_checkpoint
+from aiayn.runs import checkpoints, sealed_files
+from aiayn.runs.run_folder import find_checkpoint, saved_steps
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
 
@@ -72,7 +72,7 @@ def test_a_run_killed_at_a_chosen_moment_continues_to_the_bit(config, unbroken, 
 def test_a_checkpoint_just_before_at_or_after_the_end_of_an_epoch_continues_to_the_bit(text, unbroken, tmp_path, step):
     saving = configured(text, f"trainer.checkpoint_every={step}")
     assert train(saving, tmp_path, dies_at(TranslationModule, "training_step", 2 * step + 1)).code == -signal.SIGKILL
-    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [step]
+    assert saved_steps(tmp_path / "run" / "checkpoints") == [step]
     continued(saving, tmp_path)
     assert same_weights(tmp_path / "run", unbroken)
     assert measured(tmp_path / "run") == measured(unbroken)
@@ -87,7 +87,7 @@ def test_a_kill_at_any_point_of_a_save_leaves_no_broken_file_under_a_final_name(
     for call in calls:
         assert train(config, tmp_path, dies_at(os, function, call, after)).code == -signal.SIGKILL
         for path in (tmp_path / "run" / "checkpoints").glob("[!.]*"):
-            checkpoints.read_sealed(path)
+            sealed_files.read_sealed(path)
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
 
@@ -96,7 +96,7 @@ def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]
     """A prelude: a call of `write_sealed` waits for a call of `training_step`, or is cut short by a kill there."""
 
     def prelude() -> None:
-        write, step, calls, reached = checkpoints.write_sealed, TranslationModule.training_step, Counter(), Event()
+        write, step, calls, reached = sealed_files.write_sealed, TranslationModule.training_step, Counter(), Event()
 
         def waiting_write(*arguments):
             calls["write"] += 1
@@ -112,7 +112,7 @@ def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]
                 reached.set()
             return step(*arguments)
 
-        checkpoints.write_sealed, TranslationModule.training_step = waiting_write, counted_step
+        sealed_files.write_sealed, TranslationModule.training_step = waiting_write, counted_step
 
     return prelude
 
@@ -130,7 +130,7 @@ def test_a_checkpoint_written_steps_later_holds_its_own_step_to_the_bit(config, 
 @pytest.mark.parametrize("call", [3, 4])
 def test_a_kill_while_training_is_ahead_of_the_write_continues_to_the_bit(config, unbroken, tmp_path, call):
     assert train(config, tmp_path, writes_wait(call, until=17, kill=True)).code == -signal.SIGKILL
-    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3]
+    assert saved_steps(tmp_path / "run" / "checkpoints") == [3]
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
 
@@ -151,7 +151,7 @@ def test_a_run_whose_optimizer_state_is_saved_less_often_continues_from_it_to_th
 
     folder = tmp_path / "run" / "checkpoints"
     assert train(rarely, tmp_path, then_killed).code == -signal.SIGKILL
-    assert checkpoints.saved_steps(folder)[-1] == last
+    assert saved_steps(folder)[-1] == last
     assert [path.name for path in folder.glob("*.optim")] == ["step_3.optim"]
     end = train(rarely, tmp_path, with_a_large_state)
     assert (end.code, "continued at step 3" in end.said) == (0, True), end.said
@@ -247,15 +247,15 @@ def test_a_killed_run_continues_to_the_bit_in_another_folder(config, killed_at, 
 
 def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(text, config, tmp_path):
     continued(config, tmp_path)
-    checkpoint_folder = tmp_path / "run" / "checkpoints"
-    average = (checkpoint_folder / "averaged.ckpt").read_bytes()
+    place = tmp_path / "run" / "checkpoints"
+    average = (place / "averaged.ckpt").read_bytes()
     longer = configured(text, "trainer.max_steps=16")
     assert train(longer, tmp_path, dies_at(TranslationModule, "training_step", 8)).code == -signal.SIGKILL
     assert find_checkpoint(tmp_path / "run", None).name == "last.ckpt"
-    assert checkpoints.load(checkpoint_folder / "last.ckpt").step == 15
-    assert (checkpoint_folder / "averaged_12.ckpt").read_bytes() == average
+    assert checkpoints.load(place / "last.ckpt").step == 15
+    assert (place / "averaged_12.ckpt").read_bytes() == average
     continued(longer, tmp_path)
-    assert checkpoints.load(checkpoint_folder / "averaged.ckpt").averaged == [12, 15, 16]
+    assert checkpoints.load(place / "averaged.ckpt").averaged == [12, 15, 16]
     whole = tmp_path / "whole"
     continued(longer, whole)
     assert same_weights(tmp_path / "run", whole / "run")

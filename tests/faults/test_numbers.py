@@ -8,7 +8,8 @@ import torch
 from faults.harness import acts_at, configured, dies_at, differences, measured, train
 
 from aiayn.data.batch import Batch
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs.run_folder import saved_steps
 from aiayn.training.module import TranslationModule
 
 
@@ -34,7 +35,7 @@ def spoils(*numbers, value=math.nan, gradient=False):
 
 def saved(folder):
     for path in (folder / "checkpoints").glob("[!.]*"):
-        yield path, checkpoints.read_sealed(path)
+        yield path, sealed_files.read_sealed(path)
 
 
 def assert_finite(value) -> None:
@@ -60,7 +61,7 @@ def test_one_of_them_ends_the_run_and_names_the_step_and_its_sentences(
     last = end.said.rstrip("\n").split("\n")[-1]
     assert last.startswith("error: the loss or its gradient is NaN or infinite at step 5; nothing of it was saved")
     assert "trainer.max_skipped_steps=1" in last
-    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3]
+    assert saved_steps(tmp_path / "run" / "checkpoints") == [3]
     for _, payload in saved(tmp_path / "run"):
         assert_finite(payload)
 
@@ -83,13 +84,12 @@ def test_a_skipped_step_leaves_weights_and_moments_as_they_were_and_is_reported(
     config = configured(text, "trainer.max_skipped_steps=1", "trainer.checkpoint_every=1", "trainer.average_last=12")
     end = train(config, tmp_path, spoils(8))
     assert end.code == 0, end.said
-    checkpoint_folder = tmp_path / "run" / "checkpoints"
-    four, five, six = (checkpoints.load(checkpoints.step_path(checkpoint_folder, step)).weights for step in (4, 5, 6))
+    place = tmp_path / "run" / "checkpoints"
+    four, five, six = (checkpoints.load(checkpoint_folder.step_path(place, step)).weights for step in (4, 5, 6))
     assert all(torch.equal(four[name], five[name]) for name in four)
     assert not all(torch.equal(five[name], six[name]) for name in four)
-    moments = checkpoints.read_sealed(checkpoints.optimizer_path(checkpoints.step_path(checkpoint_folder, 12)))[
-        "optimizer_states"
-    ][0]["state"]
+    state = sealed_files.read_sealed(checkpoint_folder.optimizer_path(checkpoint_folder.step_path(place, 12)))
+    moments = state["optimizer_states"][0]["state"]
     assert {int(state["step"]) for state in moments.values()} == {11}
     assert [r for r in measured(tmp_path / "run") if "train/skipped_steps" in r] == [
         {"step": 5, "train/skipped_steps": 1}
@@ -113,7 +113,7 @@ def test_the_count_of_skipped_steps_outlives_a_kill(text, tmp_path):
     end = train(config, tmp_path, faults)
     assert end.code == 5
     assert "at step 11 (3 such steps, trainer.max_skipped_steps=2)" in end.said
-    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints")[-1] == 9
+    assert saved_steps(tmp_path / "run" / "checkpoints")[-1] == 9
 
     enough = configured(text, "trainer.max_skipped_steps=3")
     assert train(enough, tmp_path, faults).code == 0

@@ -25,7 +25,8 @@ from torch import distributed
 
 from aiayn.data import datamodule
 from aiayn.inference.translator import Translator
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder
+from aiayn.runs.run_folder import saved_steps
 from aiayn.training import run
 from aiayn.training.callbacks import connect_ranks
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
@@ -106,7 +107,7 @@ def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(config, pair,
     else:
         assert codes(pair, tmp_path, {0: dies, 1: dies}) == [-signal.SIGKILL] * 2
         assert train(config, tmp_path).code == 0
-    assert checkpoints.step_path(tmp_path / "run" / "checkpoints", 6).exists()
+    assert checkpoint_folder.step_path(tmp_path / "run" / "checkpoints", 6).exists()
     assert same_weights(tmp_path / "run", unbroken)
 
 
@@ -124,7 +125,7 @@ def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ra
     assert (first.code, second.code) == (143, 0), first.said + second.said
     assert f"error: stopped and saved at step {saved}; continue with: " in first.said
     assert second.said == ""
-    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints")[-1] == saved
+    assert saved_steps(tmp_path / "run" / "checkpoints")[-1] == saved
     assert codes(pair, tmp_path) == [0, 0]
     assert same_weights(tmp_path / "run", whole)
     assert measured(tmp_path / "run") == measured(whole)
@@ -205,7 +206,7 @@ def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step
         first, second = [child.wait() for child in children]
     assert (first.code, second.code) == (143, 0), first.said + second.said
     assert "error: stopped before training; continue with: " in first.said
-    assert not checkpoints.saved_steps(tmp_path / "run" / "checkpoints")
+    assert not saved_steps(tmp_path / "run" / "checkpoints")
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
 
@@ -243,7 +244,7 @@ def test_a_loss_of_nan_on_one_of_them_is_seen_by_both(pair, tmp_path):
     first, second = ends(pair, tmp_path, {1: spoils})
     assert (first.code, second.code) == (5, 0), first.said + second.said
     assert "NaN or infinite at step 5" in first.said
-    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3]
+    assert saved_steps(tmp_path / "run" / "checkpoints") == [3]
 
 
 def test_a_save_between_two_log_lines_leaves_the_logged_loss_as_it_is(text, tmp_path):

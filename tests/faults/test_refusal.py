@@ -12,7 +12,7 @@ from aiayn.config.schema import Options
 from aiayn.config.stored import flatten, may_change, option_names, to_plain
 from aiayn.data.prepare import prepare
 from aiayn.errors import RefusedError
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.resume import load_resume_state
 
@@ -147,12 +147,12 @@ def test_a_run_stored_before_some_options_existed_continues_to_the_bit(config, b
     assert len(flatten(old)) < len(flatten(to_plain(config)))
     (begun / "config.yaml").write_text(yaml.safe_dump(old))
     for step in (3, 6):
-        path = checkpoints.step_path(begun / "checkpoints", step)
-        checkpoints.write_sealed(path, checkpoints.read_sealed(path) | {"config": old})
-        states = checkpoints.read_sealed(checkpoints.optimizer_path(path))
+        path = checkpoint_folder.step_path(begun / "checkpoints", step)
+        sealed_files.write_sealed(path, sealed_files.read_sealed(path) | {"config": old})
+        states = sealed_files.read_sealed(checkpoint_folder.optimizer_path(path))
         for name in ("since_last_log", "skipped_steps"):
             del states[name]
-        checkpoints.write_sealed(checkpoints.optimizer_path(path), states)
+        sealed_files.write_sealed(checkpoint_folder.optimizer_path(path), states)
     end = train(config, begun.parent)
     assert end.code == 0, end.said
     assert same_weights(begun, unbroken)
@@ -172,7 +172,7 @@ def test_a_run_stored_before_some_options_existed_continues_to_the_bit(config, b
 )
 def test_an_optimizer_state_by_another_hand_is_refused_by_its_name(config, begun, forge):
     path = begun / "checkpoints" / "step_6.optim"
-    states = checkpoints.read_sealed(path)
+    states = sealed_files.read_sealed(path)
     forge(states)
-    checkpoints.write_sealed(path, states)
+    sealed_files.write_sealed(path, states)
     assert_refused(config, begun, "step_6.optim: not an optimizer state that this run can continue from", "remove it")

@@ -10,6 +10,7 @@ from faults.harness import acts_at, configured, differences, measured, train
 from aiayn.data import build_corpus, datamodule
 from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import saved_steps
 from aiayn.training import run
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.module import TranslationModule
@@ -46,7 +47,7 @@ def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(confi
     last = end.said.rstrip("\n").split("\n")[-1]
     assert last.startswith("error: stopped ")
     assert "; continue with: python" in last
-    steps = checkpoints.saved_steps(tmp_path / "run" / "checkpoints") if (tmp_path / "run").exists() else []
+    steps = saved_steps(tmp_path / "run" / "checkpoints") if (tmp_path / "run").exists() else []
     assert (steps[-1] if steps else None) == saved
     end = train(config, tmp_path)
     assert end.code == 0, end.said
@@ -62,7 +63,7 @@ def without_extra_saves(found):
 def test_every_signal_that_asks_for_an_end_gets_it_and_ctrl_c_a_code_of_its_own(config, tmp_path, number, code):
     end = train(config, tmp_path, sends(number, (TranslationModule, "training_step", 7, False)))
     assert end.code == code
-    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints") == [3, 4]
+    assert saved_steps(tmp_path / "run" / "checkpoints") == [3, 4]
     assert "Traceback" not in end.said
 
 

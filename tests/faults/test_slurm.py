@@ -13,6 +13,7 @@ from applications import ROOT
 from faults.harness import settings, wait_until, within
 
 from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import saved_steps
 
 PAGE = (ROOT / "docs/slurm.md").read_text(encoding="utf-8")
 
@@ -59,16 +60,16 @@ def test_a_job_that_slurm_signals_goes_back_into_the_queue_and_then_finishes(clu
     assert count == 1
     longer = job.replace("trainer.max_steps=12", "trainer.max_steps=100000")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-    checkpoint_folder = cluster / "outputs/run/checkpoints"
+    place = cluster / "outputs/run/checkpoints"
     with within():
         process = subprocess.Popen(["bash", "-c", longer], cwd=cluster, env=environment, stderr=subprocess.PIPE)
-        wait_until(lambda: checkpoints.saved_steps(checkpoint_folder))
+        wait_until(lambda: saved_steps(place))
         os.kill(int((cluster / "task").read_text()), number)
         _, said = process.communicate()
         assert process.returncode == 143, said
         assert asked(cluster) == "requeue 4711\n"
-        last = checkpoints.load(checkpoint_folder / "last.ckpt").step
+        last = checkpoints.load(place / "last.ckpt").step
         further = job.replace("trainer.max_steps=12", f"trainer.max_steps={last + 5}")
         assert subprocess.run(["bash", "-c", further], cwd=cluster, env=environment).returncode == 0
         assert asked(cluster) == "requeue 4711\n"
-    assert checkpoints.load(checkpoint_folder / "averaged.ckpt").step == last + 5
+    assert checkpoints.load(place / "averaged.ckpt").step == last + 5

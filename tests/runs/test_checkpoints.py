@@ -28,9 +28,9 @@ from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError, ResourceError
 from aiayn.files import atomic_write, host
 from aiayn.model.transformer import Transformer
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.run_folder import find_checkpoint, folder_of
+from aiayn.runs.run_folder import find_checkpoint, folder_of, saved_steps
 
 
 @pytest.fixture(scope="session")
@@ -63,9 +63,9 @@ def assert_equal(found: Checkpoint, expected: Checkpoint) -> None:
 
 def fill(folder: Path, original: Checkpoint, *steps: int) -> None:
     for step in steps:
-        path = checkpoints.step_path(folder, step)
-        checkpoints.write_sealed(
-            checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, "moments": torch.full((3,), step)}
+        path = checkpoint_folder.step_path(folder, step)
+        sealed_files.write_sealed(
+            checkpoint_folder.optimizer_path(path), {"format": sealed_files.FORMAT, "moments": torch.full((3,), step)}
         )
         checkpoints.save(path, with_weights(original, step, seed=step))
 
@@ -145,25 +145,25 @@ def test_every_truncated_emptied_overwritten_or_missing_file_is_refused(original
 
 
 def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(tmp_path):
-    checkpoints.write_sealed(tmp_path / "a.ckpt", {"format": 99})
+    sealed_files.write_sealed(tmp_path / "a.ckpt", {"format": 99})
     with pytest.raises(RefusedError, match=r"a\.ckpt: written in format 99, this program reads format 1"):
-        checkpoints.read_sealed(tmp_path / "a.ckpt")
-    checkpoints.write_sealed(tmp_path / "a.optim", {"format": checkpoints.FORMAT, "step": 3})
+        sealed_files.read_sealed(tmp_path / "a.ckpt")
+    sealed_files.write_sealed(tmp_path / "a.optim", {"format": sealed_files.FORMAT, "step": 3})
     with pytest.raises(RefusedError, match=r"a\.optim: not a model \(it lacks averaged, config"):
         checkpoints.load(tmp_path / "a.optim")
 
 
 def test_a_checkpoint_with_other_options_than_this_program_has_is_refused_by_name(original, tmp_path):
-    payload = {"format": checkpoints.FORMAT, **vars(original), "config": to_plain(original.config)}
+    payload = {"format": sealed_files.FORMAT, **vars(original), "config": to_plain(original.config)}
     payload["config"]["model"]["norm"] = "pre"
-    checkpoints.write_sealed(tmp_path / "a.ckpt", payload)
+    sealed_files.write_sealed(tmp_path / "a.ckpt", payload)
     with pytest.raises(RefusedError, match=r"a\.ckpt: .*norm"):
         checkpoints.load(tmp_path / "a.ckpt")
 
 
 def forged(original: Checkpoint, where: str, value: object) -> dict:
     """The fields of a checkpoint, one of them replaced, or one inside of it: `where` has a slash for each level."""
-    payload = {"format": checkpoints.FORMAT, **vars(original), "config": to_plain(original.config)}
+    payload = {"format": sealed_files.FORMAT, **vars(original), "config": to_plain(original.config)}
     payload["weights"] = dict(original.weights)
     *folders, last = where.split("/")
     place = payload
@@ -202,7 +202,7 @@ FORGED = [
 def test_a_field_of_another_kind_is_refused_though_the_checksum_is_right(where, original, tmp_path):
     path = tmp_path / "a.ckpt"
     for value in (value for place, value in FORGED if place == where):
-        checkpoints.write_sealed(path, forged(original, where, value))
+        sealed_files.write_sealed(path, forged(original, where, value))
         with pytest.raises(RefusedError, match=r"a\.ckpt: ") as refusal:
             checkpoints.load(path)
         assert "\n" not in str(refusal.value)
@@ -350,9 +350,9 @@ def test_what_a_killed_writer_of_this_machine_left_is_swept_by_the_next_one_but_
 
 
 def test_the_newest_whole_checkpoint_is_found_with_its_optimizer(original, tmp_path):
-    assert checkpoints.load_newest(tmp_path) is None
+    assert checkpoint_folder.load_newest(tmp_path) is None
     fill(tmp_path, original, 10, 9, 100)
-    found, optimizer = checkpoints.load_newest(tmp_path)
+    found, optimizer = checkpoint_folder.load_newest(tmp_path)
     assert_equal(found, with_weights(original, 100, seed=100))
     assert optimizer["moments"].tolist() == [100] * 3
 
@@ -363,8 +363,8 @@ def test_damaged_ones_are_passed_over_with_a_warning_each(original, tmp_path, ca
     fill(tmp_path, original, 9, 10, 11)
     spoil((tmp_path / "step_11.ckpt").with_suffix(suffix))
     damage(tmp_path / "step_10.optim")
-    with caplog.at_level(logging.WARNING, logger="aiayn.runs.checkpoints"):
-        found, optimizer = checkpoints.load_newest(tmp_path)
+    with caplog.at_level(logging.WARNING, logger="aiayn.runs.checkpoint_folder"):
+        found, optimizer = checkpoint_folder.load_newest(tmp_path)
     assert (found.step, optimizer["moments"][0]) == (9, 9)
     warned = [record.getMessage() for record in caplog.records]
     gone = spoil is Path.unlink  # then there is no step 11, or none that can be continued
@@ -377,11 +377,11 @@ def test_where_none_is_whole_the_run_is_refused_rather_than_begun_anew(original,
     damage(tmp_path / "step_9.ckpt")
     damage(tmp_path / "step_10.optim")
     with pytest.raises(RefusedError, match="all checkpoints are damaged; remove the folder"):
-        checkpoints.load_newest(tmp_path)
+        checkpoint_folder.load_newest(tmp_path)
     for state in tmp_path.glob("*.optim"):
         state.unlink()
     with pytest.raises(RefusedError, match=r"no checkpoint has its optimizer state, such as step_10\.optim, beside it"):
-        checkpoints.load_newest(tmp_path)
+        checkpoint_folder.load_newest(tmp_path)
 
 
 def test_training_goes_on_from_the_newest_checkpoint_with_an_optimizer_state_and_removes_the_later_ones(
@@ -389,21 +389,21 @@ def test_training_goes_on_from_the_newest_checkpoint_with_an_optimizer_state_and
 ):
     fill(tmp_path, original, 9, 10, 11, 100)
     for step in (10, 100):
-        checkpoints.optimizer_path(checkpoints.step_path(tmp_path, step)).unlink()
-    checkpoints.update_last(tmp_path, 100)
-    assert checkpoints.load_newest(tmp_path)[0].step == 11
+        checkpoint_folder.optimizer_path(checkpoint_folder.step_path(tmp_path, step)).unlink()
+    checkpoint_folder.update_last(tmp_path, 100)
+    assert checkpoint_folder.load_newest(tmp_path)[0].step == 11
     assert caplog.records == []
-    checkpoints.remove_after(tmp_path, 11)
-    assert checkpoints.saved_steps(tmp_path) == [9, 10, 11]
+    checkpoint_folder.remove_after(tmp_path, 11)
+    assert saved_steps(tmp_path) == [9, 10, 11]
     assert_equal(checkpoints.load(tmp_path / "last.ckpt"), with_weights(original, 11, seed=11))
 
 
 def test_pruning_keeps_the_newest_two_that_can_be_continued_beside_the_newest_two(original, tmp_path):
     fill(tmp_path, original, 10, 20, 30, 40, 50, 60, 70)
     for step in (40, 60, 70):
-        checkpoints.optimizer_path(checkpoints.step_path(tmp_path, step)).unlink()
-    checkpoints.prune(tmp_path, [10])
-    assert checkpoints.saved_steps(tmp_path) == [10, 30, 50, 60, 70]
+        checkpoint_folder.optimizer_path(checkpoint_folder.step_path(tmp_path, step)).unlink()
+    checkpoint_folder.prune(tmp_path, [10])
+    assert saved_steps(tmp_path) == [10, 30, 50, 60, 70]
     assert sorted(path.name for path in tmp_path.glob("*.optim")) == ["step_30.optim", "step_50.optim"]
 
 
@@ -417,9 +417,9 @@ def test_last_is_the_checkpoint_that_it_was_pointed_to_and_outlives_it(original,
         monkeypatch.setattr(os, "link", refuse)
     fill(tmp_path, original, 9, 10)
     for step in (9, 10, 10):
-        checkpoints.update_last(tmp_path, step)
+        checkpoint_folder.update_last(tmp_path, step)
         assert checkpoints.load(tmp_path / "last.ckpt").step == step
-    checkpoints.step_path(tmp_path, 10).unlink()
+    checkpoint_folder.step_path(tmp_path, 10).unlink()
     assert_equal(checkpoints.load(tmp_path / "last.ckpt"), with_weights(original, 10, seed=10))
     assert not list(tmp_path.glob(".*")), "nothing is left behind"
 
@@ -431,21 +431,21 @@ def test_pruning_keeps_the_newest_two_whatever_else_and_the_optimizers_of_the_ne
     fill(tmp_path, original, 10, 20, 30, 40, 50)
     for name in ("averaged.ckpt", "last.ckpt"):
         (tmp_path / name).touch()
-    checkpoints.prune(tmp_path, keep)
-    assert checkpoints.saved_steps(tmp_path) == left
+    checkpoint_folder.prune(tmp_path, keep)
+    assert saved_steps(tmp_path) == left
     assert sorted(path.name for path in tmp_path.glob("*.optim")) == ["step_40.optim", "step_50.optim"]
     assert {"averaged.ckpt", "last.ckpt"} < {path.name for path in tmp_path.iterdir()}
-    assert checkpoints.load_newest(tmp_path)[0].step == 50
+    assert checkpoint_folder.load_newest(tmp_path)[0].step == 50
 
 
 def test_sweeping_removes_orphans_only(original, tmp_path):
     fill(tmp_path, original, 9)
-    checkpoints.update_last(tmp_path, 9)
+    checkpoint_folder.update_last(tmp_path, 9)
     (tmp_path / "score.part").touch()
     kept = sorted(tmp_path.iterdir())
     for orphan in (".step_9.ckpt.4711.part", ".step_12.optim.1.part", ".last.ckpt.7.part"):
         (tmp_path / orphan).write_bytes(b"half")
-    checkpoints.remove_leftovers(tmp_path)
+    checkpoint_folder.remove_leftovers(tmp_path)
     assert sorted(tmp_path.iterdir()) == kept
 
 
@@ -538,7 +538,7 @@ def test_writing_and_reading_hold_no_second_copy_in_memory(tmp_path):
     script = """
 import resource, sys, torch
 from pathlib import Path
-from aiayn.runs.checkpoints import read_sealed, write_sealed
+from aiayn.runs.sealed_files import read_sealed, write_sealed
 path, size = Path(sys.argv[1]), 200_000_000
 peak = lambda: 1024 * next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))
 if sys.argv[2] == "write":

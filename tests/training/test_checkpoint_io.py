@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from aiayn.errors import RefusedError
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
 from aiayn.training import checkpoint_io
 from aiayn.training.checkpoint_io import RunCheckpointIO
 
@@ -20,8 +20,9 @@ def test_no_file_is_written_once_the_folder_is_lost(tmp_path, monkeypatch, lost)
         if next(owned, RefusedError):
             raise RefusedError("moved or removed")
 
-    for name in ("write_sealed", "save", "update_last", "prune"):
-        monkeypatch.setattr(checkpoints, name, lambda *_, name=name: written.append(name))
+    modules = {"write_sealed": sealed_files, "save": checkpoints, "update_last": checkpoint_folder}
+    for name, module in (modules | {"prune": checkpoint_folder}).items():
+        monkeypatch.setattr(module, name, lambda *_, name=name: written.append(name))
     monkeypatch.setattr(checkpoint_io, "checkpoint_of", lambda *_: None)
     config = SimpleNamespace(trainer=SimpleNamespace(max_steps=9, checkpoint_every=3, average_last=2))
     writer = RunCheckpointIO(SimpleNamespace(check_folder=check_folder, config=config), None)

@@ -13,7 +13,7 @@ from applications import ROOT, TWELVE_STEPS, run_application, text_in, write_pai
 import aiayn
 from aiayn.errors import ConfigError, InterruptedRunError, RefusedError
 from aiayn.runs import checkpoints
-from aiayn.runs.run_folder import RunFolder, read_json
+from aiayn.runs.run_folder import RunFolder, read_json, saved_steps
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.module import TranslationModule
 
@@ -163,7 +163,7 @@ def test_a_state_that_no_checkpoint_can_hold_is_refused_at_the_first_step(text, 
     config = aiayn.compose(*options(text, tmp_path, "", "name=run"))
     with pytest.raises(ConfigError, match=r"state_dict of Bad has a function"):
         aiayn.train(config, callbacks=[Bad()])
-    assert checkpoints.saved_steps(tmp_path / "run/checkpoints") == []
+    assert saved_steps(tmp_path / "run/checkpoints") == []
 
 
 def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, monkeypatch):

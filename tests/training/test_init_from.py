@@ -20,7 +20,7 @@ from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import InterruptedRunError, RefusedError
 from aiayn.inference.translator import Translator
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
@@ -109,32 +109,30 @@ def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     run = train(child, tmp_path)
     assert not same(averaged(run).weights, averaged(parent).weights)
     assert series(run, "train/lr") == series(parent, "train/lr")
-    states = checkpoints.read_sealed(checkpoints.optimizer_path(run / "checkpoints" / "step_6.ckpt"))[
+    states = sealed_files.read_sealed(checkpoint_folder.optimizer_path(run / "checkpoints" / "step_6.ckpt"))[
         "optimizer_states"
     ]
     assert {int(state["step"]) for state in states[0]["state"].values()} == {6}
 
 
 def test_the_source_is_the_default_checkpoint_of_a_run_or_the_file_named(child, parent, tmp_path):
-    checkpoint_folder = parent / "checkpoints"
+    place = parent / "checkpoints"
 
     def started_from(init_from: Path, name: str) -> str:
         once = replace(child, name=name, init_from=str(init_from), trainer=replace(child.trainer, max_steps=1))
         return averaged(train(once, tmp_path)).config.init_fingerprint
 
-    averages, last = (
-        fingerprint(checkpoints.load(checkpoint_folder / f"{name}.ckpt").weights) for name in ("averaged", "last")
-    )
-    third = fingerprint(checkpoints.load(checkpoint_folder / "step_3.ckpt").weights)
+    averages, last = (fingerprint(checkpoints.load(place / f"{name}.ckpt").weights) for name in ("averaged", "last"))
+    third = fingerprint(checkpoints.load(place / "step_3.ckpt").weights)
     assert len({averages, last, third}) == 3
     assert started_from(parent, "a") == averages
-    assert started_from(checkpoint_folder / "step_3.ckpt", "b") == third
-    (checkpoint_folder / "best.ckpt").unlink(missing_ok=True)
-    shutil.copy(checkpoint_folder / "step_3.ckpt", checkpoint_folder / "best.ckpt")
+    assert started_from(place / "step_3.ckpt", "b") == third
+    (place / "best.ckpt").unlink(missing_ok=True)
+    shutil.copy(place / "step_3.ckpt", place / "best.ckpt")
     for worse, source in ((False, averages), (True, third)):
         (parent / "averaged.json").write_text(json.dumps({"worse": worse}))
         assert started_from(parent, f"worse_{worse}") == source
-    (checkpoint_folder / "averaged.ckpt").unlink()
+    (place / "averaged.ckpt").unlink()
     assert started_from(parent, "c") == last
 
 

@@ -13,7 +13,7 @@ from aiayn.config.stored import flatten, is_section, may_change, to_plain
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.model.transformer import Transformer
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.resume import load_resume_state, refuse_changes
@@ -66,7 +66,7 @@ def prepared(config, tmp_path):
     folder.mkdir()
     weights = dict(Transformer(config.model, 3).state_dict())
     found = SimpleNamespace(fingerprint="c0ffee" * 4, tokenizer=vocabulary("aba"))
-    path = checkpoints.step_path(folder, 4)
+    path = checkpoint_folder.step_path(folder, 4)
     moments = {n: {"step": torch.tensor(4.0), "exp_avg": w, "exp_avg_sq": w} for n, w in enumerate(weights.values())}
     group = {"lr": 0.1, "eps": 1e-9, "weight_decay": 0, "betas": (0.9, 0.98), "params": list(moments)}
     states = {
@@ -75,7 +75,7 @@ def prepared(config, tmp_path):
         "lr_schedulers": [{"last_epoch": 4, "_step_count": 5}],
         "loops": {"fit_loop": {"total": 4, "is_last_batch": False}},
     }
-    checkpoints.write_sealed(checkpoints.optimizer_path(path), {"format": checkpoints.FORMAT, **states})
+    sealed_files.write_sealed(checkpoint_folder.optimizer_path(path), {"format": sealed_files.FORMAT, **states})
     checkpoints.save(path, Checkpoint(4, config, weights, found.tokenizer.to_json(), found.fingerprint, 6, []))
     return found
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from aiayn.errors import ConfigError, DataError, DivergedError, InterruptedRunError, ResourceError
-from aiayn.runs import checkpoints
-from aiayn.runs.run_folder import RunFolder
+from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.runs.run_folder import read_jsonl as read_metrics
 from aiayn.training import resume
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
@@ -43,11 +43,11 @@ def unbroken(config, tmp_path_factory):
 
 
 def test_a_run_leaves_its_checkpoints_metrics_samples_and_picture(unbroken):
-    checkpoint_folder = unbroken / "checkpoints"
-    assert checkpoints.saved_steps(checkpoint_folder) == [6, 9, 12]
-    assert sorted(path.name for path in checkpoint_folder.glob("*.optim")) == ["step_12.optim", "step_9.optim"]
+    place = unbroken / "checkpoints"
+    assert saved_steps(place) == [6, 9, 12]
+    assert sorted(path.name for path in place.glob("*.optim")) == ["step_12.optim", "step_9.optim"]
     assert same(weights(unbroken), weights(unbroken, "step_12"))
-    assert checkpoints.load(checkpoint_folder / "averaged.ckpt").averaged == [6, 9, 12]
+    assert checkpoints.load(place / "averaged.ckpt").averaged == [6, 9, 12]
     assert sorted(losses(unbroken)) == list(range(1, 13))
     validated = [r for r in read_metrics(unbroken / "metrics.jsonl") if "val/ppl" in r]
     assert [r["step"] for r in validated if "val/bleu" in r] == [6, 12]
@@ -78,7 +78,7 @@ def test_a_stopped_run_continues_to_the_bit(config, unbroken, tmp_path, monkeypa
     assert stopped.value.exit_code == 143
     assert "step 5" in str(stopped.value)
     folder = tmp_path / "run"
-    assert checkpoints.saved_steps(folder / "checkpoints")[-1] == 5
+    assert saved_steps(folder / "checkpoints")[-1] == 5
     monkeypatch.undo()
     train(config, tmp_path)
     assert losses(folder) == losses(unbroken)
@@ -127,7 +127,7 @@ def test_what_a_run_began_with_is_not_held_beside_what_it_trains(config, tmp_pat
     """Weights and moments would be twelve bytes a parameter, in every process, to the end."""
     first = train(changed(config, trainer={"max_steps": 6}), tmp_path)
     settings = config if start == "continued" else replace(config, name="child", init_from=str(first))
-    read, plain, loaded, held = checkpoints.read_sealed, ThroughputMonitor.on_step_end, [], []
+    read, plain, loaded, held = sealed_files.read_sealed, ThroughputMonitor.on_step_end, [], []
 
     def noted(path):
         payload = read(path)
@@ -143,7 +143,8 @@ def test_what_a_run_began_with_is_not_held_beside_what_it_trains(config, tmp_pat
             held.extend(ref() for ref in loaded if ref() is not None and id(ref()) not in used)
         plain(self, trainer, module, batch, step)
 
-    monkeypatch.setattr(checkpoints, "read_sealed", noted)
+    for module in (checkpoint_folder, checkpoints):
+        monkeypatch.setattr(module, "read_sealed", noted)
     monkeypatch.setattr(ThroughputMonitor, "on_step_end", look)
     train(settings, tmp_path)
     assert len(loaded) > 20
@@ -155,7 +156,7 @@ def test_ctrl_c_saves_and_exits_with_130(config, tmp_path, monkeypatch):
     with pytest.raises(InterruptedRunError) as stopped:
         train(config, tmp_path)
     assert stopped.value.exit_code == 130
-    assert checkpoints.saved_steps(tmp_path / "run" / "checkpoints")[-1] == 4
+    assert saved_steps(tmp_path / "run" / "checkpoints")[-1] == 4
 
 
 def test_a_finished_run_is_left_as_it_is_with_its_pictures(unbroken, config, caplog):

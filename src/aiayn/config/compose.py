@@ -73,7 +73,7 @@ def _refuse_secrets(value: str) -> None:
         if SECRET.search(name) or not name.strip().isidentifier():
             raise ConfigError(
                 f"${{oc.env:{name}}}: takes its value from the environment, and may be a secret: options are stored in "
-                f"config.yaml and in every checkpoint; if it is none let the shell insert it, KEY=${name}"
+                f"config.yaml and in every checkpoint; if it is not a secret let the shell insert it, KEY=${name}"
             )
 
 

@@ -65,7 +65,7 @@ class HubText(RawText):
             reason = "no connection to the hub, and not in its local cache" if offline else _one_line(error)
             remedy = REMEDY if folder is None else "the folder must have the same layout as on the hub"
             if folder is None and not offline and self.revision:
-                remedy = f"if data.hub_revision={self.revision} is none of its commits, set it to null; or {remedy}"
+                remedy = f"if data.hub_revision={self.revision} is not one of its commits, set it to null; or {remedy}"
             raise DataError(f"data.hub_path={self.hub_path}, split {name}: {reason}; {remedy}") from error
 
     def _rows(self, splits: list[Any]) -> Iterator[RawPair]:
@@ -109,7 +109,7 @@ def _look_only_into_the_cache_if_offline(name: str) -> None:
     try:
         huggingface_hub.HfApi().dataset_info(name, timeout=3)
     except (HfHubHTTPError, ValueError):
-        return  # the hub answers, or the name is none: `load_dataset` says what is wrong
+        return  # the hub answers, or the name is malformed: `load_dataset` says what is wrong
     except Exception:  # whatever the HTTP client raises without a connection
         datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
 

@@ -32,7 +32,7 @@ def write_report(folder: Path, panels: Sequence[str] = ()) -> Path:
     else:
         raise RefusedError(f"{folder}: neither a run nor a folder of runs (no config.yaml)")
     with writing(run.report, "make room and run again"):
-        atomic_write(run.report, page.encode(errors="replace"))  # JSON and file names may hold half of a character
+        atomic_write(run.report, page.encode(errors="replace"))  # JSON and file names may hold a lone surrogate
     return run.report
 
 
@@ -49,7 +49,7 @@ def summary(run: Path) -> str:
     files = (folder.report, folder.averaged, folder.learning_curve, folder.attention_picture, folder.corpus_picture)
     files += (folder.metrics, folder.samples, folder.config)
     lines.append("files    " + ", ".join(str(path.relative_to(run)) for path in files if path.exists()))
-    best = folder.default_checkpoint() == "best"  # is said: without a word the average would be expected
+    best = folder.default_checkpoint() == "best"  # named, because by default the average is used
     lines.append(f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best)
     lines.append(f"         aiayn translate {run}" + " --checkpoint best" * best)
     return "\n".join(lines)

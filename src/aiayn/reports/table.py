@@ -1,4 +1,4 @@
-"""What a table is: records with plain values, and columns that say how each is shown. `writers` puts it on paper."""
+"""What a table is: records with plain values, and columns that say how each is shown. `writers` formats it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -16,17 +16,13 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write_text
+from aiayn.runs.seal import read_seal
 
 Record = dict[str, Any]
 
 # The scores in evaluation.json, in the order in which they are shown: of translations, and of parse trees.
 METRIC_KINDS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
 BRACKET_KINDS = ("f1", "precision", "recall", "complete_match")
-
-
-# A checkpoint ends with this and the SHA-256 of its bytes, see runs/checkpoints.py.
-MARK = b"sha256:"
-SEAL_SIZE = len(MARK) + 64
 
 
 class Evaluation:
@@ -137,14 +133,6 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     if not is_sealed and not zipfile.is_zipfile(path):  # a checkpoint of Lightning's own is an archive, too
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
     return path
-
-
-def read_seal(checkpoint: Path) -> bytes:
-    """Returns the seal at a checkpoint's end; b"" for a file without one, such as a checkpoint of Lightning's own."""
-    with open(checkpoint, "rb") as file:
-        file.seek(max(0, checkpoint.stat().st_size - SEAL_SIZE))
-        end = file.read(SEAL_SIZE)
-    return end if end.startswith(MARK) else b""
 
 
 def folder_of(run: Path) -> Path:

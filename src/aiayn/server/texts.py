@@ -50,7 +50,7 @@ def cut(texts: list[str], language: str, is_html: bool) -> list[CutText]:
     for number, text in enumerate(texts, 1):
         if SURROGATE.search(text):
             raise DataError(
-                f"text {number} is not valid text: it has half of a character (a lone surrogate); correct it"
+                f"text {number} is not valid text: it contains a lone surrogate; correct it"
             )
     return [_cut(text, language, is_html) for text in texts]
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import saved_steps
 from aiayn.training.callbacks.steps import due
 from aiayn.training.context import RunContext
 from aiayn.training.resume import NOTHING_LOGGED, ResumeState
@@ -44,22 +45,22 @@ class RunCheckpointIO(CheckpointIO):
         copies = self.run.writer.copied({"states": states, "weights": weights})
         if states := copies["states"]:
             states["loops"]["fit_loop"]["state_dict"] = {}  # data loaders have no state: the step says what comes next
-            states |= {"format": checkpoints.FORMAT, "lightning": checkpoint["pytorch-lightning_version"]}
+            states |= {"format": sealed_files.FORMAT, "lightning": checkpoint["pytorch-lightning_version"]}
         self.run.writer.submit(self._write, Path(path), states, checkpoint["global_step"], copies["weights"])
 
     def _write(self, path: Path, states: dict[str, Any], step: int, weights: dict[str, Tensor]) -> None:
         """Writes step_N.optim, if there are states, and step_N.ckpt, makes the latter last.ckpt, prunes older ones."""
         self.run.check_folder()  # again before each file: writing one can take seconds
-        checkpoints.set_aside_average(path.parent)
+        checkpoint_folder.set_aside_average(path.parent)
         if states:
             # Before the checkpoint: training goes on from the newest checkpoint that has it.
-            checkpoints.write_sealed(checkpoints.optimizer_path(path), states)
+            sealed_files.write_sealed(checkpoint_folder.optimizer_path(path), states)
             states.clear()  # frees two thirds of the copy
             self.run.check_folder()
         checkpoints.save(path, checkpoint_of(self.run, step, weights))
         self.run.check_folder()
-        checkpoints.update_last(path.parent, step)
-        checkpoints.prune(path.parent, steps_to_average(path.parent, self.run.config.trainer))
+        checkpoint_folder.update_last(path.parent, step)
+        checkpoint_folder.prune(path.parent, steps_to_average(path.parent, self.run.config.trainer))
 
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
         assert self.found is not None
@@ -100,7 +101,7 @@ class RunCheckpointIO(CheckpointIO):
         return {**loops, "fit_loop": fit_loop}
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        raise NotImplementedError("checkpoints.prune removes checkpoints")
+        raise NotImplementedError("checkpoint_folder.prune removes checkpoints")
 
 
 def refuse_unsavable_states(trainer: pl.Trainer) -> None:
@@ -146,5 +147,5 @@ def steps_to_average(folder: Path, settings: TrainerConfig, end: int | None = No
     `end` is the last step of a run that stopped early, by default `max_steps`.
     """
     end = settings.max_steps if end is None else end
-    regular = [step for step in checkpoints.saved_steps(folder) if due(step, settings.checkpoint_every, end)]
+    regular = [step for step in saved_steps(folder) if due(step, settings.checkpoint_every, end)]
     return regular[-settings.average_last :]

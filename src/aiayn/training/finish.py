@@ -6,8 +6,8 @@ from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError
 from aiayn.reports.plots import draw_learning_curve
 from aiayn.reports.report import summary, write_report
-from aiayn.runs import checkpoints
-from aiayn.runs.run_folder import read_jsonl
+from aiayn.runs import checkpoint_folder, checkpoints
+from aiayn.runs.run_folder import read_jsonl, saved_steps
 from aiayn.training.average import compare_with_best
 from aiayn.training.checkpoint_io import steps_to_average
 from aiayn.training.context import RunContext
@@ -26,7 +26,7 @@ def finish(run: RunContext, data: TranslationDataModule, precision: str) -> None
         return
     folder, settings = run.folder, run.config.trainer
     run.check_folder()
-    saved = checkpoints.saved_steps(folder.checkpoints)
+    saved = saved_steps(folder.checkpoints)
     if not saved:
         raise ConfigError(f"trainer.max_time={settings.max_time}: was over before the first step; raise it")
     newest = saved[-1]
@@ -36,10 +36,10 @@ def finish(run: RunContext, data: TranslationDataModule, precision: str) -> None
         log.info("stopped at step %d by a callback or trainer.max_time; the same command trains on", newest)
     steps = steps_to_average(folder.checkpoints, settings, newest)
     # A kill may have come between the last save and these two.
-    checkpoints.update_last(folder.checkpoints, newest)
-    checkpoints.prune(folder.checkpoints, steps)
+    checkpoint_folder.update_last(folder.checkpoints, newest)
+    checkpoint_folder.prune(folder.checkpoints, steps)
     averaged = checkpoints.average(
-        [checkpoints.load(checkpoints.step_path(folder.checkpoints, step)) for step in steps]
+        [checkpoints.load(checkpoint_folder.step_path(folder.checkpoints, step)) for step in steps]
     )
     log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
     compare_with_best(run, averaged, data, precision)

@@ -12,9 +12,9 @@ from aiayn.config.schema import Options
 from aiayn.config.settle import open_options
 from aiayn.config.stored import as_option, flatten, to_plain
 from aiayn.errors import RefusedError
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.run_folder import RunFolder, find_checkpoint
+from aiayn.runs.run_folder import RunFolder, find_checkpoint, saved_steps
 
 MAY_DIFFER = ("model.dropout",)  # the only option of the model: no weight depends on it
 
@@ -61,9 +61,9 @@ def resolve_init_from(
 
 def _own_checkpoint(folder: RunFolder, init_from: str) -> Checkpoint | None:
     """The newest checkpoint of the run itself, if it can be read and began from the same source."""
-    for step in reversed(checkpoints.saved_steps(folder.checkpoints)):
+    for step in reversed(saved_steps(folder.checkpoints)):
         try:
-            checkpoint = checkpoints.load(checkpoints.step_path(folder.checkpoints, step))
+            checkpoint = checkpoints.load(checkpoint_folder.step_path(folder.checkpoints, step))
         except RefusedError:
             continue
         return checkpoint if checkpoint.config.init_from == init_from else None

@@ -17,7 +17,7 @@ from aiayn.data.batch_plan import device_counts
 from aiayn.data.corpus_store import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, is_count
 from aiayn.training.distributed.rank import global_rank
@@ -45,7 +45,7 @@ def fill_as_stored(folder: RunFolder, options: Options) -> Options:
         return options
     if folder.config.exists():
         return fill(options, flatten(to_plain(_stored_options(folder))))
-    newest = checkpoints.load_newest(folder.checkpoints)
+    newest = checkpoint_folder.load_newest(folder.checkpoints)
     return fill(options, flatten(to_plain(newest[0].config))) if newest else options
 
 
@@ -78,7 +78,7 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Optio
     Raises RefusedError if that was trained with other options, on another corpus or with another vocabulary, or if its
     steps cannot be shared among the devices.
     """
-    newest = checkpoints.load_newest(folder.checkpoints)
+    newest = checkpoint_folder.load_newest(folder.checkpoints)
     if newest is None:
         return None
     found = ResumeState(*newest)
@@ -159,7 +159,7 @@ def _check_optimizer(optimizer: Mapping[str, Any], shapes: list[torch.Size | Non
 
 def malformed_state(folder: RunFolder, step: int, error: Exception) -> RefusedError:
     """Returns what to raise for an optimizer state with types or shapes that are not those of this run."""
-    path = checkpoints.optimizer_path(checkpoints.step_path(folder.checkpoints, step))
+    path = checkpoint_folder.optimizer_path(checkpoint_folder.step_path(folder.checkpoints, step))
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     return RefusedError(
         f"{path}: not an optimizer state that this run can continue from ({reason:.200}); remove it, and the run "
@@ -187,7 +187,7 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
         lock.write(f"process {os.getpid()} on {os.uname().nodename}")
         lock.flush()
         for place in (folder.path, folder.checkpoints):
-            checkpoints.remove_leftovers(place)
+            checkpoint_folder.remove_leftovers(place)
         held = os.stat(folder.path), os.fstat(lock.fileno())
 
         def check_folder() -> None:

@@ -12,7 +12,7 @@ from aiayn.config.schema import Options
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import DivergedError, InterruptedRunError
 from aiayn.hardware import Hardware, choose_hardware, training_threads
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import handle_signals
@@ -113,7 +113,7 @@ def _fit(
 
     saver = CheckpointSaver(run)
     trainer = make_trainer(run, hardware, loggers, saver, found)
-    resume_from = str(checkpoints.step_path(run.folder.checkpoints, run.start_step)) if found else None
+    resume_from = str(checkpoint_folder.step_path(run.folder.checkpoints, run.start_step)) if found else None
     run.stop.begin_training()
     try:
         with run.writer, local_ranks(trainer), explain_failures(run, module, saver):

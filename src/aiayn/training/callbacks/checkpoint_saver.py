@@ -10,7 +10,7 @@ from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
 from aiayn.data.batch import Batch
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.training.callbacks.steps import StepCallback, due, translation_module
 from aiayn.training.checkpoint_io import checkpoint_of, refuse_unsavable_states
 from aiayn.training.context import RunContext
@@ -49,7 +49,7 @@ class CheckpointSaver(StepCallback, Checkpoint):
         """Finishes what an interruption after the last validation skipped."""
         if trainer.is_global_zero:  # all ranks have read the checkpoint
             self.run.check_folder()
-            checkpoints.remove_after(self.run.folder.checkpoints, self.run.start_step)
+            checkpoint_folder.remove_after(self.run.folder.checkpoints, self.run.start_step)
         self._save_best(trainer, translation_module(pl_module), self.run.start_step, saved=self.run.start_step > 0)
         self.run.writer.wait()  # the loader's workers are forked next, and a fork copies no thread
         if self.run.validations.is_out_of_patience():
@@ -67,7 +67,7 @@ class CheckpointSaver(StepCallback, Checkpoint):
             last = bool(stopping or early or step == settings.max_steps)
             with self.run.clock.paused():
                 weights_only = not self._saves_state(trainer, last)
-                trainer.save_checkpoint(checkpoints.step_path(self.run.folder.checkpoints, step), weights_only)
+                trainer.save_checkpoint(checkpoint_folder.step_path(self.run.folder.checkpoints, step), weights_only)
         self._save_best(trainer, module, step, saving)
         if stopping or early:
             trainer.should_stop = True
@@ -95,7 +95,7 @@ class CheckpointSaver(StepCallback, Checkpoint):
 
     def _link_best(self, step: int) -> None:
         self.run.check_folder()
-        checkpoints.update_best(self.run.folder.checkpoints, step)  # costs no disk space
+        checkpoint_folder.update_best(self.run.folder.checkpoints, step)  # costs no disk space
 
     def _write_best(self, step: int, weights: dict[str, Tensor]) -> None:
         self.run.check_folder()

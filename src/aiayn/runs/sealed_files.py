@@ -1,0 +1,124 @@
+"""Sealed files: a torch archive of tensors and plain values with the SHA-256 of its bytes in the zip comment.
+
+A file under its final name is therefore either whole and verified, or refused.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import torch
+from torch import Tensor
+
+from aiayn.errors import RefusedError, writing
+from aiayn.files import atomic_file
+from aiayn.runs.seal import MARK, SEAL_SIZE
+
+FORMAT = 1
+END_RECORD = b"PK\x05\x06"  # begins the last 22 bytes of a zip archive without comment
+
+
+def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
+    """Writes tensors and plain values so that `path` is never incomplete, even after a kill or a power cut.
+
+    Raises ResourceError if the disk is full; an earlier file under `path` is then still there.
+    """
+    with (
+        writing_checkpoint(path, sum(tensor.numel() * tensor.itemsize for tensor in _tensors(payload))),
+        atomic_file(path) as file,
+    ):
+        hashed = _HashedFile(file)
+        torch.save(dict(payload), cast(BinaryIO, hashed))  # which calls write and flush only
+        if hashed.error:
+            raise hashed.error
+        file.seek(-2, os.SEEK_END)
+        file.write(struct.pack("<H", SEAL_SIZE))  # the length of the zip comment
+        file.write(MARK + hashed.digest.hexdigest().encode())
+
+
+class _HashedFile:
+    """What torch writes an archive to: each piece is hashed and written, so that no second copy is in memory."""
+
+    def __init__(self, file: BinaryIO):
+        self._file, self.digest = file, hashlib.sha256()
+        self.error: OSError | None = None  # a disk error, which torch would replace by one of its own
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        try:
+            if not self.error:
+                self._file.write(data)
+        except OSError as error:
+            self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """torch asks for it at the end; the file is flushed when it is complete."""
+
+
+def _tensors(payload: Any) -> Iterator[Tensor]:
+    if isinstance(payload, Tensor):
+        yield payload
+    elif isinstance(payload, Mapping):
+        for value in payload.values():
+            yield from _tensors(value)
+    elif isinstance(payload, list | tuple):
+        for value in payload:
+            yield from _tensors(value)
+
+
+def writing_checkpoint(path: Path, size: int) -> contextlib.AbstractContextManager[None]:
+    """Turns an OSError while so many bytes are written into a ResourceError that says what is needed and free."""
+    sizes = f"{size / 1e6:.1f} MB are needed"
+    with contextlib.suppress(OSError):
+        sizes += f", {shutil.disk_usage(path.parent).free / 1e6:.1f} MB are free"
+    return writing(path, f"{sizes}, earlier checkpoints are intact; make room and run the same command again")
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Reads what `write_sealed` wrote, onto the CPU. Raises RefusedError if it is missing or damaged."""
+    try:
+        with open(path, "rb") as file:
+            _verify(file, path)
+            payload = _loaded(file, path)
+    except OSError as error:
+        raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
+    if not isinstance(payload, dict):
+        raise RefusedError(f"{path}: not a checkpoint of this program")
+    written = payload.get("format")
+    if type(written) is not int or written != FORMAT:
+        raise RefusedError(
+            f"{path}: written in format {' '.join(f'{written}'.split()):.80}, this program reads format {FORMAT}"
+        )
+    return payload
+
+
+def _verify(file: BinaryIO, path: Path) -> None:
+    """Raises RefusedError unless the file ends with the checksum of what comes before."""
+    size = file.seek(0, os.SEEK_END) - SEAL_SIZE  # length of the archive
+    file.seek(max(0, size - 22))
+    end, seal = file.read(22), file.read()
+    if not seal.startswith(MARK) or end[:4] != END_RECORD or end[-2:] != struct.pack("<H", SEAL_SIZE):
+        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
+    digest, left = hashlib.sha256(), size - 2
+    file.seek(0)
+    while left and (block := file.read(min(left, 1 << 20))):
+        digest.update(block)
+        left -= len(block)
+    digest.update(b"\0\0")  # the length of a comment, before there was one
+    if MARK + digest.hexdigest().encode() != seal:
+        raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
+
+
+def _loaded(file: BinaryIO, path: Path) -> Any:
+    """Returns the payload, read from the disk into its tensors."""
+    file.seek(0)
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises many types on unexpected bytes
+        raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
