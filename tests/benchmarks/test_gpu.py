@@ -10,7 +10,7 @@ from aiayn.errors import InterruptedRunError
 
 ROWS = {"ceilings": 3, "correct": 12, "run": 5, "sdpa": 14, "step": 4, "train": 2, "kernels": 60, "loss": 3}
 ROWS |= {"save": 1, "decode": 4}
-SLOW = ("run", "train", "step")  # whole trainings, or compiled steps
+SLOW = ("run", "train", "step", "kernels")  # whole trainings, compiled steps, profiles
 STAGES = [pytest.param(stage, marks=pytest.mark.slow) if stage in SLOW else stage for stage in gpu.STAGES]
 
 
