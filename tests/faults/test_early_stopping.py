@@ -10,7 +10,7 @@ from faults.harness import acts_at, configured, dies_at, differences, measured, 
 from aiayn.errors import RefusedError
 from aiayn.inference.translator import Translator
 from aiayn.reports.report import summary
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoints, sealed_files
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
 from aiayn.training.average import is_worse
 from aiayn.training.callbacks.validate import Validate
@@ -77,7 +77,7 @@ MOMENTS = {
     "in the validation of the best step": dies_at(TranslationModule, "validation_step", 3),
     "after the best validation, before its checkpoint": dies_at(checkpoints, "save", 3),
     "in the last validation": dies_at(TranslationModule, "validation_step", 8),
-    "after the last validation, before its checkpoint": dies_at(checkpoints, "write_sealed", 7),
+    "after the last validation, before its checkpoint": dies_at(sealed_files, "write_sealed", 7),
     "after the last checkpoint": dies_at(checkpoints, "average", 1),
 }
 

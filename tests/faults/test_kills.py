@@ -25,7 +25,7 @@ from faults.harness import (
 )
 
 from aiayn.inference.translator import Translator
-from aiayn.runs import checkpoints, sealed_files
+from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
 from aiayn.runs.run_folder import find_checkpoint, saved_steps
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
@@ -40,11 +40,11 @@ MOMENTS = {
     "after the last step of an epoch": dies_at(TranslationModule, "training_step", 17),
     "in validation": dies_at(TranslationModule, "validation_step", 2),
     "in the search of a validation": dies_at(Translator, "translate", 1),
-    "before the first checkpoint is written": dies_at(checkpoints, "write_sealed", 1),
-    "between the optimizer's file and the checkpoint": dies_at(checkpoints, "write_sealed", 4),
-    "after a checkpoint, before last.ckpt is it": dies_at(checkpoints, "update_last", 2),
-    "after the last checkpoint, before last.ckpt is it": dies_at(checkpoints, "update_last", 4),
-    "before old checkpoints are removed": dies_at(checkpoints, "prune", 4),
+    "before the first checkpoint is written": dies_at(sealed_files, "write_sealed", 1),
+    "between the optimizer's file and the checkpoint": dies_at(sealed_files, "write_sealed", 4),
+    "after a checkpoint, before last.ckpt is it": dies_at(checkpoint_folder, "update_last", 2),
+    "after the last checkpoint, before last.ckpt is it": dies_at(checkpoint_folder, "update_last", 4),
+    "before old checkpoints are removed": dies_at(checkpoint_folder, "prune", 4),
     "in averaging": dies_at(checkpoints, "average", 1),
     "before the average is written": dies_at(checkpoints, "save", 5),
     "after the average is written": dies_at(checkpoints, "save", 5, after=True),

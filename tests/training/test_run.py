@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from aiayn.errors import ConfigError, DataError, DivergedError, InterruptedRunError, ResourceError
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs import checkpoints, sealed_files
 from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.runs.run_folder import read_jsonl as read_metrics
 from aiayn.training import resume
@@ -143,8 +143,7 @@ def test_what_a_run_began_with_is_not_held_beside_what_it_trains(config, tmp_pat
             held.extend(ref() for ref in loaded if ref() is not None and id(ref()) not in used)
         plain(self, trainer, module, batch, step)
 
-    for module in (checkpoint_folder, checkpoints):
-        monkeypatch.setattr(module, "read_sealed", noted)
+    monkeypatch.setattr(sealed_files, "read_sealed", noted)
     monkeypatch.setattr(ThroughputMonitor, "on_step_end", look)
     train(settings, tmp_path)
     assert len(loaded) > 20

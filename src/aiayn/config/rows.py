@@ -94,7 +94,9 @@ def check_row(options: Options, runtime: RuntimeConf, overrides: Sequence[str]) 
         return
     listed = " and ".join(f"{key}={value}" for key, value in changes.items())
     if options.model.d_model is None and MODEL_OPTIONS & set(changes):
-        raise ConfigError(f"ablation={row} sets {listed} of a known model, and model=auto is not known yet; choose model=base")
+        raise ConfigError(
+            f"ablation={row} sets {listed} of a known model, and model=auto is not known yet; choose model=base"
+        )
     without = now | _without_row(files, set(changes), overrides)
     if stored_options(without) == stored_options(now):
         raise ConfigError(f"ablation={row} changes nothing: {listed} holds without it; choose another row or model=")

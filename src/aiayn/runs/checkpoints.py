@@ -15,9 +15,10 @@ from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_plain
 from aiayn.errors import ConfigError, RefusedError
+from aiayn.runs import sealed_files
 from aiayn.runs.run_folder import is_count
 from aiayn.runs.seal import read_seal
-from aiayn.runs.sealed_files import FORMAT, read_sealed, write_sealed
+from aiayn.runs.sealed_files import FORMAT
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Checkpoint:
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint file. Raises ResourceError if the disk is full."""
-    write_sealed(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
+    sealed_files.write_sealed(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
 
 
 def _are_weights(value: Any) -> bool:
@@ -69,7 +70,7 @@ def load(path: Path) -> Checkpoint:
 
     Raises RefusedError if it is missing or damaged, or if a field is of another kind.
     """
-    payload = _read_lightning(path) or read_sealed(path)
+    payload = _read_lightning(path) or sealed_files.read_sealed(path)
     names = Checkpoint.__dataclass_fields__
     if not set(names) <= set(payload):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(sorted(set(names) - set(payload)))})")

@@ -49,9 +49,7 @@ def cut(texts: list[str], language: str, is_html: bool) -> list[CutText]:
     """Cuts texts of this language into sentences. Raises DataError for what is not text, 413 for HTML too large."""
     for number, text in enumerate(texts, 1):
         if SURROGATE.search(text):
-            raise DataError(
-                f"text {number} is not valid text: it contains a lone surrogate; correct it"
-            )
+            raise DataError(f"text {number} is not valid text: it contains a lone surrogate; correct it")
     return [_cut(text, language, is_html) for text in texts]
 
 
