@@ -566,7 +566,7 @@ FILES = [
     Bug(
         "last_checkpoint_stays_the_one_before_after_a_kill",
         "training/finish.py",
-        "checkpoints.update_last(folder.checkpoints, newest)",
+        "checkpoint_folder.update_last(folder.checkpoints, newest)",
         "pass",
         "faults/test_kills.py::test_a_run_killed_at_a_chosen_moment_continues_to_the_bit"
         "[after the last checkpoint, before last.ckpt is it]",
