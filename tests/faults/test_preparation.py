@@ -20,7 +20,7 @@ from texts import data_config
 from aiayn.config.data import DataConfig
 from aiayn.data import build_corpus
 from aiayn.data.prepare import prepare
-from aiayn.data.text_files import FileScans
+from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError
 
 KILLS = 20
@@ -111,8 +111,8 @@ def test_a_disk_that_fills_up_is_exit_code_3_and_the_next_start_completes(config
 def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy(config):
     learn = build_corpus._learn_tokenizer
 
-    def learn_and_lose(config: DataConfig, scans: FileScans, filters: object):
-        tokenizer = learn(config, scans, filters)
+    def learn_and_lose(config: DataConfig, text: RawText, filters: object):
+        tokenizer = learn(config, text, filters)
         shutil.rmtree(config.folder)
         return tokenizer
 
