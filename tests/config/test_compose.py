@@ -261,3 +261,5 @@ def test_an_experiment_on_a_data_set_of_the_hub_reads_files_where_files_are_name
         == source
     )
     assert aiayn.compose("experiment=multi30k").data.source == "hub"  # though there is a train.en
+    shown = run_application("train.py", "experiment=multi30k", f"data.train='{train}'", "--cfg", "job")
+    assert f"\n  source: {source}\n" in shown.out

@@ -6,6 +6,7 @@ from importlib import import_module
 import pytest
 from applications import composed_options
 
+import aiayn
 from aiayn.config.schema import Config, Options
 from aiayn.config.settle import OPEN, fill, open_options, settle_sizes, settle_steps, settled
 from aiayn.config.stored import flatten, option_names, to_plain
@@ -35,6 +36,16 @@ def test_sizes_follow_from_the_number_of_pairs(pairs, n_layers, d_model, dropout
 
     assert (config.model.n_layers, config.model.d_model, config.model.dropout) == (n_layers, d_model, dropout)
     assert (config.data.vocab_size, config.data.tokens_per_step) == (vocab_size, tokens_per_step)
+
+
+@pytest.mark.parametrize("more", [(), ("model=auto",)])
+def test_a_size_that_fits_no_model_the_text_could_choose_is_refused_before_the_text_is_read(more):
+    refused = r"^model\.d_model=512 is not divisible by model\.n_heads=7: .* \(of the models that the text can choose"
+    with pytest.raises(ConfigError, match=refused):
+        aiayn.compose(*TEXT, "model.n_heads=7", *more)
+    aiayn.compose(*TEXT, "model.n_heads=256", *more)  # fits the largest one
+    for fitting in (["model.d_model=14"], ["model.d_k=8", "model.d_v=8"], ["init_from=outputs/that_may_have_seven"]):
+        aiayn.compose(*TEXT, "model.n_heads=7", *fitting, *more)
 
 
 def test_what_the_user_sets_is_kept():

@@ -213,7 +213,7 @@ def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_th
     inputs |= set(RULES)  # only those that are chosen
     inputs |= {"task", "lowercase", "tags"}  # only where they are not translation, false and kept
     elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches"}
-    elsewhere |= {"num_workers", "prepare_processes", "write_dropped"}
+    elsewhere |= {"num_workers", "prepare_per_node", "prepare_processes", "write_dropped"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
 

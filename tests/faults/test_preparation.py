@@ -8,18 +8,21 @@ import random
 import shutil
 import signal
 import sys
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from applications import TEXT, TINY, run_application, write_pairs
-from faults.harness import Child, content_of_corpus, dies_after, disk_is_full_beyond, prepare_in_child
+from faults.harness import Child, content_of_corpus, dies_after, disk_is_full_beyond, prepare_in_child, wait_until
 from texts import data_config
 
 from aiayn.config.data import DataConfig
 from aiayn.data import build_corpus
-from aiayn.data.prepare import prepare
+from aiayn.data import prepare as preparation
+from aiayn.data.prepare import prepare, wait_for
 from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError
 
@@ -163,6 +166,52 @@ def test_two_machines_that_share_a_disk_without_locks_prepare_the_same_corpus_an
             assert end.code == 0, end.said
         assert content_of_corpus(Path("data")) == expected
         assert not list(Path("data").glob(".*.tmp"))
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_where_one_machine_prepares_the_others_wait_as_long_as_it_shows_signs_of_life(config, monkeypatch, works):
+    """By a clock that their polling moves on: the folder is there long after the time without any sign."""
+    shared, clock, lock = replace(config, prepare_per_node=False), [0.0], Path("data/.corpus.lock")
+    lock.parent.mkdir()
+
+    def sleep(seconds: float) -> None:
+        clock[0] += 40
+        if works:
+            lock.touch()
+            os.utime(lock, (clock[0], clock[0]))
+        if clock[0] == 400:
+            prepare_in_child(shared, LOG, lambda: setattr(preparation, "build", build_corpus.build)).wait()
+        assert clock[0] < 1000
+
+    monkeypatch.setattr(preparation, "_lock", lambda target: lock)
+    monkeypatch.setattr(preparation, "build", None)  # never called
+    monkeypatch.setattr(preparation, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    if works:
+        assert len(wait_for(shared, None, silence=100).train) == 400
+    else:
+        with pytest.raises(DataError, match=r"no other process has prepared data/en-de-.* or worked on it for 100 sec"):
+            wait_for(shared, None, silence=100)
+        assert clock[0] == 120
+
+
+def test_only_who_prepares_for_other_machines_touches_its_lock_meanwhile(tmp_path, monkeypatch):
+    lock = tmp_path / "lock"
+    monkeypatch.setattr(preparation, "HEARTBEAT", 0.001)
+    for quietly in (False, True):
+        before = threading.active_count()
+        with preparation._locked(lock, quietly):
+            assert threading.active_count() == before + (not quietly)
+            os.utime(lock, (0, 0))
+            if not quietly:
+                wait_until(lambda: lock.stat().st_mtime > 0)
+        wait_until(lambda now=before: threading.active_count() == now)
+        assert (lock.stat().st_mtime > 0) is not quietly
+
+
+def test_a_machine_that_does_not_share_the_disk_ends_its_waiting_with_the_remedy(config):
+    with pytest.raises(DataError, match=r"data\.folder=data: no other process .* set data\.prepare_per_node=true"):
+        wait_for(config, None, silence=0)
+    assert not Path("data").exists()
 
 
 def test_two_machines_with_disks_of_their_own_prepare_the_same_bytes(config):

@@ -36,6 +36,7 @@ OTHERWISE = {
     "data.test": "null",
     "data.num_workers": "1",
     "data.write_dropped": "true",
+    "data.prepare_per_node": "false",
     "data.prepare_processes": "3",
     "data.max_tokens_per_device": "300",
     "trainer.val_every": "5",

@@ -96,6 +96,15 @@ def test_a_sweep_that_cannot_work_is_refused_with_a_line_for_each_mistake_and_no
     assert sorted(folder.iterdir()) == before
 
 
+def test_heads_that_no_model_chosen_by_the_text_can_have_are_refused_before_the_first_job_starts(folder):
+    outcome = run_application("train.py", "-m", *TEXT, "model=auto", "model.n_heads=7,8", "trainer.max_steps=2")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: n_heads-7: model.d_model=512 is not divisible by model.n_heads=7: ")
+    assert outcome.err.count("\n") == 1
+    assert not (folder / "outputs").exists()
+
+
 def test_a_launcher_that_keeps_all_jobs_in_one_process_is_refused(folder):
     outcome = run_application("train.py", "-m", *SMALL, "seed=1,2", "hydra/launcher=basic")
 

@@ -51,7 +51,7 @@ def _start(name: str, schema: type, task: Callable[[DictConfig], None], script: 
             return
         if arguments.cfg and not arguments.multirun:  # which Hydra would print unchecked
             if schema is Options:
-                compose.compose_training(arguments.overrides, sources)
+                arguments.overrides += compose.implied_overrides(arguments.overrides, sources)
             else:
                 compose.compose_evaluation(arguments.overrides, sources)
         if arguments.shell_completion:

@@ -20,6 +20,7 @@ from aiayn.config.program import conf_folder
 from aiayn.config.rows import check_row, overridden
 from aiayn.config.rules import NAME_CHARACTERS
 from aiayn.config.schema import Options
+from aiayn.config.settle import check_open_model
 from aiayn.config.stored import flatten, from_plain, is_option, is_section
 from aiayn.errors import ConfigError
 
@@ -87,6 +88,8 @@ def resolve_options(composed: DictConfig, runtime: RuntimeConf, overrides: Seque
     if options.data.source == "hub" and _names_files(options, overrides):
         options = replace(options, data=replace(options.data, source="files"))
     check_row(options, runtime, overrides)
+    if options.init_from is None:  # else the model is that run's
+        check_open_model(options)
     if options.name is None:
         options = replace(options, name=default_name(runtime.choices, options.init_from))
     options.outputs_folder  # noqa: B018  (checked before anything starts)
@@ -158,6 +161,13 @@ def compose_training(overrides: Sequence[str], sources: Sources = Sources("train
     """Returns the checked options of `train OVERRIDES`, and `hydra.runtime`. Raises ConfigError."""
     with composition(sources, overrides, Options) as (composed, hydra):
         return resolve_options(composed, hydra.runtime, overrides), hydra.runtime
+
+
+def implied_overrides(overrides: Sequence[str], sources: Sources) -> list[str]:
+    """Returns what `train OVERRIDES` decides beyond its files, as further arguments. Raises ConfigError."""
+    with composition(sources, overrides, Options) as (composed, hydra):
+        source = resolve_options(composed, hydra.runtime, overrides).data.source
+        return [] if composed.data.source == source else [f"data.source={source}"]
 
 
 def compose_evaluation(overrides: Sequence[str], sources: Sources = Sources("evaluate")) -> EvaluateConfig:

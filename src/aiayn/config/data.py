@@ -38,6 +38,7 @@ class DataOptions:
     max_tokens_per_device: int | None = None  # limit of padded tokens per side in one micro-batch; null: by its memory
     micro_batches: int | None = None  # per step; null: the fewest that max_tokens_per_device allows
     num_workers: int = 1  # loader processes; 0: the training process makes its own batches
+    prepare_per_node: bool = True  # every machine prepares; false: the first rank does, the others wait for its folder
     prepare_processes: int | None = None  # that encode text of more than 262,144 pairs; null: one for each core
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from aiayn.config.optim import OptimConfig
 from aiayn.config.rules import require
 from aiayn.config.schema import Config, Options, Sized
 from aiayn.config.trainer import TrainerConfig
+from aiayn.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,21 @@ def fit(pairs: int) -> Fit:
 def usual_steps(pairs: int, steps_per_epoch: int) -> int:
     """Steps of the usual number of epochs, to two digits."""
     return min(MAX_STEPS, int(float(f"{fit(pairs).epochs * steps_per_epoch:.2g}")))
+
+
+def check_open_model(options: Options) -> None:
+    """Raises ConfigError if the sizes that are given fit no model that the text could choose."""
+    if not any(key.startswith("model.") for key in open_options(options)):
+        return
+    message = ""
+    for row in FITS:
+        values = {f"model.{name}": getattr(row, name) for name in OPEN["model"]}
+        try:
+            ModelConfig(**vars(fill(options, values).model))
+            return
+        except ConfigError as error:
+            message = str(error)
+    raise ConfigError(f"{message} (of the models that the text can choose, this is the largest)")
 
 
 def open_options(options: Options) -> set[str]:

@@ -28,6 +28,7 @@ MAY_CHANGE = (
     "data.test",
     "data.num_workers",
     "data.write_dropped",
+    "data.prepare_per_node",
     "data.prepare_processes",
     "data.max_tokens_per_device",  # only sets the number of micro-batches, which is stored with the run
     "trainer.max_steps",

@@ -19,7 +19,7 @@ from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.cleaning import normalise
 from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
 from aiayn.data.micro_batches import MicroBatches, SourceBatches
-from aiayn.data.prepare import prepare
+from aiayn.data.prepare import prepare, wait_for
 from aiayn.data.samplers import EvaluationSampler, TrainingSampler
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
@@ -66,6 +66,7 @@ class TranslationDataModule(pl.LightningDataModule):
                 "set both"
             )
         self.config = DataConfig(**vars(config))
+        self.prepare_data_per_node = self.config.prepare_per_node  # Lightning's name: who calls `prepare_data`
         self.seed = seed
         self.devices = devices
         self._given_tokenizer = tokenizer
@@ -82,6 +83,13 @@ class TranslationDataModule(pl.LightningDataModule):
         """
         if self._corpus is None:
             self._corpus = prepare(self.config, self._given_tokenizer)
+
+    def wait_for_data(self, silence: float) -> None:
+        """In place of `prepare_data`, where another process prepares; `silence`: seconds without a sign of it.
+
+        Raises DataError as `prepare.wait_for` does.
+        """
+        self._corpus = wait_for(self.config, self._given_tokenizer, silence)
 
     def setup(self, stage: str | None = None) -> None:
         """Opens what a stage needs: fit, validate, test or predict; None: what training needs.

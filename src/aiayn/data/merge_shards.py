@@ -60,23 +60,29 @@ def merge(shards: list[Shard], source: Path, target: Path, dtype: np.dtype) -> d
 
 def _parts(shards: list[Shard], source: Path, dtype: np.dtype) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
     """Yields what of all shards comes next in the order: its PAIRs, and the ids of both sides, shard after shard."""
-    tables = [_mapped(shard.path(source, "pairs"), PAIR) for shard in shards]
-    ids = [[_mapped(shard.path(source, side), dtype) for shard in shards] for side in ("src", "tgt")]
-    sample = np.sort(np.concatenate([table["key"][SAMPLED - 1 :: SAMPLED] for table in tables]))
-    bounds = np.unique(sample[MERGED_PAIRS // SAMPLED :: MERGED_PAIRS // SAMPLED])
-    cuts = [[*table["key"].searchsorted(bounds), len(table)] for table in tables]
+    cuts = _cuts([_mapped(shard.path(source, "pairs"), PAIR) for shard in shards])
     at = [0] * len(shards)
     begin = [[0] * len(shards), [0] * len(shards)]  # offset of the next id, for each side and shard
-    for part in range(len(bounds) + 1):
-        rows = [table[a : cut[part]] for table, a, cut in zip(tables, at, cuts, strict=True)]
+    for part in range(len(cuts[0])):
+        rows = [
+            _read(shard.path(source, "pairs"), PAIR, a, cut[part])
+            for shard, a, cut in zip(shards, at, cuts, strict=True)
+        ]
         sides = []
         for side, name in enumerate(("src", "tgt")):
             ends = [a + int(row[name].sum(dtype=np.int64)) for a, row in zip(begin[side], rows, strict=True)]
-            spans = zip(ids[side], begin[side], ends, strict=True)
-            sides.append(np.concatenate([flat[a:b] for flat, a, b in spans]))
+            spans = zip(shards, begin[side], ends, strict=True)
+            sides.append(np.concatenate([_read(shard.path(source, name), dtype, a, b) for shard, a, b in spans]))
             begin[side] = ends
         at = [cut[part] for cut in cuts]
         yield np.concatenate(rows), sides
+
+
+def _cuts(tables: list[np.ndarray]) -> list[list[int]]:
+    """Returns where the parts of each table of PAIRs end; a part is about MERGED_PAIRS of all tables."""
+    sample = np.sort(np.concatenate([table["key"][SAMPLED - 1 :: SAMPLED] for table in tables]))
+    bounds = np.unique(sample[MERGED_PAIRS // SAMPLED :: MERGED_PAIRS // SAMPLED])
+    return [[*table["key"].searchsorted(bounds).tolist(), len(table)] for table in tables]
 
 
 def _with_runs(counts: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -89,6 +95,11 @@ def _with_runs(counts: np.ndarray, pairs: np.ndarray) -> np.ndarray:
         new[0, 2] += counts[-1, 2]
         counts = counts[:-1]
     return np.concatenate([counts, new])
+
+
+def _read(path: Path, dtype: np.dtype, start: int, stop: int) -> np.ndarray:
+    """Reads a part of a file. Mapped, all files together would count as memory of this process."""
+    return np.fromfile(path, dtype, count=stop - start, offset=start * dtype.itemsize)
 
 
 def _mapped(path: Path, dtype: np.dtype) -> np.ndarray:

@@ -2,8 +2,11 @@
 
 import fcntl
 import logging
+import os
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from aiayn.errors import DataError
 log = logging.getLogger(__name__)
 
 FORMAT = 2  # raise it whenever the same text would give other files
+HEARTBEAT, POLL = 10.0, 0.5  # seconds
 FIRST_PAIRS = 1000  # looked at before anything slow is begun
 SHAPING = ("src_lang", "tgt_lang", "vocab_size", "max_length", "max_length_ratio", "tokenizer_pairs")
 
@@ -77,7 +81,7 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None, encode: Enco
     try:
         if find_damage(target, scans) or work_folder(target).exists():
             folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder / f".{target.name}.lock"):
+            with _locked(_lock(target), config.prepare_per_node):
                 flaw = find_damage(target, scans)  # again: another process may have built it while we waited
                 if flaw:
                     if target.exists():
@@ -104,6 +108,37 @@ def _counts(prepared: PreparedCorpus) -> str:
     return counts + (f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else "")
 
 
+def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) -> PreparedCorpus:
+    """Opens the prepared corpus as soon as another process, of any machine, has built it on a disk that all share.
+
+    Raises DataError if that process shows no sign of life for `silence` seconds, and as `prepare` does.
+    """
+    scans = FileScans(Path(config.folder).expanduser())
+    target = corpus_folder(config, fingerprint(_settings(config, texts_of(config, scans), tokenizer)))
+    sign, since = None, time.monotonic()
+    while find_damage(target, scans):
+        if (now := _last_touched(_lock(target))) != sign:
+            sign, since = now, time.monotonic()
+        if time.monotonic() - since > silence:
+            raise DataError(
+                f"data.folder={config.folder}: no other process has prepared {target} or worked on it for {silence:g} "
+                "seconds; all machines must see the same folder, or set data.prepare_per_node=true"
+            )
+        time.sleep(POLL)
+    return prepare(config, tokenizer)
+
+
+def _lock(target: Path) -> Path:
+    return target.with_name(f".{target.name}.lock")
+
+
+def _last_touched(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
 def _settings(config: DataOptions, texts: dict[str, RawText], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """Everything that shapes the prepared corpus, as plain values."""
     shaping = {name: getattr(config, name) for name in SHAPING}
@@ -120,12 +155,27 @@ def _settings(config: DataOptions, texts: dict[str, RawText], tokenizer: Tokeniz
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Lets one process in at a time. The lock ends with the process, even if that is killed."""
+def _locked(path: Path, quietly: bool) -> Iterator[None]:
+    """Lets one process in at a time. The lock ends with the process, even if that is killed.
+
+    Unless `quietly`, the file is touched meanwhile: a sign of life for `wait_for` where locks do not reach.
+    """
     with open(path, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             log.info("another process is preparing this corpus: waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        over = threading.Event()
+        if not quietly:
+            threading.Thread(target=_touch, args=(path, over), daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+
+
+def _touch(path: Path, over: threading.Event) -> None:
+    while not over.wait(HEARTBEAT):
+        with suppress(OSError):
+            os.utime(path)

@@ -17,6 +17,7 @@ from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
 from aiayn.training.checks import check_positions, check_size
 from aiayn.training.context import RunContext, TrainingClock, epoch_steps
+from aiayn.training.distributed.rank import global_rank
 from aiayn.training.distributed.stop_request import StopRequest
 from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.init_from import resolve_init_from
@@ -41,14 +42,20 @@ def settled_options(
 
 
 def prepare(config: Sized, source: Checkpoint | None) -> TranslationDataModule:
-    """Returns the data module, with the corpus on disk; a source of the weights decides about the vocabulary, too."""
+    """Returns the data module, with the corpus on disk; a source of the weights decides about the vocabulary, too.
+
+    Who prepares it is up to `data.prepare_per_node`.
+    """
     data = TranslationDataModule(
         replace(config.data, max_tokens_per_device=tokens_per_device(config)),
         seed=config.seed,
         devices=config.trainer.world_size,
         tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
     )
-    data.prepare_data()
+    if data.prepare_data_per_node or global_rank() == 0:
+        data.prepare_data()
+    else:
+        data.wait_for_data(config.trainer.timeout)
     check_positions(config, data.corpus)
     return data
 
