@@ -59,9 +59,13 @@ class ModelChoice:
     def search(self) -> SearchOverrides:
         return SearchOverrides(length_penalty=self.length_penalty)
 
+    def checkpoints(self, run: Path) -> list[Path]:
+        """Returns the files that `load` loads. Raises what `find_checkpoint` raises."""
+        return [find_checkpoint(one, self.checkpoint) for one in (run, *(self.ensemble or ()))]
+
     def checksums(self, run: Path) -> str:
-        """Returns those of the checkpoints that `load` loads. Raises what `find_checkpoint` raises."""
-        return " ".join(sha256(find_checkpoint(one, self.checkpoint)) for one in (run, *(self.ensemble or ())))
+        """Returns those of `checkpoints`, and raises what it raises."""
+        return " ".join(map(sha256, self.checkpoints(run)))
 
     def load(self, run: Path) -> "Translator":
         """Loads the model of a run. Checks options and files before torch is imported.
@@ -71,8 +75,7 @@ class ModelChoice:
         search = self.search()
         one_of("--accelerator", self.accelerator, ("auto", "cpu", "gpu"))
         one_of("--precision", self.precision, PRECISIONS)
-        for one in (run, *(self.ensemble or ())):
-            find_checkpoint(one, self.checkpoint)
+        self.checkpoints(run)
         from aiayn.inference.translator import Translator
         from aiayn.runs.extensions import name_extensions
 

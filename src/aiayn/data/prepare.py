@@ -37,10 +37,9 @@ def check_text(config: DataOptions) -> None:
     Writes nothing, reads the first pairs only and does not import torch, so that the most common mistakes are reported
     at once.
     """
-    scans = FileScans(Path(config.folder).expanduser())
-    texts = {split: text_of(config, split, scans) for split in SPLITS}
+    texts = texts_of(config, FileScans(Path(config.folder).expanduser()))
     if not corpus_folder(config, fingerprint(_settings(config, texts))).is_dir():
-        for text in texts.values():
+        for text in (texts[split] for split in SPLITS):
             first = list(islice(text.pairs(), FIRST_PAIRS))
             bad = sum(not _is_utf8(src + tgt) for src, tgt in first)
             if bad >= 20 and bad > 0.25 * len(first):
@@ -67,14 +66,20 @@ def count_training_pairs(config: DataOptions) -> int:
     return pairs
 
 
-def prepare(config: DataConfig, tokenizer: Tokenizer | None = None, encode: Encode = encode_on_cores) -> PreparedCorpus:
+def prepare(
+    config: DataConfig,
+    tokenizer: Tokenizer | None = None,
+    encode: Encode = encode_on_cores,
+    scans: FileScans | None = None,
+) -> PreparedCorpus:
     """Opens the prepared corpus of this configuration; builds it first if there is none.
 
-    Without a tokenizer one is learned from the training text. `encode` does the parts of a large one.
+    Without a tokenizer one is learned from the training text. `encode` does the parts of a large one. `scans`:
+    what a caller has read of the text already.
     Raises DataError for text that cannot be used and for a data folder that cannot be read or written.
     """
     folder = Path(config.folder).expanduser()
-    scans = FileScans(folder)
+    scans = scans or FileScans(folder)
     texts = texts_of(config, scans)
     settings = _settings(config, texts, tokenizer)
     target = corpus_folder(config, fingerprint(settings))
@@ -125,7 +130,7 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
                 "seconds; all machines must see the same folder, or set data.prepare_per_node=true"
             )
         time.sleep(POLL)
-    return prepare(config, tokenizer)
+    return prepare(config, tokenizer, scans=scans)  # so that no text is hashed twice
 
 
 def _lock(target: Path) -> Path:
