@@ -24,6 +24,7 @@ from aiayn.inference.ensemble import Ensemble, find_ensemble, refuse_different
 from aiayn.inference.force_decode import force_decode
 from aiayn.inference.precision import convert_precision
 from aiayn.inference.sampling import sample
+from aiayn.kernels.prepacked import round_down
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, load, restore
 from aiayn.token_ids import EOS_ID
@@ -357,8 +358,8 @@ class Translator:
 
     def _next_batch(self, ids: list[list[int]], order: list[int], start: int, beams: int) -> list[int]:
         """Returns the lines, longest first from `start` on, that are decoded together."""
-        most = max(1, self.batch_tokens // ((len(ids[order[start]]) + 1) * beams))
-        return order[start : start + (most // 16 * 16 or most)]  # few distinct sizes, see `prepacked.round_up`
+        most = self.batch_tokens // ((len(ids[order[start]]) + 1) * beams)
+        return order[start : start + round_down(most)]
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:
         texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])

@@ -25,6 +25,11 @@ def round_up(sentences: int) -> int:
     return -(-sentences // unit) * unit
 
 
+def round_down(most: int) -> int:
+    """Returns a number of sentences of at most so many, at least one, of which there are few: see `round_up`."""
+    return max(most // 16 * 16 or most, 1)
+
+
 class PrepackedLinear(nn.Module):
     """Replaces `nn.Linear`: weight (M, D), bias (M,) or None. Without gradients."""
 

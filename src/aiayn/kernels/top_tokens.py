@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from aiayn.kernels.prepacked import round_down
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 BLOCK = 64  # log-probabilities whose maximum is compared first
@@ -26,8 +27,7 @@ def best_continuations(
     hypotheses. Padding and bos are no continuations; where only_eos (N,), eos is the only one. Returns log P,
     hypothesis and token of each continuation, (N, n_best), best first, and whether all were numbers.
     """
-    at_once = ROWS // log_probs.size(1)
-    at_once = max(at_once // 16 * 16 or at_once, 1)  # few distinct sizes, see `prepacked.round_up`
+    at_once = round_down(ROWS // log_probs.size(1))
     sentences = at_once if states.device.type == "cpu" else len(states)
     ends = [None] * len(states) if only_eos is None else only_eos.split(sentences)
     found = []
