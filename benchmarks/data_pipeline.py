@@ -7,8 +7,9 @@
 The text is generated: sentences as long as WMT14's (25 words a side on average, log-normal), words by a Zipf law with
 the tail of real corpora; it needs 700 bytes a pair in --scratch. --real names text to prepare and pad as well. Every
 stage runs in a process of its own, and its memory is what it takes beyond the libraries. Of --processes that prepare,
-processor seconds count all; peak_mb is that of the one that starts them, helper_mb that of the largest other. Plans of
-more than a million pairs repeat the lengths of a million; their ids are sparse files.
+processor seconds count all, helper_cpu_s those of the others; peak_mb is that of the one that starts them, helper_mb
+that of the largest other, and total_mb is of all at a time, libraries included and shared pages once (Linux only).
+Plans of more than a million pairs repeat the lengths of a million; their ids are sparse files.
 """
 
 import functools
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Worker, parse_options, report
+from measure import PeakOfAll, Worker, parse_options, report
 
 import aiayn
 from aiayn.config.settle import settled
@@ -104,9 +105,10 @@ def preparation(folder: str, train: str, tokenizer_pairs: int, vocab_size: int, 
         prepared = prepare(config.data)
         found = prepared.report["train"]
         tokens = found["src_tokens"] + found["tgt_tokens"]
-        helper_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        sizes = {"pairs": found["read"], "tokens": tokens, "processes": processes, "helper_mb": helper_mb}
-        return sizes | {"folder": str(prepared.folder)}
+        helpers = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = {"helper_cpu_s": helpers.ru_utime + helpers.ru_stime, "helper_mb": helpers.ru_maxrss / 1024}
+        sizes = {"pairs": found["read"], "tokens": tokens, "processes": processes}
+        return sizes | used | {"folder": str(prepared.folder)}
 
     return work
 
@@ -167,11 +169,13 @@ def batching(folder: str, tokens: int, batches: int) -> Callable[[], Row]:
 def measured(stage: Callable[..., Callable[[], Row]], *arguments: Any) -> Row:
     """Returns a stage's figures, with its seconds by the clock and of the processor (all threads) and its memory."""
     worker = Worker(stage, *arguments)
-    start = time.perf_counter()
-    figures = worker()
-    seconds = time.perf_counter() - start
+    with PeakOfAll() as peak:
+        start = time.perf_counter()
+        figures = worker()
+        seconds = time.perf_counter() - start
     worker.close()
-    return figures | {"seconds": seconds, "cpu_s": worker.cpu[0], "peak_mb": worker.peak_mb}
+    memory = {"peak_mb": worker.peak_mb, "total_mb": peak.mb}
+    return figures | {"seconds": seconds, "cpu_s": worker.cpu[0]} | memory
 
 
 def main(arguments: list[str] | None = None) -> None:
