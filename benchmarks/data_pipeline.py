@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import PeakOfAll, Worker, parse_options, report
+from measure import Worker, parse_options, report
+from memory import PeakOfAll
 
 import aiayn
 from aiayn.config.settle import settled

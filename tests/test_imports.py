@@ -80,6 +80,7 @@ HOMES = {
         "__init__",
     },
     "triton": {"kernels/triton_loss"},
+    "lightning_fabric": {"training/distributed/rank"},
     "lightning_utilities": {"training/background_writer"},
     "numpy": {"data", "evaluation/significance"},
     "tokenizers": {"data/tokenizer"},
@@ -116,6 +117,7 @@ LIGHT = {
     *(name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")),  # Hydra loads plugins
 }
 INSTALLED_WITH = {
+    "lightning_fabric": "pytorch_lightning",
     "triton": "torch",
     "yaml": "pyyaml",
     "markupsafe": "jinja2",

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from faults.harness import Child, configured, content_of_corpus, differences, start, start_ranks, within
-from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config.schema import Config
 from aiayn.data import prepare as preparation
@@ -96,7 +95,10 @@ def whole(text, tmp_path_factory) -> Path:
 
 
 def start_node(machines: Names, config: Config, outputs: Path, node: int) -> Child:
-    """The one rank of a machine, whose locks no other machine sees, as torchrun would start it."""
+    """The one rank of a machine, whose locks no other machine sees.
+
+    Where machines share a disk it is started by hand, and otherwise as torchrun would start it.
+    """
 
     def prelude() -> None:
         machines.enter(node)
@@ -105,10 +107,13 @@ def start_node(machines: Names, config: Config, outputs: Path, node: int) -> Chi
         preparation.POLL = 0.05
         if node and not config.data.prepare_per_node:
             preparation.build = None  # is not called
-        rank = {"RANK": node, "WORLD_SIZE": len(NODES), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": node}
-        place = {"MASTER_ADDR": machines.address, "MASTER_PORT": machines.port, "TORCHELASTIC_RUN_ID": "none"}
-        os.environ.update({name: str(value) for name, value in (rank | place).items()})
-        rank_zero_only.rank = node
+        place = {"MASTER_ADDR": machines.address, "MASTER_PORT": machines.port}
+        if config.data.prepare_per_node:
+            place |= {"RANK": node, "WORLD_SIZE": len(NODES), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+            place |= {"GROUP_RANK": node, "TORCHELASTIC_RUN_ID": "none"}
+        else:
+            place["NODE_RANK"] = node
+        os.environ.update({name: str(value) for name, value in place.items()})
 
     return start(config, outputs, prelude, f"log.{node}")
 

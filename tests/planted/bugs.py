@@ -112,6 +112,34 @@ MODEL = [
         "kernels/test_windowed_attention.py::test_attention_in_blocks_equals_attention_with_the_whole_mask",
     ),
     Bug(
+        "packed_sentences_see_each_other",
+        "kernels/packed_attention.py",
+        "mask = keys.sentences == queries.sentences[:, None]",
+        "mask = keys.sentences >= queries.sentences[:, None] * 0",
+        "kernels/test_packed_attention.py::test_no_sentence_sees_another",
+    ),
+    Bug(
+        "packed_targets_see_what_follows",
+        "kernels/packed_attention.py",
+        "both, before = (ALL, CAUSAL)",
+        "both, before = (ALL, ALL)",
+        "kernels/test_packed_attention.py::test_loss_scores_and_gradients_are_those_of_the_padded_batch[paper-cpu]",
+    ),
+    Bug(
+        "packed_positions_go_on_in_the_next_sentence",
+        "kernels/packed_attention.py",
+        "torch.arange(total, device=ids.device) - ends[sentences]",
+        "torch.arange(total, device=ids.device).clamp(max=longest - 1)",
+        "kernels/test_packed_attention.py::test_a_packed_batch_holds_every_real_token_once_and_in_order_and_no_padding",
+    ),
+    Bug(
+        "packed_scores_scaled_by_the_widened_heads",
+        "kernels/packed_attention.py",
+        "scale=d_k**-0.5",
+        "scale=size**-0.5",
+        "kernels/test_packed_attention.py::test_the_kernels_arguments_describe_the_same_attention",
+    ),
+    Bug(
         "cached_window_off_by_one",
         "kernels/cache.py",
         "self.length - 1 - self.masks.reach",
@@ -423,6 +451,50 @@ TEXT = [
 ]
 
 FILES = [
+    Bug(
+        "ids_of_a_corpus_looked_at_at_every_start",
+        "data/corpus_store.py",
+        '.bin" in unread and _has_wrong_ids',
+        '.bin" and _has_wrong_ids',
+        "data/test_prepare.py::test_a_large_file_is_read_once_and_then_known_by_its_size_and_time",
+    ),
+    Bug(
+        "optimizer_state_in_memory_twice_when_resumed",
+        "training/checkpoint_io.py",
+        "loaded |= {key: states[key] for key in STATES if key in states}",
+        'loaded |= __import__("copy").deepcopy({key: states[key] for key in STATES if key in states})',
+        "training/test_resume_memory.py::"
+        "test_weights_and_optimizer_state_are_in_memory_once_when_the_first_step_begins",
+    ),
+    Bug(
+        "contents_of_a_corpus_read_at_every_start",
+        "data/corpus_store.py",
+        "anew=size <= SMALL_FILE) !=",
+        "anew=True) !=",
+        "data/test_prepare.py::test_a_large_file_is_read_once_and_then_known_by_its_size_and_time",
+    ),
+    Bug(
+        "every_machine_prepares_on_a_shared_disk",
+        "training/prepare.py",
+        "data.prepare_data_per_node or global_rank() == 0",
+        "True",
+        "faults/test_two_nodes.py::"
+        "test_two_machines_train_to_the_bit_what_two_processes_of_one_machine_train[names-shared-disk]",
+    ),
+    Bug(
+        "no_sign_of_life_while_one_machine_prepares_for_all",
+        "data/prepare.py",
+        "        if not quietly:\n",
+        "        if quietly:\n",
+        "faults/test_preparation.py::test_only_who_prepares_for_other_machines_touches_its_lock_meanwhile",
+    ),
+    Bug(
+        "ranks_of_the_second_machine_begin_at_zero",
+        "training/distributed/rank.py",
+        "node * settings.devices + environment.local_rank()",
+        "environment.local_rank()",
+        "training/test_rank.py::test_it_is_the_one_that_the_trainer_gives_it",
+    ),
     Bug(
         "save_straight_to_the_target",
         "files.py",

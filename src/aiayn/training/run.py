@@ -20,7 +20,7 @@ from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.failures import explain_disk_errors, explain_failures
 from aiayn.training.distributed.local_ranks import local_ranks
-from aiayn.training.distributed.rank import global_rank
+from aiayn.training.distributed.rank import find_rank, global_rank
 from aiayn.training.distributed.stop_request import StopRequest
 from aiayn.training.fast_dev_run import few_steps
 from aiayn.training.finish import finish
@@ -51,6 +51,7 @@ def train(
     options that contradict the run's first start, DivergedError, ResourceError, and InterruptedRunError after a signal.
     Errors common to all ranks are printed by rank 0; the others exit silently.
     """
+    find_rank(options.trainer)
     configure_libraries()
     if options.trainer.fast_dev_run:
         with TemporaryDirectory() as place:
