@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -59,6 +60,20 @@ def _seed() -> None:
 @pytest.fixture(scope="session")
 def tiny_config() -> ModelConfig:
     return small_model()
+
+
+@pytest.fixture(scope="session")
+def warm_program(tmp_path_factory) -> Iterator[str]:
+    from warm_python import warm_python  # loads Lightning
+
+    with warm_python(tmp_path_factory.mktemp("python")) as program:
+        yield program
+
+
+@pytest.fixture
+def warm(warm_program, monkeypatch) -> None:
+    """The Python processes that the test starts are forks of one that has all libraries loaded."""
+    monkeypatch.setattr(sys, "executable", warm_program)
 
 
 @pytest.fixture(scope="session")

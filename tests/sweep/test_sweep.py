@@ -480,14 +480,14 @@ def test_a_signal_that_another_thread_received_reaches_the_running_job(folder, m
         Processes(composed_jobs(["sweep=s"]), [sys.executable, "-c", WAITS], scores, 1).run()
 
 
-# The whole, in real processes.
+# The whole, in processes. `test_slurm.py` has one whose processes are new interpreters.
 
 
 def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return in_new_interpreter(folder, "train.py", "-m", *arguments)
 
 
-def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_costs_nothing(folder):
+def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_costs_nothing(folder, warm):
     command = (*SMALL, "sweep=table", "ablation=base,d_ls00", "hydra.launcher.score=[val,test]")
     first = sweep(folder, *command, "hydra.launcher.jobs=2")
     assert first.returncode == 0, first.stderr
@@ -526,7 +526,7 @@ def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_cos
     assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
 
 
-def test_a_fine_tuned_job_is_finished_with_the_model_and_the_vocabulary_of_its_source(folder):
+def test_a_fine_tuned_job_is_finished_with_the_model_and_the_vocabulary_of_its_source(folder, warm):
     parent = run_application("train.py", *SMALL, "name=parent")
     assert parent.code == 0, parent.err
     options = [option for option in SMALL if not option.startswith(("model.", "data.vocab_size"))]

@@ -1,4 +1,4 @@
-"""Two processes translate what one does, to the byte, started as users start them."""
+"""Two processes translate what one does, to the byte, started as users start them but for the time that it takes."""
 
 import signal
 from pathlib import Path
@@ -24,7 +24,7 @@ def run(tmp_path_factory) -> Path:
     return aiayn.train(aiayn.compose(*TINY, *text_in(folder), *more, f"outputs={folder}/outputs"))
 
 
-def test_evaluation_on_two_devices_writes_the_bytes_of_one(run):
+def test_evaluation_on_two_devices_writes_the_bytes_of_one(run, warm):
     folder, texts = run.parent.parent, []
     for devices in (1, 2):
         ended = in_new_interpreter(folder, "evaluate.py", f"run={run}", f"devices={devices}", "accelerator=cpu")
@@ -40,7 +40,7 @@ def test_evaluation_on_two_devices_writes_the_bytes_of_one(run):
     [(("--sample", "--seed", "2", "--scores"), "out"), (("--markup", "--paragraphs"), None)],
 )
 def test_a_file_is_translated_on_two_devices_into_the_bytes_of_one_in_its_order(
-    run, tmp_path, monkeypatch, arguments, out
+    run, tmp_path, monkeypatch, warm, arguments, out
 ):
     lines = (run.parent.parent / "test.en").read_text(encoding="utf-8").split("\n")[:-1]
     text = [*lines, "", *lines[::-1], "<b>two</b> {x}. One five. " * 3]
