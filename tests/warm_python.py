@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from applications import spare_the_pictures
+from applications import compose_once, spare_the_pictures
 from hydra.core.global_hydra import GlobalHydra
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -97,7 +97,9 @@ def _answer(connection: socket.socket) -> None:
     rank_zero_only.rank = int(environment.get("LOCAL_RANK", 0))  # as Lightning has it on import
     GlobalHydra.instance().clear()
     logging.getLogger("aiayn").handlers.clear()
-    spare_the_pictures(pytest.MonkeyPatch())
+    patch = pytest.MonkeyPatch()
+    compose_once(patch)
+    spare_the_pictures(patch)
     code = _run(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
