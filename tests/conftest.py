@@ -49,6 +49,7 @@ def pytest_collection_finish() -> None:
     """What is loaded by now stays: no test spends its time on searching the libraries' many objects for garbage."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ line of JSON on standard output.
 """
 
 import gc
+import importlib
 import json
 import os
 import signal
@@ -13,20 +14,19 @@ import sys
 from multiprocessing import get_context
 from pathlib import Path
 
-import hydra
 import hypothesis
-import matplotlib.backends.backend_agg
-import matplotlib.backends.backend_svg
 import pytest
-import pytorch_lightning
-import sacrebleu
-import sacremoses
-import tokenizers
 import torch
-import yaml
+from _pytest.config import default_plugins
 
 SECONDS = 900  # for one job, on the busiest machine
-LIBRARIES = (hydra, matplotlib, pytorch_lightning, sacrebleu, sacremoses, tokenizers, torch, yaml)
+LIBRARIES = (
+    *("antlr4", "hydra._internal.hydra", "hydra._internal.core_plugins.file_config_source", "jinja2"),
+    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "omegaconf.grammar_parser", "pdb"),
+    *("pytorch_lightning", "sacrebleu", "sacremoses", "starlette.applications", "starlette.testclient", "tokenizers"),
+    *("typer", "uvicorn", "xml.etree.ElementTree", "yaml"),
+    *(f"_pytest.{name}" for name in default_plugins),
+)
 
 
 class Outcomes:
@@ -44,16 +44,18 @@ class Outcomes:
             (self.failed if report.when == "call" else self.broken).append(report.nodeid)
 
 
-def run_job(root: str, source: str, tests: list[str], first_failure_only: bool) -> None:
-    """Runs tests of the project in `root` on the program in `source`; leaves outcome.json and log beside it."""
+def run_job(root: str, source: str, place: Path, tests: list[str], first_failure_only: bool) -> None:
+    """Runs tests of the project in `root` on the program in `source`; leaves outcome.json and log in `place`."""
     os.setsid()
-    place = Path(source).parent
     log = os.open(place / "log", os.O_CREAT | os.O_WRONLY)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.chdir(root)
-    # The copy comes first, here and in the interpreters that tests start. Examples are the same every time.
+    # The copy comes first, here and in the interpreters that tests start. Examples are the same every time. No
+    # bytecode of a bug is left for the next one, which may be as long and planted in the same second.
     os.environ.update(PYTHONPATH=source, CI="1", OMP_NUM_THREADS="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
     outcomes = Outcomes()
     options = ["-q", "--tb=short", "-p", "_hypothesis_pytestplugin", "-p", "no:cacheprovider"]
     options += [f"--basetemp={place / 'tmp'}"]
@@ -67,19 +69,21 @@ def run_job(root: str, source: str, tests: list[str], first_failure_only: bool) 
 
 def outcome_of(job: dict) -> dict:
     """What became of the job's tests, with the end of their log."""
-    process = get_context("fork").Process(target=run_job, kwargs=job)
+    place = Path(job["place"])
+    process = get_context("fork").Process(target=run_job, kwargs=job | {"place": place})
     process.start()
     process.join(SECONDS)
     if process.exitcode is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.join()
-    place = Path(job["source"]).parent
     written = place / "outcome.json"
     outcome = json.loads(written.read_text()) if written.exists() else {"code": f"none within {SECONDS} seconds"}
     return outcome | {"log": (place / "log").read_text(errors="replace")[-3000:]}
 
 
 def main() -> None:
+    for name in LIBRARIES:
+        importlib.import_module(name)
     torch.set_num_threads(1)
     # To find a failing example is enough here, to shrink it would take long.
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,12 +36,17 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 def register(schema: type) -> None:
     """Makes a schema class the first entry of the defaults list, so that Hydra checks names and types against it."""
+    ConfigStore.instance().store(name="schema", node=_schema_node(schema))  # which it copies
+
+
+@cache
+def _schema_node(schema: type) -> DictConfig:
     node = OmegaConf.structured(schema)
     for section in (node, *(node[option.name] for option in fields(schema) if is_section(option.type))):
         OmegaConf.set_readonly(section, None)  # which frozen classes are, so that Hydra could not compose
     if schema is Options:
         OmegaConf.set_struct(node.extension, False)  # any name may follow extension.
-    ConfigStore.instance().store(name="schema", node=node)
+    return node
 
 
 def check_config(composed: DictConfig, schema: type[T]) -> T:
