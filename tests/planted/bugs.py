@@ -452,6 +452,13 @@ TEXT = [
 
 FILES = [
     Bug(
+        "a_batch_reads_a_corpus_from_its_beginning",
+        "data/corpus_store.py",
+        "mmap.MADV_WILLNEED, begin, end - begin",
+        "mmap.MADV_WILLNEED, 0, end",
+        "data/test_batch.py::test_the_ids_of_a_batch_are_read_from_the_disk_at_once_and_hardly_any_others",
+    ),
+    Bug(
         "ids_of_a_corpus_looked_at_at_every_start",
         "data/corpus_store.py",
         '.bin" in unread and _has_wrong_ids',

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aiayn.data.batch_plan import MicroBatch
-from aiayn.data.corpus_store import PreparedSplit
+from aiayn.data.corpus_store import PreparedSplit, read_ahead
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -105,6 +105,7 @@ def pad_sources(sentences: list[list[int]]) -> Tensor:
 
 def _gather(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """Returns rows flat[start:start + length] with eos added, padded, (B, L) int64; and their lengths, (B,)."""
+    read_ahead(flat, starts, lengths)
     columns = np.arange(lengths.max() + 1)
     padded = np.full((len(starts), len(columns)), PAD_ID, np.int64)
     inside = columns < lengths[:, None]
