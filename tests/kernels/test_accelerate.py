@@ -1,6 +1,7 @@
 """Every faster form against the plain one."""
 
 import copy
+import math
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from aiayn.kernels.attention import (
     cpu_attention,
     fused_attention,
     fused_causal_attention,
+    softmax,
 )
 from aiayn.kernels.cache import GPUCache, PreallocatedCache
 from aiayn.kernels.masks import AlignedBiases, Biases
@@ -148,6 +150,18 @@ def test_attention_with_a_bias_is_equation_1_with_the_mask(form):
     mask = random_mask(2, 1, 4, 5)
     torch.testing.assert_close(form(q, k, v, Biases().bias(mask, q)), attention(q, k, v, mask))
     torch.testing.assert_close(form(q, k, v, None), attention(q, k, v, None))
+
+
+@pytest.mark.parametrize("width", [1, 6, 15, 16, 17])
+def test_softmax_of_short_rows_is_that_of_equation_1_with_its_gradient(width):
+    scores = torch.randn(2, 3, 5, width, requires_grad=True)
+    bias = torch.zeros(5, width).masked_fill(torch.rand(5, width) < 0.4, -math.inf)
+    bias[:, 0] = 0
+    weights, wanted = softmax(scores + bias), (scores + bias).softmax(-1)
+    torch.testing.assert_close(weights, wanted)
+    upstream = torch.randn(weights.shape)
+    found, expected = (torch.autograd.grad(each, scores, upstream)[0] for each in (weights, wanted))
+    torch.testing.assert_close(found, expected)
 
 
 def test_causal_attention_needs_no_mask():

@@ -689,6 +689,13 @@ SEARCH = [
         "inference/test_beam_search.py::test_a_patient_search_ends_when_that_many_outputs_ended_and_not_before",
     ),
     Bug(
+        "padding_of_short_rows_takes_weight",
+        "kernels/attention.py",
+        "F.pad(scores, (0, missing), value=-math.inf)",
+        "F.pad(scores, (0, missing))",
+        "kernels/test_accelerate.py::test_softmax_of_short_rows_is_that_of_equation_1_with_its_gradient",
+    ),
+    Bug(
         "slots_dropped_that_a_beam_attends_to",
         "kernels/cache.py",
         "self.ancestry[:, :, : self.used].amax(1) == -math.inf",

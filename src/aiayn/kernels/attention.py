@@ -13,6 +13,8 @@ from aiayn.kernels.dropout import dropout
 from aiayn.kernels.windowed_attention import merge_blocks, split_blocks
 from aiayn.model.attention import MultiHeadAttention
 
+REGISTER = 16  # float32 elements of an AVX-512 register
+
 
 def cpu_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: float = 0.0) -> Tensor:
     """`attention` with a bias or None, or block by block with a block bias (B or 1, N, 1, W, K).
@@ -26,8 +28,20 @@ def cpu_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: 
     scores = (q.to(k.dtype) * (1 / math.sqrt(q.size(-1)))) @ k.transpose(-2, -1)
     if bias is not None:
         scores = scores + bias if torch.is_grad_enabled() else scores.add_(bias)
-    heads = dropout(scores.softmax(-1), p_drop).to(v.dtype) @ v
+    heads = dropout(softmax(scores), p_drop).to(v.dtype) @ v
     return heads if torch.is_grad_enabled() else heads.to(q.dtype)
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """softmax over the last dimension; scores (..., S), float32.
+
+    torch computes a row that is shorter than a vector register element by element, so such rows are padded: that is
+    about seven times as fast.
+    """
+    missing = REGISTER - scores.size(-1)
+    if missing <= 0:
+        return scores.softmax(-1)
+    return F.pad(scores, (0, missing), value=-math.inf).softmax(-1)[..., : scores.size(-1)]
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: float = 0.0) -> Tensor:

@@ -93,7 +93,7 @@ class Int8Embedding(SharedEmbedding):
         nn.Module.__init__(self)
         weight = embedding.weight.detach()
         self.codes, self.row_scales = quantize_rows(weight)
-        self.layer = Int8Linear(weight, None, dtype)
+        self.layer = Int8Linear(weight, None, torch.float32)
         self.scale = embedding.scale
         self.dtype = dtype
 
@@ -104,7 +104,7 @@ class Int8Embedding(SharedEmbedding):
     def project(self, states: Tensor) -> Tensor:
         """states (..., D). Returns logits (..., V), float32."""
         codes, scale = quantize_rows(states.flatten(0, -2), unsigned=self.layer.onednn)
-        return torch.mul(self.layer.product(codes), scale).unflatten(0, states.shape[:-1])
+        return self.layer.product(codes).mul_(scale).unflatten(0, states.shape[:-1])
 
 
 def quantize_int8(model: Transformer, dtype: torch.dtype) -> Transformer:
