@@ -94,8 +94,10 @@ def test_gradients_in_bfloat16_are_nearly_those_in_float32_and_a_killed_run_cont
     assert "continued at step 3" in found[0].said
     assert same_weights(tmp_path / "a" / "run", tmp_path / "b" / "run")
     assert not same_weights(tmp_path / "a" / "run", whole)
-    losses = [[r["train/loss"] for r in measured(run) if "train/loss" in r] for run in (tmp_path / "a" / "run", whole)]
-    assert losses[0] == pytest.approx(losses[1], abs=0.01)
+    for name, off in (("train/loss", 0.001), ("train/grad_norm", 0.05)):  # Adam hardly notices another scale
+        a, b = ([r[name] for r in measured(run) if name in r] for run in (tmp_path / "a" / "run", whole))
+        assert len(a) > 3
+        assert a == pytest.approx(b, rel=off)
 
 
 @pytest.mark.parametrize("before", [1, 2])

@@ -450,6 +450,54 @@ TEXT = [
     ),
 ]
 
+DEVICES = [
+    Bug(
+        "attention_in_cudnn",
+        "hardware.py",
+        "enable_cudnn_sdp(False)",
+        "enable_cudnn_sdp(True)",
+        "test_hardware.py::test_attention_in_cudnn_is_off_on_a_gpu_for_whoever_uses_it",
+    ),
+    Bug(
+        "nccl_waits_no_longer_than_the_ranks",
+        "training/trainer.py",
+        'settings.timeout + (NCCL_GRACE if accelerator == "gpu" else 0)',
+        "settings.timeout",
+        "test_hardware.py::test_nccl_waits_longer_than_the_ranks_wait_for_each_other",
+    ),
+    Bug(
+        "layers_compiled_in_one_graph",
+        "training/compiled.py",
+        "    for layer in (*model.encoder, *model.decoder):\n        layer.compile(dynamic=True)\n",
+        "    model.encode = torch.compile(model.encode, dynamic=True)\n"
+        "    model.decode = torch.compile(model.decode, dynamic=True)\n",
+        "training/test_module.py::test_every_layer_and_the_loss_are_compiled_into_graphs_of_their_own",
+    ),
+    Bug(
+        "optimizer_state_with_every_checkpoint",
+        "training/callbacks/checkpoint_saver.py",
+        "due = last or small or",
+        "due = True or",
+        "faults/test_kills.py::test_a_run_whose_optimizer_state_is_saved_less_often_continues_from_it_to_the_bit[17-6]",
+    ),
+    Bug(
+        "sum_of_compressed_gradients",
+        "training/distributed/gradient_compression.py",
+        "gradients.to(torch.bfloat16).div_(group.size())",
+        "gradients.to(torch.bfloat16)",
+        "faults/test_ranks.py::"
+        "test_gradients_in_bfloat16_are_nearly_those_in_float32_and_a_killed_run_continues_to_the_bit",
+    ),
+    Bug(
+        "machines_share_a_temporary_folder",
+        "data/build_corpus.py",
+        'f".{target.name}.{host()}.tmp"',
+        'f".{target.name}.tmp"',
+        "faults/test_preparation.py::"
+        "test_two_machines_that_share_a_disk_without_locks_prepare_the_same_corpus_and_leave_each_others_work_alone",
+    ),
+]
+
 FILES = [
     Bug(
         "a_batch_reads_a_corpus_from_its_beginning",
@@ -1054,4 +1102,4 @@ SERVER = [
 ]
 
 
-BUGS = [*AFTER_TRAINING, *SWEEPS, *MODEL, *STEPS, *TEXT, *FILES, *SEARCH, *TREES, *SERVER]
+BUGS = [*AFTER_TRAINING, *SWEEPS, *MODEL, *STEPS, *TEXT, *DEVICES, *FILES, *SEARCH, *TREES, *SERVER]

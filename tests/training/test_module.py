@@ -177,6 +177,20 @@ def test_gradients_of_a_layer_are_ready_before_the_backward_pass_of_the_one_befo
             assert events.index((name, number, "weights")) < events.index((name, number - 1, "input"))
 
 
+def test_every_layer_and_the_loss_are_compiled_into_graphs_of_their_own(module, monkeypatch):
+    """One graph of several layers hands over their gradients together, at its end."""
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda *a, **options: real(*a, **options | {"backend": "aot_eager"}))
+    settings = replace(module.config, trainer=replace(module.config.trainer, compile=True))
+    compiled = TranslationModule(settings, VOCAB).train()
+    found, new = set(), [loss(compiled, batch_of(*pairs(5), 3, 30)).grad_fn]
+    while new:
+        found.update(new)
+        new = [node for node in {node for each in new for node, _ in each.next_functions if node} if node not in found]
+    graphs = [node for node in found if node.name() == "CompiledFunctionBackward"]
+    assert len(graphs) == len(compiled.model.encoder) + len(compiled.model.decoder) + 1
+
+
 class Operations(TorchDispatchMode):
     """Refuses all operations on tensors."""
 
