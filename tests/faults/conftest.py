@@ -21,8 +21,10 @@ def text(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def config(text) -> Config:
-    return harness.configured(text)
+def config(text, tmp_path_factory) -> Config:
+    config = harness.configured(text)
+    harness.warm_up(config, tmp_path_factory.mktemp("warm"))
+    return config
 
 
 @pytest.fixture(scope="session")

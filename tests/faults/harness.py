@@ -5,6 +5,7 @@ same thing again. What they leave behind is compared with a run that nothing int
 """
 
 import contextlib
+import logging
 import os
 import random
 import resource
@@ -18,6 +19,7 @@ from concurrent.futures import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import pytorch_lightning as pl
 import torch
 from applications import TWELVE_STEPS, composed, text_in, write_pairs
@@ -109,10 +111,20 @@ def _be_a_program(work: Callable[[], Any], log: Path) -> None:
 
 
 def _log_to(stream: Any) -> None:
-    import logging
-
     logger = logging.getLogger("aiayn")
     logger.handlers = [logging.StreamHandler(stream)]
+
+
+def warm_up(config: Config, outputs: Path) -> None:
+    """Trains once in this process, so that no child need do what libraries do at the first time only.
+
+    That is half of what a small training costs. With a GPU it would start threads of autograd, after which no child
+    could train.
+    """
+    if not torch.accelerator.is_available():
+        with pytest.MonkeyPatch.context() as patch:
+            _spare_the_pictures(patch)
+            run.train(config, outputs)
 
 
 def train(config: Config, outputs: Path, prelude: Callable[[], Any] = lambda: None) -> End:
@@ -125,7 +137,7 @@ def start(config: Config, outputs: Path, prelude: Callable[[], Any] = lambda: No
 
     def work() -> None:
         torch.set_num_threads(1)
-        _spare_the_pictures()
+        _spare_the_pictures(pytest.MonkeyPatch())
         prelude()
         run.train(config, outputs)
 
@@ -150,13 +162,13 @@ def start_ranks(config: Config, outputs: Path, preludes: dict[int, Callable[[], 
     return children
 
 
-def _spare_the_pictures() -> None:
+def _spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
     """Most of a tiny run's time would go into drawings, which no test here looks at."""
     for name in ("draw_learning_curve", "write_report"):
-        setattr(finish, name, lambda *arguments: None)
-    finish.summary = lambda folder: "done"
-    trainer.RunArtifacts = _Nothing
-    throughput_monitor.matmul_rate = lambda *arguments: 1.0
+        patch.setattr(finish, name, lambda *arguments: None)
+    patch.setattr(finish, "summary", lambda folder: "done")
+    patch.setattr(trainer, "RunArtifacts", _Nothing)
+    patch.setattr(throughput_monitor, "matmul_rate", lambda *arguments: 1.0)
 
 
 class _Nothing(pl.Callback):
