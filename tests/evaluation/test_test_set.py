@@ -12,7 +12,7 @@ from aiayn.config.compose import check_config, register
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import listed
 from aiayn.errors import ConfigError
-from aiayn.evaluation.evaluate import table
+from aiayn.evaluation.score_table import score_table
 from aiayn.reports import published
 
 
@@ -163,7 +163,7 @@ def test_french_has_its_own_figures_and_kind():
     figures = published.FIGURES["newstest2014", "en", "fr"]
     kinds = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
     search = {"beam_size": 4, "length_penalty": 0.6, "penalty": "gnmt", "max_extra_tokens": 50}
-    text = table(
+    text = score_table(
         {
             "task": "translation",
             "metrics": dict.fromkeys(kinds),

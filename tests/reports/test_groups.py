@@ -15,8 +15,9 @@ from matplotlib.image import imread
 
 from aiayn.config.schema import Config
 from aiayn.reports.comparison import Question, comparisons
-from aiayn.reports.groups import Metric, group_runs
+from aiayn.reports.groups import group_runs
 from aiayn.reports.intervals import Difference, Sample, welch
+from aiayn.reports.metrics import Metric
 from aiayn.reports.runs import find_runs, read_runs
 from aiayn.runs.run_folder import RunFolder
 

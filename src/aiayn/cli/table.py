@@ -1,12 +1,13 @@
 """`aiayn table`: runs grouped by what differs, and the paper's tables with measured beside published values."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aiayn.cli.arguments import Debug
+from aiayn.cli.arguments import Debug, with_options
 from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError, writing
 
@@ -18,30 +19,52 @@ FORMATS = ("text", "markdown", "latex", "csv", "json")
 ENDINGS = {"markdown": "md", "json": "json", "csv": "csv", "latex": "tex"}  # file name extensions for --out
 
 
-def table(
-    runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUNS", help="Runs, or folders of runs: outputs/sweeps/NAME.")
-    ] = None,
+@dataclass(kw_only=True, frozen=True)
+class QuestionOptions:
+    """What is compared, and with which statistics."""
+
     by: Annotated[
         str, typer.Option(metavar="OPTIONS", help="Options to group by, such as model.n_heads,optim.lr_scale.")
-    ] = "",
+    ] = ""
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="A run's folder, or KEY=VALUE,...: what others differ from.")
-    ] = None,
+    ] = None
     metrics: Annotated[
         str, typer.Option(help="Scores and logged series, such as val/ppl,sacrebleu,perplexity,accuracy.")
-    ] = "",
-    split: Annotated[str | None, typer.Option(help="Scores of val or test only; by default of both.")] = None,
+    ] = ""
+    split: Annotated[str | None, typer.Option(help="Scores of val or test only; by default of both.")] = None
     pooled: Annotated[
         bool, typer.Option("--pooled", help="One standard deviation for all groups, instead of Welch's test.")
-    ] = False,
+    ] = False
     lines: Annotated[
         bool, typer.Option("--lines", help="Also resample the translated text: paired tests, over seeds and lines.")
-    ] = False,
-    form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "text",
-    every_row: Annotated[bool, typer.Option("--all", help="Also the paper's tables without a run.")] = False,
+    ] = False
+
+    def question(self) -> "Question":
+        from aiayn.reports.comparison import Question
+        from aiayn.reports.runs import SPLITS
+
+        splits = (self.split,) if self.split else SPLITS
+        return Question(_names(self.by), self.baseline, _names(self.metrics), splits, self.pooled)
+
+
+@dataclass(kw_only=True, frozen=True)
+class FormOptions:
+    """Which tables are written, in which form, and where."""
+
+    form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "text"
+    every_row: Annotated[bool, typer.Option("--all", help="Also the paper's tables without a run.")] = False
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also write table.md, .tex, .csv, .json and .png there.")
+    ] = None
+
+
+@with_options
+def table(
+    asked: QuestionOptions,
+    to: FormOptions,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUNS", help="Runs, or folders of runs: outputs/sweeps/NAME.")
     ] = None,
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Only the parameter counts of Table 3, which need no run.")
@@ -56,32 +79,29 @@ def table(
     Differences from the baseline come with 95 % intervals of Student's t; p-values are corrected for the whole table
     (Holm), and only what survives is marked. Missing and damaged files are listed below the tables.
     """
-    one_of("--format", form, FORMATS)
-    one_of("--split", split or "val", ("val", "test"))
+    one_of("--format", to.form, FORMATS)
+    one_of("--split", asked.split or "val", ("val", "test"))
     if parameters == bool(runs):
         raise ConfigError("name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none")
     if vocab_size and not parameters:
         raise ConfigError("--vocab-size only works with --parameters; runs have their own vocabulary")
-    from aiayn.reports.comparison import Question
     from aiayn.reports.parameters import parameter_table
     from aiayn.reports.published import STATED_VOCABULARY
-    from aiayn.reports.runs import SPLITS
 
     if parameters:
         counted = parameter_table(vocab_size or STATED_VOCABULARY)
         drawn, tables, records = [], [counted], {"parameters": counted.records}
     else:
-        splits = (split,) if split else SPLITS
-        question = Question(_names(by), baseline, _names(metrics), splits, pooled)
-        drawn, tables, records = _collect(runs or [], question, every_row)
-        if lines:
+        question = asked.question()
+        drawn, tables, records = _collect(runs or [], question, to.every_row)
+        if asked.lines:
             compared = _resampled(runs or [], question)
             tables.insert(1, compared)
             records["systems"] = compared.records
     forms = {name: _written(name, tables, records) for name in FORMATS}
-    print(forms[form], end="")
-    if out:
-        _write(out, forms, drawn)
+    print(forms[to.form], end="")
+    if to.out:
+        _write(to.out, forms, drawn)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -17,13 +17,14 @@ from aiayn.data.as_learned import as_learned
 from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
+from aiayn.evaluation.score_table import score_table
 from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
 from aiayn.evaluation.tasks import task_of
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, results_folder
 from aiayn.files import atomic_write_text, sha256
 from aiayn.inference.ensemble import find_ensemble
 from aiayn.inference.translator import Translator, accuracy, perplexity
-from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4, paper_figures
+from aiayn.reports.published import paper_figures
 from aiayn.reports.report import write_report
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.extensions import metrics_of, name_extensions
@@ -58,12 +59,11 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     checkpoint, *others = (load(found) for found in (path, *other_paths))
     data = checkpoint.config.data
     task = task_of(data.task)
-    for option in task.untaken:
-        if getattr(config, option):
-            raise ConfigError(
-                f"{option} does not apply to data.task={data.task}, which {run} has learned; leave it out"
-            )
-    test = read_test_set(config, checkpoint.config.data)
+    if untaken := [option for option in task.untaken if getattr(config, option)]:
+        raise ConfigError(
+            f"{untaken[0]} does not apply to data.task={data.task}, which {run} has learned; leave it out"
+        )
+    test = read_test_set(config, data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else []
     task.check_text(test.sources, test.references[0])  # refused before the search
     translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
@@ -89,20 +89,15 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     own = metrics_of(extensions).items()
     result["metrics"] |= {name: float(metric(hypotheses, test.references[0])) for name, metric in own}
     if config.baseline:
-        language = checkpoint.config.data.tgt_lang
-        [kinds] = compare_systems(baseline, {"system": hypotheses}, test.references, language).values()
-        # The score to report stands first, all kinds under their names.
-        reported = {key: kinds["sacrebleu"][key] for key in ("baseline", "system", "delta")}
-        reported |= {"p_value": kinds["sacrebleu"]["p_bootstrap"], "n_samples": BOOTSTRAP, "n_trials": RANDOMISATION}
-        signature = kinds["sacrebleu"]["signatures"]["bs"]
-        result["baseline"] = {"run": str(Path(config.baseline)), **reported, "signature": signature, "kinds": kinds}
+        compared = _compared(baseline, hypotheses, test, data.tgt_lang)
+        result["baseline"] = {"run": str(Path(config.baseline)), **compared}
 
     written = results_folder(RunFolder(folder_of(run)), test, listed(config.ensemble))
     _write(written, result, test, hypotheses)
     page = ""
     with suppress(UserError):  # the scores stand, whether or not the page can be made
         page = f"; {write_report(folder_of(run))}"
-    print(table(result))
+    print(score_table(result))
     print(f"\nfiles    {written.scores}, {written.hypotheses.name}{page}")
     print(f"next     aiayn translate {run}" + (f" --format {task.usual_format}" if task.usual_format else ""))
     return result
@@ -118,73 +113,6 @@ def _forced_decoding(translator: Translator, data: DataConfig, test: TestSet) ->
     if not (tokens := sum(len(pair.tokens) for pair in pairs)):
         return None
     return {"perplexity": perplexity(pairs), "accuracy": 100 * accuracy(pairs), "tokens": tokens}
-
-
-def table(result: Mapping[str, Any]) -> str:
-    """Returns the printed table: model, text and search, then a line for every kind of score with its signature."""
-    averaged = result["averaged"]
-    weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
-    if others := result.get("ensemble"):
-        weights += "; in an ensemble with " + ", ".join(other["run"] for other in others)
-    search = result["search"]
-    lines = f"{result['lines']} lines" + (f", {result['n_references']} references" * (result["n_references"] > 1))
-    rows = [
-        ("model", f"{result['checkpoint']}, step {result['step']}, {weights}"),
-        ("text", f"{result['text']}, {result['src_lang']} -> {result['tgt_lang']}, {lines}"),
-        (
-            "search",
-            f"beam_size {search['beam_size']}, length_penalty {search['length_penalty']:g} ({search['penalty']}), "
-            f"at most {search['max_extra_tokens']} tokens more than the source",
-        ),
-        ("time", f"{result['seconds']:.1f} s to translate on {result['device']}"),
-        ("", ""),
-    ]
-    task = task_of(result["task"])
-    for kind in task.kinds:
-        value, signature = result["metrics"][kind], result["signatures"][kind]
-        shown = "     -  does not apply to this language" if value is None else f"{value:6.2f}  {signature}"
-        rows.append((kind, shown))
-    own = [name for name in result["metrics"] if name not in result["signatures"] and name not in task.kinds]
-    rows += [(name, f"{result['metrics'][name]:6.2f}  of an extension") for name in own if result["metrics"][name]]
-    rows += task.score_rows(result)
-    if forced := result.get("forced"):
-        rows += [
-            ("", ""),
-            (
-                "perplexity",
-                f"{forced['perplexity']:6.2f}  of the reference, for each of its {forced['tokens']:,} subwords",
-            ),
-            ("token accuracy", f"{forced['accuracy']:6.2f}  % of them are the model's first choice"),
-        ]
-    if result["test_set"] == SECTION_23:
-        figures = ", ".join(f"{row.f1} {row.training}" for row in TABLE_4)
-        rows += [("", ""), ("paper", f"        {figures} ({SECTION_23}, Table 4)")]
-    if paper := result["paper"]:
-        rows += [
-            ("", ""),
-            ("paper", f"{paper['base']:6.2f} base, {paper['big']:.2f} big ({result['test_set']}, {paper['table']})"),
-            ("", f"        compare {paper['kind']} with it, and no other kind: {paper['remark']}"),
-        ]
-    elif result["test_set"] == SUBSET:
-        rows += [("", ""), ("paper", "     -  its figures are for all 3,003 lines of newstest2014, these are 2,737")]
-    if baseline := result.get("baseline"):
-        rows += [("", ""), ("baseline", f"{baseline['run']}"), *_compared_rows(baseline)]
-    return "\n".join(f"{name:<20} {text}".rstrip() for name, text in rows)
-
-
-def _compared_rows(baseline: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A line for every kind: the baseline's score, the difference, and the p-values of both tests."""
-    rows = [
-        (
-            f"  {kind}",
-            f"{compared['baseline']['score']:6.2f}  {compared['delta']:+6.2f}  p = {compared['p_bootstrap']:.4f} "
-            f"(bootstrap), {compared['p_randomisation']:.4f} (randomisation); 95 % intervals "
-            f"+- {compared['baseline']['ci']:.2f} (baseline), +- {compared['system']['ci']:.2f}",
-        )
-        for kind, compared in baseline["kinds"].items()
-    ]
-    tests = f"paired bootstrap of {baseline['n_samples']} samples, paired randomisation of {baseline['n_trials']}"
-    return [*rows, ("", f"        {tests} trials; not corrected for the number of kinds")]
 
 
 def _read_baseline(run: Path, test: TestSet) -> list[str]:
@@ -206,6 +134,14 @@ def _read_baseline(run: Path, test: TestSet) -> list[str]:
             f"{len(test.sources)}); {remedy}"
         )
     return hypotheses
+
+
+def _compared(baseline: list[str], hypotheses: list[str], test: TestSet, language: str) -> dict[str, Any]:
+    """Returns the paired tests against a baseline: of the score to report first, of all kinds under their names."""
+    [kinds] = compare_systems(baseline, {"system": hypotheses}, test.references, language).values()
+    reported = {key: kinds["sacrebleu"][key] for key in ("baseline", "system", "delta")}
+    reported |= {"p_value": kinds["sacrebleu"]["p_bootstrap"], "n_samples": BOOTSTRAP, "n_trials": RANDOMISATION}
+    return reported | {"signature": kinds["sacrebleu"]["signatures"]["bs"], "kinds": kinds}
 
 
 def _result(

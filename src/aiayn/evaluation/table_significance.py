@@ -9,8 +9,9 @@ from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError
 from aiayn.evaluation.significance import BOOTSTRAP, Output, output, over_seeds, paired_bootstrap, paired_randomisation
 from aiayn.reports.differences import comparable, find_baseline
-from aiayn.reports.groups import Group, Metric, group_runs, metrics_of
+from aiayn.reports.groups import Group, group_runs
 from aiayn.reports.intervals import holm
+from aiayn.reports.metrics import Metric, metrics_of
 from aiayn.reports.runs import MeasuredRun
 from aiayn.reports.table import Column, Table
 from aiayn.runs.run_folder import METRIC_KINDS, Record

@@ -144,12 +144,7 @@ def _write_ctranslate2(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def _write_marian(checkpoint: Checkpoint, folder: Path) -> None:
-    from transformers import (  # pyright: ignore[reportMissingImports]
-        GenerationConfig,
-        MarianConfig,
-        MarianMTModel,
-        PreTrainedTokenizerFast,
-    )
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel  # pyright: ignore[reportMissingImports]
     from transformers.utils import logging  # pyright: ignore[reportMissingImports]
 
     logging.disable_progress_bar()
@@ -174,6 +169,11 @@ def _write_marian(checkpoint: Checkpoint, folder: Path) -> None:
     model.save_pretrained(folder)
     # save_pretrained makes this file readable for its owner only; give it the mode of the other files.
     (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode & 0o777)
+    _write_marian_tokenizer(checkpoint, folder)
+
+
+def _write_marian_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
+    from transformers import PreTrainedTokenizerFast  # pyright: ignore[reportMissingImports]
 
     tree = _tokenizer(checkpoint)
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.reports.differences import comparable, compare, find_baseline
-from aiayn.reports.groups import Group, Metric, differing_options, group_runs, metrics_of, option_text, partitions
+from aiayn.reports.groups import Group, differing_options, group_runs, option_text, partitions
 from aiayn.reports.intervals import Difference
+from aiayn.reports.metrics import Metric, metrics_of
 from aiayn.reports.published import BASE
 from aiayn.reports.runs import SPLITS, MeasuredRun
 from aiayn.reports.table import Column, Table

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.errors import ConfigError
-from aiayn.reports.groups import FORCED, Group, Metric, agree, scored_text
+from aiayn.reports.groups import Group, agree, scored_text
 from aiayn.reports.intervals import Difference, Sample, holm, pooled, pooled_spread, welch
+from aiayn.reports.metrics import FORCED, Metric
 
 # Per token of one text and one vocabulary: perplexities and losses can be compared while these are equal.
 OF_THE_TEXT = ("data.source", "data.hub_path", "data.hub_name", "data.hub_revision", "data.src_lang", "data.tgt_lang")

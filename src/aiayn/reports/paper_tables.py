@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from aiayn.config.tasks import TASKS
-from aiayn.reports.groups import Group, Metric, group_runs, partitions
+from aiayn.reports.groups import Group, group_runs, partitions
+from aiayn.reports.metrics import Metric
 from aiayn.reports.published import (
     QUARTER_TABLE_3,
     TABLE_2,

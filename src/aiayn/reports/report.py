@@ -8,7 +8,8 @@ from aiayn.config import program
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.errors import RefusedError, writing
 from aiayn.files import atomic_write
-from aiayn.reports.groups import Group, Metric, group_runs
+from aiayn.reports.groups import Group, group_runs
+from aiayn.reports.metrics import Metric
 from aiayn.reports.run_page import run_page
 from aiayn.reports.runs import read_run, without_copies
 from aiayn.reports.sweep_page import sweep_page

@@ -7,7 +7,8 @@ from statistics import mean
 
 from aiayn.errors import ConfigError
 from aiayn.reports.comparison import Question, comparisons, option_columns
-from aiayn.reports.groups import Group, Metric, group_runs, option_text
+from aiayn.reports.groups import Group, group_runs, option_text
+from aiayn.reports.metrics import Metric
 from aiayn.reports.page import render_page
 from aiayn.reports.plots import Panel, group_panel, logged, panel_svg
 from aiayn.reports.runs import MeasuredRun, read_run, without_copies

@@ -1,8 +1,9 @@
 """Table 2 of the paper: BLEU on newstest2014 and the cost of training, beside other systems."""
 
 from aiayn.model.flops import training_flops
-from aiayn.reports.groups import Group, Metric, record_of
+from aiayn.reports.groups import Group, record_of
 from aiayn.reports.intervals import less
+from aiayn.reports.metrics import Metric
 from aiayn.reports.obstacles import obstacles, warning
 from aiayn.reports.published import (
     RIVALS_2,

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from aiayn.reports.comparison import by_row, explained, is_base
 from aiayn.reports.differences import compare
-from aiayn.reports.groups import PRECISION, Group, Metric, differing_options, option_text, record_of
+from aiayn.reports.groups import PRECISION, Group, differing_options, option_text, record_of
 from aiayn.reports.intervals import Difference, less
+from aiayn.reports.metrics import Metric
 from aiayn.reports.obstacles import obstacles, warning
 from aiayn.reports.published import (
     FITTED_VOCABULARY,

@@ -1,7 +1,8 @@
 """Table 4 of the paper: parsing, beside other parsers."""
 
-from aiayn.reports.groups import Group, Metric, record_of
+from aiayn.reports.groups import Group, record_of
 from aiayn.reports.intervals import less
+from aiayn.reports.metrics import Metric
 from aiayn.reports.published import (
     RIVALS_4,
     SECTION_23,
