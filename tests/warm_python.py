@@ -23,6 +23,10 @@ from applications import compose_once, spare_the_pictures
 from hydra.core.global_hydra import GlobalHydra
 from pytorch_lightning.utilities import rank_zero_only
 
+import aiayn.evaluation.evaluate
+import aiayn.training.run  # noqa: F401 (both before the forks, which would load them one by one)
+from aiayn.training.callbacks import throughput_monitor
+
 # Starts in hundredths of a second. If the fork was killed, there is no exit code, and it kills itself, too.
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
@@ -93,13 +97,15 @@ def _answer(connection: socket.socket) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update(environment)
+    # After a fork tokenizers would wait for ever for its threads.
+    os.environ.update({"TOKENIZERS_PARALLELISM": "false"} | environment)
     rank_zero_only.rank = int(environment.get("LOCAL_RANK", 0))  # as Lightning has it on import
     GlobalHydra.instance().clear()
     logging.getLogger("aiayn").handlers.clear()
     patch = pytest.MonkeyPatch()
     compose_once(patch)
     spare_the_pictures(patch)
+    patch.setattr(throughput_monitor, "matmul_rate", lambda *arguments: 1.0)  # each process measures it
     code = _run(arguments)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -59,8 +59,14 @@ def test_there_are_nine_of_at_most_forty_lines():
     assert {path.name: lines for path in files if (lines := path.read_text().count("\n")) > 40} == {}
 
 
+@pytest.fixture(scope="module")
+def plain(text, tmp_path_factory) -> Path:
+    """A run without any extension."""
+    return aiayn.train(aiayn.compose(*options(text, tmp_path_factory.mktemp("plain"), "", "name=plain")))
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(name, text, tmp_path, monkeypatch):
+def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(name, text, plain, tmp_path, monkeypatch):
     given = options(text, tmp_path, name)
     whole = aiayn.train(aiayn.compose(*given, "name=whole"))
     with pytest.MonkeyPatch.context() as patch:
@@ -74,7 +80,6 @@ def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(name, te
     assert series(stopped) == series(whole)
     assert [mark.partition(":")[0] for mark in mine.config.extensions_sha256] == [f"{name}.py"]
 
-    plain = aiayn.train(aiayn.compose(*options(text, tmp_path, "", "name=plain")))
     same = checkpoints.load(RunFolder(plain).last).weights
     differs = same.keys() != theirs.weights.keys() or any(
         not torch.equal(same[key], theirs.weights[key]) for key in same

@@ -65,15 +65,20 @@ DEFINING = [
 ]
 
 
+@pytest.fixture(scope="module")
+def plain(config, tmp_path_factory) -> dict[str, torch.Tensor]:
+    """The weights of a training with none of them."""
+    return last(train(changed(config, max_steps=9), tmp_path_factory.mktemp("plain"))).weights
+
+
 @pytest.mark.parametrize("options", DEFINING, ids=str)
-def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(config, tmp_path, options):
+def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(config, plain, tmp_path, options):
     settings = changed(config, **options, max_steps=9)
     whole = train(settings, tmp_path / "whole")
     stopped(settings, tmp_path / "stopped", 5)
     again = train(settings, tmp_path / "stopped")
     mine, theirs = last(again).weights, last(whole).weights
     assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
-    plain = last(train(changed(config, max_steps=9), tmp_path / "plain")).weights
     assert not all(torch.equal(plain[name], theirs[name]) for name in plain)
 
 
