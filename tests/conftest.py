@@ -72,9 +72,13 @@ def warm_program(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture
-def warm(warm_program, monkeypatch) -> None:
-    """The Python processes that the test starts are forks of one that has all libraries loaded."""
-    monkeypatch.setattr(sys, "executable", warm_program)
+def warm(request, monkeypatch) -> None:
+    """The Python processes that the test starts are forks of one that has all libraries loaded.
+
+    New interpreters where there is a GPU: forks cannot train once autograd has threads for it.
+    """
+    if not torch.accelerator.is_available():
+        monkeypatch.setattr(sys, "executable", request.getfixturevalue("warm_program"))
 
 
 @pytest.fixture(scope="session")
