@@ -20,7 +20,7 @@ from aiayn.runs.checkpoints import load
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.token_ids import EOS_ID, PAD_ID
 
-PATIENCE = 2  # of our front end by default, and CTranslate2's
+PATIENCE = 2  # the default of our front end and of CTranslate2
 
 Ids = list[list[int]]
 # Sources and outputs without eos; beam size, length penalty |Y|^alpha, fewest and most tokens of an output.

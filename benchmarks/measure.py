@@ -77,7 +77,7 @@ class Worker:
         self.process.shutdown()
 
 
-_built: dict[str, Any] = {}  # of a worker's process
+_built: dict[str, Any] = {}  # one per worker process
 
 
 def _build(threads: int, build: Callable[..., Callable[[], Any]], arguments: Any) -> None:

@@ -55,7 +55,7 @@ def one_line_errors(schema: type) -> Iterator[None]:
             and not isinstance(error, OmegaConfBaseException)
             and NO_FILE not in str(error)
         ):
-            raise  # not of a configuration
+            raise  # not caused by the configuration
         exit_with_error(one_line(error, schema, sys.argv[1:]), ConfigError.exit_code, debug)
     except KeyboardInterrupt as interrupt:
         number = (interrupt.args or (signal.SIGINT,))[0]  # Python's own has no arguments

@@ -51,7 +51,7 @@ FITS = (
     Fit(1_000_000, 40, 10_000, 8192, n_layers=6, d_model=512, d_ff=1024, n_heads=4, dropout=0.3),
     Fit(math.inf, 20, 37_000, 25_000, n_layers=6, d_model=512, d_ff=2048, n_heads=8, dropout=0.1),
 )
-MAX_STEPS, MAX_WARMUP, MAX_INTERVAL = 100_000, 4000, 1500  # those of base
+MAX_STEPS, MAX_WARMUP, MAX_INTERVAL = 100_000, 4000, 1500  # base's values
 MIN_VALIDATION = 250  # steps: more frequent validations of a small model, with its translations, cost more than those
 
 
@@ -129,7 +129,7 @@ def settle_steps(sized: Sized, pairs: int, steps_per_epoch: int) -> Config:
     if options.optim.peak_lr is not None:
         scale = float(f"{options.optim.peak_lr * (d_model * warmup) ** 0.5:.6g}")
         return settled(replace(options, optim=replace(options.optim, lr_scale=scale)))
-    # Equation (3) with lr_scale 1 has its peak at (d_model * warmup)^-0.5. Wanted is that of base, times 512 / d_model.
+    # Equation (3) with lr_scale 1 has its peak at (d_model * warmup)^-0.5. Wanted: base's peak times 512 / d_model.
     peak = (512 * 4000) ** -0.5 * 512 / d_model
     scale = float(f"{peak * (d_model * warmup) ** 0.5:.3g}")
     reason = f"d_model and warm-up, for a peak learning rate of {peak:.2g}"

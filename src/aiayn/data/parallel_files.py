@@ -25,7 +25,7 @@ class FileText(RawText):
 
     @cached_property
     def files(self) -> list[tuple[Path, ...]]:
-        """For every name the file of pairs that it is, or the source and the target file that it is the prefix of.
+        """For each name: one file of pairs, or a source and a target file, if the name is their prefix.
 
         These are `PREFIX.LANG`, or else `PREFIX.LANG.gz`. Raises DataError for missing files, unequal line counts, and
         if there is no line at all.

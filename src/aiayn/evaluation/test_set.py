@@ -62,7 +62,7 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     texts = [references, *_further_references(config, len(sources))]
     if len(texts) > 1:
         option += f" references=[{','.join(listed(config.references))}]"
-        name += f"-{len(texts)}-references"  # other scores than those against one
+        name += f"-{len(texts)}-references"  # scores against several references differ
     from_wmt14 = config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
     file = Path(prefix).name if isinstance(prefix, str) else ""
     return TestSet(name, option, sources, texts, file, from_wmt14, split if len(texts) == 1 else None)

@@ -60,7 +60,7 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder], panels: Sequence[str]
 
 
 def _runs_table(runs: Sequence[MeasuredRun], labels: dict[int, str], differing: Sequence[str]) -> Table:
-    """Every run by itself."""
+    """Returns one row per run."""
     records = []
     for run in runs:
         name, page = labels[id(run)], run.folder.report

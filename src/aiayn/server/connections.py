@@ -28,7 +28,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        self.closed = False  # for a limit
+        self.closed = False  # because it reached a limit
         self.waiting_since = self.loop.time()  # or at work
         self.overdue = self.loop.call_later(self.limits.seconds, self._close_if_overdue)
         self.loop.call_later(SETTLE, self._make_room)

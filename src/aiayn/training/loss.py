@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from aiayn.kernels import loss as kernels
 from aiayn.token_ids import PAD_ID
 
-LOGITS = 2**22  # that `evaluate_output` has in memory at once: 16 MB
+LOGITS = 2**22  # held in memory at once by `evaluate_output`: 16 MB
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:

@@ -84,7 +84,7 @@ class Validate(StepCallback):
             run_validation_loop(trainer)
         except ValidationInterrupted as interrupted:
             if not interrupted.agreed:
-                self.run.stop.signal_of_any_rank()  # the call in which the others hear of it
+                self.run.stop.signal_of_any_rank()  # a collective call: the other ranks learn of the signal
             raise
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error) and self.batch:
