@@ -477,6 +477,17 @@ def test_debug_adds_the_traceback(run, monkeypatch, capsys):
     assert error.splitlines()[-1].startswith("error: ")
 
 
+@pytest.mark.parametrize(
+    ("users", "spins"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")]
+)
+def test_waiting_threads_spin_briefly_unless_the_user_says_otherwise(monkeypatch, users, spins):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    code = "import os, aiayn.cli; print(os.environ.get('GOMP_SPINCOUNT'))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | users)
+    assert shown.stdout == f"{spins}\n"
+
+
 def test_help_needs_no_torch_and_without_a_command_there_is_help():
     code = "import sys; from aiayn.cli import app; app([], standalone_mode=False); print('torch' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

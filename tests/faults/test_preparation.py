@@ -168,6 +168,22 @@ def test_two_machines_that_share_a_disk_without_locks_prepare_the_same_corpus_an
         assert not list(Path("data").glob(".*.tmp"))
 
 
+def test_a_machine_that_finishes_just_before_the_corpus_is_put_in_place_keeps_its_own(config, monkeypatch):
+    prepare_in_child(replace(config, folder="elsewhere"), LOG).wait()
+    rename, others = Path.rename, content_of_corpus(Path("elsewhere"))
+
+    def rename_too_late(corpus: Path, target: Path) -> Path:
+        if corpus.name == "corpus":
+            (theirs,) = (path for path in Path("elsewhere").iterdir() if path.is_dir())
+            shutil.copytree(theirs, target)
+        return rename(corpus, target)
+
+    monkeypatch.setattr(Path, "rename", rename_too_late)
+    assert len(preparation.prepare(config).train) == 400
+    assert content_of_corpus(Path("data")) == others
+    assert not list(Path("data").glob(".*.tmp"))
+
+
 @pytest.mark.parametrize("works", [True, False])
 def test_where_one_machine_prepares_the_others_wait_as_long_as_it_shows_signs_of_life(config, monkeypatch, works):
     """By a clock that their polling moves on: the folder is there long after the time without any sign."""

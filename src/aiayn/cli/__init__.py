@@ -1,5 +1,6 @@
 """The command `aiayn`: trains, and uses trained runs. One module per command."""
 
+import os
 import signal
 import sys
 from typing import Annotated
@@ -21,6 +22,11 @@ from aiayn.cli.train import evaluate, train
 from aiayn.cli.translate import translate
 from aiayn.cli.trees import trees
 from aiayn.errors import ConfigError, UserError, exit_with_error, writable_output
+
+# A thread that waits for its next product spins; for milliseconds by default, which takes the processor from others and,
+# where these are many, from the product's own threads. Read when torch is loaded.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 app = typer.Typer(
     pretty_exceptions_enable=False,

@@ -1,5 +1,6 @@
 """Builds a prepared corpus: cleans the text, learns a tokenizer and cuts every pair into subwords."""
 
+import errno
 import json
 import logging
 import shutil
@@ -94,7 +95,13 @@ def _put_in_place(corpus: Path, target: Path) -> None:
         damaged = corpus.with_name("damaged")  # processes that have it open keep its files
         shutil.rmtree(damaged, ignore_errors=True)
         target.rename(damaged)
-    corpus.rename(target)
+    try:
+        corpus.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        _put_in_place(corpus, target)  # that machine finished just now
+        return
     fsync_folder(target.parent)
 
 

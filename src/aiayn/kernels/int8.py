@@ -26,10 +26,11 @@ def quantize_rows(x: Tensor, dtype: torch.dtype = torch.float32, unsigned: bool 
 
     The integers are -127 to 127 as int8, or 1 to 255 as `unsigned` bytes, with 128 added to them.
     """
-    x = x.float()
     tiny = torch.finfo(torch.float32).tiny  # for a row of zeros
-    scale = x.abs().amax(-1, keepdim=True).div_(127).clamp_(min=tiny).to(dtype)
-    codes = (x / scale.float()).round_().to(torch.int8)
+    scale = x.abs().amax(-1, keepdim=True).float().div_(127).clamp_(min=tiny).to(dtype)
+    # Fewer temporary tensors are faster; only a converted copy may be divided in place.
+    quotients = x / scale.float() if x.dtype == torch.float32 else x.float().div_(scale.float())
+    codes = quotients.round_().to(torch.int8)
     # Flipping the highest bit adds 128; converting to uint8 is several times as slow.
     return (codes.view(torch.uint8).bitwise_xor_(ZERO) if unsigned else codes), scale
 
