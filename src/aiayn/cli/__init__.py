@@ -23,8 +23,8 @@ from aiayn.cli.translate import translate
 from aiayn.cli.trees import trees
 from aiayn.errors import ConfigError, UserError, exit_with_error, writable_output
 
-# A thread that waits for its next product spins; for milliseconds by default, which takes the processor from others and,
-# where these are many, from the product's own threads. Read when torch is loaded.
+# A thread that waits for its next product spins: by default for milliseconds, which takes the processor from others,
+# and on a busy machine from the product's own threads. Read when torch is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
