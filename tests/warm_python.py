@@ -98,7 +98,7 @@ def _answer(connection: socket.socket) -> None:
     os.chdir(folder)
     os.environ.clear()
     # After a fork tokenizers would wait for ever for its threads.
-    os.environ.update({"TOKENIZERS_PARALLELISM": "false"} | environment)
+    os.environ.update(environment | {"TOKENIZERS_PARALLELISM": "false"})
     rank_zero_only.rank = int(environment.get("LOCAL_RANK", 0))  # as Lightning has it on import
     GlobalHydra.instance().clear()
     logging.getLogger("aiayn").handlers.clear()
