@@ -23,7 +23,8 @@ from aiayn.config.search import SamplingConfig
 from aiayn.data.translation_memory import read_units
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.inference.texts import translate_markup
-from aiayn.inference.translator import Translation, Translator, perplexity
+from aiayn.inference.translations import Translation, perplexity
+from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoints
 
 LINES = ["the old house", "", "two\u2028cats see", "the man \x85 sees", "the cat\r", "é 猫"]

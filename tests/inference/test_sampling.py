@@ -14,7 +14,8 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DivergedError
 from aiayn.inference.beam_search import Hypothesis
 from aiayn.inference.sampling import draw_tokens, sample, uniform
-from aiayn.inference.translator import Translation, Translator
+from aiayn.inference.translations import Translation
+from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 

@@ -11,7 +11,8 @@ from aiayn.config.search import SearchConfig
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, DivergedError
-from aiayn.inference.translator import ScoredPair, Translator, accuracy, perplexity
+from aiayn.inference.translations import ScoredPair, accuracy, perplexity
+from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl

@@ -17,7 +17,8 @@ from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.hardware import choose_device
 from aiayn.inference import translator as module
 from aiayn.inference.beam_search import Hypothesis, beam_search
-from aiayn.inference.translator import Translation, Translator
+from aiayn.inference.translations import Translation
+from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint

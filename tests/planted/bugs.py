@@ -802,7 +802,7 @@ SEARCH = [
     ),
     Bug(
         "translations_in_the_order_of_the_batches",
-        "inference/translator.py",
+        "inference/batches.py",
         "yield list(zip(batch, found, strict=True))",
         "yield list(zip(sorted(batch), found, strict=True))",
         "inference/test_translator.py::test_every_line_comes_back_in_its_place_whatever_the_batches",
@@ -844,7 +844,7 @@ SEARCH = [
     ),
     Bug(
         "dropout_while_translating",
-        "inference/translator.py",
+        "inference/batches.py",
         "self.model.eval()",
         "self.model.train()",
         "inference/test_translator.py::test_translating_ignores_dropout_and_leaves_the_model_in_the_mode_it_was_in",

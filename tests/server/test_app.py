@@ -14,7 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.testclient import TestClient
 
 from aiayn.inference.texts import translate_markup
-from aiayn.inference.translator import Translation, Translator
+from aiayn.inference.translations import Translation
+from aiayn.inference.translator import Translator
 from aiayn.server import texts
 from aiayn.server.app import make_app, while_connected
 from aiayn.server.batching import Batcher, QueueFullError

@@ -4,7 +4,7 @@ import pytest
 import torch
 from faults.harness import wait_until
 
-from aiayn.inference.translator import Translation
+from aiayn.inference.translations import Translation
 from aiayn.model.embedding import sinusoids
 from aiayn.visualize.explorer import write_explorer
 from aiayn.visualize.maps import AttentionMaps

@@ -8,7 +8,7 @@ import torch
 from matplotlib.image import imread
 
 from aiayn.errors import DataError, ResourceError
-from aiayn.inference.translator import Translation
+from aiayn.inference.translations import Translation
 from aiayn.model.embedding import sinusoids
 from aiayn.visualize.figures import (
     draw_paper_figures,

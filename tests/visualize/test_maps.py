@@ -12,7 +12,8 @@ from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.inference.ensemble import Ensemble
-from aiayn.inference.translator import Translation, Translator
+from aiayn.inference.translations import Translation
+from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.reports.drawing import readable
 from aiayn.token_ids import BOS_ID, EOS_ID

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aiayn.inference.translator import Translation, Translator
+    from aiayn.inference.translations import Translation
+    from aiayn.inference.translator import Translator
 
 Results = "list[list[Translation]]"  # for each line its n best, best first
 

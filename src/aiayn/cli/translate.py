@@ -22,8 +22,9 @@ from aiayn.files import sha256
 
 if TYPE_CHECKING:
     from aiayn.evaluation.progress import TranslationProgress
+    from aiayn.inference.batches import Progress
     from aiayn.inference.places import Places
-    from aiayn.inference.translator import Progress, Translator
+    from aiayn.inference.translator import Translator
 
 
 @with_options

@@ -23,7 +23,8 @@ from aiayn.evaluation.tasks import task_of
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, results_folder
 from aiayn.files import atomic_write_text, sha256
 from aiayn.inference.ensemble import find_ensemble
-from aiayn.inference.translator import Translator, accuracy, perplexity
+from aiayn.inference.translations import accuracy, perplexity
+from aiayn.inference.translator import Translator
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import write_report
 from aiayn.runs.checkpoints import Checkpoint, load

@@ -1,13 +1,9 @@
 """Translates raw text to raw text: subwords, batches of similar lengths, beam search, results in the input's order."""
 
-import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,76 +12,25 @@ from aiayn.config.search import SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import MAX_LINE_BYTES, normalise
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError, ResourceError
-from aiayn.hardware import choose_device, is_out_of_memory
+from aiayn.errors import ConfigError, DataError
+from aiayn.hardware import choose_device
+from aiayn.inference.batches import BatchDecoder, Progress
 from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
 from aiayn.inference.build import build_model
 from aiayn.inference.ensemble import Ensemble, find_ensemble, refuse_different
 from aiayn.inference.force_decode import force_decode
 from aiayn.inference.precision import convert_precision
 from aiayn.inference.sampling import sample
-from aiayn.kernels.prepacked import round_down
+from aiayn.inference.translations import ScoredPair, Translation
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, load, restore
 from aiayn.token_ids import EOS_ID
-
-BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
-
-Progress = Callable[[int, int], None]
-T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 # Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-@dataclass(frozen=True)
-class Translation:
-    """One candidate: its text, its length-penalized score, log P of its tokens and eos, and the tokens without eos.
-
-    By default that of a blank line.
-    """
-
-    text: str = ""
-    score: float = 0.0
-    log_prob: float = 0.0
-    tokens: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class ScoredPair:
-    """A given translation: its tokens with eos, log P of each of them, their sum, and the length-penalized score.
-
-    By default that of a blank line.
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    token_log_probs: list[float] = field(default_factory=list)
-    log_prob: float = 0.0
-    score: float = 0.0
-    n_likeliest: int = 0  # how many of the tokens no other token is more probable than
-
-
-def accuracy(pairs: list[ScoredPair]) -> float:
-    """Returns the share of target tokens, eos included, that are the model's first choice. NaN without any token."""
-    tokens = sum(len(pair.tokens) for pair in pairs)
-    return sum(pair.n_likeliest for pair in pairs) / tokens if tokens else math.nan
-
-
-def perplexity(pairs: list[ScoredPair]) -> float:
-    """Returns the perplexity per target token, eos included, as `val/ppl` is. NaN without any token."""
-    tokens = sum(len(pair.tokens) for pair in pairs)
-    nll = -math.fsum(pair.log_prob for pair in pairs)
-    return math.exp(min(nll / tokens, 700)) if tokens else math.nan
-
-
-def longest_first(ids: list[list[int]]) -> list[int]:
-    """Returns the numbers of the lines that are not blank, by their numbers of subwords."""
-    return sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
-
-
-class Translator:
+class Translator(BatchDecoder):
     """Translates lines with a model, its tokenizer and search options."""
 
     def __init__(
@@ -101,13 +46,11 @@ class Translator:
 
         `task` and `languages`, source and target, are those of the run.
         """
-        self.model = model.to(device)
+        super().__init__(model.to(device), torch.device(device), search.batch_tokens)
         self.tokenizer = tokenizer
         self.search = search
-        self.device = torch.device(device)
         self.task = task
         self.languages = languages
-        self.batch_tokens = search.batch_tokens or BATCH_TOKENS[self.device.type]
 
     @classmethod
     def from_run(
@@ -271,16 +214,6 @@ class Translator:
         positions = self.max_positions
         return max(positions - self.search.max_extra_tokens - 1, 0) if positions else None
 
-    @contextmanager
-    def without_dropout(self) -> Iterator[None]:
-        """Puts the model into evaluation mode, and afterwards back into the mode it was in."""
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.model.train(was_training)
-
     def _sources(self, lines: list[str], first_line: int) -> list[list[int]]:
         """Returns `source_ids`. Raises DataError if learned positions are too few for a line and its translation."""
         src_ids, longest = self.source_ids(lines, first_line), self.longest_source
@@ -296,70 +229,6 @@ class Translator:
     def _padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
         """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""
         return pad_sources([ids[number] for number in batch]).to(self.device)
-
-    def _in_batches(
-        self,
-        ids: list[list[int]],
-        beams: int,
-        decode: Callable[[list[int]], list[T]],
-        blank: Callable[[], T],
-        first_line: int,
-        on_batch: Progress | None,
-    ) -> list[T]:
-        """Returns what `decode` finds for each line; it gets the indices of a batch. For blank lines: `blank()`.
-
-        The longest lines come first, so that a lack of memory shows at once.
-        """
-        order = longest_first(ids)
-        results, done = [blank() for _ in ids], len(ids) - len(order)
-        for found in self._decoded(ids, order, beams, decode, first_line):
-            for number, result in found:
-                results[number] = result
-            done += len(found)
-            if on_batch:
-                on_batch(done, len(ids))
-        return results
-
-    def _decoded(
-        self,
-        ids: list[list[int]],
-        order: list[int],
-        beams: int,
-        decode: Callable[[list[int]], list[T]],
-        first_line: int,
-    ) -> Iterator[list[tuple[int, T]]]:
-        """Yields, batch by batch of the lines in this order, the index of each line and what `decode` finds for it.
-
-        Batches have `search.batch_tokens` padded positions x beams, and half as many whenever memory runs out.
-        """
-        start = 0
-        while start < len(order):
-            batch = self._next_batch(ids, order, start, beams)
-            width = len(ids[batch[0]]) + 1
-            try:
-                with self.without_dropout():
-                    found = decode(batch)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                if len(batch) == 1:
-                    raise ResourceError(
-                        f"out of memory with line {first_line + batch[0]} ({width} subwords) alone: split it, or lower "
-                        f"search.beam_size (now {beams})"
-                    ) from error
-                self.batch_tokens = len(batch) // 2 * width * beams
-                log.warning(
-                    "out of memory with %d lines of %d subwords: continuing with search.batch_tokens=%d",
-                    *(len(batch), width, self.batch_tokens),
-                )
-                continue
-            yield list(zip(batch, found, strict=True))
-            start += len(batch)
-
-    def _next_batch(self, ids: list[list[int]], order: list[int], start: int, beams: int) -> list[int]:
-        """Returns the lines, longest first from `start` on, that are decoded together."""
-        most = self.batch_tokens // ((len(ids[order[start]]) + 1) * beams)
-        return order[start : start + round_down(most)]
 
     def _to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:
         texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])

@@ -9,7 +9,8 @@ from aiayn.errors import DataError
 from aiayn.inference.markup import MarkedText, Restored, parse_markup
 from aiayn.inference.paragraphs import Paragraph, split_paragraph
 from aiayn.inference.projection import MAX_WEIGHTS, AlignedText, join
-from aiayn.inference.translator import SURROGATE, Translation
+from aiayn.inference.translations import Translation
+from aiayn.inference.translator import SURROGATE
 
 # The time to place tags grows with the tags times the words.
 MAX_HTML = 30_000  # characters of a text

@@ -11,7 +11,8 @@ from aiayn.data.batch import source_mask
 from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import explain_memory
 from aiayn.inference.alignment import record_attention
-from aiayn.inference.translator import Translation, Translator
+from aiayn.inference.translations import Translation
+from aiayn.inference.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 
 
