@@ -258,7 +258,7 @@ def test_a_save_between_two_log_lines_leaves_the_logged_loss_as_it_is(text, tmp_
         assert codes(config, outputs) == [0] * devices
         curves.append({r["step"]: r["train/loss"] for r in measured(outputs / "run") if "train/loss" in r})
     assert sorted(curves[0]) == [4, 8, 12]
-    assert curves[1] == pytest.approx(curves[0], abs=1e-6)
+    assert curves[1] == pytest.approx(curves[0], abs=1e-5)
 
 
 def test_a_rank_whose_shutdown_hangs_after_an_error_ends_all_the_same(pair, whole, tmp_path):

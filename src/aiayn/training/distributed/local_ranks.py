@@ -43,9 +43,10 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
             NODE_RANK=str(environment.node_rank()),
             LOCAL_RANK="0",  # tells Lightning that the ranks are started
         )
-        again = program.same_again()
-        ranks = range(1, trainer.num_devices)
-        children += [subprocess.Popen(again, env=os.environ | {"LOCAL_RANK": str(rank)}) for rank in ranks]
+        children += [
+            subprocess.Popen(program.same_again(), env=os.environ | {"LOCAL_RANK": str(rank)})
+            for rank in range(1, trainer.num_devices)
+        ]
         threading.Thread(target=_watch_children, args=(children,), daemon=True).start()
     elif environment.local_rank() and "TORCHELASTIC_RUN_ID" not in os.environ:
         threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
