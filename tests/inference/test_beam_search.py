@@ -69,7 +69,7 @@ class ScriptedModel(nn.Module):
 
     def init_cache(self, memory, src_mask, beam_size):
         sources = [tuple(row[row != PAD_ID].tolist()[:-1]) for row in memory]
-        return ScriptedCache(sources, [[()] * beam_size for _ in sources])
+        return ScriptedCache(sources, [[()] for _ in sources])
 
     def step(self, tokens, cache):
         self.rows_per_step.append(len(cache.sources))

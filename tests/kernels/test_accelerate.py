@@ -201,8 +201,8 @@ def test_each_mask_is_made_once_for_all_layers(tiny_config, monkeypatch):
     assert made == [(3, 1, 1, 6), (7, 7), (3, 1, 1, 6)]
     made.clear()
     cache = model.init_cache(memory, mask, BEAMS)
-    for _ in range(5):
-        model.step(torch.ones(3, BEAMS, dtype=torch.long), cache)
+    for beams in (1, *[BEAMS] * 4):
+        model.step(torch.ones(3, beams, dtype=torch.long), cache)
         cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
     assert made == [(3, 1, 1, 6)]
 
@@ -212,24 +212,26 @@ def test_room_that_is_not_used_yet_is_never_attended_to(plain):
     accelerate(plain, CPU)
     src, _, mask = example()
     clean, poisoned = (plain.init_cache(plain.encode(src, mask), mask, BEAMS) for _ in range(2))
-    for _ in range(3):
-        tokens = torch.randint(3, VOCAB, (3, BEAMS))
+    for beams in (1, BEAMS, BEAMS):
+        tokens = torch.randint(3, VOCAB, (3, beams))
         assert torch.equal(plain.step(tokens, clean), plain.step(tokens, poisoned))
         for layer in poisoned.layers:
             layer.self_k[:, :, layer.used :], layer.self_v[:, :, layer.used :] = 1e6, -1e6
         for cache in (clean, poisoned):
-            cache.reorder(torch.tensor([[1, 1, 0, 3]] * 3))
+            cache.reorder(torch.tensor([[1, 1, 0, 3]] * 3) % beams)
 
 
 @torch.no_grad()
 def test_a_gpus_cache_keeps_keys_as_they_are_and_grows_in_larger_steps(plain):
     src, _, mask = example()
-    tokens = torch.randint(1, VOCAB, (PreallocatedCache.growth + 2, 3, BEAMS))
+    tokens = torch.randint(1, VOCAB, (PreallocatedCache.growth + 3, 3, BEAMS))
     states = []
     for device in (CPU, GPU):
         model = accelerate(copy.deepcopy(plain), device)
         cache = model.init_cache(model.encode(src, mask), mask, BEAMS)
-        states.append(torch.stack([model.step(newest, cache).clone() for newest in tokens]))
+        model.step(tokens[0, :, :1], cache)
+        cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
+        states.append(torch.stack([model.step(newest, cache).clone() for newest in tokens[1:]]))
         on_gpu, layer = isinstance(cache, GPUCache), cache.layers[0]
         assert on_gpu == (device == GPU)
         assert layer.cross_k.is_contiguous() == on_gpu
@@ -247,8 +249,9 @@ def test_a_search_on_a_cpu_attends_in_float32_in_any_precision(plain, precision)
     whole = plain.decode(torch.tensor([[1, 7, 9]] * 3), plain.encode(src, mask), mask)
     model = accelerate(copy.deepcopy(plain), CPU, precision)
     cache = model.init_cache(model.encode(src, mask), mask, BEAMS)
-    for newest in (1, 7, 9):
-        states = model.step(torch.full((3, BEAMS), newest), cache)
+    for newest, beams in ((1, 1), (7, BEAMS), (9, BEAMS)):
+        states = model.step(torch.full((3, beams), newest), cache)
+        cache.reorder(torch.arange(BEAMS).expand(3, -1) % beams)
     layer = cache.layers[1]
     assert {x.dtype for x in (layer.cross_k, layer.cross_v, layer.self_k, layer.self_v)} == {torch.float32}
     tolerance = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.1}[precision]
@@ -260,10 +263,10 @@ def test_slots_that_no_beam_attends_to_are_dropped(plain):
     model = accelerate(plain, CPU)
     src, _, mask = example()
     cache = model.init_cache(model.encode(src, mask), mask, BEAMS)
-    for _ in range(6):
-        model.step(torch.randint(3, VOCAB, (3, BEAMS)), cache)
+    for beams in (1, *[BEAMS] * 5):
+        model.step(torch.randint(3, VOCAB, (3, beams)), cache)
         cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))  # all beams continue the first
-    assert cache.used == 6 * BEAMS
+    assert cache.used == 1 + 5 * BEAMS
     cache.select(torch.tensor([2, 0]))
     assert cache.used == cache.layers[0].used == 6
     assert cache.layers[0].self_k.shape[:2] == (2, 3)

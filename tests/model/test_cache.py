@@ -8,6 +8,7 @@ import torch
 
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
+from aiayn.token_ids import BOS_ID
 
 VOCAB, LENGTHS, BEAMS = 17, [5, 2, 4], 4
 
@@ -24,9 +25,14 @@ def source() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randint(3, VOCAB, real.shape) * real, real[:, None, None, :]
 
 
-def started(model, source):
+def started(model, source, with_beams=False):
+    """A cache after no position, or after the first, where there is one beam, with all beams continuing it."""
     src, mask = source
-    return model.init_cache(model.encode(src, mask), mask, BEAMS)
+    cache = model.init_cache(model.encode(src, mask), mask, BEAMS)
+    if with_beams:
+        model.step(torch.full((len(src), 1), BOS_ID), cache)
+        cache.reorder(torch.zeros(len(src), BEAMS, dtype=torch.long))
+    return cache
 
 
 def recomputed(model, source, sentences, prefixes):
@@ -53,19 +59,20 @@ def test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave(
     if accelerated:
         accelerate(model, torch.device("cpu"))
     cache = started(model, source)
-    sentences, prefixes = [0, 1, 2], [[[] for _ in range(BEAMS)] for _ in range(3)]
+    sentences, prefixes = [0, 1, 2], [[[]] for _ in range(3)]
     for t in range(11):
-        tokens = torch.randint(1, VOCAB, (len(sentences), BEAMS))
+        beams = len(prefixes[0])
+        tokens = torch.randint(1, VOCAB, (len(sentences), beams))
         prefixes = [
-            [[*prefix, token] for prefix, token in zip(beams, row, strict=True)]
-            for beams, row in zip(prefixes, tokens.tolist(), strict=True)
+            [[*prefix, token] for prefix, token in zip(hypotheses, row, strict=True)]
+            for hypotheses, row in zip(prefixes, tokens.tolist(), strict=True)
         ]
         logits = model.project(model.step(tokens, cache))
         assert cache.length == t + 1
         torch.testing.assert_close(logits, recomputed(model, source, sentences, prefixes), rtol=0, atol=1e-5)
-        parents = [[draw.randrange(BEAMS) for _ in range(BEAMS)] for _ in sentences]
+        parents = [[draw.randrange(beams) for _ in range(BEAMS)] for _ in sentences]
         cache.reorder(torch.tensor(parents))
-        prefixes = [[beams[k] for k in row] for beams, row in zip(prefixes, parents, strict=True)]
+        prefixes = [[hypotheses[k] for k in row] for hypotheses, row in zip(prefixes, parents, strict=True)]
         if t in (2, 5):  # one sentence leaves, the others change places
             keep = draw.sample(range(len(sentences)), len(sentences) - 1)
             cache.select(torch.tensor(keep))
@@ -76,11 +83,12 @@ def test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave(
 @torch.no_grad()
 def test_the_source_is_kept_once_per_sentence_and_not_per_beam(model, source):
     cache = started(model, source)
-    for _ in range(2):
-        model.step(torch.ones(3, BEAMS, dtype=torch.long), cache)
+    for beams in (1, BEAMS):
+        model.step(torch.ones(3, beams, dtype=torch.long), cache)
+        cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
     for layer in cache.layers:
         assert (layer.cross_k.shape, layer.cross_v.shape) == ((3, 3, 5, 5), (3, 3, 5, 7))
-        assert (layer.self_k.shape, layer.self_v.shape) == ((3, 3, 2 * BEAMS, 5), (3, 3, 2 * BEAMS, 7))
+        assert (layer.self_k.shape, layer.self_v.shape) == ((3, 3, 1 + BEAMS, 5), (3, 3, 1 + BEAMS, 7))
     before = cache.layers[0].cross_k
     cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
     assert cache.layers[0].cross_k is before, "reordering beams leaves the source where it is"
@@ -93,8 +101,7 @@ def test_the_source_is_kept_once_per_sentence_and_not_per_beam(model, source):
 @torch.no_grad()
 def test_beams_of_different_sentences_never_mix(model, source):
     tokens = torch.randint(3, VOCAB, (3, BEAMS))
-    together = started(model, source)
-    states = model.step(tokens, together)
+    states = model.step(tokens, started(model, source, with_beams=True))
     for n in range(3):
-        alone = model.init_cache(model.encode(source[0][[n]], source[1][[n]]), source[1][[n]], BEAMS)
+        alone = started(model, (source[0][[n]], source[1][[n]]), with_beams=True)
         torch.testing.assert_close(model.step(tokens[[n]], alone), states[[n]], rtol=0, atol=1e-5)

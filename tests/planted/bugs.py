@@ -789,7 +789,7 @@ SEARCH = [
     Bug(
         "cache_not_reordered",
         "model/cache.py",
-        "self.ancestry = self.ancestry.gather(1, parents[:, :, None, None].expand_as(self.ancestry))",
+        "self.ancestry = self.ancestry.gather(1, parents[:, :, None].expand(-1, -1, self.ancestry.size(2)))",
         "pass",
         "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
     ),

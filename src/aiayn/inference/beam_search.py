@@ -41,8 +41,8 @@ class Beams(NamedTuple):
     limit: Tensor  # (N,) most tokens before eos
     done: Tensor  # (N,) bool
     n_ended: Tensor  # (N,) hypotheses that ended among the best K of their step
-    log_probs: Tensor  # (N, K) of the alive hypotheses, best first
-    tokens: Tensor  # (N, K, T) of the alive hypotheses, T so far
+    log_probs: Tensor  # (N, K) of the alive hypotheses, best first; (N, 1) at the start
+    tokens: Tensor  # (N, K, T) of the alive hypotheses, T so far; (N, 1, 0) at the start
     finished_scores: Tensor  # (N, K) best first
     finished_log_probs: Tensor  # (N, K)
     finished_tokens: Tensor  # (N, K, T) with eos
@@ -76,7 +76,7 @@ def beam_search(
     model = Ensemble.of(model)
     cache = model.init_cache(model.encode(src, src_mask), src_mask, config.beam_size)
     beams = _empty_beams(torch.tensor(limits, device=src.device), config)
-    last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)
+    last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)  # (N, 1), and (N, K) from then on
     finite_steps = torch.zeros((), dtype=torch.long, device=src.device)
     steps_per_check = STEPS_PER_CHECK.get(src.device.type, 4)
     n_best = _n_candidates(config)
@@ -122,14 +122,13 @@ def _n_candidates(config: SearchConfig) -> int:
 
 
 def _empty_beams(limit: Tensor, config: SearchConfig) -> Beams:
-    """Returns beams of one empty hypothesis per sentence; K equal ones would make K copies of everything."""
-    empty = torch.full((len(limit), config.beam_size), -torch.inf, device=limit.device)
-    log_probs = empty.clone()
-    log_probs[:, 0] = 0
-    tokens = torch.full((*empty.shape, 0), PAD_ID, device=limit.device)
+    """Returns beams of one alive hypothesis per sentence, which is empty, and none finished."""
+    unfinished = torch.full((len(limit), config.beam_size), -torch.inf, device=limit.device)
+    log_probs = torch.zeros_like(unfinished[:, :1])
+    no_tokens = torch.empty((*unfinished.shape, 0), dtype=torch.long, device=limit.device)
     sentence = torch.arange(len(limit), device=limit.device)
     done, n_ended = torch.zeros_like(limit, dtype=torch.bool), torch.zeros_like(limit)
-    return Beams(sentence, limit, done, n_ended, log_probs, tokens, empty, empty, tokens)
+    return Beams(sentence, limit, done, n_ended, log_probs, no_tokens[:, :1], unfinished, unfinished, no_tokens)
 
 
 def _extend(
@@ -147,7 +146,7 @@ def _extend(
     scores = (log_probs / length_penalty(length, config)).masked_fill(kept_out, -torch.inf)
     # Beside the K finished hypotheses stand those that end now; a finished one is followed by padding.
     finished_scores, kept = torch.cat([beams.finished_scores, scores], 1).topk(k)
-    newest = torch.cat([torch.full_like(beams.log_probs, PAD_ID, dtype=torch.long), new_tokens], 1)
+    newest = torch.cat([torch.full_like(beams.finished_scores, PAD_ID, dtype=torch.long), new_tokens], 1)
     before = torch.cat([torch.arange(k, device=kept.device).expand(len(kept), -1), from_beam + k], 1).gather(1, kept)
     finished_tokens = _take(torch.cat([beams.finished_tokens, beams.tokens], 1), before)
 

@@ -69,7 +69,7 @@ def _take(x: Tensor, sentences: Tensor | None, slots: Tensor) -> Tensor:
 
 
 class PreallocatedCache(DecoderCache):
-    """`ancestry` (N, K, R) is a bias over the slots, so that no layer converts it."""
+    """`ancestry` (N, K, R) is a bias over slots, so that no layer converts it."""
 
     layer_class: type[PreallocatedLayer] = PreallocatedLayer
     growth = 8  # free positions after a reallocation
@@ -79,7 +79,7 @@ class PreallocatedCache(DecoderCache):
         super().__init__(cross, masks, src_mask, beam_size)
         like = self.layers[0].cross_k
         self.itself = torch.zeros_like(self.itself, dtype=like.dtype).masked_fill_(~self.itself, -math.inf)
-        self.ancestry = like.new_empty(len(src_mask), beam_size, 0)
+        self.ancestry = like.new_empty(len(src_mask), 1, 0)
         self.used = 0
         # A window counts positions, so with one every position keeps its slots.
         self.drops_slots = self.drops_slots and masks.reach is None
@@ -89,19 +89,19 @@ class PreallocatedCache(DecoderCache):
 
     def extend(self) -> Tensor:
         """As `DecoderCache.extend`, as a bias."""
-        k = len(self.itself)
+        k = self.ancestry.size(1)
         if self.used + k > self.ancestry.size(2):
             self._reallocate(None)
-        self.ancestry[:, :, self.used : self.used + k] = self.itself
+        self.ancestry[:, :, self.used : self.used + k] = self.itself[:k, :k]
         self.used += k
         self.length += 1
         if self.masks.reach is not None:
-            self.ancestry[:, :, : max(0, self.length - 1 - self.masks.reach) * k] = -math.inf
+            self.ancestry[:, :, : self.keys_out_of_reach()] = -math.inf
         return self.ancestry[:, None, :, : None if self.layer_class.returns_unused else self.used]
 
     def reorder(self, parents: Tensor) -> None:
         """As `DecoderCache.reorder`."""
-        self.ancestry = self.ancestry.gather(1, parents[..., None].expand_as(self.ancestry))
+        self.ancestry = self.ancestry.gather(1, parents[..., None].expand(-1, -1, self.ancestry.size(2)))
 
     def select(self, sentences: Tensor) -> None:
         """As `DecoderCache.select`."""
@@ -115,7 +115,7 @@ class PreallocatedCache(DecoderCache):
         n, k = self.ancestry.shape[:2]
         slots, used = self._slots_in_use()
         # Fused attention needs rows of 16 elements; unused slots hold copies, which no beam attends to.
-        capacity = -(-(used + self.growth * k) // 16) * 16
+        capacity = -(-(used + self.growth * len(self.itself)) // 16) * 16
         slots = torch.cat([slots, slots.new_zeros(n, capacity - used)], 1)
         ancestry = self.ancestry.new_full((n, k, capacity), -math.inf)
         if used:

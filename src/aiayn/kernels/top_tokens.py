@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from aiayn.kernels.prepacked import round_down
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
@@ -74,7 +75,7 @@ def _leave_only_eos(values: Tensor, maxima: Tensor, rows: Tensor) -> None:
 def _best(values: Tensor, maxima: Tensor, scores: Tensor, n_best: int) -> tuple[Tensor, Tensor, Tensor]:
     """The n_best highest sums of values (n * K, V) and scores (n, K), the row of each and its column, (n, n_best).
 
-    They are in the n_best blocks with the highest maxima.
+    They are in the n_best blocks with the highest maxima. Where fewer exist, paddings of -inf follow.
     """
     vocab_size, n_blocks, shape = values.size(1), maxima.size(1), scores.shape
     sums = (maxima.unflatten(0, shape) + scores[..., None]).flatten(1)  # (n, K * V / BLOCK)
@@ -86,6 +87,7 @@ def _best(values: Tensor, maxima: Tensor, scores: Tensor, n_best: int) -> tuple[
     candidates = candidates + scores.gather(1, hypothesis)[..., None]
     if vocab_size % BLOCK:
         candidates.masked_fill_(columns >= vocab_size, -torch.inf)
-    best, which = candidates.flatten(1).topk(n_best)
-    places = places.flatten(1).gather(1, which)
+    best, which = candidates.flatten(1).topk(min(n_best, candidates[0].numel()))
+    best = F.pad(best, (0, n_best - best.size(1)), value=-torch.inf)
+    places = F.pad(places.flatten(1).gather(1, which), (0, n_best - which.size(1)), value=PAD_ID)
     return best, places // vocab_size, places % vocab_size

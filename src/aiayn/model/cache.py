@@ -9,9 +9,9 @@ from aiayn.model.masks import Masks
 class LayerCache:
     """Keys and values of one decoder layer for N sentences with K beams each.
 
-    Cross-attention: (N, H, S, d), shared by a sentence's beams. Self-attention: (N, H, T * K, d), the K beams side by
-    side at each of T positions. Reordering beams moves no keys or values: `DecoderCache.ancestry` says which of them
-    belong to which beam.
+    Cross-attention: (N, H, S, d), shared by a sentence's beams. Self-attention: (N, H, R, d), the beams side by side at
+    each position. Reordering beams moves no keys or values: `DecoderCache.ancestry` says which of them belong to which
+    beam.
     """
 
     def __init__(self, cross_k: Tensor, cross_v: Tensor):
@@ -20,7 +20,7 @@ class LayerCache:
         self.self_k, self.self_v = cross_k[:, :, :0], cross_v[:, :, :0]
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds the newest position, k and v (N, H, K, d). Returns all keys and values, (N, H, T * K, d)."""
+        """Adds the newest position, k and v (N, H, K, d). Returns all keys and values, (N, H, R, d)."""
         self.self_k, self.self_v = torch.cat([self.self_k, k], 2), torch.cat([self.self_v, v], 2)
         return self.self_k, self.self_v
 
@@ -33,7 +33,8 @@ class LayerCache:
 class DecoderCache:
     """The KV cache of all decoder layers for N sentences with K beams each, and what the beams share.
 
-    `ancestry` (N, K, T, K) is a mask: [n, k, t, j] is True if beam k's token at position t was decoded as beam j.
+    A search starts with one beam, the empty hypothesis, and has K beams from the second position on, so R = 1 + (T - 1) K
+    keys are cached for T positions. `ancestry` (N, K, R) is a mask: [n, k, r] is True if key r belongs to beam k.
     """
 
     def __init__(self, cross: list[tuple[Tensor, Tensor]], masks: Masks, src_mask: Tensor, beam_size: int):
@@ -43,24 +44,28 @@ class DecoderCache:
         self.src_mask = src_mask
         self.length = 0  # target positions so far
         self.itself = torch.eye(beam_size, dtype=torch.bool, device=src_mask.device)  # (K, K)
-        self.ancestry = self.itself[:, None][:, :0].repeat(len(src_mask), 1, 1, 1)
+        self.ancestry = self.itself[:1, :0].repeat(len(src_mask), 1, 1)
         self.cross_mask = self._cross_mask()
 
     def layer(self, cross_k: Tensor, cross_v: Tensor) -> LayerCache:
         return LayerCache(cross_k, cross_v)
 
     def extend(self) -> Tensor:
-        """Adds one position. Returns which cached positions, it included, each beam attends to: (N, 1, K, T * K)."""
-        newest = self.itself[:, None].expand(len(self.ancestry), -1, -1, -1)
-        self.ancestry = torch.cat([self.ancestry, newest], 2)
+        """Adds one position. Returns which cached keys, its own included, each beam attends to: (N, 1, K, R)."""
+        k = self.ancestry.size(1)
+        self.ancestry = torch.cat([self.ancestry, self.itself[:k, :k].expand(len(self.ancestry), -1, -1)], 2)
         self.length += 1
-        if self.masks.reach is not None:
-            self.ancestry[:, :, : max(0, self.length - 1 - self.masks.reach)] = False
-        return self.ancestry.flatten(2)[:, None]
+        self.ancestry[:, :, : self.keys_out_of_reach()] = False
+        return self.ancestry[:, None]
+
+    def keys_out_of_reach(self) -> int:
+        """Returns how many of the cached keys, from the first on, are further back than the attention window."""
+        positions = self.length - 1 - (self.length if self.masks.reach is None else self.masks.reach)
+        return 0 if positions <= 0 else 1 + (positions - 1) * len(self.itself)
 
     def reorder(self, parents: Tensor) -> None:
         """Lets beam k of sentence n continue what was its beam parents[n, k]; parents (N, K)."""
-        self.ancestry = self.ancestry.gather(1, parents[:, :, None, None].expand_as(self.ancestry))
+        self.ancestry = self.ancestry.gather(1, parents[:, :, None].expand(-1, -1, self.ancestry.size(2)))
 
     def select(self, sentences: Tensor) -> None:
         """Keeps only these sentences, in this order; sentences (M,)."""

@@ -104,8 +104,8 @@ class DecoderLayer(nn.Module):
     def step(self, x: Tensor, cache: LayerCache, position: int, ancestry: Tensor, src_mask: Tensor) -> Tensor:
         """Computes `forward` for the newest position of N sentences with K beams each; the cache holds the older ones.
 
-        x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, T * K) marks the cached positions that belong to each
-        beam. Returns (N, K, D).
+        x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, R) marks which of the R cached keys belong to
+        each beam. Returns (N, K, D).
         """
 
         def attend_to_prefix(x: Tensor) -> Tensor:

@@ -83,7 +83,10 @@ class Transformer(nn.Module):
         return self.new_cache(cross, self.masks, src_mask, beam_size)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
-        """Decodes one more position; tokens (N, K) are the newest of each beam. Returns states (N, K, D)."""
+        """Decodes one more position; tokens (N, K) are the newest of each beam, K = 1 at the first position.
+
+        Returns states (N, K, D).
+        """
         position = cache.length
         x = self.dropout(self.embedding(tokens) + self.tgt_positions(position, 1))
         ancestry = cache.extend()
