@@ -33,8 +33,9 @@ class LayerCache:
 class DecoderCache:
     """The KV cache of all decoder layers for N sentences with K beams each, and what the beams share.
 
-    A search starts with one beam, the empty hypothesis, and has K beams from the second position on, so R = 1 + (T - 1) K
-    keys are cached for T positions. `ancestry` (N, K, R) is a mask: [n, k, r] is True if key r belongs to beam k.
+    A search starts with one beam, the empty hypothesis, and has K beams from the second position on, so R = 1 +
+    (T - 1) K keys are cached for T positions. `ancestry` (N, K, R) is a mask: [n, k, r] is True if key r belongs to
+    beam k.
     """
 
     def __init__(self, cross: list[tuple[Tensor, Tensor]], masks: Masks, src_mask: Tensor, beam_size: int):
