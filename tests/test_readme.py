@@ -21,7 +21,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "data/README
 # Prefixes of text that the pages' commands name.
 PREFIXES = ["my/train", "my/more", "my/dev", "my/test", "my/other"]
 MULTI30K = ["multi30k/train", "multi30k/valid", "multi30k/test_2016_flickr"]
-CAPTIONS = [f"multi30k/data/task1/raw/{split}" for split in ("train", "val", "test_2016_flickr", "test_2017_flickr")]
+SPLITS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+CAPTIONS = [f"multi30k/data/task1/raw/{split}" for split in SPLITS]
 
 
 def commands(page: Path) -> list[list[str]]:
