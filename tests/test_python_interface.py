@@ -60,10 +60,15 @@ def test_an_impossible_option_is_a_config_error_in_python(option, line):
         aiayn.compose(option)
 
 
-def test_a_notebook_is_told_that_it_cannot_start_other_ranks(monkeypatch):
+def test_a_notebook_is_told_that_it_cannot_start_other_ranks(monkeypatch, tmp_path):
     from aiayn.config import program
 
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    script = tmp_path / "train.py"
+    script.touch()
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    kernelapp = pytest.importorskip("ipykernel.kernelapp")
+    assert program.same_again() == [sys.executable, str(script)], "an import of ipykernel makes no notebook"
+    monkeypatch.setattr(kernelapp.IPKernelApp, "_instance", kernelapp.IPKernelApp())
 
     with pytest.raises(ConfigError, match="a notebook trains on one device"):
         program.same_again()

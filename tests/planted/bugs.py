@@ -141,9 +141,9 @@ MODEL = [
     ),
     Bug(
         "cached_window_off_by_one",
-        "kernels/cache.py",
-        "self.length - 1 - self.masks.reach",
-        "self.length - self.masks.reach",
+        "model/cache.py",
+        "positions = self.length - 1 - (",
+        "positions = self.length - (",
         "kernels/test_windowed_attention.py::test_cached_steps_equal_decoding_all_positions_at_once",
     ),
 ]

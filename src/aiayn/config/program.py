@@ -45,11 +45,17 @@ def same_again() -> list[str]:
 
     Raises ConfigError in a notebook, which cannot be started again.
     """
-    if "ipykernel" in sys.modules or not os.path.isfile(sys.argv[0]):
+    if _in_notebook() or not os.path.isfile(sys.argv[0]):
         raise ConfigError(
             "trainer.devices: a notebook trains on one device; for more use aiayn train trainer.devices=N"
         )
     return [sys.executable, os.path.abspath(sys.argv[0]), *_arguments()]
+
+
+def _in_notebook() -> bool:
+    """Whether this process is a notebook's kernel; other programs may have imported ipykernel, too."""
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    return kernel is not None and kernel.IPKernelApp.initialized()
 
 
 def typed(command: str) -> str:
