@@ -99,8 +99,8 @@ def writing(path: object, remedy: str = "make room or choose another folder") ->
 def writable_output() -> Iterator[None]:
     """Raises ResourceError where standard output cannot be written: a full disk, or a pipe that its reader closed.
 
-    Flushes at the end, because Python would do so only after the program's last error message. What the output's
-    encoding lacks, such as the bytes of a file name that is not UTF-8, is written as an escape.
+    Flushes at the end, because Python would do so only after the program's last error message. Characters that the
+    output's encoding cannot represent, such as undecodable bytes in file names, are escaped.
     """
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -116,7 +116,7 @@ def writable_output() -> Iterator[None]:
     except OSError as error:
         if not _is_of_output(error):
             raise
-        # Else Python flushes again when it exits, and prints a second error.
+        # Otherwise Python flushes again when it exits, and prints a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error
     finally:
@@ -124,7 +124,7 @@ def writable_output() -> Iterator[None]:
 
 
 def _raise_output_errors(self: logging.StreamHandler, record: logging.LogRecord) -> None:
-    """A method: raises what a handler of standard output (Hydra's --info has one) would print and pass over."""
+    """Replaces `StreamHandler.handleError`, which would only print an error of standard output (Hydra's --info)."""
     if self.stream is sys.stdout:
         raise  # the error that is being handled
     logging.Handler.handleError(self, record)
@@ -133,7 +133,7 @@ def _raise_output_errors(self: logging.StreamHandler, record: logging.LogRecord)
 def _open_closed_streams() -> None:
     """Opens /dev/null for standard streams that are closed, as in `2>&-`.
 
-    Else the next file that is opened takes their descriptor, and a library's warning is written into it.
+    Otherwise the next file that is opened gets their descriptor, and a library's warning is written into it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -141,7 +141,7 @@ def _open_closed_streams() -> None:
 
 
 def _is_of_output(error: OSError) -> bool:
-    """True for an error of standard output; one of a named file, or of another pipe, is not."""
+    """Whether an OSError comes from standard output, and not from a named file or another pipe."""
     try:
         output = sys.stdout.fileno()
         mode = os.fstat(output).st_mode

@@ -43,7 +43,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 def _remove_leftovers(path: Path) -> None:
     """Removes what killed writers of `path` left behind: temporary files that no process has locked.
 
-    Only of this machine: a lock need not reach the others that share its disk.
+    Only those of this machine: on a shared disk another machine may not see its locks.
     """
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.{host()}.*.part"):
         with suppress(OSError), open(leftover, "rb") as file:

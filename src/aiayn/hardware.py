@@ -21,8 +21,8 @@ from aiayn.config.schema import Options
 from aiayn.config.trainer import TrainerOptions, TrainingPrecision
 from aiayn.errors import ConfigError, ResourceError
 
-# The least bytes of a GPU: the tokens of a micro-batch. Big in bfloat16 takes 33.5 GB with 32,768 tokens (but a step of
-# 25,000 only 26.3), 18.3 GB with 16,384, and base in float32 14.7.
+# Tokens of a micro-batch by the GPU memory (bytes) that they need at least. Big in bfloat16 takes 33.5 GB with 32,768
+# tokens (but a step of 25,000 only 26.3), 18.3 GB with 16,384, and base in float32 14.7.
 TOKENS_BY_MEMORY = {39e9: 32_768, 21e9: 16_384, 11e9: 8_192, 0: 4_096}
 
 NARROW = 128  # d_model, up to which a training on a CPU takes one thread
@@ -41,10 +41,10 @@ def choose_device(accelerator: str) -> torch.device:
 
 
 def _configure_cuda() -> None:
-    """What training, evaluation and translation need of torch on a GPU; before anything is computed there."""
+    """Sets torch's options for GPUs, before anything is computed on one."""
     # Masked attention in cuDNN costs tens of ms for every new shape, and its backward pass can give NaN.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    # Batches have ever new shapes: segments that grow are not left behind in sizes that fit none of the next.
+    # Every batch has another shape, which fragments GPU memory unless segments can grow.
     if not os.environ.keys() & {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}:  # torch's name now, and before
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
@@ -71,7 +71,7 @@ class Hardware(NamedTuple):
 def keep_few_kernels() -> None:
     """Bounds the memory of kernels, which oneDNN compiles for every shape of a batch; it would keep the last 1,024.
 
-    Has no effect after the first of them, nor where the variable is set already.
+    Has no effect once oneDNN has compiled a kernel, or if the variable is already set.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 
@@ -135,8 +135,8 @@ def has_bfloat16(device: torch.device) -> bool:
 def tokens_per_device(config: Options) -> int:
     """Returns `data.max_tokens_per_device`; its default is 16,384, and on one GPU follows from its memory.
 
-    On 40 GB or more the paper's 25,000 tokens are one micro-batch. Several devices share them anyway, and must all
-    decide alike.
+    On 40 GB or more the paper's 25,000 tokens are one micro-batch. Several devices share them anyway, and all ranks
+    must use the same default.
     """
     if config.data.max_tokens_per_device is not None:
         return config.data.max_tokens_per_device
@@ -148,7 +148,7 @@ def tokens_per_device(config: Options) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory, of a GPU or of the machine, did not suffice. torch has no type for the latter."""
+    """Whether a GPU or the host is out of memory; for the host torch has no exception type."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )
@@ -156,7 +156,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def explain_memory(doing: str) -> Iterator[None]:
-    """Turns a lack of memory into a ResourceError: out of memory DOING."""
+    """Turns an out-of-memory error into a ResourceError that says what was being done."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -203,7 +203,7 @@ def matmul_rate(device: torch.device, precision: str, threads: int) -> float:
     """
     size = 8192 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if precision == "bf16-mixed" else torch.float32
-    # A generator of its own, so that the training's random numbers do not change.
+    # A separate generator, so that the training's random numbers do not change.
     generator = torch.Generator(device).manual_seed(0)
     matrix = torch.randn(size, size, device=device, generator=generator).to(dtype)
     if device.type == "cuda":

@@ -17,7 +17,7 @@ def exit_signal(number: int) -> int:
 
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handles the termination signals inside the context, but for those already ignored (as under `nohup`)."""
+    """Handles the termination signals inside the context, except those already ignored (as under `nohup`)."""
     handled = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before: dict[int, Any] = {number: signal.signal(number, handler) for number in handled}
     try:

@@ -37,7 +37,7 @@ def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
     assert f"{leaking} with a side in common with the held-out ones, 1 unusable" in done.out
     again = run_application("aiayn", "split", prefix, *options)
     assert again.code == 4
-    assert "is there already" in again.err
+    assert "already exists" in again.err
 
 
 @pytest.mark.parametrize("count", [3, 20])

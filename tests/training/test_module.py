@@ -155,13 +155,9 @@ class Marked(nn.Module):
         return self.layer(x, *rest)
 
 
-@pytest.mark.parametrize("compile", [False, True])
-def test_gradients_of_a_layer_are_ready_before_the_backward_pass_of_the_one_before(module, compile, monkeypatch):
-    """So that DDP sends them meanwhile. Compiled but for the last stage, in which a compiler would be called."""
-    real = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda *a, **options: real(*a, **options | {"backend": "aot_eager"}))
-    settings = replace(module.config, trainer=replace(module.config.trainer, compile=compile))
-    trained, events = TranslationModule(settings, VOCAB).train(), []
+def test_gradients_of_a_layer_are_ready_before_the_backward_pass_of_the_one_before(module):
+    """So that DDP sends them meanwhile."""
+    trained, events = TranslationModule(module.config, VOCAB).train(), []
     for name in ("encoder", "decoder"):
         layers = getattr(trained.model, name)
         for number, layer in enumerate(layers):
@@ -178,7 +174,10 @@ def test_gradients_of_a_layer_are_ready_before_the_backward_pass_of_the_one_befo
 
 
 def test_every_layer_and_the_loss_are_compiled_into_graphs_of_their_own(module, monkeypatch):
-    """One graph of several layers hands over their gradients together, at its end."""
+    """So gradients of a layer are ready as early as above: one graph of several layers returns all at its end.
+
+    Compiled except for the last stage, for which a C++ compiler would be called.
+    """
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda *a, **options: real(*a, **options | {"backend": "aot_eager"}))
     settings = replace(module.config, trainer=replace(module.config.trainer, compile=True))

@@ -24,7 +24,7 @@ def pack(
     """
     one_of("--precision", precision, ("bfloat16", "float32"))
     if file.exists():
-        raise ConfigError(f"{file}: is there already; choose another file")
+        raise ConfigError(f"{file}: already exists; choose another file")
     path = find_checkpoint(run, checkpoint)
     from aiayn.runs.checkpoints import in_bfloat16, load, save
 

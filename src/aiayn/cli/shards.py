@@ -1,4 +1,4 @@
-"""Where translations go: to standard output, or into shards, after which an interrupted command goes on."""
+"""Where translations are written: to standard output, or into shards, from which an interrupted command resumes."""
 
 import fcntl
 import hashlib
@@ -74,7 +74,7 @@ class Shards(StandardOutput):
         now = json.loads(json.dumps(self.made_by))
         differing = [name for name in now if before.get(name) != now[name]]
         if differing:
-            # They say all that the rest says.
+            # If one of these differs, the others follow from it.
             known = [name for name in ("model", "text", "program") if name in differing]
             told = ", ".join(f"another {name}" for name in known) or ", ".join(
                 f"{name} {before.get(name)} instead of {now[name]}" for name in differing

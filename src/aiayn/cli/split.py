@@ -20,8 +20,8 @@ def split(
 ) -> None:
     """Divides parallel text into training, development and test text without leakage.
 
-    Held-out pairs are drawn evenly from all. A pair that has its source or its target in common with one of them, but
-    for case and punctuation, is left out of the training text.
+    Held-out pairs are drawn evenly from all. A pair that shares its source or its target with one of them, ignoring
+    case and punctuation, is left out of the training text.
     """
     from aiayn.data.held_out import hold_out
 

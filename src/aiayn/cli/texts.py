@@ -1,5 +1,5 @@
-"""What is translated: lines of a file or of standard input, a column, fields of JSON objects, units of a translation
-memory; and how translations are written in their place."""
+"""What is translated: lines of a file or of standard input, a column, fields of JSON objects, or units of a translation
+memory; and how the translations are written in the same format."""
 
 import io
 import json
@@ -19,7 +19,7 @@ STREAM_BYTES = 1 << 17  # translated at once from a stream: up to 2,000 lines or
 
 @dataclass(frozen=True)
 class Chunk:
-    """Lines that are translated together, and what makes output lines of one translation for each."""
+    """Lines that are translated together, and a function from their translations to output lines."""
 
     lines: list[str]
     written: Callable[[list[str]], Iterable[str]]
@@ -124,7 +124,7 @@ def table_chunks(path: Path, langs: tuple[str, str]) -> Iterator[Chunk]:
 
 
 def json_chunks(path: Path, langs: tuple[str, str]) -> Iterator[Chunk]:
-    """JSON lines: the text of the one language is translated into a field of the other, beside it."""
+    """JSON lines: the text of the source language is translated, and added as a field of the target language."""
     from aiayn.data.pair_files import json_record, records
 
     src_lang, tgt_lang = langs

@@ -99,12 +99,12 @@ def _made_by(
     output: OutputOptions,
     drawing: SamplingConfig | None,
 ) -> dict[str, Any]:
-    """What decides about the translations of a file."""
+    """Returns everything that the translations of a file depend on."""
     options = vars(output) | vars(translator.search) | (vars(drawing) if drawing else {})
     options["format"] = options.pop("style")
     return {
         "model": checksums,
-        "text": f"{file.suffixes} {sha256(file)}",  # by the endings it is known how to read it
+        "text": f"{file.suffixes} {sha256(file)}",  # the suffixes say how it is read
         "program": __version__,
         "--accelerator": translator.device.type,
         "--precision": precision,
@@ -176,7 +176,7 @@ class _Work:
     def write(
         self, chunks: Iterator[Chunk], writer: StandardOutput, progress: "TranslationProgress | None", n_lines: int
     ) -> None:
-        """Writes the translations of all chunks but those that are written already."""
+        """Writes the translations of all chunks except those already written."""
         done = 0
         for number, chunk in enumerate(chunks):
             if not writer.has(number):

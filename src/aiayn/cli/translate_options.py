@@ -54,7 +54,7 @@ class SampleOptions:
 
     sample: Annotated[bool, typer.Option("--sample", help="Draw a translation at random instead of searching.")] = False
     seed: Annotated[int | None, typer.Option(help="Of --sample; by default 0.")] = None
-    temperature: Annotated[float | None, typer.Option(help="Of --sample: below 1 safer, above 1 wilder.")] = None
+    temperature: Annotated[float | None, typer.Option(help="Of --sample: below 1 less, above 1 more random.")] = None
     top_k: Annotated[int | None, typer.Option(help="Of --sample: only among the k most probable tokens.")] = None
     top_p: Annotated[
         float | None, typer.Option(help="Of --sample: only among the tokens that make up this probability.")

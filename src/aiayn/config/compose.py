@@ -36,14 +36,14 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 def register(schema: type) -> None:
     """Makes a schema class the first entry of the defaults list, so that Hydra checks names and types against it."""
-    ConfigStore.instance().store(name="schema", node=_schema_node(schema))  # which it copies
+    ConfigStore.instance().store(name="schema", node=_schema_node(schema))  # the store copies the node
 
 
 @cache
 def _schema_node(schema: type) -> DictConfig:
     node = OmegaConf.structured(schema)
     for section in (node, *(node[option.name] for option in fields(schema) if is_section(option.type))):
-        OmegaConf.set_readonly(section, None)  # which frozen classes are, so that Hydra could not compose
+        OmegaConf.set_readonly(section, None)  # nodes of frozen classes are read-only, and Hydra could not compose them
     if schema is Options:
         OmegaConf.set_struct(node.extension, False)  # any name may follow extension.
     return node
@@ -140,7 +140,7 @@ class Sources:
 
 @contextmanager
 def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Iterator[tuple[DictConfig, DictConfig]]:
-    """Yields composed, unchecked options, outside Hydra's applications, and Hydra's own settings.
+    """Composes options outside Hydra's applications. Yields them, unchecked, and Hydra's own settings.
 
     Raises ConfigError.
     """
@@ -156,7 +156,7 @@ def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Ite
 
 
 def without_hydra(composed: DictConfig) -> DictConfig:
-    """Returns the options with their types, as Hydra itself hands them over; `masked_copy` would lose some of these."""
+    """Returns the options without the section `hydra`, with all types; `masked_copy` would lose some of the types."""
     options = composed.copy()
     with read_write(options), open_dict(options):
         del options["hydra"]
@@ -170,7 +170,10 @@ def compose_training(overrides: Sequence[str], sources: Sources = Sources("train
 
 
 def implied_overrides(overrides: Sequence[str], sources: Sources) -> list[str]:
-    """Returns what `train OVERRIDES` decides beyond its files, as further arguments. Raises ConfigError."""
+    """Returns what `train OVERRIDES` implies, such as data.source=files for own text, as further overrides.
+
+    Raises ConfigError.
+    """
     with composition(sources, overrides, Options) as (composed, hydra):
         source = resolve_options(composed, hydra.runtime, overrides).data.source
         return [] if composed.data.source == source else [f"data.source={source}"]

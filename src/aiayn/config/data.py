@@ -26,16 +26,16 @@ class DataOptions:
     vocab_size: int | None = 37_000  # joint byte-level BPE, special tokens included; null: by the number of pairs
     lowercase: bool = False  # the tokenizer lower-cases both sides: translations have no capitals
     tags: str = "kept"  # parsing: kept | xx: XX for every part-of-speech tag, as in "Grammar as a Foreign Language"
-    drop_duplicates: str | None = None  # training pairs that come again: exact | normalised: but for case, punctuation
-    drop_equal: bool = False  # training pairs whose sides are the same but for case and punctuation
+    drop_duplicates: str | None = None  # repeated training pairs: exact | normalised: ignoring case, punctuation
+    drop_equal: bool = False  # training pairs whose sides are equal, ignoring case and punctuation
     drop_number_mismatch: bool = False  # training pairs whose numbers differ
     drop_placeholder_mismatch: bool = False  # training pairs whose tags, {name}, %s, web addresses differ
     write_dropped: bool = False  # every dropped pair with file, line and reason to dropped.jsonl of the prepared corpus
     max_length: int = 255  # longest sentence kept for training, in subwords without the end token
     max_length_ratio: float = 4.0  # longest side / shortest side, in subwords; a difference of 5 is always allowed
     tokenizer_pairs: int | None = None  # learn the BPE on at most this many pairs, evenly spread; null: on all
-    tokens_per_step: int | None = 25_000  # upper limit of source, and of target, tokens in one step; null: as above
-    max_tokens_per_device: int | None = None  # limit of padded tokens per side in one micro-batch; null: by its memory
+    tokens_per_step: int | None = 25_000  # most source, and most target, tokens of a step; null: by the number of pairs
+    max_tokens_per_device: int | None = None  # most padded tokens a side of a micro-batch; null: by the device's memory
     micro_batches: int | None = None  # per step; null: the fewest that max_tokens_per_device allows
     num_workers: int = 1  # loader processes; 0: the training process makes its own batches
     prepare_per_node: bool = True  # every machine prepares; false: the first rank does, the others wait for its folder
@@ -62,7 +62,7 @@ class DataOptions:
             )
         require(
             not self.lowercase or self.task == "translation",
-            f"data.lowercase=true: data.task={self.task} is about labels in capitals; leave it false",
+            f"data.lowercase=true: the labels of data.task={self.task} are in capitals; leave it false",
         )
         for side in ("src_lang", "tgt_lang"):
             require(bool(getattr(self, side)), f"data.{side} is empty: set it, for example data.{side}=en")
@@ -70,7 +70,7 @@ class DataOptions:
             self.src_lang != self.tgt_lang,
             f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
         )
-        # At least more than the 256 bytes and 4 special tokens.
+        # More than the 256 bytes and 4 special tokens.
         at_least("data.vocab_size", self.vocab_size, 261, most=10_000_000)
         for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "tokenizer_pairs"):
             at_least(f"data.{name}", getattr(self, name), 1)

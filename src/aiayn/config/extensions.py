@@ -60,7 +60,7 @@ def load_extension(path: str) -> Extension:
 
 
 def load_extensions(paths: Sequence[str]) -> list[Extension]:
-    """Imports the files in order. Raises ConfigError as `load_extension`, and for two of one name."""
+    """Imports the files in order. Raises ConfigError as `load_extension` does, and if two have the same name."""
     found = [load_extension(path) for path in paths]
     names = [extension.name for extension in found]
     for name in names:

@@ -48,7 +48,7 @@ def _group_files(folders: Sequence[Path], names: Sequence[str]) -> list[str]:
 
 
 def _comments(folders: Sequence[Path], name: str, names: Sequence[str]) -> dict[str, str]:
-    """Returns the comments behind options, from the file of a group that sets most of them where several have one."""
+    """Returns the comment of each option; if several files of a group comment it, that of the longest file."""
     found: dict[str, str] = {}
     for folder in folders:
         for group in names:

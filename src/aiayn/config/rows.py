@@ -80,7 +80,7 @@ def chosen_options(overrides: Sequence[str], runtime: RuntimeConf) -> set[str]:
 
 
 def check_row(options: Options, runtime: RuntimeConf, overrides: Sequence[str]) -> None:
-    """Raises ConfigError for a row of Table 3 that changes nothing, or whose change other options take back."""
+    """Raises ConfigError for a row of Table 3 that changes nothing, or whose change other options override."""
     files = ConfigFiles(runtime)
     row = files.choices["ablation"]
     changes = files.options(f"ablation/{row}")

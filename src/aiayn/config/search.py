@@ -20,7 +20,7 @@ class SearchOverrides:
     penalty: str | None = None  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
     max_extra_tokens: int | None = None  # an output has at most |X| + this many tokens
     batch_tokens: int | None = None  # padded source tokens times beams in a batch; None: 8,192 on a CPU, 65,536 on GPUs
-    patience: float | None = None  # a search ends after patience * beam_size outputs; None: when exact
+    patience: float | None = None  # a search ends after patience * beam_size outputs; None: exact
 
     def __post_init__(self) -> None:
         # Useful values are far below: with these, one sentence takes seconds and not hours, and no score overflows.
@@ -51,7 +51,7 @@ class SamplingConfig:
     """How `aiayn translate --sample` draws translations."""
 
     seed: int
-    temperature: float = 1.0  # divides the logits: below 1 fewer, above 1 more surprises
+    temperature: float = 1.0  # divides the logits: below 1 less, above 1 more random
     top_k: int | None = None  # draw among the k most probable tokens only
     top_p: float | None = None  # draw among the fewest tokens whose probabilities sum to p
 

@@ -52,7 +52,7 @@ FITS = (
     Fit(math.inf, 20, 37_000, 25_000, n_layers=6, d_model=512, d_ff=2048, n_heads=8, dropout=0.1),
 )
 MAX_STEPS, MAX_WARMUP, MAX_INTERVAL = 100_000, 4000, 1500  # base's values
-MIN_VALIDATION = 250  # steps: more frequent validations of a small model, with its translations, cost more than those
+MIN_VALIDATION = 250  # steps; more often, validation with its translations would take longer than training itself
 
 
 def fit(pairs: int) -> Fit:

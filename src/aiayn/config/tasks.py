@@ -1,6 +1,6 @@
-"""What a run can learn (`data.task`), as far as every room may know it: names, and the interface of what a task does.
+"""The tasks that a run can learn (`data.task`): the names of their scores, and the interface that each implements.
 
-Translation does it in `evaluation/translation.py`, parsing in `parsing/task.py`.
+Translation is implemented in `evaluation/translation.py`, parsing in `parsing/task.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,9 +52,9 @@ class Task(Protocol):
     """What differs between tasks: the checks before a search, the scores after it, and how outputs are shown."""
 
     kinds: tuple[str, ...]  # kinds of scores, in the order in which they are printed
-    untaken: tuple[str, ...]  # options of `evaluate.py` that do not apply
+    unsupported: tuple[str, ...]  # options of `evaluate.py` that do not apply
     formats: Mapping[str, Callable[[str, str], str]]  # for `aiayn translate --format`: (source, output) -> text
-    usual_format: str | None  # the one to propose
+    usual_format: str | None  # the format that the program suggests
     reads_prose: bool  # its source is running text, which may have paragraphs and mark-up
 
     def check_text(self, sources: list[str], references: list[str]) -> None:

@@ -42,12 +42,12 @@ class TrainerOptions:
     gradient_clip_algorithm: str = "norm"  # norm | value
     limit_train_batches: int | float = 1.0  # steps of each epoch, or a share of them; 1.0: all
     limit_val_batches: int | float = 1.0  # batches of a validation, or a share of them; 0: no validation
-    overfit_batches: int | float = 0.0  # trains on the first so many steps alone; 0: on all
+    overfit_batches: int | float = 0.0  # trains on the first so many steps only; 0: on all
     num_sanity_val_steps: int = 0  # batches of a validation before the first step; -1: all
     fast_dev_run: bool | int = False  # true: one step, N: so many; in a folder that is thrown away
     profiler: str | None = None  # simple | advanced | pytorch: written to the run's folder at the end
     detect_anomaly: bool = False  # finds the operation whose gradient is NaN; slow
-    deterministic: bool = False  # refuses operations whose result differs from time to time (GPUs)
+    deterministic: bool = False  # refuses nondeterministic operations (GPUs)
     enable_progress_bar: bool = True  # the live display, on a terminal
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 class Batch:
     """One micro-batch of B pairs. Without pairs it is one row of weight 0 (n_tokens = 0).
 
-    Counts are taken from `lengths`, which stay with the host: asking a GPU for them would launch work there.
+    Counts come from `lengths`, which stay on the host: counting on a GPU would launch kernels there.
     """
 
     number: int  # number of the micro-batch, counted over the whole run
@@ -58,7 +58,7 @@ class Batch:
 class SourceBatch:
     """Sources to translate. A rank without work gets a dummy: no `lines`, and one row with an end mark only."""
 
-    lines: list[int]  # B numbers of lines, from 0
+    lines: list[int]  # line numbers of the B sources, from 0
     src: Tensor  # (B, S) int64, rows end with eos
 
     @property

@@ -2,12 +2,12 @@
 
 A prepared corpus keeps its pairs in the order of their lengths. It is cut once into steps of at most `tokens_per_step`
 source and as many target tokens, all about equally full, and each step into M micro-batches. Epoch e then draws two
-things from (seed, e): pairs of equal source and target length change places, which moves no boundary, and the steps are
+things from (seed, e): pairs of equal source and target length are permuted, which moves no boundary, and the steps are
 shuffled. So every epoch contains every pair once, steps are as full in one epoch as in the next, and step k is computed
 without the steps before it, on any number of devices.
 
-Nothing is held for every pair, so a billion of them are planned as quickly as a million; and as pairs change places
-within `WINDOW` neighbours only, those of a step lie close together on the disk.
+No array has an entry per pair, so a billion pairs are planned as quickly as a million; and pairs are permuted among
+`WINDOW` neighbours only, so those of a step lie close together on the disk.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ import numpy as np
 
 from aiayn.data.length_order import LengthRuns, SideLengths, scrambled
 
-WINDOW = 4096  # neighbours of equal lengths among which pairs change places
+WINDOW = 4096  # neighbours of equal lengths that are permuted among themselves
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class BatchPlan:
         return plan
 
     def fits(self, micro_batches: int, max_tokens_per_device: int) -> bool:
-        """Whether in steps of so many micro-batches each has, padded, at most so many source and target tokens."""
+        """Whether steps cut into `micro_batches` have no micro-batch with more padded tokens on a side than allowed."""
         cuts = self._cut_micro_batches(micro_batches)
         return max(side.padded(cuts).max() for side in self._sides) <= max_tokens_per_device
 
@@ -110,14 +110,14 @@ class BatchPlan:
         return MicroBatch(self._shuffled(start, stop, salt), int(self._step_tokens[step]), self.micro_batches)
 
     def _drawn(self, epoch: int) -> tuple[np.uint64, np.ndarray]:
-        """What is drawn for an epoch: a number for the order of its pairs, and the order of its steps."""
+        """Returns the random part of an epoch: the salt that orders its pairs, and the order of its steps."""
         if self._epoch[0] != epoch:
             rng = np.random.default_rng([self.seed, epoch])
             self._epoch = (epoch, rng.integers(2**64, dtype=np.uint64), rng.permutation(self.steps_per_epoch))
         return self._epoch[1:]
 
     def _shuffled(self, start: int, stop: int, salt: np.uint64) -> np.ndarray:
-        """Returns which pairs stand at the places from start to stop, int64: every window is sorted at random."""
+        """Returns the pairs at positions start to stop of the permuted corpus, (stop - start,) int64."""
         if start == stop:
             return np.empty(0, np.int64)
         windows = self._windows

@@ -79,9 +79,9 @@ def _mapped(path: Path, tokens: int) -> np.ndarray:
 
 
 def read_ahead(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> None:
-    """Has the part of memory-mapped ids that holds these sentences read at once, if it is not in memory.
+    """Asks the kernel to read the part of memory-mapped ids that holds these sentences, if it is not in memory.
 
-    Otherwise every page that is touched first would read what the disk reads ahead, often megabytes.
+    Otherwise every page fault would read as much as the disk reads ahead, often megabytes.
     """
     mapping = getattr(ids.base, "obj", None)
     if isinstance(mapping, mmap.mmap):
@@ -150,7 +150,7 @@ def find_damage(folder: Path, scans: FileScans) -> str | None:
         return _find_wrong_content(folder, manifest, unread)
     except OSError:
         raise
-    except Exception as error:  # what numpy and the tokenizer raise on content of other kinds
+    except Exception as error:  # whatever numpy and the tokenizer raise on malformed content
         return f"its content is unreadable: {error!s:.200}"
 
 
@@ -169,7 +169,7 @@ def _find_wrong_content(folder: Path, manifest: dict[str, Any], unread: set[str]
             if own.total != len(ids) or min(own.length.min(), lengths.pairs.min()) < 1 or own.length.max() > longest:
                 return f"{split.name}.lengths.npy does not cut the ids into sentences"
             if f"{split.name}.{side}.bin" in unread and _has_wrong_ids(ids, corpus.tokenizer.vocab_size):
-                return f"{split.name}.{side}.bin has ids that no subword has"
+                return f"{split.name}.{side}.bin has ids outside the vocabulary"
     return None
 
 

@@ -5,7 +5,7 @@
     data.setup("fit")
     batch = next(iter(data.train_dataloader()))
 
-It stands alone, as here, or serves any Lightning Trainer.
+It works without a Trainer, as here, and with any Lightning Trainer.
 """
 
 import signal
@@ -122,7 +122,7 @@ class TranslationDataModule(pl.LightningDataModule):
         return self._evaluation_loader(self.corpus.val)
 
     def test_dataloader(self) -> DataLoader:
-        """The same of the test pairs, none of which is cleaned or dropped."""
+        """This rank's share of the test pairs, which are neither cleaned nor dropped."""
         if self._test is None:
             self.setup("test")
         assert self._test is not None
@@ -136,7 +136,7 @@ class TranslationDataModule(pl.LightningDataModule):
         dataset = SourceBatches(self._test[0], self._max_tokens())
         return self._loader(dataset, EvaluationSampler(len(dataset), self.trainer))
 
-    # What there is to look at.
+    # For inspection.
 
     @property
     def corpus(self) -> PreparedCorpus:
@@ -161,7 +161,7 @@ class TranslationDataModule(pl.LightningDataModule):
         return max(MAX_TOKENS_PER_DEVICE, self.config.max_length + 1) if limit is None else limit
 
     def _training_plan(self) -> BatchPlan:
-        """A plan whose steps have as many micro-batches as the Trainer takes, or, without one, as memory asks for."""
+        """A plan whose steps have as many micro-batches as the Trainer takes; without a Trainer, as memory requires."""
         trainer, config, train = self.trainer, self.config, self.corpus.train
         taken = trainer.accumulate_grad_batches * trainer.world_size if trainer else None
         if self._plan is not None and taken in (None, self._plan.micro_batches):
@@ -181,7 +181,7 @@ class TranslationDataModule(pl.LightningDataModule):
         return plan.cut_into(taken)
 
     def _refuse_accumulation(self, trainer: pl.Trainer, plan: BatchPlan) -> None:
-        """Raises ConfigError for a Trainer that takes another number of micro-batches a step than there are."""
+        """Raises ConfigError: the Trainer's devices and accumulation do not match the micro-batches of a step."""
         count, world_size = plan.micro_batches, trainer.world_size
         if self.config.micro_batches is None:
             # The plan's own number may be larger, so that more devices can share it.

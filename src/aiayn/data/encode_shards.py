@@ -112,11 +112,11 @@ class Encoder:
         atomic_write_text(shard.path(self.folder, "json"), json.dumps(result))
 
     def rewind(self) -> None:
-        """Closes the text: a process that is forked must not share its place in a file."""
+        """Closes the text: a forked process must not share its file offset."""
         self._split, self._pairs = "", iter(())
 
     def _read(self, split: str, first: int) -> Iterator[RawPair]:
-        """The raw pairs of a shard. Those before it are jumped over in files, and otherwise read past."""
+        """The raw pairs of a shard. Earlier pairs are skipped by seeking in files, and by reading in other sources."""
         text, ahead = self.texts[split], first - self._next
         if split != self._split or ahead < 0 or (ahead and text.can_jump):
             self._split, self._pairs, ahead = split, text.pairs(first), 0
@@ -200,7 +200,7 @@ def _explain(encoder: Encoder, share: list[Shard], code: int) -> None:
 
 
 def _encode_share(encoder: Encoder, share: list[Shard], parent: int) -> None:
-    """What a process does: it ends with its parent, which may be killed, and leaves signals to it."""
+    """Runs in a child process, which exits when its parent dies and leaves signals to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -212,7 +212,7 @@ def _encode_share(encoder: Encoder, share: list[Shard], parent: int) -> None:
         for shard in share:
             encoder(shard, end_with_parent)
     except (DataError, OSError):
-        os._exit(1)  # the parent finds the same and says it
+        os._exit(1)  # the parent repeats the shard and reports the error
 
 
 def cores() -> int:

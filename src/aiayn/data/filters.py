@@ -13,7 +13,7 @@ from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.placeholders import numbers, placeholders
 from aiayn.data.raw_text import RawText
 
-# What names of the options mean in the report.
+# Options, whose names are also the reasons in the report.
 RULES = ("drop_duplicates", "drop_equal", "drop_number_mismatch", "drop_placeholder_mismatch")
 
 Pair = tuple[str, str]
@@ -27,9 +27,9 @@ class Filters:
         self._repeated = _repeated(training_text, config.drop_duplicates) if config.drop_duplicates else None
 
     def __call__(self, pairs: Iterable[Pair], report: CleaningReport, numbered: bool = True) -> Iterator[Pair]:
-        """Passes cleaned pairs on, but for those that a rule drops; counts these in `report`.
+        """Passes cleaned pairs on, except those that a rule drops; counts these in `report`.
 
-        Without `numbered`, `report.read` is no number of the training text, and repeated pairs are kept.
+        Without `numbered`, `report.read` does not number the training pairs, and repeated pairs are kept.
         """
         for src, tgt in pairs:
             reason = self._reason(src, tgt)

@@ -21,20 +21,20 @@ class Parts:
     val: list[Pair] = field(default_factory=list)
     test: list[Pair] = field(default_factory=list)
     leaking: int = 0
-    dropped: int = 0  # pairs that are no usable text
+    dropped: int = 0  # pairs without usable text
 
 
 def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], seed: int, out: Path) -> Parts:
     """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of pairs.
 
-    `sizes` are those of val and test, drawn evenly from all different pairs. What has a source or a target in common
-    with a held-out pair, but for case and punctuation, is written nowhere. Raises DataError for unusable or too little
-    text, RefusedError if a file is there already, ResourceError where none can be written.
+    `sizes` are those of val and test, drawn evenly from all different pairs. Other pairs that share a source or a
+    target with a held-out one, ignoring case and punctuation, are left out. Raises DataError for unusable or too little
+    text, RefusedError if a file already exists, ResourceError if it cannot be written.
     """
     files = {name: [out / f"{name}.{lang}" for lang in langs] for name in ("train", "val", "test")}
     for path in (path for paths in files.values() for path in paths):
         if path.exists():
-            raise RefusedError(f"{path}: is there already; choose another folder with --out")
+            raise RefusedError(f"{path}: already exists; choose another folder with --out")
     report = CleaningReport()
     parts = _divided(list(clean(FileText("FILES", names, langs).pairs(), report)), sizes, seed)
     parts.dropped = sum(report.dropped.values())

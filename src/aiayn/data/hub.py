@@ -101,7 +101,7 @@ class HubText(RawText):
 
 
 def _look_only_into_the_cache_if_offline(name: str) -> None:
-    """One request tells; the library itself would try again for 23 seconds."""
+    """Tests the connection with one request, because the library itself would retry for 23 seconds."""
     import datasets.config
     import huggingface_hub.constants
     from huggingface_hub.errors import HfHubHTTPError

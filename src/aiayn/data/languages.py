@@ -46,7 +46,7 @@ NAMES = {
     "vi": ("vietnamese", "tiếng việt"),
     "zh": ("chinese", "中文"),
 }
-# What else a first line of names may hold.
+# Names of other columns that a header line may have.
 SIDES = {"src": ("source", "src"), "tgt": ("target", "tgt", "translation")}
 OTHERS = {"", "id", "nr", "no.", "text", "score", "key", "comment", "note", "domain", "context", "date", "index"}
 # Frequent words by language code: enough to see that two columns are exchanged.

@@ -13,8 +13,8 @@ import numpy as np
 from aiayn.data.encode_shards import PAIR, Shard, in_order
 from aiayn.data.length_order import LengthRuns
 
-MERGED_PAIRS = 1 << 20  # about, at once
-SAMPLED = 1 << 10  # every so many pairs of a shard, one is looked at to find parts of about equal size
+MERGED_PAIRS = 1 << 20  # about as many are merged at once
+SAMPLED = 1 << 10  # one of so many pairs of a shard is sampled, to find parts of about equal size
 
 
 class HashedFile:

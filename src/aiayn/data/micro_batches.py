@@ -26,7 +26,7 @@ class MicroBatches(Dataset[Batch]):
 
 
 class SourceBatches(Dataset[SourceBatch]):
-    """Batches of sources to translate, the longest lines first, so that a lack of memory shows at once."""
+    """Batches of sources to translate, longest lines first, so that an out-of-memory error shows at once."""
 
     def __init__(self, ids: list[list[int]], max_tokens: int):
         """ids: subwords of every line without end mark, blank ones are left out; max_tokens: padded ones of a batch."""
@@ -43,6 +43,6 @@ class SourceBatches(Dataset[SourceBatch]):
         return len(self.batches)
 
     def __getitem__(self, number: int) -> SourceBatch:
-        """Those beyond the last one, of ranks that have fewer than others, have no lines."""
+        """Numbers beyond the last batch, for ranks with fewer batches than others, give a batch without lines."""
         lines = self.batches[number] if number < len(self.batches) else []
         return SourceBatch(lines, pad_sources([self.ids[line] for line in lines] or [[]]))

@@ -1,4 +1,4 @@
-"""Train/test leakage: pairs of the development and test text that are in the training text, too."""
+"""Train/test leakage: pairs of the development and test text that are also in the training text."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ class Overlap:
             return set()
 
     def nothing(self) -> dict[str, list[Pair]]:
-        """Where `watch` puts what it finds: pairs by split."""
+        """Returns empty lists by split, for `watch` to append to."""
         return {split: [] for split in self.held_out}
 
     def watch(self, pairs: Iterable[Pair], found: dict[str, list[Pair]]) -> Iterator[Pair]:
@@ -57,6 +57,8 @@ class Overlap:
             if found
         ]
         if counts:
-            log.warning("warning: pairs that are training text, too: %s; scores on them say little", ", ".join(counts))
+            log.warning(
+                "warning: train/test leakage: %s are also training pairs; scores on them say little", ", ".join(counts)
+            )
         if self.texts["train"].repeats_a_file():
             log.warning("warning: %s: the same text is listed twice", self.texts["train"].option)

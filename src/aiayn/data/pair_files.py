@@ -33,8 +33,8 @@ def pair_file_kind(name: str) -> str | None:
 def read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[Numbered]:
     """Streams the pairs of a file with the line that each begins in; a row that is no pair has a Flaw as its source.
 
-    Raises DataError with file and line for a file that is not of its kind, for one in which over 5 % of the rows are
-    no pairs, and if there is no pair at all.
+    Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no pairs, and if there is no
+    pair at all.
     """
     kind = pair_file_kind(path.name)
     assert kind is not None, path
@@ -134,9 +134,9 @@ def tsv_columns(path: Path, fields: list[bytes], src_lang: str, tgt_lang: str) -
 
 
 def json_record(line: bytes | None, langs: tuple[str, ...]) -> tuple[dict, list[str]] | None:
-    """Returns a line's JSON object and its texts of these languages, by language or under `translation`; None without.
+    """Returns a line's JSON object and its texts of these languages, by language or under `translation`.
 
-    Raises nothing: whatever else a line holds is no record.
+    Returns None if a line does not have them; never raises.
     """
     try:
         record = json.loads(line or b"")

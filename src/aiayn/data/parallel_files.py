@@ -68,7 +68,7 @@ class FileText(RawText):
             yield from pairs
 
     def _lines_from(self, path: Path, first: int) -> Iterator[bytes]:
-        """The lines of a file without the `first` ones, most of which are jumped over."""
+        """The lines of a file without the `first` ones, most of which are skipped by seeking."""
         jumps, rest = divmod(first, MARK_LINES)
         start = self.scans.scan(path)["marks"][jumps - 1] if jumps else 0
         return islice(lines(path, start=start), rest, None)
@@ -138,7 +138,7 @@ def _named(paths: tuple[Path, ...]) -> str:
     return " and ".join(map(str, paths))
 
 
-# Endings that are not read, and what to do instead.
+# Formats that are not read, by suffix, and what to do instead.
 OTHER_FORMATS = {
     "csv": "CSV is not read: save it as tab-separated text (.tsv), without quotation marks around the fields",
     "xlsx": "a spreadsheet is not read: save it as tab-separated text (.tsv)",
@@ -157,7 +157,7 @@ OTHER_FORMATS = {
 
 
 def other_format(name: str) -> str | None:
-    """Returns what to say of a file by an ending that is known and not read; None for all others."""
+    """Returns the message for a file whose suffix is a known format that is not read; None for all others."""
     path = Path(name)
     return OTHER_FORMATS.get(Path(path.stem if path.suffix == ".gz" else name).suffix.removeprefix(".").lower())
 

@@ -1,4 +1,4 @@
-"""Parts of a text that stand for something else, and that a translation must repeat as they are."""
+"""Placeholders and tags, which a translation must repeat unchanged."""
 
 import re
 from collections import Counter
@@ -22,8 +22,8 @@ TAG = re.compile(
     r"|&lt;/?[A-Za-z_][\w:.-]*(?:\s(?:(?!&[lg]t;)[^<>])*)?/?&gt;",
     re.DOTALL,
 )
-TAG_START = re.compile(r"(?:<|&lt;)(?=[A-Za-z_/!])")  # whatever follows, what parses HTML or XML begins to read a tag
-PLACEHOLDER_LENGTH = 500  # looked at on each side of a place; longer ones are hardly ever written
+TAG_START = re.compile(r"(?:<|&lt;)(?=[A-Za-z_/!])")  # here a parser of HTML or XML begins a tag, whatever follows
+PLACEHOLDER_LENGTH = 500  # characters searched on each side of a joint; longer placeholders are hardly ever written
 NUMBER = re.compile(r"\d+")
 
 
@@ -34,7 +34,7 @@ def placeholders(text: str) -> Counter[str]:
 
 
 def changes_placeholders(before: str, after: str) -> bool:
-    """Whether two texts side by side have other placeholders than each by itself, as `%s` and `a` have."""
+    """Whether joining two texts changes their placeholders, as it does for `%s` and `a`."""
     before, after = before[-PLACEHOLDER_LENGTH:], after[:PLACEHOLDER_LENGTH]
     return PLACEHOLDER.findall(before + after) != PLACEHOLDER.findall(before) + PLACEHOLDER.findall(after)
 

@@ -74,8 +74,8 @@ def prepare(
 ) -> PreparedCorpus:
     """Opens the prepared corpus of this configuration; builds it first if there is none.
 
-    Without a tokenizer one is learned from the training text. `encode` does the parts of a large one. `scans`:
-    what a caller has read of the text already.
+    Without a tokenizer one is learned from the training text. `encode` encodes the shards of a large text. `scans`:
+    files that the caller has already scanned.
     Raises DataError for text that cannot be used and for a data folder that cannot be read or written.
     """
     folder = Path(config.folder).expanduser()
@@ -161,9 +161,9 @@ def _settings(config: DataOptions, texts: dict[str, RawText], tokenizer: Tokeniz
 
 @contextmanager
 def _locked(path: Path, quietly: bool) -> Iterator[None]:
-    """Lets one process in at a time. The lock ends with the process, even if that is killed.
+    """Holds an exclusive file lock. The lock ends with the process, even if that is killed.
 
-    Unless `quietly`, the file is touched meanwhile: a sign of life for `wait_for` where locks do not reach.
+    Unless `quietly`, the file is touched meanwhile: a sign of life for `wait_for` on machines that do not see the lock.
     """
     with open(path, "w") as file:
         try:

@@ -10,7 +10,7 @@ RawPair = tuple[bytes, bytes]  # source, target
 
 
 class RawText(ABC):
-    """Text that an option names. All of it may be read several times; what it is, `identity` tells."""
+    """Text that an option names. It can be read several times; `identity` identifies its content."""
 
     can_jump = False  # whether `pairs(first)` is faster than reading past the first ones
 
@@ -55,5 +55,5 @@ class RawText(ABC):
 
     @property
     def option(self) -> str:
-        """The option as one writes it."""
+        """The option as it is written on the command line."""
         return f"{self.key}={self.names[0] if len(self.names) == 1 else self.names}"

@@ -1,4 +1,4 @@
-"""Which micro-batches a rank gets. Both kinds say so by the Trainer that asks; without one there is a single rank.
+"""Samplers: which micro-batches a rank gets. The Trainer knows rank and step; without a Trainer there is one rank.
 
 Lightning would replace a sampler of any other class than these two bases: on several devices by its own
 DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what makes up a step.
@@ -23,7 +23,7 @@ class _RankSampler(DistributedSampler, SequentialSampler):
         self.world_size = trainer.world_size if trainer else 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Lightning tells the epoch; what is loaded follows from the step, which a resumed training has too."""
+        """Does nothing: what is loaded follows from the step, which a resumed training has restored, too."""
 
 
 class TrainingSampler(_RankSampler):

@@ -31,7 +31,7 @@ COMPRESSED = {
     b"PK\3\4": "zip",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
-MARK_LINES = 1 << 18  # between places of a file that can be gone to at once
+MARK_LINES = 1 << 18  # between marks, the positions to which reading can seek
 
 
 class FileScans:
@@ -93,7 +93,7 @@ class FileScans:
         return self._look_up(path)[0] is not None
 
     def _look_up(self, path: Path) -> tuple[dict[str, Any] | None, list[int]]:
-        """Returns what is known of a file, if it has not changed since, and what changes with it."""
+        """Returns the stored scan of a file, None if it has changed since; and the stamp that shows changes."""
         try:
             status = path.stat()
         except OSError as error:
@@ -165,8 +165,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def lines(path: Path, longest: int = READ_BYTES, start: int = 0) -> Iterator[bytes]:
     """Yields lines without their LF or CR LF, and without a byte order mark. A last line needs no LF.
 
-    Of a line longer than `longest` bytes no more than that is yielded. `start` is the byte of the decompressed content
-    that the first line to be yielded begins with.
+    A line longer than `longest` bytes is cut there. `start` is the offset, in the decompressed content, of the first
+    line to yield.
     """
     with opened(path) as stream:
         if start:

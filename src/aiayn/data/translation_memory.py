@@ -39,8 +39,8 @@ class Unit:
 def read_units(path: Path, langs: tuple[str, ...]) -> Iterator[Unit]:
     """Streams the units of a file with their text in these languages; en-US counts as en unless it is one of them.
 
-    Raises DataError with the line for what is no translation memory, in an encoding that Python does not know, or with
-    units inside each other.
+    Raises DataError with the line if the file is no translation memory, has an encoding that Python does not know, or
+    has units inside each other.
     """
     reader = _Reader(path, langs)
     with opened(path) as stream:
@@ -58,7 +58,7 @@ def _decoded(path: Path, stream: BinaryIO) -> Iterator[str]:
         encoding = "utf-16-le" if start[:1] == b"<" else "utf-16-be"
     encoding = encoding or (declared[1].decode() if declared else "utf-8")
     try:
-        "".encode(encoding)  # what encodes no text, such as base64, is refused here, too
+        "".encode(encoding)  # also refuses codecs that do not encode text, such as base64
         decoder = codecs.getincrementaldecoder(encoding)()
     except (LookupError, UnicodeError) as error:
         raise DataError(f"{path}: unknown encoding {encoding}; convert the file: iconv -t UTF-8") from error

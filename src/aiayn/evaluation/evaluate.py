@@ -51,8 +51,8 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
 
     `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it, `evaluation.json`,
     whose content is returned, and `samples.jsonl`; the run's page is written again. Raises RefusedError for a missing
-    or damaged run, checkpoint or baseline, DataError for missing or misaligned text, ConfigError for a GPU that is not
-    there or for what a parser cannot be compared with, ResourceError where memory or disk do not suffice.
+    or damaged run, checkpoint or baseline, DataError for missing or misaligned text, ConfigError for a missing GPU or
+    options that do not apply to a parser, ResourceError if memory or disk run out.
     """
     extensions = name_extensions(config.extensions)
     run = Path(config.run)
@@ -60,9 +60,9 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     checkpoint, *others = (load(found) for found in (path, *other_paths))
     data = checkpoint.config.data
     task = task_of(data.task)
-    if untaken := [option for option in task.untaken if getattr(config, option)]:
+    if unsupported := [option for option in task.unsupported if getattr(config, option)]:
         raise ConfigError(
-            f"{untaken[0]} does not apply to data.task={data.task}, which {run} has learned; leave it out"
+            f"{unsupported[0]} does not apply to data.task={data.task}, which {run} has learned; leave it out"
         )
     test = read_test_set(config, data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else []

@@ -105,7 +105,7 @@ def paired_randomisation(baseline: Output, system: Output, n_trials: int = RANDO
     swapped = generator.integers(2, size=(n_trials, len(baseline.lines)), dtype=bool).astype(np.float64)
     total = baseline.lines.sum(0) + system.lines.sum(0)
     first = system.lines.sum(0) + swapped @ (baseline.lines - system.lines)
-    # Sums of counts, exact but for the rounding of fractions in TER.
+    # Sums of counts, exact except for the rounding of fractions in TER.
     pairs = [(baseline.score_of(one), baseline.score_of(total - one)) for one in np.round(first, 6)]
     apart = np.array([abs(one - other) for one, other in pairs])
     return _p_value(apart, abs(system.score - baseline.score))

@@ -11,7 +11,7 @@ class Translation:
     """Text to text, scored with BLEU and other metrics of text."""
 
     kinds: tuple[str, ...] = METRIC_KINDS
-    untaken: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
     usual_format: str | None = None
     reads_prose: bool = True
 

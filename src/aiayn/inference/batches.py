@@ -56,7 +56,7 @@ class BatchDecoder:
     ) -> list[T]:
         """Returns what `decode` finds for each line; it gets the indices of a batch. For blank lines: `blank()`.
 
-        The longest lines come first, so that a lack of memory shows at once.
+        The longest lines come first, so that an out-of-memory error shows at once.
         """
         order = longest_first(ids)
         results, done = [blank() for _ in ids], len(ids) - len(order)

@@ -141,10 +141,10 @@ def _extend(
     """
     k = config.beam_size
     ended = new_tokens == EOS_ID
-    # What a sentence that is done finds while it waits to leave is not kept: that would depend on the others.
+    # A done sentence may stay in the batch for some steps, which must not change its result.
     kept_out = ~ended | beams.done[:, None]
     scores = (log_probs / length_penalty(length, config)).masked_fill(kept_out, -torch.inf)
-    # Beside the K finished hypotheses stand those that end now; a finished one is followed by padding.
+    # The K finished hypotheses compete with those that end now; tokens of finished ones are padded.
     finished_scores, kept = torch.cat([beams.finished_scores, scores], 1).topk(k)
     newest = torch.cat([torch.full_like(beams.finished_scores, PAD_ID, dtype=torch.long), new_tokens], 1)
     before = torch.cat([torch.arange(k, device=kept.device).expand(len(kept), -1), from_beam + k], 1).gather(1, kept)

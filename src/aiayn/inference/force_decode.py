@@ -18,7 +18,7 @@ LOGITS = 2**22  # computed at a time: those of all positions of a batch can take
 class Forced:
     """Scores of every target token, (B, T): log P given source and prefix, and whether it is the argmax.
 
-    At padding log P is 0 and no token is the likeliest.
+    At padding, log P is 0 and `is_likeliest` is False.
     """
 
     log_probs: Tensor  # float32

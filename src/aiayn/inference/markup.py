@@ -1,7 +1,7 @@
 """Mark-up in text that is translated: tags are taken out and put back where the alignment says.
 
-Placeholders, such as `{name}`, `%s` or a web address, stay in the text, because the sentence needs them; where the
-translation has spoilt one, it takes the place of what is aligned with it, and one too many is removed.
+Placeholders, such as `{name}`, `%s` or a web address, stay in the text, because the sentence needs them. If the
+translation has spoilt or lost one, it replaces what is aligned with it; superfluous copies are removed.
 """
 
 import html
@@ -24,7 +24,7 @@ BLOCK_NAMES = (
     "section select summary table tbody td tfoot th thead title tr ul"
 )
 BLOCKS = frozenset(BLOCK_NAMES.split())
-# HTML that is not translated, with all that is in it; and whatever says so itself.
+# HTML elements that are not translated, with all that is in them; and those with an attribute that says so.
 OPAQUE = frozenset({"script", "style", "pre", "textarea", "svg", "math"})
 UNTRANSLATED = re.compile(r"\btranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
 NAME = re.compile(r"(?:<|&lt;)(/?)([A-Za-z_][\w:.-]*)")
@@ -32,7 +32,7 @@ NAME = re.compile(r"(?:<|&lt;)(/?)([A-Za-z_][\w:.-]*)")
 
 @dataclass(frozen=True)
 class Part:
-    """A text between tags that end a sentence, its own tags taken out, without white space around it."""
+    """A text between tags that end a sentence, without its own tags and without white space around it."""
 
     text: str
     elements: list[Element]
@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text with mark-up: parts to translate, and what stands between them and stays."""
+    """A text with mark-up: parts to translate, and the text between them, which is kept."""
 
     pieces: list[Part | str]
     is_html: bool
@@ -62,7 +62,7 @@ class MarkedText:
 
 @dataclass(frozen=True)
 class Restored:
-    """A translation with all of its mark-up, and how the places of that were found."""
+    """A translation with all of its mark-up, and how the mark-up was placed."""
 
     text: str
     places: Places
@@ -73,9 +73,9 @@ def _escaped(text: str) -> str:
 
 
 def parse_markup(text: str, is_html: bool = False) -> MarkedText:
-    """Takes the mark-up out of a text. In HTML, entities are characters, and scripts and the like stay as they are.
+    """Takes the mark-up out of a text. In HTML, entities are characters, and scripts and the like are kept unchanged.
 
-    Nothing is refused: a tag without its other half stands for itself. Takes time in proportion to the text's length.
+    Nothing is refused: an unmatched tag is an element by itself. Takes time in proportion to the text's length.
     """
     pieces: list[Part | str] = []
     reader = _PartReader(is_html)
@@ -106,7 +106,7 @@ def _tokens(text: str, is_html: bool) -> Iterator[tuple[str, bool, bool]]:
 
 
 class _Closings:
-    """Finds the tags that close elements; a name without any further one is looked for once."""
+    """Finds the tags that close elements; a name without further closing tags is searched for once."""
 
     def __init__(self, text: str):
         self._text = text
@@ -165,7 +165,7 @@ class _PartReader:
         self._raw.append(tag)
         self._tags += 1
         if is_closing and self._open_names[name]:
-            while True:  # what was opened after it and never closed stands for itself
+            while True:  # tags that were opened after it and never closed are elements by themselves
                 other, element = self._open.pop()
                 self._open_names[other] -= 1
                 if other == name:

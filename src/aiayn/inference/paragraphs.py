@@ -15,7 +15,7 @@ INITIAL = re.compile(r"[^\w]*\w\.\s*")
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences and the white space around them: `blanks` has one entry more, and some may be empty."""
+    """Sentences and the white space around them: `blanks` has one more entry, and some entries may be empty."""
 
     sentences: list[str]
     blanks: list[str]
@@ -54,7 +54,7 @@ def split_paragraph(text: str, language: str) -> Paragraph:
         raise ConfigError(f"{error.name} is not installed: pip install 'aiayn[text]'") from error
     code = re.split("[-_]", language.lower())[0]
     sentences, blanks, rest = [], [], ""
-    # The rules see single lines, because they take some line ends for parts of sentences.
+    # The rules are applied line by line, because they take some line ends for parts of sentences.
     for number, line in enumerate(LINE_END.split(text)):
         for part in _with_initials(segment(code, line)) if number % 2 == 0 and line else [line]:
             stripped = part.strip()

@@ -1,4 +1,4 @@
-"""Puts the tags of a source sentence into its translation, where the words are that they belong to."""
+"""Puts the tags of a source sentence into its translation, beside the words that they belong to."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
@@ -13,12 +13,12 @@ from aiayn.inference.projection import AlignedText, Span
 
 @dataclass
 class Element:
-    """A tag and, where it has one, the tag that closes it; from one place between characters to another."""
+    """A tag and its closing tag, if it has one, with their offsets in the text."""
 
     raw: str
     start: int
     stop: int
-    first_tag: int  # numbers of the two among the tags of the sentence
+    first_tag: int  # indices of the two among the tags of the sentence
     last_tag: int
     closing: str = ""
     before: bool = False  # there is a blank before it, and after it
@@ -73,7 +73,7 @@ class _Attention:
 
     def __init__(self, sentence: AlignedText):
         self.weights = sentence.weights
-        # Up to each source unit, from none.
+        # Cumulative over source units, from zero.
         self._sums = torch.nn.functional.pad(self.weights.double().cumsum(1), (1, 0))
         self._starts = [start for start, _ in sentence.source_units]
         self._stops = [stop for _, stop in sentence.source_units]

@@ -16,7 +16,7 @@ class Places:
 
     by_model: int = 0  # placeholders that the model itself repeated
     by_alignment: int = 0
-    guessed: int = 0  # attention told nothing
+    guessed: int = 0  # attention was too spread out
     removed: int = 0  # tags, placeholders and halves of them that the model added
 
     def count(self, is_sure: bool) -> None:
@@ -44,7 +44,7 @@ class Places:
 def best_interval(gains: Tensor, free: Tensor) -> tuple[float, Span]:
     """Returns the interval of free units with the largest sum of gains, and that sum.
 
-    Gains (units,) are between -1/2 and 1/2. At least one unit long where any is free; (-inf, (0, 0)) where none is.
+    Gains (units,) are between -1/2 and 1/2. The interval has at least one unit; (-inf, (0, 0)) if none is free.
     """
     if not bool(free.any()):
         return float("-inf"), (0, 0)

@@ -20,7 +20,7 @@ UNIT = re.compile(rf"{PLACEHOLDER.pattern}|(?:(?!(?:https?|ftp|file)://)\w)+|[^\
 UNIT_OR_TAG = re.compile(f"{TAG.pattern}|{UNIT.pattern}", TAG.flags | UNIT.flags)
 
 MAX_WEIGHTS = 25_000_000  # of one text: 5,000 words and as many of its translation; 1 GB at work
-Span = tuple[int, int]  # characters from, and up to but without
+Span = tuple[int, int]  # first character, and the one after the last
 
 
 @dataclass(frozen=True)

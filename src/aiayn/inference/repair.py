@@ -14,11 +14,11 @@ from aiayn.data.placeholders import PLACEHOLDER, PLACEHOLDER_LENGTH, TAG_START, 
 from aiayn.inference.places import SURE, Places, best_interval, boundary
 from aiayn.inference.projection import AlignedText, Span
 
-BRACES = ("{", "}")  # alone they are no placeholder, but `str.format` refuses them
+BRACES = ("{", "}")  # a single one is no placeholder, but `str.format` refuses it
 TAG_NAME = "<"  # of all tags
 NEVER_MISSING = (*BRACES, TAG_NAME)
 OPENING, CLOSING = "([{«„", ".,;:!?)]}»“"  # without a blank after and before them
-# Part of no placeholder, while `%(x)d` may have blanks before its letter.
+# Not part of any placeholder, while `%(x)d` may have blanks before its letter.
 NO_BREAK_SPACE = "\u00a0"
 
 Replacement = tuple[Span, int]  # units that are replaced, or a place between two; the source unit that is put there
@@ -129,7 +129,7 @@ class _NewText:
         self._end = ""  # the last characters
 
     def add(self, name: str, gap: str, row: int) -> None:
-        """Adds a unit after white space. Its weights are a row of the old ones, or one source unit: -1 less that."""
+        """Adds a unit after white space. `row`: of the old weights, or -1 - u for a unit that copies source unit u."""
         start = (self.units[-1][1] if self.units else 0) + len(gap)
         self.pieces += [gap, name]
         self.units.append((start, start + len(name)))
@@ -137,7 +137,7 @@ class _NewText:
         self._end = (self._end + gap + name)[-PLACEHOLDER_LENGTH:]
 
     def gap(self, gaps: list[str], after: str) -> str:
-        """Returns one of several pieces of white space, or what keeps words and placeholders of both sides apart."""
+        """Returns one of several pieces of white space, or a space if words or placeholders would run together."""
         if not self.units:
             return ""
         is_close = after[0] in CLOSING or self._end[-1] in OPENING

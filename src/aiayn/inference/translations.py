@@ -1,4 +1,4 @@
-"""What translating and scoring give, line by line."""
+"""Results of translating and scoring, line by line."""
 
 import math
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class ScoredPair:
     token_log_probs: list[float] = field(default_factory=list)
     log_prob: float = 0.0
     score: float = 0.0
-    n_likeliest: int = 0  # how many of the tokens no other token is more probable than
+    n_likeliest: int = 0  # how many of the tokens are the model's most probable ones
 
 
 def accuracy(pairs: list[ScoredPair]) -> float:

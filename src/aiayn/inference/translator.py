@@ -177,7 +177,7 @@ class Translator(BatchDecoder):
         return self._in_batches(longer, 1, score_pairs, ScoredPair, first_line, on_batch)
 
     def _scored_pair(self, tgt_ids: list[int], log_probs: list[float], likeliest: int) -> ScoredPair:
-        """`log_probs` may go on with those of padding."""
+        """`log_probs` may be longer than `tgt_ids`: the rest is padding."""
         tokens = [*tgt_ids, EOS_ID]
         log_probs = log_probs[: len(tokens)]
         total = math.fsum(log_probs)

@@ -1,4 +1,4 @@
-"""Puts faster forms of a model's parts in their place; results stay those of the plain parts but for rounding."""
+"""Replaces a model's parts by faster forms, whose results equal those of the plain parts up to rounding."""
 
 import torch
 from torch import nn

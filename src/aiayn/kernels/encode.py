@@ -17,7 +17,7 @@ WIDTHS = 4  # a part's width is a multiple of it, because oneDNN compiles kernel
 def encode(model: Transformer, src: Tensor, src_mask: Tensor) -> Tensor:
     """`model.encode`, part by part; src (B, S) is padded on the right. Returns memory (B, S, D).
 
-    At real positions it is that of `model.encode` but for rounding. Sorted by length, a part has the least padding.
+    At real positions it equals that of `model.encode` up to rounding. Sorted by length, a part has the least padding.
     """
     if src.device.type != "cpu" or len(src) <= SENTENCES:
         return model.encode(src, src_mask)

@@ -30,7 +30,7 @@ def _on_cpu(states: Tensor) -> bool:
 
 
 def _dtype(states: Tensor) -> torch.dtype:
-    """In which products are computed."""
+    """Returns the data type that products are computed in."""
     device = states.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
 

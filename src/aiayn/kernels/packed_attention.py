@@ -1,6 +1,6 @@
 """Training without padding: the sentences of a batch end to end in one row, in which attention keeps to each sentence.
 
-All but attention and positions treats every token alone, so the layers' parts take the row as a batch of one. On a GPU
+Everything except attention and positions works token by token, so layers take the row as a batch of one. On a GPU
 attention is torch's `varlen_attn`, which skips what lies in other sentences; it has never run for this program.
 """
 

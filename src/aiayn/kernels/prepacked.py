@@ -17,7 +17,7 @@ ROWS = 128  # rows of the other matrix that the layout is chosen for
 
 
 def round_up(sentences: int) -> int:
-    """Returns a number of sentences, at least so many, of which there are few.
+    """Rounds a number of sentences up to one of few values.
 
     oneDNN compiles a kernel for every number of rows, which takes as long as two products and half a megabyte.
     """
@@ -26,7 +26,7 @@ def round_up(sentences: int) -> int:
 
 
 def round_down(most: int) -> int:
-    """Returns a number of sentences of at most so many, at least one, of which there are few: see `round_up`."""
+    """Rounds a number of sentences down to one of few values, at least one; see `round_up`."""
     return max(most // 16 * 16 or most, 1)
 
 

@@ -26,7 +26,7 @@ def best_continuations(
 
     `project` turns states (R, D) into logits (R, V), or log-probabilities; states (N, K, D), log_probs (N, K) of the
     hypotheses. Padding and bos are no continuations; where only_eos (N,), eos is the only one. Returns log P,
-    hypothesis and token of each continuation, (N, n_best), best first, and whether all were numbers.
+    hypothesis and token of each continuation, (N, n_best), best first, and False if any log-probability was NaN.
     """
     at_once = round_down(ROWS // log_probs.size(1))
     sentences = at_once if states.device.type == "cpu" else len(states)
@@ -65,7 +65,7 @@ def _block_maxima(values: Tensor, maxima: Tensor) -> None:
 
 
 def _leave_only_eos(values: Tensor, maxima: Tensor, rows: Tensor) -> None:
-    """Excludes all tokens but eos in these rows (R,) of values (R, V), and in the maxima of their blocks."""
+    """Excludes all tokens except eos in these rows (R,) of values (R, V), and in the maxima of their blocks."""
     eos = values[:, EOS_ID].clone()
     for each, place in ((values, EOS_ID), (maxima, EOS_ID // BLOCK)):
         each.masked_fill_(rows[:, None], -torch.inf)
@@ -75,7 +75,7 @@ def _leave_only_eos(values: Tensor, maxima: Tensor, rows: Tensor) -> None:
 def _best(values: Tensor, maxima: Tensor, scores: Tensor, n_best: int) -> tuple[Tensor, Tensor, Tensor]:
     """The n_best highest sums of values (n * K, V) and scores (n, K), the row of each and its column, (n, n_best).
 
-    They are in the n_best blocks with the highest maxima. Where fewer exist, paddings of -inf follow.
+    They are in the n_best blocks with the highest maxima. If fewer exist, the rest is -inf.
     """
     vocab_size, n_blocks, shape = values.size(1), maxima.size(1), scores.shape
     sums = (maxima.unflatten(0, shape) + scores[..., None]).flatten(1)  # (n, K * V / BLOCK)

@@ -1,7 +1,7 @@
 """Section 4: self-attention restricted to a window around each position, for long sequences.
 
-A sequence is cut into blocks of W queries, each of which is compared only with
-the K keys of its own and adjacent blocks, so that time and memory grow as T times the window and not as T squared.
+A sequence is cut into blocks of W queries, each of which is compared only with the K keys of its own and adjacent
+blocks, so that time and memory grow as T times the window and not as T squared.
 """
 
 import torch

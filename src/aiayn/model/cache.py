@@ -65,7 +65,7 @@ class DecoderCache:
         return 0 if positions <= 0 else 1 + (positions - 1) * len(self.itself)
 
     def reorder(self, parents: Tensor) -> None:
-        """Lets beam k of sentence n continue what was its beam parents[n, k]; parents (N, K)."""
+        """Beam k of sentence n now continues the former beam parents[n, k]; parents (N, K)."""
         self.ancestry = self.ancestry.gather(1, parents[:, :, None].expand(-1, -1, self.ancestry.size(2)))
 
     def select(self, sentences: Tensor) -> None:

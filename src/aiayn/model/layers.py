@@ -37,7 +37,7 @@ class AddNorm(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """x (B, T, D), as are what the sub-layer takes and returns. Returns (B, T, D)."""
+        """x (B, T, D); `sublayer` maps (B, T, D) to (B, T, D). Returns (B, T, D)."""
         return self.norm(x + self.dropout(sublayer(x)))
 
 

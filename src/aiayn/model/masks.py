@@ -7,7 +7,7 @@ from torch import Tensor
 class Masks:
     """Makes each mask of a model once, for all of its layers; x (B, T, D) is what attends.
 
-    `kernels` has forms of it whose masks are biases or blocks, as faster attention takes them.
+    `kernels` has subclasses whose masks are biases or blocks, which faster attention takes.
     """
 
     def __init__(self, window: int | None = None):

@@ -34,7 +34,7 @@ class Transformer(nn.Module):
         self.encoder_norm = parts.final_norm(config)
         self.decoder_norm = parts.final_norm(config)
         self.dropout = nn.Dropout(config.dropout)  # section 5.4: also on the sum of embeddings and positions
-        self.masks = Masks(config.attention_window)  # this and the next: or a faster form of it (kernels/accelerate.py)
+        self.masks = Masks(config.attention_window)  # `accelerate` replaces this and the next (kernels)
         self.new_cache = DecoderCache
         self.reset_parameters()
 

@@ -64,7 +64,7 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
 
 
 def _closed(bracket: _Bracket, place: str, start: int | None) -> Tree | Leaf | None:
-    """Returns what a bracket holds, None for a trace. Raises DataError for what is neither leaf nor constituent.
+    """Returns the leaf or constituent of a bracket, None for a trace. Raises DataError for anything else.
 
     `start` is the line where the tree around the bracket begins; None for the outermost bracket.
     """

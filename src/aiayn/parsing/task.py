@@ -15,7 +15,7 @@ class Parsing:
     """Words to linear trees, scored with labelled brackets."""
 
     kinds: tuple[str, ...] = BRACKET_KINDS
-    untaken: tuple[str, ...] = ("references", "baseline")
+    unsupported: tuple[str, ...] = ("references", "baseline")
     usual_format: str | None = "tree"
     reads_prose: bool = False
 

@@ -36,7 +36,7 @@ def _agree_in(keys: Sequence[str], group: Group, other: Group) -> bool:
 
 
 def find_baseline(groups: Sequence[Group], name: str) -> Group:
-    """Returns the group that `name` calls. Raises ConfigError if none is called so, or several are."""
+    """Returns the group with this name. Raises ConfigError unless exactly one has it."""
     found = [group for group in groups if group.is_called(name)]
     if len(found) != 1:
         said = "names several groups" if found else "is none of these groups"

@@ -1,6 +1,6 @@
-"""Runs that differ in nothing but their seed.
+"""Groups of runs that differ in their seed only.
 
-A group is known by everything that shapes training and scoring, so that seeds are never averaged with anything else.
+A group is identified by everything that shapes training and scoring, so that only seeds are averaged.
 """
 
 import re
@@ -17,7 +17,7 @@ from aiayn.reports.runs import PARAMETERS, SPLITS, MeasuredRun
 from aiayn.runs.run_folder import Record
 
 PRECISION = "trainer.precision"
-# Options that change no result although they are part of the configuration, and those that follow from others.
+# Options that change no result, and options derived from others.
 NOT_SHAPING = ("seed", "logger.group", PARAMETERS)
 EARLY_STOPPING = ("trainer.max_steps", "trainer.patience", "trainer.best_metric")
 WITHOUT_SEED = re.compile(r"[-_.]?seed-?\d+$")
@@ -25,7 +25,7 @@ WITHOUT_SEED = re.compile(r"[-_.]?seed-?\d+$")
 
 @dataclass
 class Group:
-    """Runs with the same options but for their seeds."""
+    """Runs with the same options except the seed."""
 
     runs: list[MeasuredRun]
     training: Record  # the options that shaped the weights
@@ -72,9 +72,9 @@ def record_of(group: Group | None) -> Record:
 
 
 def group_runs(runs: Iterable[MeasuredRun], by: Sequence[str] = ()) -> list[Group]:
-    """Groups runs by everything that shapes training and scoring but the seed; each needs a configuration.
+    """Groups runs by everything that shapes training and scoring except the seed; every run needs a configuration.
 
-    `by` names the only options in which groups may differ: raises ConfigError where runs that agree in these differ in
+    `by` names the only options in which groups may differ: raises ConfigError if runs that agree in these differ in
     others.
     """
     runs = list(runs)
@@ -99,12 +99,12 @@ def group_runs(runs: Iterable[MeasuredRun], by: Sequence[str] = ()) -> list[Grou
 
 
 def agree(known: Record, found: Record) -> bool:
-    """Whether two records contradict each other nowhere; what one of them lacks does not count."""
+    """Whether two records agree in every key that both have."""
     return all(known.get(key, value) == value for key, value in found.items())
 
 
 def training_options(run: MeasuredRun) -> Record:
-    """Returns all options, but the seed, that shaped the run's weights."""
+    """Returns all options that shaped the run's weights, except the seed."""
     options = {key: value for key, value in run.options.items() if not may_change(key) and key not in NOT_SHAPING}
     if options.get(PRECISION) == "auto" and run.precision:
         options[PRECISION] = run.precision  # as machine.json has it
@@ -164,7 +164,7 @@ def differing_options(groups: Sequence[Group]) -> list[str]:
     keys = dict.fromkeys(key for group in groups for key in group.options)
 
     def values(key: str) -> set[str]:
-        # A split that was not scored says nothing about how it would have been.
+        # Groups that were not scored on a split do not differ in how it is scored.
         having = [group.options for group in groups if key in group.options or key not in scoring]
         return {str(options.get(key)) for options in having}
 
@@ -178,9 +178,9 @@ def option_text(value: Any) -> str:
 
 
 def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[list[MeasuredRun]]:
-    """Splits runs whose scores must not be compared: of another language, another text, another signature.
+    """Splits runs into parts whose scores can be compared: of one language, one text and one signature.
 
-    A run that was not scored stands with the first runs that it does not contradict.
+    A run that was not scored joins the first compatible part.
     """
     parts: list[tuple[Record, list[MeasuredRun]]] = []
     for run in sorted(runs, key=lambda run: -len(scored_text(run, metrics))):
@@ -198,7 +198,7 @@ def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[l
 
 
 def scored_text(run: MeasuredRun, metrics: Sequence[Metric]) -> Record:
-    """What must agree between runs whose scores are compared."""
+    """Returns what runs must have in common for their scores to be compared."""
     found: Record = {key: run.options.get(key) for key in ("data.task", "data.src_lang", "data.tgt_lang")}
     for metric in metrics:
         evaluation = run.evaluations.get(metric.split or "", {})

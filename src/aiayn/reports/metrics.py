@@ -41,7 +41,7 @@ class Metric:
 def metrics_of(runs: Sequence[MeasuredRun], names: Sequence[str], splits: Sequence[str]) -> list[Metric]:
     """Returns the metrics with these names, scores once for every split that a run was scored on.
 
-    Without names: validation perplexity and the score to report. Raises ConfigError for what no run can have.
+    Without names: validation perplexity and the score to report. Raises ConfigError for unknown metrics.
     """
     series = {key for run in runs for record in run.records for key in record if "/" in key}
     measured = {

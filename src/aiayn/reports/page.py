@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from aiayn.reports.table import Link, Style, Table
 from aiayn.runs.run_folder import is_number
 
-WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; that at the end by itself
+WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; trailing space by itself
 
 
 def shown(value: Any) -> Any:

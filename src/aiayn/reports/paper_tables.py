@@ -33,8 +33,8 @@ class PaperTables(NamedTuple):
 def paper_tables(runs: Sequence[MeasuredRun], is_pooled: bool = False, every_row: bool = False) -> PaperTables:
     """Returns Tables 2, 3 and 4, and Table 3 at a quarter of its widths, with the paper's results for the full ones.
 
-    A run belongs to a row by its configuration, not by its name; seeds of a row are one line. A table of which two rows
-    were run is shown whole, with one row only what was run, with none not at all, unless `every_row`.
+    A run belongs to a row by its configuration, not by its name; seeds of a row are one line. A table with two measured
+    rows is shown whole, one with a single measured row shows that row, one with none is left out, unless `every_row`.
     """
     scored = [BLEU, Metric("sacrebleu", "test"), Metric("f1", "test")]
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
@@ -69,7 +69,7 @@ def paper_tables(runs: Sequence[MeasuredRun], is_pooled: bool = False, every_row
 def _beside(
     published: Sequence[T], groups: Sequence[Group], is_of: Callable[[Group, T], bool]
 ) -> list[tuple[T | None, Group | None]]:
-    """Returns every published result with each group of it, or with None, and then None with all other groups."""
+    """Pairs every published result with each of its groups, or with None, and then None with all other groups."""
     pairs: list[tuple[T | None, Group | None]] = []
     others = list(groups)
     for result in published:

@@ -19,14 +19,14 @@ VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOU
 VARIABLES |= {TEXT: "var(--dim)", GRID: "var(--line)"}
 LARGEST = 1e30  # numbers beyond it are drawn as this one; matplotlib fails near the limits of float64
 MAX_POINTS = 600  # drawn of a curve; more would be finer than the pixels
-UNINTERESTING = ("train/epoch", "train/skipped_steps")  # have no panel unless one asks for it
+UNINTERESTING = ("train/epoch", "train/skipped_steps")  # no panel unless asked for
 
 Points = Sequence[tuple[float, float]]  # (step, value)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves by name over the step; `rate` stands against an axis of its own on the right."""
+    """Curves by name over the step; `rate` has an axis of its own on the right."""
 
     title: str
     curves: dict[str, Points]

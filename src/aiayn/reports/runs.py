@@ -1,4 +1,4 @@
-"""What the folder of a run tells about it, finished or not, whole or broken."""
+"""Reads what was measured from the folder of a run, even if it is unfinished or damaged."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -82,7 +82,7 @@ class MeasuredRun:
     def flops(self) -> tuple[float, bool]:
         """Returns the FLOPs of training so far, and whether they were counted over the corpus.
 
-        Without the lengths of its sentences all steps are taken to be full.
+        Without the lengths of its sentences every step counts as full.
         """
         return _flops(self.settled(), self.step, read_json(self.folder.corpus))
 

@@ -130,7 +130,7 @@ def _machines(runs: Sequence[MeasuredRun], labels: dict[int, str]) -> Table:
 def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
     """Returns a table of score by heads and d_k where the sweep has several sizes for a number of heads; else None.
 
-    A cell is the mean over its runs of the first that all of them have: BLEU of the development set, greedy BLEU,
+    A cell is the mean over its runs of the first metric that all runs have: BLEU of the development set, greedy BLEU,
     perplexity.
     """
     places: dict[tuple[int, int], list[MeasuredRun]] = {}

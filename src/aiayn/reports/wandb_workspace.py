@@ -18,7 +18,7 @@ def definition(entity: str, project: str) -> str:
 
 
 def create(entity: str | None, project: str) -> str:
-    """Creates the workspace and returns its address; raises ResourceError where W&B refuses or is not to be reached."""
+    """Creates the workspace and returns its address; raises ResourceError if W&B refuses or cannot be reached."""
     import wandb
 
     try:
@@ -30,7 +30,7 @@ def create(entity: str | None, project: str) -> str:
         return workspace.url
     except ConfigError:
         raise
-    except Exception as error:  # requests', wandb's and GraphQL's own; none is a base of the others
+    except Exception as error:  # requests, wandb and GraphQL raise unrelated types
         raise ResourceError(
             f"--project {project}: W&B did not take the workspace ({' '.join(str(error).split())[:200]}); check the "
             "key, --entity and --project, or print it with --show"

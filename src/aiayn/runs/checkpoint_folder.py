@@ -97,7 +97,7 @@ def set_aside_average(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: Collection[int]) -> None:
-    """Removes checkpoints but for the steps to keep, the newest two, and the newest two with an optimizer state.
+    """Removes checkpoints except the steps to keep, the newest two, and the newest two with an optimizer state.
 
     All other optimizer states are removed, too.
     """

@@ -1,4 +1,4 @@
-"""The checkpoint of a model: everything of a run but the training text, the optimizer state and the loggers.
+"""The checkpoint of a model: everything of a run except the training text, the optimizer state and the loggers.
 
 It holds the weights, the configuration, the tokenizer, the corpus' fingerprint and the counters.
 """
@@ -68,7 +68,7 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 def load(path: Path) -> Checkpoint:
     """Reads a checkpoint file, also one that a Lightning Trainer has written of our modules.
 
-    Raises RefusedError if it is missing or damaged, or if a field is of another kind.
+    Raises RefusedError if it is missing or damaged, or if a field has the wrong type.
     """
     payload = _read_lightning(path) or sealed_files.read_sealed(path)
     names = Checkpoint.__dataclass_fields__
@@ -120,7 +120,7 @@ def _may_fit(model: ModelConfig, weights: Mapping[str, Tensor]) -> bool:
 
 
 def _as_float(weight: Tensor) -> Tensor:
-    """A weight of a packed file, or of a training in bfloat16, as float32; one of float64 as it is."""
+    """Returns a weight stored in 16 bits as float32, and others, such as float64, unchanged."""
     return weight if weight.dtype == torch.float64 else weight.float()
 
 

@@ -1,4 +1,4 @@
-"""What a request says: JSON, or a form and the address, as LibreTranslate's clients send them."""
+"""The fields of a request: JSON, or a form and the query string, as LibreTranslate's clients send them."""
 
 import json
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ Fields = Mapping[str, object]
 async def read_fields(request: Request, max_body: int) -> Fields:
     """Returns the fields of a request.
 
-    Raises HTTPException: 413 for a body that is or will be too long, 400 for one that cannot be read, 415 for other
-    kinds.
+    Raises HTTPException: 413 for a body that is or will be too long, 400 for one that cannot be read, 415 for another
+    content type.
     """
     announced = request.headers.get("content-length", "0")
     too_long = HTTPException(413, f"the request is longer than {max_body:,} bytes; send it in parts")

@@ -42,10 +42,10 @@ class Share:
 
 
 def encode_on_slurm(jobs: int, **parameters: Any) -> "Callable[[Encoder, list[Shard], int], None]":
-    """Returns what takes the place of `encode_on_cores`: so many jobs, with submitit's parameters.
+    """Returns a replacement of `encode_on_cores` that submits so many jobs, with submitit's parameters.
 
     It waits for them, and cancels them if it is stopped. Raises ConfigError if SLURM refuses the jobs, and
-    ResourceError if they end before all shards are encoded; what is encoded is not encoded again.
+    ResourceError if they end before all shards are encoded; complete shards are not encoded again.
     """
 
     def encode(encoder: "Encoder", shards: "list[Shard]", processes: int) -> None:

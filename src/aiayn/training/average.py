@@ -23,7 +23,7 @@ from aiayn.training.module import TranslationModule, means
 
 log = logging.getLogger(__name__)
 
-# Lightning's names of number formats: of weights and products, and of products alone.
+# Lightning's names of precisions: for weights and products, and for products only.
 WHOLE = {"bf16-true": torch.bfloat16, "64-true": torch.float64}
 MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 

@@ -12,8 +12,10 @@ from torch import Tensor
 
 
 class HostCopies:
-    """Copies tensors to memory of the CPU, which training does not change. Those of a GPU go to page-locked memory,
-    several times as fast, that is kept for the next copies; the host waits for them in `wait` only.
+    """Copies tensors to host memory, because training changes the originals in place.
+
+    Copies from a GPU go to page-locked memory, which is several times as fast and is kept for the next copies; the host
+    waits for them in `wait` only.
     """
 
     def __init__(self) -> None:
@@ -47,9 +49,9 @@ class HostCopies:
 
 
 class BackgroundWriter:
-    """Runs writes one after another in a thread; after one that fails none is run. Waits for them as its context ends.
+    """Runs writes one after another in a thread, none after a failed one; waits for them when its context ends.
 
-    What is written must be `copied` before: training changes weights in place.
+    Training changes weights in place, so they must be `copied` before they are submitted.
     """
 
     def __init__(self) -> None:

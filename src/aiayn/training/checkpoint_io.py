@@ -17,8 +17,8 @@ from aiayn.training.callbacks.steps import due
 from aiayn.training.context import RunContext
 from aiayn.training.resume import NOTHING_LOGGED, ResumeState
 
-# What of Lightning's state goes into step_N.optim: of the library, of our module and of our callbacks. MixedPrecision
-# is the state of a gradient scaler.
+# The keys of Lightning's checkpoint that go into step_N.optim: the library's, our module's and our callbacks'.
+# MixedPrecision is the state of a gradient scaler.
 LIBRARY = ("optimizer_states", "lr_schedulers", "loops", "callbacks", "MixedPrecision")
 OURS = ("since_last_log", "skipped_steps", "optimizer_parameters", "rates")
 STATES = (*LIBRARY, *OURS)
@@ -83,9 +83,9 @@ class RunCheckpointIO(CheckpointIO):
         return loaded
 
     def _loops(self, loops: Mapping[str, Any], step: int) -> dict[str, Any]:
-        """Lightning's counters, as if every rank of the present number of ranks had come to this step, and no further.
+        """Returns Lightning's counters as if the present number of ranks had trained up to this step and no further.
 
-        Epochs are those of the present options. Lightning's own counters say how far it was within its hooks.
+        Epochs are those of the present options. The stored counters may be from the middle of Lightning's hooks.
         """
         epoch, place = divmod(step, self.run.epoch_steps)
         per_step = self.run.plan.micro_batches // self.run.config.trainer.world_size

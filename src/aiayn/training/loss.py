@@ -16,7 +16,7 @@ LOGITS = 2**22  # held in memory at once by `evaluate_output`: 16 MB
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """Returns the loss summed over all target tokens but padding, in nats; the caller divides by the step's tokens.
+    """Returns the loss in nats, summed over all target tokens except padding; the caller divides by the step's tokens.
 
     logits (B, T, V), targets (B, T).
     """
@@ -43,8 +43,8 @@ def output_cross_entropy(
 
 @torch.no_grad()
 def evaluate_output(states: Tensor, embedding: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """Returns (3,) float64, summed over the target tokens but padding: smoothed loss, negative log-likelihood, and the
-    tokens that the model finds the most probable of all. Arguments are those of `output_cross_entropy`.
+    """Returns (3,) float64, summed over target tokens except padding: smoothed loss, negative log-likelihood, and how
+    many tokens are the model's most probable ones. Arguments are those of `output_cross_entropy`.
     """
     real, vocab_size = targets != PAD_ID, len(embedding)
     x, y = states[real], targets[real][:, None]

@@ -36,8 +36,8 @@ BEFORE_FIRST_BATCH = "before its first batch"
 class TranslationModule(pl.LightningModule):
     """The Transformer with its loss, its optimizer and its search, without files or scores of text.
 
-    For research, subclass it: `build_model`, `training_loss`, `rate` and `configure_optimizers` are made to be replaced
-    (docs/lightning.md has a recipe for each).
+    For research, subclass it: `build_model`, `training_loss`, `rate` and `configure_optimizers` are meant to be
+    overridden (docs/lightning.md has a recipe for each).
     """
 
     skipped: Tensor  # steps skipped because their gradient was NaN or infinite, () int64
@@ -57,7 +57,7 @@ class TranslationModule(pl.LightningModule):
         self.sums = torch.zeros(4)  # over the current validation or test, see `evaluation_sums`
         self.model = self.build_model()
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
-        self.at = BEFORE_FIRST_BATCH  # for a message about a lack of memory
+        self.at = BEFORE_FIRST_BATCH  # for the out-of-memory message
         self.gradient_norm = torch.zeros(())  # norm at the last step, on the device
         self.applied_rate = 0.0  # the learning rate of the last step
         self.output_loss, self.packed_states = output_cross_entropy, packed_states
@@ -66,7 +66,7 @@ class TranslationModule(pl.LightningModule):
         if self.config.trainer.fused_loss:
             self.output_loss = partial(output_cross_entropy, fused=True)
 
-    # What research replaces.
+    # To be overridden.
 
     def build_model(self) -> Transformer:
         """Returns the model, with fresh weights."""
@@ -97,16 +97,16 @@ class TranslationModule(pl.LightningModule):
     def flops(self, batch: Batch) -> float | None:
         """Returns the useful FLOPs of a training step with this batch, for `perf/mfu`; None: not known.
 
-        Known are those of the paper's model and loss, `plain_flops`; with another of either, override this.
+        Known for the paper's model and loss only (`plain_flops`); override it for others.
         """
         kind = type(self)
         plain = kind.training_step is TranslationModule.training_step
         plain &= kind.training_loss is TranslationModule.training_loss and type(self.model) is Transformer
-        # Other parts have other weights, mostly; rotary positions, for one, cost no products.
+        # Parts of extensions are noticed by their number of weights; rotary positions have none, and cost no products.
         plain &= sum(weight.numel() for weight in self.parameters()) == n_parameters(self.config.model, self.vocab_size)
         return self.plain_flops(batch) if plain else None
 
-    # What Lightning calls.
+    # Lightning's hooks.
 
     def configure_model(self) -> None:
         device = self.trainer.strategy.root_device if self._trainer else self.device
@@ -154,7 +154,7 @@ class TranslationModule(pl.LightningModule):
         self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
         bad = ~self.gradient_norm.square().isfinite()
         if scaler := self.trainer.scaler:
-            # It skips such steps itself, and halves its scale; at a scale of 1 it was not the scale's fault.
+            # The gradient scaler skips such steps itself and halves its scale, until at 1 the scale is not the cause.
             bad &= scaler.get_scale() <= 1
         elif all(group.get("fused") for group in optimizer.param_groups):
             optimizer.found_inf = bad.float()  # pyright: ignore[reportAttributeAccessIssue]
@@ -171,7 +171,7 @@ class TranslationModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips as the Trainer's options say. In bfloat16 Lightning itself refuses to, where the optimizer is fused."""
+        """Clips as the Trainer's options say; Lightning itself refuses to in bfloat16 with a fused optimizer."""
         if gradient_clip_val is None:
             return
         weights = list(self.parameters())
@@ -241,7 +241,7 @@ class TranslationModule(pl.LightningModule):
         self.skipped.fill_(checkpoint.get("skipped_steps", 0))
         self.rates = checkpoint.get("rates")
 
-    # What these are made of.
+    # Parts of the steps above.
 
     def states(self, batch: Batch) -> Tensor:
         """Returns the decoder's output for a batch, (B, T, D); (1, N, D) for N target tokens without padding."""

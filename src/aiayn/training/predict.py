@@ -1,4 +1,4 @@
-"""Translation on several devices of this machine, by Lightning's predict loop: what one device writes, in its order."""
+"""Translation on several devices of this machine, by Lightning's predict loop: the same output as of one device."""
 
 import os
 import sys

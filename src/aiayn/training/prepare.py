@@ -42,9 +42,9 @@ def settled_options(
 
 
 def prepare(config: Sized, source: Checkpoint | None) -> TranslationDataModule:
-    """Returns the data module, with the corpus on disk; a source of the weights decides about the vocabulary, too.
+    """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of the source.
 
-    Who prepares it is up to `data.prepare_per_node`.
+    Which ranks prepare it, `data.prepare_per_node` says.
     """
     data = TranslationDataModule(
         replace(config.data, max_tokens_per_device=tokens_per_device(config)),

@@ -24,20 +24,20 @@ from aiayn.training.distributed.rank import global_rank
 
 NOTHING_LOGGED = {"loss_sum": 0.0, "tokens": 0}
 MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")  # optimizer states of the shape of their weight
-# What reading a malformed optimizer state raises.
+# Exceptions that reading a malformed optimizer state can raise.
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError)
 
 
 @dataclass(frozen=True)
 class ResumeState:
-    """What an earlier start of the run left: a checkpoint and the optimizer's state that goes with it."""
+    """A checkpoint of an earlier start of the run, and the optimizer's state that belongs to it."""
 
     checkpoint: Checkpoint
     optimizer: dict[str, Any]
 
 
 def fill_as_stored(folder: RunFolder, options: Options) -> Options:
-    """Returns the options with those that are open as the run's first start settled them, if it had one.
+    """Returns the options; those that are open get the values that the run's first start settled, if there was one.
 
     Raises RefusedError if the stored options cannot be read.
     """
@@ -108,7 +108,7 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Optio
 
 
 def _check_states(states: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Raises ValueError, or what reading another structure raises, unless these are optimizers' states and counters.
+    """Raises ValueError or another of MALFORMED unless these are states of optimizers and schedules, and counters.
 
     Lightning itself checks which counters there are.
     """
@@ -118,7 +118,7 @@ def _check_states(states: Mapping[str, Any], weights: Mapping[str, Tensor]) -> N
         counts += [schedule[name] for name in ("last_epoch", "_step_count") if name in schedule]
     counts += [count for count in flatten(states["loops"]).values() if not isinstance(count, bool) and count != {}]
     if not isinstance(last["loss_sum"], int | float) or not all(map(is_count, counts)):
-        raise ValueError("a number of another kind")
+        raise ValueError("a counter is not a number")
     if not isinstance(states["lightning"], str):
         raise ValueError("no version of Lightning")
     shapes = {f"model.{name}": weight.shape for name, weight in weights.items()}
@@ -130,7 +130,7 @@ def _check_states(states: Mapping[str, Any], weights: Mapping[str, Tensor]) -> N
 
 
 def _check_optimizer(optimizer: Mapping[str, Any], shapes: list[torch.Size | None]) -> None:
-    """Raises as `_check_states` unless there are moments for parameters of these shapes, in the optimizer's order.
+    """Raises as `_check_states` does unless the moments have the shapes of the optimizer's parameters, in its order.
 
     None: a parameter without state.
     """
@@ -142,7 +142,7 @@ def _check_optimizer(optimizer: Mapping[str, Any], shapes: list[torch.Size | Non
         if not isinstance(group["lr"], int | float) or not all(
             isinstance(beta, float) for beta in group.get("betas", ())
         ):
-            raise ValueError("a number of another kind")
+            raise ValueError("lr or betas are not numbers")
         for number in group["params"]:
             if shapes[number] is None:
                 continue
@@ -152,9 +152,9 @@ def _check_optimizer(optimizer: Mapping[str, Any], shapes: list[torch.Size | Non
                 if isinstance(value, Tensor) and not (value.layout == torch.strided and value.is_contiguous()):
                     raise ValueError(f"{name} is not a dense tensor")
                 if name in MOMENTS and not (value.shape == shapes[number] and value.is_floating_point()):
-                    raise ValueError(f"{name} of another shape than its weight")
+                    raise ValueError(f"{name} does not have the shape of its weight")
                 if name == "step" and not (value.shape == () and value.is_floating_point()):
-                    raise ValueError("a step of another kind")
+                    raise ValueError("step is not a floating-point scalar")
 
 
 def malformed_state(folder: RunFolder, step: int, error: Exception) -> RefusedError:
@@ -226,7 +226,7 @@ def _lock(folder: RunFolder) -> TextIO:
                 lock.seek(0)
                 owner = lock.read().strip() or "another process"
             raise ConfigError(f"{folder.path} is in use by {owner}; wait, or choose another name=") from error
-        # Its last owner removes the file: the one that is locked now may have lost its name, and lock nobody out.
+        # The last owner removes the file, so the one that is locked now may no longer be at this path.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock.fileno()), os.stat(folder.lock)):
                 return lock

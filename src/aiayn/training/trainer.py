@@ -85,11 +85,11 @@ def _profiler(name: str | None, folder: Path) -> Profiler | None:
 def _strategy(settings: TrainerConfig, accelerator: str, own_gpu: bool = False) -> str | DDPStrategy:
     if settings.world_size == 1 and settings.strategy == "auto":
         return "auto"
-    # NCCL ends the process when its time is up. The ranks ask each other over gloo, which reports a lost one before.
+    # NCCL kills the process at its time-out; gloo, over which the ranks talk, must report a lost rank before that.
     seconds = settings.timeout + (NCCL_GRACE if accelerator == "gpu" else 0)
     kind = CompressedDDP if settings.gradient_compression == "bf16" else DDPStrategy
     return kind(
-        # Lightning counts ranks by these, and takes the one of this rank's number on its machine.
+        # Lightning counts the machine's ranks by this list, and takes the entry of the local rank.
         parallel_devices=[torch.device("cuda", 0)] * settings.devices if own_gpu else None,
         timeout=timedelta(seconds=seconds),
         broadcast_buffers=False,  # every rank computes its own table of sinusoids

@@ -34,7 +34,7 @@ class AttentionMaps:
 
 
 def _uncompiled() -> AbstractContextManager[None]:
-    """Runs layers that training has compiled as they are written: a graph calls no attention that could be recorded."""
+    """Runs compiled layers uncompiled: a compiled graph calls no attention module that could be recorded."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 

@@ -1,4 +1,4 @@
-"""What a model knows about positions (section 3.5), for pictures."""
+"""Position encodings of a model (section 3.5), for pictures."""
 
 import torch
 from torch import Tensor

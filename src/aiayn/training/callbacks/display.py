@@ -14,7 +14,7 @@ from aiayn.config.tasks import VAL_METRICS
 
 log = logging.getLogger(__name__)
 
-# What is shown of a validation, with so many decimals.
+# The metrics of a validation that are shown, and their decimals.
 DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3} | dict.fromkeys(VAL_METRICS, 1)
 
 

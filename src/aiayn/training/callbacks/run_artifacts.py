@@ -62,7 +62,7 @@ class RunArtifacts(StepCallback):
         path = self.run.folder.attention_picture
         try:
             draw_cross_attention(attention_maps(self.run.translator(module), sentence), path)
-        except (OSError, UserError) as error:  # the step's checkpoint, which comes next, is worth more
+        except (OSError, UserError) as error:  # it must not cost the step's checkpoint, which comes next
             log.warning("%s was not drawn: %s", path, error)
             return
         send_picture(trainer.loggers, "attention", path, step, self.run.config.logger.samples)

@@ -27,7 +27,7 @@ class ControlGroup:
         return int(tensor)
 
     def set_flag(self, name: str) -> None:
-        """Sets a flag that every rank can read without the others."""
+        """Sets a flag that every rank can read at any time: not a collective call."""
         self.store.set(f"aiayn/{name}", "1")
 
     def has_flag(self, name: str) -> bool:
@@ -35,7 +35,7 @@ class ControlGroup:
 
     def missing_ranks(self) -> list[int]:
         """Ranks that do not answer within seconds; called by the ranks that have lost contact."""
-        missing = [0]  # unless anything is heard: rank 0 holds the store
+        missing = [0]  # rank 0 holds the store, so it is missing if the store does not answer
 
         def ask() -> None:
             nonlocal missing

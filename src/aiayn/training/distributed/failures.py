@@ -21,7 +21,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def explain_failures(run: RunContext, module: TranslationModule, saver: CheckpointSaver) -> Iterator[None]:
-    """Turns the loss of a rank or a worker, and a lack of memory, into a ResourceError that says what to do.
+    """Turns the loss of a rank or a worker, and out-of-memory errors, into a ResourceError that says what to do.
 
     An optimizer state whose types or shapes do not match this run becomes a RefusedError.
     """
@@ -72,7 +72,7 @@ def _explain(error: Exception, run: RunContext, module: TranslationModule, step:
 
 
 def _lost_rank(error: Exception, run: RunContext, step: int) -> BaseException | None:
-    """For an error because other ranks do not answer; None if by now they all do."""
+    """Explains an error that means that other ranks do not answer; None if by now they all do."""
     world_size, timeout = run.config.trainer.world_size, f"trainer.timeout={run.config.trainer.timeout} seconds"
     if not run.stop.control_group:
         lost = [0]
