@@ -68,7 +68,7 @@ def test_many_shards_of_several_processes_give_the_bytes_of_one(config, tmp_path
             Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes()))
             path.unlink()
     whole = content(replace(config, folder=config.folder + "1"))
-    overlap = [record.getMessage() for record in caplog.records if "training text" in record.getMessage()]
+    overlap = [record.getMessage() for record in caplog.records if "leakage" in record.getMessage()]
     monkeypatch.setattr(merge_shards, "MERGED_PAIRS", 64)
     monkeypatch.setattr(merge_shards, "SAMPLED", 2)
     monkeypatch.setattr(text_files, "MARK_LINES", 50)
@@ -79,7 +79,7 @@ def test_many_shards_of_several_processes_give_the_bytes_of_one(config, tmp_path
         caplog.clear()
         found = content(replace(config, folder=f"{config.folder}-{shard}-{processes}", prepare_processes=processes))
         assert found == whole
-        assert [r.getMessage() for r in caplog.records if "training text" in r.getMessage()] == overlap != []
+        assert [r.getMessage() for r in caplog.records if "leakage" in r.getMessage()] == overlap != []
 
 
 def test_text_is_read_from_any_pair_on(config, tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ def test_translation_takes_every_text_and_scores_it_as_scoring_does():
     scores = translation.score(WORDS, ["x", "y"], references, "en")
 
     assert scores.metrics == score(WORDS, references, "en").metrics
-    assert (scores.more, translation.untaken, translation.source_line("(a)")) == ({}, (), "(a)")
+    assert (scores.more, translation.unsupported, translation.source_line("(a)")) == ({}, (), "(a)")
 
 
 def test_parsing_refuses_references_that_are_no_trees_and_counts_outputs_that_are_none():
