@@ -70,11 +70,7 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
 
     with sharing(translator, config.devices) as translator:
-        progress = TranslationProgress()
-        try:
-            hypotheses = translator.translate(test.sources, progress)
-        finally:  # a live line hides the terminal's cursor
-            seconds = progress.finish()
+        hypotheses, seconds = _translated(translator, test)
         forced = _forced_decoding(translator, data, test)
     scores = task.score(hypotheses, test.sources, test.references, data.tgt_lang)
     result = _result(path, checkpoint, test, translator.search, scores) | {
@@ -102,6 +98,16 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     print(f"\nfiles    {written.scores}, {written.hypotheses.name}{page}")
     print(f"next     aiayn translate {run}" + (f" --format {task.usual_format}" if task.usual_format else ""))
     return result
+
+
+def _translated(translator: Translator, test: TestSet) -> tuple[list[str], float]:
+    """Returns the translations, and the seconds that they took; shows progress."""
+    progress = TranslationProgress()
+    try:
+        hypotheses = translator.translate(test.sources, progress)
+    finally:  # a live line hides the terminal's cursor
+        seconds = progress.finish()
+    return hypotheses, seconds
 
 
 def _forced_decoding(translator: Translator, data: DataConfig, test: TestSet) -> dict[str, Any] | None:

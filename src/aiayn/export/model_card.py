@@ -16,28 +16,12 @@ HUB_METRICS = {"chrf": "chrf", "ter": "ter"}  # our kinds by the hub's names; al
 
 
 def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Mapping[str, Any]], licence: str) -> str:
-    """Returns the card of a Marian export; `evaluations` holds the evaluation.json of this checkpoint by test set.
-
-    The header is YAML whose values are JSON, which is YAML, too.
-    """
+    """Returns the card of a Marian export; `evaluations` holds the evaluation.json of this checkpoint by test set."""
     data, model = checkpoint.config.data, checkpoint.config.model
-    header = {
-        "language": [data.src_lang, data.tgt_lang],
-        "license": licence,
-        "library_name": "transformers",
-        "pipeline_tag": "translation",
-        "tags": ["translation", "marian", "aiayn"],
-    }
-    if data.hub_path and data.source == "hub" and not Path(data.hub_path).is_absolute():
-        header["datasets"] = [data.hub_path]
-    if evaluations:
-        results = [_hub_result(result, test, data) for test, result in evaluations.items()]
-        header["model-index"] = [{"name": name, "results": results}]
-    yaml = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items())
     weights = f"the average of {len(checkpoint.averaged)} checkpoints" if checkpoint.averaged else "one checkpoint"
     parameters = sum(weight.numel() for weight in checkpoint.weights.values()) / 1e6
     return f"""---
-{yaml}
+{_header(data, name, evaluations, licence)}
 ---
 
 # {name}
@@ -70,6 +54,23 @@ PATH is this folder, or the name of the model on the hub. The tokenizer takes ra
 
 {licence}. The training data may have terms of its own that also apply to models trained on it.
 """
+
+
+def _header(data: DataConfig, name: str, evaluations: Mapping[str, Mapping[str, Any]], licence: str) -> str:
+    """Returns the YAML at the beginning of the card; its values are JSON, which is YAML, too."""
+    header = {
+        "language": [data.src_lang, data.tgt_lang],
+        "license": licence,
+        "library_name": "transformers",
+        "pipeline_tag": "translation",
+        "tags": ["translation", "marian", "aiayn"],
+    }
+    if data.hub_path and data.source == "hub" and not Path(data.hub_path).is_absolute():
+        header["datasets"] = [data.hub_path]
+    if evaluations:
+        results = [_hub_result(result, test, data) for test, result in evaluations.items()]
+        header["model-index"] = [{"name": name, "results": results}]
+    return "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items())
 
 
 def _hub_result(result: Mapping[str, Any], test: str, data: DataConfig) -> dict[str, Any]:

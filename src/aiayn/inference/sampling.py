@@ -47,8 +47,7 @@ def sample(
     log_probs = [0.0] * len(lines)
     alive = list(range(len(lines)))  # the sentences in the cache, ended or not
     last_tokens = torch.full_like(src[:, :1], BOS_ID)
-    position = 0
-    while alive:
+    for position in range(max(limits, default=-1) + 1):
         logits = model.project(model.step(last_tokens, cache)[:, 0]).double()  # (N, V)
         at_limit = torch.tensor([position >= limits[row] for row in alive], device=src.device)
         draws = torch.tensor([uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64)
@@ -61,7 +60,6 @@ def sample(
             if not tokens[row] or tokens[row][-1] != EOS_ID:
                 tokens[row].append(token)
                 log_probs[row] += log_prob
-        position += 1
         going_on = [place for place, row in enumerate(alive) if tokens[row][-1] != EOS_ID]
         if not going_on:
             break

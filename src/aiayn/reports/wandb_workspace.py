@@ -47,14 +47,6 @@ def _workspace(entity: str, project: str) -> "Workspace":
     def curves(title: str, *keys: str, log_scale: bool = False) -> Any:
         return panels.LinePlot(title=title, x=STEP, y=list(keys), log_y=log_scale)
 
-    def axis(metric: Any, name: str) -> Any:
-        return panels.ParallelCoordinatesPlotColumn(metric=metric, display_name=name)
-
-    options = [("model.n_heads", "heads"), ("d_k", "d_k"), ("d_v", "d_v"), ("model.n_layers", "layers")]
-    options += [("model.d_model", "d_model"), ("model.d_ff", "d_ff"), ("model.dropout", "dropout")]
-    # A bare name would be looked for among the measurements.
-    columns = [axis(panels.Config(key), name) for key, name in options]
-    columns += [axis(panels.SummaryMetric("val/ppl"), "perplexity"), axis(panels.SummaryMetric("val/bleu"), "BLEU")]
     sections = {
         "Training": [
             curves("loss per token (nats)", "train/loss", "val/loss"),
@@ -76,9 +68,7 @@ def _workspace(entity: str, project: str) -> "Workspace":
             curves("peak memory (GB)", "perf/memory_gb"),
         ],
         "Sweep": [
-            panels.ParallelCoordinatesPlot(
-                title="what heads and sizes do", columns=columns, layout=panels.Layout(w=24, h=10)
-            ),
+            _options_and_scores(panels),
             panels.ScalarChart(title="best BLEU", metric=panels.SummaryMetric("val/bleu"), groupby_aggfunc="max"),
             panels.RunComparer(diff_only=True),
         ],
@@ -89,3 +79,15 @@ def _workspace(entity: str, project: str) -> "Workspace":
         name=NAME,
         sections=[workspaces.Section(name=name, panels=found, is_open=True) for name, found in sections.items()],
     )
+
+
+def _options_and_scores(panels: Any) -> Any:
+    """Returns a plot with one line per run across its options and scores; `panels` is the library's module."""
+    options = [("model.n_heads", "heads"), ("d_k", "d_k"), ("d_v", "d_v"), ("model.n_layers", "layers")]
+    options += [("model.d_model", "d_model"), ("model.d_ff", "d_ff"), ("model.dropout", "dropout")]
+    # A bare name would be looked for among the measurements.
+    metrics = [(panels.Config(key), name) for key, name in options]
+    metrics += [(panels.SummaryMetric("val/ppl"), "perplexity"), (panels.SummaryMetric("val/bleu"), "BLEU")]
+    columns = [panels.ParallelCoordinatesPlotColumn(metric=metric, display_name=name) for metric, name in metrics]
+    title = "what heads and sizes do"
+    return panels.ParallelCoordinatesPlot(title=title, columns=columns, layout=panels.Layout(w=24, h=10))
