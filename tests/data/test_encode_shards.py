@@ -149,6 +149,23 @@ def test_what_a_process_finds_wrong_with_the_text_is_said_as_if_there_were_one(c
     assert [path.name for path in Path(config.folder).iterdir() if path.name.endswith(".tmp")] == []
 
 
+def test_an_error_is_noticed_when_all_processes_have_ended_at_once(config, monkeypatch, small_shards):
+    def unreadable(self, shard, *rest):
+        if shard.number:
+            raise DataError("train.en: cannot be read")
+        encode(self, shard, *rest)
+
+    def ended(process) -> bool:
+        process.join()
+        return False
+
+    encode = Encoder.__call__
+    monkeypatch.setattr(Encoder, "__call__", unreadable)
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.is_alive", ended)
+    with pytest.raises(DataError, match=r"train\.en: cannot be read"):
+        prepare(replace(config, prepare_processes=2))
+
+
 def test_processes_end_with_the_one_that_started_them(config, small_shards, monkeypatch):
     """A process whose parent is gone stops at its next chunk."""
     encoder = Encoder(

@@ -177,8 +177,10 @@ def encode_on_cores(encoder: Encoder, shards: list[Shard], processes: int) -> No
     try:
         for child in children:
             child.start()
-        while running := [child.sentinel for child in children if child.is_alive()]:
+        running = [child.sentinel for child in children]
+        while running:
             wait(running, timeout=10)
+            running = [child.sentinel for child in children if child.is_alive()]
             progress.report(sum(shard.is_done(encoder.folder) for shard in shards))
             for child, share in zip(children, shares, strict=True):
                 if child.exitcode:
