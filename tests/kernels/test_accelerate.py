@@ -20,7 +20,7 @@ from aiayn.kernels.attention import (
     fused_causal_attention,
     softmax,
 )
-from aiayn.kernels.cache import GPUCache, PreallocatedCache
+from aiayn.kernels.cache import GPUCache, PreallocatedCache, least_keys
 from aiayn.kernels.masks import AlignedBiases, Biases
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.layers import Parts, multi_head_attention
@@ -204,7 +204,9 @@ def test_each_mask_is_made_once_for_all_layers(tiny_config, monkeypatch):
     for beams in (1, *[BEAMS] * 4):
         model.step(torch.ones(3, beams, dtype=torch.long), cache)
         cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
-    assert made == [(3, 1, 1, 6)]
+    keys = least_keys(BEAMS, [(torch.empty(3, 3, 6, 5), torch.empty(3, 3, 6, 7))])
+    assert keys > 6
+    assert made == [(3, 1, 1, keys)], "padded, because products of fewer keys are slow"
 
 
 @torch.no_grad()
@@ -237,7 +239,7 @@ def test_a_gpus_cache_keeps_keys_as_they_are_and_grows_in_larger_steps(plain):
         assert layer.cross_k.is_contiguous() == on_gpu
         assert layer.cross_k.mT.is_contiguous() != on_gpu
         assert layer.self_k.size(2) == BEAMS * (GPUCache.growth if on_gpu else 2 * PreallocatedCache.growth)
-        assert cache.extend().stride(2) % 16 == 0
+        assert not on_gpu or cache.extend().stride(2) % 16 == 0
     torch.testing.assert_close(*states)
 
 

@@ -35,3 +35,17 @@ def test_prepacked_weights_give_the_same_logits_and_the_same_steps(dtype):
 def test_a_model_stays_as_it_is_where_the_hardware_has_no_bfloat16(monkeypatch):
     monkeypatch.setattr(prepacked, "has_bfloat16", lambda device: False)
     assert not isinstance(prepack(transformer(41, seed=3).bfloat16()).embedding, PrepackedEmbedding)
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_product_takes_relu_or_a_residual_along(dtype, biased):
+    linear = torch.nn.Linear(6, 7, bias=biased).to(dtype)
+    quick = PrepackedLinear(linear.weight, linear.bias)
+    x, residual = torch.randn(5, 6, dtype=dtype), torch.randn(5, 7, dtype=dtype)
+    with torch.inference_mode():
+        torch.testing.assert_close(quick.relu(x), linear(x).relu())
+        torch.testing.assert_close(
+            quick.add(x, residual), residual + linear(x), rtol=0, atol=1e-5 if dtype == torch.float32 else 0.05
+        )
+        assert (quick.add(x, residual) - residual).abs().max() > 0.1

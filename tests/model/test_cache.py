@@ -1,5 +1,6 @@
 """Decoding one position at a time must be decoding all of them at once, whatever beams and sentences do meanwhile."""
 
+import copy
 import random
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from aiayn.kernels.accelerate import accelerate
+from aiayn.kernels.decoder_step import QuickDecoderLayer
 from aiayn.model.transformer import Transformer
 from aiayn.token_ids import BOS_ID
 
@@ -48,7 +50,7 @@ def recomputed(model, source, sentences, prefixes):
 @torch.no_grad()
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("window", [None, 6])
-@pytest.mark.parametrize("accelerated", [False, True])
+@pytest.mark.parametrize("accelerated", ["no", "to train", "to translate"])
 @pytest.mark.parametrize("seed", range(2))
 def test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave(
     tiny_config, source, positions, window, accelerated, seed
@@ -56,8 +58,10 @@ def test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave(
     torch.manual_seed(seed)
     draw = random.Random(seed)
     model = Transformer(replace(tiny_config, positions=positions, attention_window=window), VOCAB).eval()
-    if accelerated:
-        accelerate(model, torch.device("cpu"))
+    plain = copy.deepcopy(model)
+    if accelerated != "no":
+        accelerate(model, torch.device("cpu"), "float32" if accelerated == "to translate" else None)
+    assert isinstance(model.decoder[0], QuickDecoderLayer) == (accelerated == "to translate")
     cache = started(model, source)
     sentences, prefixes = [0, 1, 2], [[[]] for _ in range(3)]
     for t in range(11):
@@ -69,7 +73,7 @@ def test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave(
         ]
         logits = model.project(model.step(tokens, cache))
         assert cache.length == t + 1
-        torch.testing.assert_close(logits, recomputed(model, source, sentences, prefixes), rtol=0, atol=1e-5)
+        torch.testing.assert_close(logits, recomputed(plain, source, sentences, prefixes), rtol=0, atol=1e-5)
         parents = [[draw.randrange(beams) for _ in range(BEAMS)] for _ in sentences]
         cache.reorder(torch.tensor(parents))
         prefixes = [[hypotheses[k] for k in row] for hypotheses, row in zip(prefixes, parents, strict=True)]

@@ -36,7 +36,6 @@ def fastest_precision(model: Transformer, device: torch.device) -> str:
     precisions = ["float32"] + ["bfloat16"] * has_bfloat16(device)
     if device.type != "cpu":
         return precisions[-1]
-    dtype = getattr(torch, precisions[-1])
     linears = [module.weight for module in model.decoder[0].modules() if isinstance(module, nn.Linear)]
     matrices = [max(linears, key=Tensor.numel), model.embedding.weight[:COLUMNS]]
     seconds = {}
@@ -44,12 +43,12 @@ def fastest_precision(model: Transformer, device: torch.device) -> str:
         products: list[Callable[[Tensor], Tensor]] = []
         for matrix in matrices:
             if precision == "int8":
-                products.append(Int8Linear(matrix, None, dtype))
+                products.append(Int8Linear(matrix, None))
             elif torch.backends.mkldnn.is_available():
                 products.append(PrepackedLinear(matrix.to(getattr(torch, precision))))
             else:
                 products.append(matrix.to(getattr(torch, precision)).T.__rmatmul__)
-        x = torch.ones(ROWS, matrices[0].size(1), dtype=torch.float32 if precision == "float32" else dtype)
+        x = torch.ones(ROWS, matrices[0].size(1), dtype=torch.bfloat16 if precision == "bfloat16" else torch.float32)
         seconds[precision] = sum(_seconds(product, x) for product in products)
     return min(seconds, key=seconds.__getitem__)
 

@@ -13,7 +13,7 @@ from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.cleaning import MAX_LINE_BYTES, normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError
-from aiayn.hardware import choose_device
+from aiayn.hardware import choose_device, keep_freed_memory
 from aiayn.inference.batches import BatchDecoder, Progress
 from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
 from aiayn.inference.build import build_model
@@ -88,6 +88,8 @@ class Translator(BatchDecoder):
     ) -> "Translator":
         """Builds model and tokenizer from a checkpoint, and an ensemble with others. Raises what `from_run` raises."""
         device = choose_device(accelerator)
+        if device.type == "cpu":
+            keep_freed_memory()
         options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
         for other in others:

@@ -4,7 +4,6 @@ import torch
 from torch import nn
 
 from aiayn.errors import ConfigError
-from aiayn.hardware import has_bfloat16
 from aiayn.kernels.attention import (
     JoinedSelfAttention,
     JointAttention,
@@ -13,6 +12,7 @@ from aiayn.kernels.attention import (
     fused_causal_attention,
 )
 from aiayn.kernels.cache import GPUCache, PreallocatedCache
+from aiayn.kernels.decoder_step import quicken
 from aiayn.kernels.dropout import Dropout
 from aiayn.kernels.int8 import quantize_int8
 from aiayn.kernels.masks import AlignedBiases, Biases
@@ -47,10 +47,11 @@ def accelerate(
     for layer in [*model.encoder, *model.decoder]:
         if type(layer.self_attention) is JointAttention:
             layer.self_attention = JoinedSelfAttention(layer.self_attention)
-    if precision == "int8":
-        return quantize_int8(model, torch.bfloat16 if has_bfloat16(device) else torch.float32)
-    model = model.to(getattr(torch, precision))
-    return model if on_gpu else prepack(model)
+    if on_gpu:
+        return model.to(getattr(torch, precision))
+    model = quantize_int8(model) if precision == "int8" else prepack(model.to(getattr(torch, precision)))
+    quicken(model)
+    return model
 
 
 def _replace_attention(model: Transformer, on_gpu: bool) -> None:

@@ -5,22 +5,41 @@ any order; whenever the cache is reallocated, it keeps only the slots that a bea
 """
 
 import math
+import sys
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from aiayn.kernels.attention import REGISTER
 from aiayn.model.cache import DecoderCache, LayerCache
 from aiayn.model.masks import Masks
 
+NAIVE = 400  # multiply-adds of a product below which torch.bmm runs a plain loop, several times as slow as its library
+
+
+def least_keys(beam_size: int, cross: list[tuple[Tensor, Tensor]]) -> int:
+    """Returns how many keys a beam should attend to at least on a CPU, some of them hidden.
+
+    With fewer softmax would need padding, or products would be too small to be fast.
+    """
+    return max(REGISTER, -(-NAIVE // (beam_size * min(x.size(-1) for x in cross[0]))))
+
 
 class PreallocatedLayer(LayerCache):
-    """Keys and values of self-attention: (N, H, R, d), of which the first `used` slots are in use."""
+    """Keys and values of self-attention are in R slots, of which the first `used` are in use."""
 
-    returns_unused = False  # whether `append` returns unused slots, too
+    joined = True  # whether keys and values lie side by side, so that they are written and moved together
 
-    def __init__(self, cross_k: Tensor, cross_v: Tensor):
+    def __init__(self, cross_k: Tensor, cross_v: Tensor, least: int = 0):
+        """`append` returns at least so many slots, in use or not, as far as there are any."""
         super().__init__(*self.stored(cross_k, cross_v))
         self.used = 0
+        self.least = least
+        self.sizes = cross_k.size(3), cross_v.size(3)
+        n, h, *_ = self.cross_k.shape
+        sizes = [sum(self.sizes)] if self.joined else self.sizes
+        self.slots = [self.cross_k.new_empty(n, h, 0, size) for size in sizes]
 
     @staticmethod
     def stored(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,21 +54,31 @@ class PreallocatedLayer(LayerCache):
         new = slice(self.used, self.used + k.size(2))
         self.self_k[:, :, new], self.self_v[:, :, new] = k, v
         self.used = new.stop
-        if self.returns_unused:
-            return self.self_k, self.self_v
-        return self.self_k[:, :, : self.used], self.self_v[:, :, : self.used]
+        returned = slice(max(self.used, self.least))
+        return self.self_k[:, :, returned], self.self_v[:, :, returned]
 
-    def keep(self, sentences: Tensor | None, slots: Tensor, used: int) -> None:
-        """Keeps these sentences (M,), or all, and their slots (M, R), the first `used` of which are in use."""
+    def append_joined(self, keys_values: Tensor) -> Tensor:
+        """As `append`, if `joined`: takes (N, H, K, d_k + d_v) and returns (N, H, R, d_k + d_v)."""
+        (slots,), new = self.slots, slice(self.used, self.used + keys_values.size(2))
+        slots[:, :, new] = keys_values
+        self.used = new.stop
+        return slots[:, :, : max(self.used, self.least)]
+
+    def keep(self, sentences: Tensor | None, rows: Tensor, used: int) -> None:
+        """Keeps these sentences (M,), or all, and of each head the slots with these numbers among all, rows (M, H, R).
+
+        The first `used` of them are in use.
+        """
         self.used = used
-        self.self_k, self.self_v = (_take(x, sentences, slots) for x in (self.self_k, self.self_v))
+        self.slots = [_take(slots, rows) for slots in self.slots]
+        self.self_k, self.self_v = self.slots[0].split(self.sizes, 3) if self.joined else self.slots
         if sentences is not None:
             k, v = self.cross_k.mT.index_select(0, sentences).mT, self.cross_v.index_select(0, sentences)
             self.cross_k, self.cross_v = self.stored(k, v)
 
 
 class GPULayer(PreallocatedLayer):
-    returns_unused = True  # kernels are chosen by shape, so shapes that rarely change are worth more than fewer slots
+    joined = False  # fused attention takes rows that begin at multiples of 16 bytes
 
     @staticmethod
     def stored(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,15 +86,11 @@ class GPULayer(PreallocatedLayer):
         return k.contiguous(), v.contiguous()
 
 
-def _take(x: Tensor, sentences: Tensor | None, slots: Tensor) -> Tensor:
-    """x (N, H, R, d). Returns the slots (M, R') of M sentences, (M, H, R', d)."""
-    n, h, capacity, d = x.shape
-    if not capacity:
-        return x.new_zeros(len(slots), h, slots.size(1), d)
-    of_sentences = torch.arange(n, device=x.device) if sentences is None else sentences
-    heads = of_sentences[:, None] * h + torch.arange(h, device=x.device)  # (M, H)
-    rows = heads[..., None] * capacity + slots[:, None]
-    return x.view(-1, d).index_select(0, rows.flatten()).view(*rows.shape, d)
+def _take(slots: Tensor, rows: Tensor) -> Tensor:
+    """Returns the rows (M, H, R') of slots (N, H, R, d), counted over all of them: (M, H, R', d)."""
+    if not slots.size(2):
+        return slots.new_zeros(*rows.shape, slots.size(3))
+    return slots.view(-1, slots.size(3)).index_select(0, rows.flatten()).view(*rows.shape, slots.size(3))
 
 
 class PreallocatedCache(DecoderCache):
@@ -74,21 +99,26 @@ class PreallocatedCache(DecoderCache):
     layer_class: type[PreallocatedLayer] = PreallocatedLayer
     growth = 8  # free positions after a reallocation
     drops_slots = True
+    returns_unused = False  # whether layers attend to all slots, and hide those that are not in use
 
     def __init__(self, cross: list[tuple[Tensor, Tensor]], masks: Masks, src_mask: Tensor, beam_size: int):
+        self.least = sys.maxsize if self.returns_unused else least_keys(beam_size, cross)
+        if not self.returns_unused and (missing := self.least - src_mask.size(-1)) > 0:
+            src_mask = F.pad(src_mask, (0, missing))
+            cross = [(F.pad(k, (0, 0, 0, missing)), F.pad(v, (0, 0, 0, missing))) for k, v in cross]
         super().__init__(cross, masks, src_mask, beam_size)
         like = self.layers[0].cross_k
         self.itself = torch.zeros_like(self.itself, dtype=like.dtype).masked_fill_(~self.itself, -math.inf)
         self.ancestry = like.new_empty(len(src_mask), 1, 0)
         self.used = 0
-        # A window counts positions, so with one every position keeps its slots.
-        self.drops_slots = self.drops_slots and masks.reach is None
+        # A window counts positions, so with one every position keeps its slots. A single beam uses all.
+        self.drops_slots = self.drops_slots and masks.reach is None and beam_size > 1
 
     def layer(self, cross_k: Tensor, cross_v: Tensor) -> LayerCache:
-        return self.layer_class(cross_k, cross_v)
+        return self.layer_class(cross_k, cross_v, self.least)
 
-    def extend(self) -> Tensor:
-        """As `DecoderCache.extend`, as a bias."""
+    def extend(self) -> Tensor | None:
+        """As `DecoderCache.extend`, as a bias; None if it is 0 everywhere, as in greedy search."""
         k = self.ancestry.size(1)
         if self.used + k > self.ancestry.size(2):
             self._reallocate(None)
@@ -97,7 +127,16 @@ class PreallocatedCache(DecoderCache):
         self.length += 1
         if self.masks.reach is not None:
             self.ancestry[:, :, : self.keys_out_of_reach()] = -math.inf
-        return self.ancestry[:, None, :, : None if self.layer_class.returns_unused else self.used]
+        elif len(self.itself) == 1 and self.used >= self.least:
+            return None
+        return self._for_heads(self.ancestry[:, None, :, : max(self.used, self.least)])
+
+    def _for_heads(self, bias: Tensor) -> Tensor:
+        """bias (N, 1, T, S). On a CPU it is repeated for all heads, (N, H, T, S), once for all layers."""
+        return bias if self.returns_unused else bias.expand(-1, self.layers[0].cross_k.size(1), -1, -1).contiguous()
+
+    def _cross_mask(self) -> Tensor:
+        return self._for_heads(super()._cross_mask())
 
     def reorder(self, parents: Tensor) -> None:
         """As `DecoderCache.reorder`."""
@@ -115,15 +154,25 @@ class PreallocatedCache(DecoderCache):
         n, k = self.ancestry.shape[:2]
         slots, used = self._slots_in_use()
         # Fused attention needs rows of 16 elements; unused slots hold copies, which no beam attends to.
-        capacity = -(-(used + self.growth * len(self.itself)) // 16) * 16
+        wanted = used + self.growth * len(self.itself)
+        capacity = -(-(wanted if self.returns_unused else max(wanted, self.least)) // 16) * 16
         slots = torch.cat([slots, slots.new_zeros(n, capacity - used)], 1)
         ancestry = self.ancestry.new_full((n, k, capacity), -math.inf)
         if used:
             ancestry[:, :, :used] = self.ancestry.gather(2, slots[:, None, :used].expand(-1, k, -1))
+        rows = self._rows(sentences, slots)
         self.ancestry, self.used = ancestry, used
         for layer in self.layers:
             assert isinstance(layer, PreallocatedLayer)
-            layer.keep(sentences, slots, used)
+            layer.keep(sentences, rows, used)
+
+    def _rows(self, sentences: Tensor | None, slots: Tensor) -> Tensor:
+        """slots (M, R) of these sentences. Returns their numbers among those of all sentences and heads, (M, H, R)."""
+        n_heads, capacity = self.layers[0].cross_k.size(1), self.ancestry.size(2)
+        if sentences is None:
+            sentences = torch.arange(len(slots), device=slots.device)
+        heads = sentences[:, None] * n_heads + torch.arange(n_heads, device=slots.device)
+        return heads[..., None] * capacity + slots[:, None]
 
     def _slots_in_use(self) -> tuple[Tensor, int]:
         """Returns the slots to keep, (N, R), and their number: those in use come first, and few others follow."""
@@ -140,3 +189,4 @@ class GPUCache(PreallocatedCache):
     layer_class = GPULayer
     growth = 64  # growing takes several kernels in every layer
     drops_slots = False
+    returns_unused = True  # kernels are chosen by shape, so shapes that rarely change are worth more than fewer slots

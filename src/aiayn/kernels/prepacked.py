@@ -48,6 +48,14 @@ class PrepackedLinear(nn.Module):
         """x (..., D). Returns (..., M)."""
         return torch.ops.mkldnn._linear_pointwise(x, self.prepacked, self.bias, "none", [], "")
 
+    def relu(self, x: Tensor) -> Tensor:
+        """Returns relu(self(x)), in one operation."""
+        return torch.ops.mkldnn._linear_pointwise(x, self.prepacked, self.bias, "relu", [], "")
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """Returns residual + self(x), in one operation."""
+        return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.prepacked, self.bias, "add")
+
 
 class PrepackedFeedForward(FeedForward):
     """Replaces `FeedForward`: its first product and ReLU are one operation."""
@@ -58,7 +66,8 @@ class PrepackedFeedForward(FeedForward):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, D). Returns (B, T, D)."""
-        return self.w_2(torch.ops.mkldnn._linear_pointwise(x, self.w_1.prepacked, self.w_1.bias, "relu", [], ""))
+        assert isinstance(self.w_1, PrepackedLinear)
+        return self.w_2(self.w_1.relu(x))
 
 
 class PrepackedEmbedding(SharedEmbedding):

@@ -51,7 +51,7 @@ class DecoderCache:
     def layer(self, cross_k: Tensor, cross_v: Tensor) -> LayerCache:
         return LayerCache(cross_k, cross_v)
 
-    def extend(self) -> Tensor:
+    def extend(self) -> Tensor | None:
         """Adds one position. Returns which cached keys, its own included, each beam attends to: (N, 1, K, R)."""
         k = self.ancestry.size(1)
         self.ancestry = torch.cat([self.ancestry, self.itself[:k, :k].expand(len(self.ancestry), -1, -1)], 2)

@@ -101,11 +101,11 @@ class DecoderLayer(nn.Module):
         x = self.norm_2(x, lambda x: self.cross_attention(x, memory, src_mask))
         return self.norm_3(x, self.feed_forward)
 
-    def step(self, x: Tensor, cache: LayerCache, position: int, ancestry: Tensor, src_mask: Tensor) -> Tensor:
+    def step(self, x: Tensor, cache: LayerCache, position: int, ancestry: Tensor | None, src_mask: Tensor) -> Tensor:
         """Computes `forward` for the newest position of N sentences with K beams each; the cache holds the older ones.
 
         x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, R) marks which of the R cached keys belong to
-        each beam. Returns (N, K, D).
+        each beam, None: all. Returns (N, K, D).
         """
 
         def attend_to_prefix(x: Tensor) -> Tensor:
