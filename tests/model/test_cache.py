@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from aiayn.kernels.accelerate import accelerate
+from aiayn.kernels.cache import least_keys
 from aiayn.kernels.decoder_step import QuickDecoderLayer
 from aiayn.model.transformer import Transformer
 from aiayn.token_ids import BOS_ID
@@ -82,6 +83,22 @@ def test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave(
             cache.select(torch.tensor(keep))
             sentences, prefixes = [sentences[i] for i in keep], [prefixes[i] for i in keep]
     assert len(sentences) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("accelerated", ["no", "to train", "to translate"])
+def test_the_steps_of_a_single_beam_equal_full_recomputation(model, source, accelerated):
+    """There are more of them than the least number of keys that accelerated attention takes."""
+    plain = copy.deepcopy(model)
+    if accelerated != "no":
+        accelerate(model, torch.device("cpu"), "float32" if accelerated == "to translate" else None)
+    src, mask = source
+    steps = least_keys(1, [(torch.empty(1, 1, 1, 5), torch.empty(1, 1, 1, 7))]) + 2
+    tgt_in = torch.randint(1, VOCAB, (3, steps))
+    cache = model.init_cache(model.encode(src, mask), mask, 1)
+    states = torch.cat([model.step(tgt_in[:, [t]], cache) for t in range(steps)], 1)
+    expected = plain.decode(tgt_in, plain.encode(src, mask), mask)
+    torch.testing.assert_close(states, expected, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()

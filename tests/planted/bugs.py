@@ -751,6 +751,27 @@ SEARCH = [
         "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
     ),
     Bug(
+        "a_step_without_the_residual_around_the_feed_forward_network",
+        "kernels/decoder_step.py",
+        "w_2.add(w_1.relu(x), x)",
+        "w_2(w_1.relu(x))",
+        "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
+    ),
+    Bug(
+        "a_single_beam_attends_to_slots_that_are_not_in_use",
+        "kernels/cache.py",
+        "elif len(self.itself) == 1 and self.used >= self.least:",
+        "elif len(self.itself) == 1:",
+        "model/test_cache.py::test_the_steps_of_a_single_beam_equal_full_recomputation",
+    ),
+    Bug(
+        "eight_bit_products_without_the_least_number_of_a_row",
+        "kernels/int8.py",
+        "out.addr_(least, self.sums)",
+        "out",
+        "kernels/test_int8.py::test_a_layers_products_are_those_of_its_codes_in_exact_arithmetic",
+    ),
+    Bug(
         "places_behind_the_vocabulary_are_continuations",
         "kernels/top_tokens.py",
         "if vocab_size % BLOCK:",
