@@ -29,24 +29,36 @@ def best_continuations(
     hypothesis and token of each continuation, (N, n_best), best first, and False if any log-probability was NaN.
     """
     at_once = round_down(ROWS // log_probs.size(1))
-    sentences = at_once if states.device.type == "cpu" else len(states)
-    ends = [None] * len(states) if only_eos is None else only_eos.split(sentences)
-    found = []
-    for state, scores, ending in zip(states.split(sentences), log_probs.split(sentences), ends, strict=False):
-        values = project(state.flatten(0, 1)).float()  # (n * K, V)
-        maxima = values.new_empty(len(values), -(-values.size(1) // BLOCK))
-        for rows, of_rows in zip(_cached(values), _cached(maxima, values.size(1)), strict=True):
-            # Normalised first: excluding tokens must not change the probability of the others.
-            if not are_log_probs:
-                torch.log_softmax(rows, -1, out=rows)
-            rows[:, PAD_ID] = rows[:, BOS_ID] = -torch.inf
-            _block_maxima(rows, of_rows)
-        finite = ~values[:, EOS_ID].isnan().any()
-        if ending is not None:
-            _leave_only_eos(values, maxima, ending.repeat_interleave(log_probs.size(1)))
-        found.append((*_best(values, maxima, scores, n_best), finite))
+    if states.device.type != "cpu" or len(states) <= at_once:
+        return _of_part(project, states, log_probs, n_best, only_eos, are_log_probs)
+    ends = [None] * len(states) if only_eos is None else only_eos.split(at_once)
+    parts = zip(states.split(at_once), log_probs.split(at_once), ends, strict=False)
+    found = [_of_part(project, state, scores, n_best, ending, are_log_probs) for state, scores, ending in parts]
     best, parents, tokens, finite = zip(*found, strict=True)
     return torch.cat(best), torch.cat(parents), torch.cat(tokens), torch.stack(finite).all()
+
+
+def _of_part(
+    project: Callable[[Tensor], Tensor],
+    states: Tensor,
+    log_probs: Tensor,
+    n_best: int,
+    only_eos: Tensor | None,
+    are_log_probs: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As `best_continuations`, of so few sentences that their logits may be in memory at once."""
+    values = project(states.flatten(0, 1)).float()  # (N * K, V)
+    maxima = values.new_empty(len(values), -(-values.size(1) // BLOCK))
+    for rows, of_rows in zip(_cached(values), _cached(maxima, values.size(1)), strict=True):
+        # Normalised first: excluding tokens must not change the probability of the others.
+        if not are_log_probs:
+            torch.log_softmax(rows, -1, out=rows)
+        rows[:, PAD_ID : BOS_ID + 1].fill_(-torch.inf)
+        _block_maxima(rows, of_rows)
+    finite = ~values[:, EOS_ID].isnan().any()
+    if only_eos is not None:
+        _leave_only_eos(values, maxima, only_eos.repeat_interleave(log_probs.size(1)))
+    return *_best(values, maxima, log_probs, n_best), finite
 
 
 def _cached(values: Tensor, vocab_size: int | None = None) -> Iterator[Tensor]:
@@ -73,21 +85,27 @@ def _leave_only_eos(values: Tensor, maxima: Tensor, rows: Tensor) -> None:
 
 
 def _best(values: Tensor, maxima: Tensor, scores: Tensor, n_best: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The n_best highest sums of values (n * K, V) and scores (n, K), the row of each and its column, (n, n_best).
+    """The n_best highest sums of values (N * K, V) and scores (N, K), the row of each and its column, (N, n_best).
 
     They are in the n_best blocks with the highest maxima. If fewer exist, the rest is -inf.
     """
-    vocab_size, n_blocks, shape = values.size(1), maxima.size(1), scores.shape
-    sums = (maxima.unflatten(0, shape) + scores[..., None]).flatten(1)  # (n, K * V / BLOCK)
-    chosen = sums.topk(min(n_best, sums.size(1)), sorted=False).indices
-    hypothesis = chosen // n_blocks
+    (n, k), vocab_size, n_blocks = scores.shape, values.size(1), maxima.size(1)
+    sums = (maxima.view(n, k, n_blocks) + scores[..., None]).view(n, -1)
+    chosen = _highest(sums, min(n_best, sums.size(1)))[1]
+    first = chosen // n_blocks * vocab_size if k > 1 else torch.zeros_like(chosen)  # place of a hypothesis' values
     columns = (chosen % n_blocks * BLOCK)[..., None] + torch.arange(BLOCK, device=values.device)
-    places = hypothesis[..., None] * vocab_size + columns.clamp(max=vocab_size - 1)
-    candidates = values.view(len(scores), -1).gather(1, places.flatten(1)).view_as(places)
-    candidates = candidates + scores.gather(1, hypothesis)[..., None]
+    places = first[..., None] + (columns if vocab_size % BLOCK == 0 else columns.clamp(max=vocab_size - 1))
+    candidates = values.view(n, -1).gather(1, places.flatten(1)).view_as(places)
+    candidates += scores.gather(1, chosen // n_blocks)[..., None]
     if vocab_size % BLOCK:
         candidates.masked_fill_(columns >= vocab_size, -torch.inf)
-    best, which = candidates.flatten(1).topk(min(n_best, candidates[0].numel()))
-    best = F.pad(best, (0, n_best - best.size(1)), value=-torch.inf)
-    places = F.pad(places.flatten(1).gather(1, which), (0, n_best - which.size(1)), value=PAD_ID)
+    best, which = _highest(candidates.flatten(1), min(n_best, candidates[0].numel()))
+    places = places.flatten(1).gather(1, which)
+    if missing := n_best - best.size(1):
+        best, places = F.pad(best, (0, missing), value=-torch.inf), F.pad(places, (0, missing), value=PAD_ID)
     return best, places // vocab_size, places % vocab_size
+
+
+def _highest(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Returns the n highest of values (N, M) and their places, (N, n), highest first."""
+    return values.max(1, keepdim=True) if n == 1 else values.topk(n)
