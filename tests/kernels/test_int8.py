@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from inference.test_beam_search import SEARCH, SENTENCES, padded, search, transformer
 from torch import nn
 
+from aiayn.errors import DivergedError
 from aiayn.kernels import int8 as module
+from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.int8 import Int8Embedding, Int8Linear, quantize_int8, quantize_ranges, quantize_rows
 from aiayn.model.embedding import SharedEmbedding
 from aiayn.token_ids import BOS_ID
@@ -104,6 +106,20 @@ def test_the_largest_sums_do_not_overflow(either_product, signs):
     x[:, 0] = 0  # without it a row has only one level
     product = Int8Linear(weight, None)(x)
     torch.testing.assert_close(product, torch.full((5, 3), 2047.0 * signs[0] * signs[1]))
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_matrix_with_a_broken_weight_gives_nothing_but_nan(either_product, broken):
+    weight = torch.randn(7, 6)
+    weight[4, 2] = broken
+    assert Int8Linear(weight, None)(torch.randn(5, 6)).isnan().all()
+
+
+def test_a_search_in_int8_notices_a_broken_weight_of_the_feed_forward_network():
+    plain = transformer(41, seed=3)
+    plain.decoder[0].feed_forward.w_1.weight.data[2, 1] = float("nan")
+    with pytest.raises(DivergedError):
+        search(accelerate(plain, torch.device("cpu"), "int8"), SENTENCES, SEARCH)
 
 
 def test_a_rows_product_does_not_depend_on_the_other_rows(either_product):

@@ -93,6 +93,8 @@ class Int8Linear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None):
         super().__init__()
         codes, scale = quantize_rows(weight.detach())
+        if not weight.isfinite().all():
+            scale = torch.full_like(scale, torch.nan)  # a single NaN would be lost where the next rows are quantized
         # Attributes rather than buffers: prepacked tensors cannot be copied to another device or data type.
         self.bias = None if bias is None else bias.detach()
         self.out_features = len(weight)
@@ -123,11 +125,9 @@ class Int8Linear(nn.Module):
     def _add(self, x: Tensor, terms: Tensor) -> Tensor:
         """Adds terms (R, M) or (M,) to the product without the bias."""
         product, scale, least = self._multiply(x)
-        return (
-            torch.addcmul(terms, product, scale)
-            if least is None
-            else (torch.addr(terms, least, self.sums).addcmul_(product, scale))
-        )
+        if least is None:
+            return torch.addcmul(terms, product, scale)
+        return torch.addr(terms, least, self.sums).addcmul_(product, scale)
 
     def _multiply(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """x (R, D). Returns (R, M), to be multiplied by the scale of each row (R, 1), and after that to be added to the
