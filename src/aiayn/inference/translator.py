@@ -67,9 +67,9 @@ class Translator(BatchDecoder):
         `ensemble` names further runs that translate together with it, by the mean of their log-probabilities; of each
         the same `checkpoint` is taken. Search options are the first run's.
 
-        With `precision` bfloat16 translation is about twice as fast on hardware that supports it, scores differ in the
-        third digit, and a few translations differ. int8 (CPUs only) is a third faster still, and twice as many
-        translations differ. auto measures which of them is the fastest here.
+        With `precision` bfloat16 translation is up to twice as fast on hardware that supports it, scores differ in the
+        third digit, and a few translations differ. int8 (CPUs only) is a fifth faster still for wide models, and about
+        as many translations differ. auto measures which of them is the fastest here.
 
         Raises RefusedError for a missing or damaged run, or one of another vocabulary, ConfigError for impossible
         options or a missing GPU.
