@@ -84,8 +84,8 @@ def keep_freed_memory() -> None:
     """Lets this process keep memory that it freed, at most 256 MB more than otherwise, for its next tensors.
 
     glibc returns large blocks to the system, which fills every page with zeros again when the next tensor touches it:
-    8 % of the time of a greedy search with a small model. Has no effect with another C library, or if a MALLOC_ variable
-    is set.
+    8 % of the time of a greedy search with a small model. Has no effect with another C library, or if a MALLOC_
+    variable is set.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return
