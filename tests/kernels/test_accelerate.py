@@ -224,7 +224,7 @@ def test_room_that_is_not_used_yet_is_never_attended_to(plain):
 
 
 @torch.no_grad()
-def test_a_gpus_cache_keeps_keys_as_they_are_and_grows_in_larger_steps(plain):
+def test_a_gpus_cache_grows_in_larger_steps(plain):
     src, _, mask = example()
     tokens = torch.randint(1, VOCAB, (PreallocatedCache.growth + 3, 3, BEAMS))
     states = []
@@ -236,8 +236,7 @@ def test_a_gpus_cache_keeps_keys_as_they_are_and_grows_in_larger_steps(plain):
         states.append(torch.stack([model.step(newest, cache).clone() for newest in tokens[1:]]))
         on_gpu, layer = isinstance(cache, GPUCache), cache.layers[0]
         assert on_gpu == (device == GPU)
-        assert layer.cross_k.is_contiguous() == on_gpu
-        assert layer.cross_k.mT.is_contiguous() != on_gpu
+        assert layer.cross_k.is_contiguous()
         assert layer.self_k.size(2) == BEAMS * (GPUCache.growth if on_gpu else 2 * PreallocatedCache.growth)
         assert not on_gpu or cache.extend().stride(2) % 16 == 0
     torch.testing.assert_close(*states)

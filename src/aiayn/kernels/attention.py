@@ -91,24 +91,19 @@ class JointAttention(MultiHeadAttention):
 
 
 class JoinedSelfAttention(MultiHeadAttention):
-    """Self-attention whose projections were joined once and for all, for translation only.
-
-    Its matrix has the rows of all queries, then those of keys and values, head by head.
-    """
+    """Self-attention whose projections were joined once and for all, for translation only."""
 
     def __init__(self, plain: MultiHeadAttention):
         """Takes the weights of `plain`, joined to one matrix."""
         nn.Module.__init__(self)
         self.training, self.n_heads, self.p_drop, self.attention = False, plain.n_heads, 0.0, plain.attention
-        q, k, v = (projection.weight.detach() for projection in (plain.w_q, plain.w_k, plain.w_v))
-        keys_values = torch.cat([x.unflatten(0, (self.n_heads, -1)) for x in (k, v)], 1).flatten(0, 1)
-        self.d_k, self.d_v = len(k) // self.n_heads, len(v) // self.n_heads
-        self.w_qkv = nn.Linear(q.size(1), len(q) + len(keys_values), bias=False, device="meta")
-        self.w_qkv.weight = nn.Parameter(torch.cat([q, keys_values]), False)
+        projections = (plain.w_q, plain.w_k, plain.w_v)
+        self.sizes = [projection.out_features for projection in projections]
+        self.w_qkv = nn.Linear(plain.w_q.in_features, sum(self.sizes), bias=False, device="meta")
+        self.w_qkv.weight = nn.Parameter(torch.cat([projection.weight.detach() for projection in projections]), False)
         self.w_o = plain.w_o
 
     def project(self, x: Tensor, context: Tensor, position: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """As `MultiHeadAttention.project`, of x alone."""
-        q, keys_values = self.w_qkv(x).tensor_split([self.n_heads * self.d_k], dim=2)
-        k, v = self._split(keys_values).split([self.d_k, self.d_v], dim=3)
-        return self._split(q), k, v
+        q, k, v = (self._split(y) for y in self.w_qkv(x).split(self.sizes, dim=2))
+        return q, k, v

@@ -29,25 +29,19 @@ def least_keys(beam_size: int, cross: list[tuple[Tensor, Tensor]]) -> int:
 class PreallocatedLayer(LayerCache):
     """Keys and values of self-attention are in R slots, of which the first `used` are in use."""
 
-    joined = True  # whether keys and values lie side by side, so that they are written and moved together
-
     def __init__(self, cross_k: Tensor, cross_v: Tensor, least: int = 0):
         """`append` returns at least so many slots, in use or not, as far as there are any."""
-        super().__init__(*self.stored(cross_k, cross_v))
+        super().__init__(self.stored(cross_k), self.stored(cross_v))
         self.used = 0
         self.least = least
-        self.sizes = cross_k.size(3), cross_v.size(3)
-        n, h, *_ = self.cross_k.shape
-        sizes = [sum(self.sizes)] if self.joined else self.sizes
-        self.slots = [self.cross_k.new_empty(n, h, 0, size) for size in sizes]
 
     @staticmethod
-    def stored(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the source's keys (N, H, S, d_k) and values (N, H, S, d_v), laid out for a CPU's products.
+    def stored(x: Tensor) -> Tensor:
+        """Returns the source's keys or values (N, H, S, d), laid out for a CPU's products.
 
         In float32: for bfloat16 oneDNN would compile a kernel for every number of keys, at every position another.
         """
-        return k.float().mT.contiguous().mT, v.float().contiguous()
+        return x.float().contiguous()
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """As `LayerCache.append`; the slots must have been allocated."""
@@ -57,12 +51,15 @@ class PreallocatedLayer(LayerCache):
         returned = slice(max(self.used, self.least))
         return self.self_k[:, :, returned], self.self_v[:, :, returned]
 
-    def append_joined(self, keys_values: Tensor) -> Tensor:
-        """As `append`, if `joined`: takes (N, H, K, d_k + d_v) and returns (N, H, R, d_k + d_v)."""
-        (slots,), new = self.slots, slice(self.used, self.used + keys_values.size(2))
-        slots[:, :, new] = keys_values
-        self.used = new.stop
-        return slots[:, :, : max(self.used, self.least)]
+    def grow(self, capacity: int) -> None:
+        """Allocates so many slots, free ones after those in use."""
+        missing = capacity - self.self_k.size(2)
+        self.self_k, self.self_v = (F.pad(x, (0, 0, 0, missing)) for x in (self.self_k, self.self_v))
+
+    def select(self, sentences: Tensor) -> None:
+        """As `LayerCache.select`."""
+        self.self_k, self.self_v = self.self_k.index_select(0, sentences), self.self_v.index_select(0, sentences)
+        self._select_cross(sentences)
 
     def keep(self, sentences: Tensor | None, rows: Tensor, used: int) -> None:
         """Keeps these sentences (M,), or all, and of each head the slots with these numbers among all, rows (M, H, R).
@@ -70,20 +67,19 @@ class PreallocatedLayer(LayerCache):
         The first `used` of them are in use.
         """
         self.used = used
-        self.slots = [_take(slots, rows) for slots in self.slots]
-        self.self_k, self.self_v = self.slots[0].split(self.sizes, 3) if self.joined else self.slots
+        self.self_k, self.self_v = _take(self.self_k, rows), _take(self.self_v, rows)
         if sentences is not None:
-            k, v = self.cross_k.mT.index_select(0, sentences).mT, self.cross_v.index_select(0, sentences)
-            self.cross_k, self.cross_v = self.stored(k, v)
+            self._select_cross(sentences)
+
+    def _select_cross(self, sentences: Tensor) -> None:
+        self.cross_k, self.cross_v = self.cross_k.index_select(0, sentences), self.cross_v.index_select(0, sentences)
 
 
 class GPULayer(PreallocatedLayer):
-    joined = False  # fused attention takes rows that begin at multiples of 16 bytes
-
     @staticmethod
-    def stored(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Fused attention takes only keys that are not transposed."""
-        return k.contiguous(), v.contiguous()
+    def stored(x: Tensor) -> Tensor:
+        """As `PreallocatedLayer.stored`, in the model's precision."""
+        return x.contiguous()
 
 
 def _take(slots: Tensor, rows: Tensor) -> Tensor:
@@ -121,7 +117,7 @@ class PreallocatedCache(DecoderCache):
         """As `DecoderCache.extend`, as a bias; None if it is 0 everywhere, as in greedy search."""
         k = self.ancestry.size(1)
         if self.used + k > self.ancestry.size(2):
-            self._reallocate(None)
+            self._drop_slots(None) if self.drops_slots else self._grow()
         self.ancestry[:, :, self.used : self.used + k] = self.itself[:k, :k]
         self.used += k
         self.length += 1
@@ -146,25 +142,40 @@ class PreallocatedCache(DecoderCache):
         """As `DecoderCache.select`."""
         self.src_mask = self.src_mask[sentences]
         self.ancestry = self.ancestry[sentences]
-        self._reallocate(sentences)
+        if self.drops_slots:
+            self._drop_slots(sentences)
+        else:
+            for layer in self.layers:
+                layer.select(sentences)
         self.cross_mask = self._cross_mask()
 
-    def _reallocate(self, sentences: Tensor | None) -> None:
-        """Copies all layers into larger tensors; `ancestry` is already that of the sentences (None: of all)."""
-        n, k = self.ancestry.shape[:2]
-        slots, used = self._slots_in_use()
-        # Fused attention needs rows of 16 elements; unused slots hold copies, which no beam attends to.
-        wanted = used + self.growth * len(self.itself)
-        capacity = -(-(wanted if self.returns_unused else max(wanted, self.least)) // 16) * 16
-        slots = torch.cat([slots, slots.new_zeros(n, capacity - used)], 1)
-        ancestry = self.ancestry.new_full((n, k, capacity), -math.inf)
-        if used:
-            ancestry[:, :, :used] = self.ancestry.gather(2, slots[:, None, :used].expand(-1, k, -1))
-        rows = self._rows(sentences, slots)
-        self.ancestry, self.used = ancestry, used
+    def _capacity(self) -> int:
+        """Returns how many slots to allocate."""
+        wanted = self.used + self.growth * len(self.itself)
+        # Fused attention needs rows of 16 elements.
+        return -(-(wanted if self.returns_unused else max(wanted, self.least)) // 16) * 16
+
+    def _grow(self) -> None:
+        capacity = self._capacity()
+        self.ancestry = F.pad(self.ancestry, (0, capacity - self.ancestry.size(2)), value=-math.inf)
         for layer in self.layers:
             assert isinstance(layer, PreallocatedLayer)
-            layer.keep(sentences, rows, used)
+            layer.grow(capacity)
+
+    def _drop_slots(self, sentences: Tensor | None) -> None:
+        """Copies all layers, with free slots; `ancestry` is already that of the sentences (None: of all)."""
+        n, k = self.ancestry.shape[:2]
+        slots, self.used = self._slots_in_use()
+        capacity = self._capacity()
+        slots = torch.cat([slots, slots.new_zeros(n, capacity - self.used)], 1)  # free ones hold copies
+        ancestry = self.ancestry.new_full((n, k, capacity), -math.inf)
+        if self.used:
+            ancestry[:, :, : self.used] = self.ancestry.gather(2, slots[:, None, : self.used].expand(-1, k, -1))
+        rows = self._rows(sentences, slots)
+        self.ancestry = ancestry
+        for layer in self.layers:
+            assert isinstance(layer, PreallocatedLayer)
+            layer.keep(sentences, rows, self.used)
 
     def _rows(self, sentences: Tensor | None, slots: Tensor) -> Tensor:
         """slots (M, R) of these sentences. Returns their numbers among those of all sentences and heads, (M, H, R)."""
@@ -177,9 +188,8 @@ class PreallocatedCache(DecoderCache):
     def _slots_in_use(self) -> tuple[Tensor, int]:
         """Returns the slots to keep, (N, R), and their number: those in use come first, and few others follow."""
         n = len(self.ancestry)
-        every = torch.arange(self.used, device=self.ancestry.device).expand(n, -1)
-        if not self.drops_slots or not self.used:
-            return every, self.used
+        if not self.used:
+            return torch.zeros(n, 0, dtype=torch.long, device=self.ancestry.device), 0
         unused = self.ancestry[:, :, : self.used].amax(1) == -math.inf
         most = int((~unused).sum(1).max())
         return unused.byte().argsort(dim=1, stable=True)[:, :most], most

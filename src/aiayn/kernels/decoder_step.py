@@ -25,8 +25,7 @@ class _Parts(NamedTuple):
     """What a step computes with. A module would look each of them up in dictionaries."""
 
     n_heads: int
-    d_k: int
-    d_v: int
+    sizes: list[int]
     w_qkv: Linear
     w_o: Linear
     cross_q: Linear
@@ -51,13 +50,12 @@ class QuickDecoderLayer(DecoderLayer):
         """As `DecoderLayer.step`; ancestry (N, H, K, R) and src_mask (N, H, 1, S) are biases."""
         assert isinstance(cache, PreallocatedLayer)
         n, k, d_model = x.shape
-        n_heads, d_k, d_v, w_qkv, w_o, cross_q, cross_o, w_1, w_2, (norm_1, norm_2, norm_3) = self.parts
+        n_heads, sizes, w_qkv, w_o, cross_q, cross_o, w_1, w_2, (norm_1, norm_2, norm_3) = self.parts
         x = x.flatten(0, 1)
 
-        q, new = w_qkv(x).split([n_heads * d_k, n_heads * (d_k + d_v)], 1)
-        past = cache.append_joined(new.view(n, k, n_heads, d_k + d_v).transpose(1, 2)).flatten(0, 1)
-        keys, values = past.split([d_k, d_v], 2)
-        heads = _attend(_split(q, n, k, n_heads), keys, values, ancestry)
+        q, new_k, new_v = w_qkv(x).split(sizes, 1)
+        keys, values = cache.append(*(y.view(n, k, n_heads, -1).transpose(1, 2) for y in (new_k, new_v)))
+        heads = _attend(_split(q, n, k, n_heads), keys.flatten(0, 1), values.flatten(0, 1), ancestry)
         x = norm_1(w_o.add(_merge(heads, n, k).to(x.dtype), x))
 
         keys, values = cache.cross_k.flatten(0, 1), cache.cross_v.flatten(0, 1)
@@ -112,4 +110,4 @@ def _parts(layer: DecoderLayer) -> _Parts | None:
     if len(norms) < len(add_norms) or len(quick) < len(linears):
         return None
     w_qkv, w_o, cross_q, cross_o, w_1, w_2 = quick
-    return _Parts(own.n_heads, own.d_k, own.d_v, w_qkv, w_o, cross_q, cross_o, w_1, w_2, norms)
+    return _Parts(own.n_heads, own.sizes, w_qkv, w_o, cross_q, cross_o, w_1, w_2, norms)
