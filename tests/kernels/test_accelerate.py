@@ -66,7 +66,9 @@ def test_an_accelerated_model_has_the_plain_models_logits_and_gradients(tiny_con
 
 
 @pytest.mark.parametrize("device", [CPU, GPU], ids=str)
-def test_a_model_that_only_translates_has_the_plain_models_logits_and_beams(device):
+@pytest.mark.parametrize("beams", [1, SEARCH.beam_size])
+def test_a_model_that_only_translates_has_the_plain_models_logits_and_beams(device, beams):
+    config = replace(SEARCH, beam_size=beams)
     plain = transformer(41, seed=3)
     fast = accelerate(copy.deepcopy(plain), device, "float32")
     assert isinstance(fast.encoder[0].self_attention, JoinedSelfAttention)
@@ -74,7 +76,7 @@ def test_a_model_that_only_translates_has_the_plain_models_logits_and_beams(devi
     tgt_in = torch.tensor([[BOS_ID, 7, 5, 20]] * len(SENTENCES))
     with torch.inference_mode():
         torch.testing.assert_close(fast(src, tgt_in, mask), plain(src, tgt_in, mask), rtol=0, atol=1e-5)
-    for found, expected in zip(search(fast, SENTENCES, SEARCH), search(plain, SENTENCES, SEARCH), strict=True):
+    for found, expected in zip(search(fast, SENTENCES, config), search(plain, SENTENCES, config), strict=True):
         assert [each.tokens for each in found] == [each.tokens for each in expected]
         assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-5)
 
