@@ -226,6 +226,25 @@ def test_room_that_is_not_used_yet_is_never_attended_to(plain):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+def test_a_greedy_search_keeps_its_keys_when_the_cache_grows_and_sentences_leave(plain, device):
+    src, _, mask = example()
+    tokens = torch.randint(3, VOCAB, (3, GPUCache.growth + 20))
+    whole = plain.decode(tokens, plain.encode(src, mask), mask)
+    model = accelerate(copy.deepcopy(plain), device, "float32")
+    cache, staying = model.init_cache(model.encode(src, mask), mask, 1), torch.arange(3)
+    for position in range(tokens.size(1)):
+        if position in (7, 21):  # between growths
+            which = torch.tensor([0, 2] if position == 7 else [1])
+            cache.select(which)
+            staying = staying[which]
+        newest = tokens[staying, position : position + 1]
+        found = model.step(newest, cache)[:, 0]
+        torch.testing.assert_close(found, whole[staying, position], rtol=1e-4, atol=1e-4)
+    assert cache.layers[0].self_k.size(2) > max(GPUCache.growth, PreallocatedCache.growth)
+
+
+@torch.no_grad()
 def test_a_gpus_cache_grows_in_larger_steps(plain):
     src, _, mask = example()
     tokens = torch.randint(1, VOCAB, (PreallocatedCache.growth + 3, 3, BEAMS))
