@@ -257,7 +257,18 @@ def test_a_baseline_is_compared_line_by_line_with_a_p_value(tmp_path, capsys):
     assert f"p = {compared['p_value']:.4f} (bootstrap)" in printed
     assert "paired bootstrap of 1000 samples, paired randomisation of 10000 trials" in printed
     itself = evaluate(options(run, baseline=str(run)))["baseline"]
-    assert (itself["delta"], itself["p_value"]) == (0, 1)
+    assert (itself["delta"], itself["p_value"], itself["differs"]) == (0, 1, {})
+
+
+def test_the_table_says_where_checkpoint_or_search_of_a_baseline_differ(tmp_path, capsys):
+    run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
+    evaluate(options(other, checkpoint="last", search={"beam_size": 2, "batch_tokens": 50}))
+    result = evaluate(options(run, baseline=str(other), search={"batch_tokens": 60}))
+    used, beams = result["checkpoint"], result["search"]["beam_size"]
+    assert result["baseline"]["differs"] == {"checkpoint": "last.ckpt", "search.beam_size": 2}
+    printed = capsys.readouterr().out
+    assert f"        checkpoint=last.ckpt there, {used} here\n" in printed
+    assert f"        search.beam_size=2 there, {beams} here\n" in printed
 
 
 def test_a_baseline_not_scored_on_this_text_is_refused_with_the_command_to_type(tmp_path):

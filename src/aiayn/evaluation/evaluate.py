@@ -1,10 +1,10 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiayn.config import program
 from aiayn.config.data import DataConfig
@@ -65,7 +65,7 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
             f"{unsupported[0]} does not apply to data.task={data.task}, which {run} has learned; leave it out"
         )
     test = read_test_set(config, data)
-    baseline = _read_baseline(Path(config.baseline), test) if config.baseline else []
+    baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
     task.check_text(test.sources, test.references[0])  # refused before the search
     translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
 
@@ -83,11 +83,13 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
         "device": translator.device.type,
         "hypotheses_sha256": lines_sha256(hypotheses),
     }
-    own = metrics_of(extensions).items()
-    result["metrics"] |= {name: float(metric(hypotheses, test.references[0])) for name, metric in own}
-    if config.baseline:
-        compared = _compared(baseline, hypotheses, test, data.tgt_lang)
-        result["baseline"] = {"run": str(Path(config.baseline)), **compared}
+    added = metrics_of(extensions).items()
+    result["metrics"] |= {name: float(metric(hypotheses, test.references[0])) for name, metric in added}
+    if config.baseline and baseline:
+        compared = _compared(baseline.hypotheses, hypotheses, test, data.tgt_lang)
+        own = _made_with(result)
+        differs = {key: value for key, value in baseline.made_with.items() if value != own.get(key)}
+        result["baseline"] = {"run": str(Path(config.baseline)), "differs": differs, **compared}
 
     written = results_folder(RunFolder(folder_of(run)), test, listed(config.ensemble))
     _write(written, result, test, hypotheses)
@@ -122,14 +124,25 @@ def _forced_decoding(translator: Translator, data: DataConfig, test: TestSet) ->
     return {"perplexity": perplexity(pairs), "accuracy": 100 * accuracy(pairs), "tokens": tokens}
 
 
-def _read_baseline(run: Path, test: TestSet) -> list[str]:
-    """Returns the other run's hypotheses. Raises RefusedError unless they are translations of the same text."""
+class _Baseline(NamedTuple):
+    hypotheses: list[str]
+    made_with: dict[str, Any]
+
+
+def _made_with(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the checkpoint and the options of the search behind these scores, which change them within one run."""
+    search = {f"search.{key}": value for key, value in scores.get("search", {}).items() if key != "batch_tokens"}
+    return {"checkpoint": scores.get("checkpoint"), **search}
+
+
+def _read_baseline(run: Path, test: TestSet) -> _Baseline:
+    """Returns the other run's translations. Raises RefusedError unless they are of the same text."""
     stored = results_folder(RunFolder(folder_of(run)), test)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
     scores = read_json(stored.scores)
     try:
         text = scores["text_sha256"]
-        hypotheses = read_lines(stored.hypotheses)
+        hypotheses, made_with = read_lines(stored.hypotheses), _made_with(scores)
         # A kill, or a second evaluation, may have left the hypotheses of one beside the scores of another.
         if scores.get("hypotheses_sha256", digest := lines_sha256(hypotheses)) != digest:
             raise KeyError("hypotheses_sha256")
@@ -140,7 +153,7 @@ def _read_baseline(run: Path, test: TestSet) -> list[str]:
             f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} lines, here "
             f"{len(test.sources)}); {remedy}"
         )
-    return hypotheses
+    return _Baseline(hypotheses, made_with)
 
 
 def _compared(baseline: list[str], hypotheses: list[str], test: TestSet, language: str) -> dict[str, Any]:

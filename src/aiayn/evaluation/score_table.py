@@ -55,8 +55,15 @@ def score_table(result: Mapping[str, Any]) -> str:
     elif result["test_set"] == SUBSET:
         rows += [("", ""), ("paper", "     -  its figures are for all 3,003 lines of newstest2014, these are 2,737")]
     if baseline := result.get("baseline"):
-        rows += [("", ""), ("baseline", f"{baseline['run']}"), *_compared_rows(baseline)]
+        rows += [("", ""), ("baseline", f"{baseline['run']}"), *_differing(baseline["differs"], result)]
+        rows += _compared_rows(baseline)
     return "\n".join(f"{name:<20} {text}".rstrip() for name, text in rows)
+
+
+def _differing(differs: Mapping[str, Any], result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A line for each of checkpoint and search options that the baseline was scored with another of."""
+    here = {"checkpoint": result["checkpoint"], **{f"search.{key}": value for key, value in result["search"].items()}}
+    return [("", f"        {key}={value} there, {here.get(key)} here") for key, value in differs.items()]
 
 
 def _compared_rows(baseline: Mapping[str, Any]) -> list[tuple[str, str]]:
