@@ -1,23 +1,23 @@
-"""Writes the table of thirty epochs in docs/table3-quarter.md, a picture and table.json from results/multi30k_quarter.
+"""Writes what docs/table3-quarter.md says of thirty epochs, a picture and table.json, from results/multi30k_quarter.
 
-To be run again when there are more rows or seeds; it changes nothing outside the marked block of the page. Its figures
+To be run again when there are more rows or seeds; it changes nothing outside the marked blocks of the page. Its figures
 are means over the seeds of a row, whose runs after the first are named ROW_seed-N.
 
     python benchmarks/collect_results.py outputs/sweeps/multi30k_quarter results/multi30k_quarter --command "..."
     python benchmarks/multi30k_quarter.py
 """
 
-import json
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from table3_quarter import PAGE, replaced
+from table3_quarter import PAGE, answer, cell, replaced, wrapped
 
 from aiayn.files import atomic_write_text
 from aiayn.reports.drawing import new_figure, save_figure
+from aiayn.reports.intervals import LEVEL, Sample, holm, pooled, pooled_spread
 from aiayn.reports.table import Column, Table
-from aiayn.reports.writers import markdown
+from aiayn.reports.writers import as_json, markdown
 from aiayn.runs.run_folder import Record, RunFolder, read_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,14 +32,22 @@ NAMES = {
     "c_dmodel64": "`d_model` 64",
     "c_dmodel256": "`d_model` 256",
 }
+QUESTIONS = {
+    "Does dropout help?": ("d_drop00", "d_drop03"),
+    "Does label smoothing?": ("d_ls00",),
+    "Is bigger better?": ("c_n2", "c_dmodel64", "c_dmodel256"),
+}
+METRICS = {"ppl": "last", "bleu": "test_bleu"}  # what is compared with base: perplexity and BLEU
 COLUMNS = [
     Column("name", "row"),
     Column("n", "seeds"),
     Column("last", "dev perplexity at the end", 2),
+    Column("ppl", "change"),
     Column("lowest", "lowest", 2),
     Column("epoch", "at epoch", 1),
-    Column("dev_bleu", "dev BLEU", 2),
     Column("test_bleu", "test BLEU", 2),
+    Column("bleu", "change"),
+    Column("dev_bleu", "dev BLEU", 2),
     Column("test_accuracy", "test token accuracy (%)", 1),
 ]
 
@@ -56,14 +64,27 @@ def curve(run: Path) -> tuple[list[float], list[float]]:
     return [EPOCHS * record["step"] / steps for record in records], [record["val/ppl"] for record in records]
 
 
-def facts() -> list[Record]:
-    """Returns what table.json holds: the means of every row that was trained."""
-    return [_means(row, runs) for row in NAMES if (runs := runs_of(row))]
+def facts() -> Record:
+    """Returns what table.json holds: the means of every row that was trained, and its differences from base."""
+    measured = {row: [_measured(run) for run in runs_of(row)] for row in NAMES if runs_of(row)}
+    rows = {row: {"row": row, "n": len(found), **_means(found)} for row, found in measured.items()}
+    made: Record = {"per_cent": 100 * (1 - LEVEL), "level": LEVEL}
+    places, differences = [], []
+    for name, key in METRICS.items():
+        samples = {row: Sample(tuple(each[key] for each in found)) for row, found in measured.items()}
+        spread = pooled_spread(samples.values())
+        if spread:
+            made |= {"degrees_of_freedom": spread.df, f"{name}_sd": spread.sd}
+        compared = [row for row in samples if row != "base"]
+        places += [(row, name) for row in compared]
+        differences += [pooled(samples[row], samples["base"], spread) for row in compared]
+    for (row, name), difference in zip(places, holm(differences), strict=True):
+        rows[row][name] = difference
+    return {"intervals": made | {"comparisons": len(places)}, "rows": list(rows.values())}
 
 
-def _means(row: str, runs: list[Path]) -> Record:
-    found = [_measured(run) for run in runs]
-    return {"row": row, "n": len(runs), **{key: mean(each[key] for each in found) for key in found[0]}}
+def _means(found: list[dict[str, float]]) -> dict[str, float]:
+    return {key: mean(each[key] for each in found) for key in found[0]}
 
 
 def _measured(run: Path) -> dict[str, float]:
@@ -84,9 +105,28 @@ def _evaluation(run: Path, split: str) -> dict[str, Any]:
     return read_json(RunFolder(run).path / "evaluation" / split / "evaluation.json")
 
 
-def page_block(rows: list[Record]) -> dict[str, str]:
-    table = Table("", COLUMNS, [record | {"name": NAMES[record["row"]]} for record in rows])
-    return {"thirty": markdown([table]).strip()}
+def page_blocks(found: Record) -> dict[str, str]:
+    """Returns the generated blocks of the page by name, from what `facts` returns."""
+    rows, made = {record["row"]: record for record in found["rows"]}, found["intervals"]
+    shown = [record | {"name": NAMES[row]} | _changes(record) for row, record in rows.items()]
+    questions = {question: [row for row in asked if row in rows] for question, asked in QUESTIONS.items()}
+    answers = [answer(question, asked, rows, NAMES) for question, asked in questions.items() if asked]
+    basis = wrapped(
+        f"Intervals hold {made['per_cent']:.0f} %: Student's t with {made['degrees_of_freedom']:.0f} "
+        "degrees of freedom, from the spread between seeds within rows, which is taken to be the same in all of them: "
+        f"a standard deviation of {made['ppl_sd']:.2f} in perplexity and {made['bleu_sd']:.2f} in BLEU. Bold is "
+        f"what stays below {made['level']} after Holm's correction for all {made['comparisons']} comparisons; of nothing else is "
+        "anything claimed."
+    )
+    return {
+        "thirty": markdown([Table("", COLUMNS, shown)]).strip(),
+        "thirty-basis": basis,
+        "thirty-answers": "\n".join(answers),
+    }
+
+
+def _changes(record: Record) -> Record:
+    return {name: cell(record[name]) if name in record else "" for name in METRICS}
 
 
 def draw() -> None:
@@ -104,9 +144,9 @@ def draw() -> None:
 
 
 def main() -> None:
-    rows = facts()
-    atomic_write_text(RESULTS / "table.json", json.dumps({"rows": rows}, indent=1) + "\n")
-    atomic_write_text(PAGE, replaced(PAGE.read_text(encoding="utf-8"), page_block(rows)))
+    found = facts()
+    atomic_write_text(RESULTS / "table.json", as_json(found))
+    atomic_write_text(PAGE, replaced(PAGE.read_text(encoding="utf-8"), page_blocks(found)))
     draw()
     print(f"written: {PAGE}, {PICTURE}, {RESULTS / 'table.json'}")
 

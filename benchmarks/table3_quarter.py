@@ -6,6 +6,7 @@ To be run again when there are more seeds; it changes nothing outside the marked
     python benchmarks/table3_quarter.py
 """
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from aiayn.files import atomic_write_text
@@ -70,14 +71,15 @@ def _without_folders(record: Record) -> Record:
 def page_blocks(found: Record) -> dict[str, str]:
     """Returns the generated blocks of the page by name, from what `facts` returns."""
     changes = {record["row"]: record for record in found["changes"]}
-    answers = [_answer(question, rows, changes) for question, rows in QUESTIONS.items()]
+    names = {row: name[4:] for row, name in NAMES.items()}
+    answers = [answer(question, rows, changes, names) for question, rows in QUESTIONS.items()]
     return {"base": _findings(found), "rows": markdown([_table(found)]).strip(), "answers": "\n".join(answers)}
 
 
 def _findings(found: Record) -> str:
     base = next(record for record in found["table_3_quarter"] if record["row"] == "base")
     ppl, bleu, made = base["ppl"], base["bleu"], found["intervals"]
-    return _wrapped(
+    return wrapped(
         f"Base has perplexity {ppl.mean:.2f} and BLEU {bleu.mean:.2f}, means of {ppl.n} seeds with standard deviations "
         f"{ppl.sd:.2f} and {bleu.sd:.2f}. Intervals hold {made['per_cent']:.0f} %: Student's t with "
         f"{made['degrees_of_freedom']:.0f} degrees of freedom, from the spread between seeds within rows, which is "
@@ -100,9 +102,7 @@ def _table(found: Record) -> Table:
             "paper_bleu": change["paper_bleu"],
         }
         for key in ("ppl", "bleu"):
-            one = change[key]
-            text = f"{one.delta:+.2f} [{one.low:+.2f}, {one.high:+.2f}]"
-            record |= {f"{key}_mean": means[row][key].mean, key: f"**{text}**" if one.survives else text}
+            record |= {f"{key}_mean": means[row][key].mean, key: cell(change[key])}
         records.append(record)
     columns = [Column("name", "row"), Column("n", "seeds")]
     for key, title, digits in (("ppl", "perplexity", 2), ("bleu", "BLEU", 1)):
@@ -111,17 +111,26 @@ def _table(found: Record) -> Table:
     return Table("", columns, records)
 
 
-def _answer(question: str, rows: tuple[str, ...], changes: dict[str, Record]) -> str:
+def cell(change: Difference) -> str:
+    """Returns a difference with its interval, bold where it is significant after correction."""
+    if change.low is None or change.high is None:
+        return f"{change.delta:+.2f}"
+    text = f"{change.delta:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
+    return f"**{text}**" if change.survives else text
+
+
+def answer(question: str, rows: Iterable[str], changes: Mapping[str, Record], names: Mapping[str, str]) -> str:
+    """Returns what the changes of these rows say to a question: better or worse where significant."""
     parts = []
     for key, metric in (("ppl", "perplexity"), ("bleu", "BLEU")):
         verdicts: dict[str, list[str]] = {}
         for row in rows:
-            verdicts.setdefault(_verdict(changes[row][key], key), []).append(NAMES[row][4:])
+            verdicts.setdefault(_verdict(changes[row][key], key), []).append(names[row])
         said = [f"{verdict} with {_listed(names)}" for verdict, names in verdicts.items()]
         if len(verdicts) == 1:
             said = [*verdicts]
         parts.append(f"{metric}: " + "; ".join(said))
-    return _wrapped(f"- **{question}** " + ". ".join(part[0].upper() + part[1:] for part in parts) + ".", "  ")
+    return wrapped(f"- **{question}** " + ". ".join(part[0].upper() + part[1:] for part in parts) + ".", "  ")
 
 
 def _verdict(change: Difference, key: str) -> str:
@@ -134,7 +143,8 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _wrapped(text: str, indent: str = "") -> str:
+def wrapped(text: str, indent: str = "") -> str:
+    """Breaks a paragraph into lines of at most 120 characters."""
     lines, line = [], ""
     for word in text.split(" "):
         if line and len(line) + 1 + len(word) > 120:

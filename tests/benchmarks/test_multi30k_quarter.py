@@ -3,14 +3,16 @@
 import json
 
 import multi30k_quarter
-from multi30k_quarter import EPOCHS, NAMES, RESULTS, curve, facts, page_block, runs_of
+from multi30k_quarter import EPOCHS, NAMES, RESULTS, curve, facts, page_blocks, runs_of
 from table3_quarter import PAGE, replaced
+
+from aiayn.reports.writers import as_json
 
 
 def test_page_and_table_are_what_one_command_makes_of_the_results():
-    rows, page = facts(), PAGE.read_text(encoding="utf-8")
-    assert replaced(page, page_block(rows)) == page
-    assert json.loads((RESULTS / "table.json").read_text(encoding="utf-8")) == {"rows": rows}
+    found, page = facts(), PAGE.read_text(encoding="utf-8")
+    assert replaced(page, page_blocks(found)) == page
+    assert json.loads((RESULTS / "table.json").read_text(encoding="utf-8")) == json.loads(as_json(found))
 
 
 def test_every_published_run_belongs_to_one_row_and_was_trained_to_its_end():
