@@ -115,8 +115,8 @@ def page_blocks(found: Record) -> dict[str, str]:
         f"Intervals hold {made['per_cent']:.0f} %: Student's t with {made['degrees_of_freedom']:.0f} "
         "degrees of freedom, from the spread between seeds within rows, which is taken to be the same in all of them: "
         f"a standard deviation of {made['ppl_sd']:.2f} in perplexity and {made['bleu_sd']:.2f} in BLEU. Bold is "
-        f"what stays below {made['level']} after Holm's correction for all {made['comparisons']} comparisons; of nothing else is "
-        "anything claimed."
+        f"what stays below {made['level']} after Holm's correction for all {made['comparisons']} comparisons; of "
+        "nothing else is anything claimed."
     )
     return {
         "thirty": markdown([Table("", COLUMNS, shown)]).strip(),
