@@ -39,11 +39,14 @@ def test_a_model_stays_as_it_is_where_the_hardware_has_no_bfloat16(monkeypatch):
 
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_product_takes_relu_or_a_residual_along(dtype, biased):
+@pytest.mark.parametrize("rows_for_mkl", [0, 4, 5])
+def test_a_product_takes_relu_or_a_residual_along(dtype, biased, rows_for_mkl, monkeypatch):
+    monkeypatch.setattr(prepacked, "FEW", rows_for_mkl * 6 * 7)
     linear = torch.nn.Linear(6, 7, bias=biased).to(dtype)
     quick = PrepackedLinear(linear.weight, linear.bias)
     x, residual = torch.randn(5, 6, dtype=dtype), torch.randn(5, 7, dtype=dtype)
     with torch.inference_mode():
+        torch.testing.assert_close(quick(x), linear(x))
         torch.testing.assert_close(quick.relu(x), linear(x).relu())
         torch.testing.assert_close(
             quick.add(x, residual), residual + linear(x), rtol=0, atol=1e-5 if dtype == torch.float32 else 0.05
