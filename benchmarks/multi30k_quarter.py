@@ -34,7 +34,7 @@ NAMES = {
 }
 QUESTIONS = {
     "Does dropout help?": ("d_drop00", "d_drop03"),
-    "Does label smoothing?": ("d_ls00",),
+    "What does going without label smoothing do?": ("d_ls00",),
     "Is bigger better?": ("c_n2", "c_dmodel64", "c_dmodel256"),
 }
 METRICS = {"ppl": "last", "bleu": "test_bleu"}  # what is compared with base: perplexity and BLEU

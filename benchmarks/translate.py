@@ -1,12 +1,13 @@
 """Translation beside CTranslate2 and Hugging Face's generate: the same weights, sentences and beams.
 
-    python benchmarks/translate.py RUN --text FILE --reference FILE [--beams 1 4] [--batches 16 64 256]
+    python benchmarks/translate.py RUN --text FILE --reference FILE [--beams 1 4] [--batches 16 64 256] [--alone]
     python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--batch 32] [--beams 1 4]
     both: [--rounds 3] [--threads 1] [--minutes 8] [--engines NAME ...]; the second: [--device cuda]
 
 With a RUN every engine translates a file of real sentences from text to text, as its user does: `aiayn translate`
 without its start-up, and what it exports to. Batch sizes are searched (of sentences; ours is of padded tokens times
-beams, 64 times as many), and the table has the best of each. Memory is what an engine takes beyond its imports.
+beams, 64 times as many), and the table has the best of each. With --alone every line is a call of its own, as from one
+user of a server. Memory is what an engine takes beyond its imports.
 
 Without one it is the paper's base model with random weights. It does not end its sentences, so every engine is told how
 many tokens to write: those of the source and one more. Sources are random subwords with the lengths of the sentences in
@@ -100,8 +101,11 @@ def file_translation(
     """Returns a function that translates the lines with an engine that is built here, and says its batch size.
 
     The batch size is the one with which the engine translates every fourth line in the fewest processor seconds.
+    Without batch sizes it is one: every line is translated alone.
     """
     engine, factor = FRONT_ENDS[kind](run, precision), 64 if kind == "ours" else 1
+    if not batch_sizes:
+        return lambda: ([engine([line], beam_size, factor)[0] for line in lines], 1)
     seconds = {}
     for batch_size in batch_sizes:
         start = time.process_time()
@@ -119,12 +123,13 @@ def compare_on_file(options: Any) -> None:
         workers: dict[str, Worker] = {}
         for name in options.engines:
             try:
-                work = (*ENGINES[name], Path(options.run), lines, beam_size, options.batches)
+                batches = [] if options.alone else options.batches
+                work = (*ENGINES[name], Path(options.run), lines, beam_size, batches)
                 workers[name] = Worker(file_translation, *work)
             except (ImportError, ConfigError) as error:
                 print(f"{name} skipped: {error}", flush=True)
         rows += file_rows(workers, beam_size, references, options.rounds, end)
-    report(f"translate_{Path(options.run).name}", rows, options.out)
+    report(f"translate_{Path(options.run).name}{'_alone' * options.alone}", rows, options.out)
 
 
 def file_rows(
@@ -173,7 +178,7 @@ def translation(
 
 def main(arguments: list[str] | None = None) -> None:
     work = {"lengths_of": None, "sentences": 128, "batch": 32, "engines": list(ENGINES)}
-    text = {"text": None, "reference": None, "beams": [1, 4], "batches": [16, 64, 256]}
+    text = {"text": None, "reference": None, "beams": [1, 4], "batches": [16, 64, 256], "alone": False}
     options = parse_options(
         __doc__, arguments, {"run": "?"}, **text, **work, rounds=3, threads=1, device="cpu", minutes=8.0
     )
