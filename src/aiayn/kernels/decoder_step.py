@@ -5,6 +5,8 @@ is added by the product before it, a bias by the product of queries and keys, an
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -22,7 +24,7 @@ Linear = PrepackedLinear | Int8Linear
 
 
 class _Parts(NamedTuple):
-    """What a step computes with. A module would look each of them up in dictionaries."""
+    """What a step computes with. Calling modules, and looking them up in dictionaries, would take longer."""
 
     n_heads: int
     sizes: list[int]
@@ -32,7 +34,7 @@ class _Parts(NamedTuple):
     cross_o: Linear
     w_1: Linear
     w_2: Linear
-    norms: list[nn.LayerNorm]
+    norms: list[Callable[[Tensor], Tensor]]
 
 
 class QuickDecoderLayer(DecoderLayer):
@@ -53,13 +55,13 @@ class QuickDecoderLayer(DecoderLayer):
         n_heads, sizes, w_qkv, w_o, cross_q, cross_o, w_1, w_2, (norm_1, norm_2, norm_3) = self.parts
         x = x.flatten(0, 1)
 
-        q, new_k, new_v = w_qkv(x).split(sizes, 1)
+        q, new_k, new_v = w_qkv.forward(x).split(sizes, 1)
         keys, values = cache.append(*(y.view(n, k, n_heads, -1).transpose(1, 2) for y in (new_k, new_v)))
         heads = _attend(_split(q, n, k, n_heads), keys.flatten(0, 1), values.flatten(0, 1), ancestry)
         x = norm_1(w_o.add(_merge(heads, n, k).to(x.dtype), x))
 
         keys, values = cache.cross_k.flatten(0, 1), cache.cross_v.flatten(0, 1)
-        heads = _attend(_split(cross_q(x), n, k, n_heads), keys, values, src_mask)
+        heads = _attend(_split(cross_q.forward(x), n, k, n_heads), keys, values, src_mask)
         x = norm_2(cross_o.add(_merge(heads, n, k).to(x.dtype), x))
 
         return norm_3(w_2.add(w_1.relu(x), x)).view(n, k, d_model)
@@ -110,4 +112,9 @@ def _parts(layer: DecoderLayer) -> _Parts | None:
     if len(norms) < len(add_norms) or len(quick) < len(linears):
         return None
     w_qkv, w_o, cross_q, cross_o, w_1, w_2 = quick
-    return _Parts(own.n_heads, own.sizes, w_qkv, w_o, cross_q, cross_o, w_1, w_2, norms)
+    return _Parts(own.n_heads, own.sizes, w_qkv, w_o, cross_q, cross_o, w_1, w_2, [_function(norm) for norm in norms])
+
+
+def _function(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
+    shape = list(norm.normalized_shape)
+    return partial(torch.layer_norm, normalized_shape=shape, weight=norm.weight, bias=norm.bias, eps=norm.eps)
