@@ -145,6 +145,7 @@ def file_rows(
             "beam": beam_size,
             "processor seconds": min(workers[name].cpu),
             "seconds": min(taken),
+            "ms a line": 1000 * min(workers[name].cpu) / len(references),
             "BLEU": sacrebleu.corpus_bleu(outputs[name][0], [references]).score,
             "MB": workers[name].peak_mb,
             "batch": outputs[name][1],
