@@ -111,6 +111,14 @@ def ask_health(port: int) -> bool:
         return False
 
 
+def test_an_answer_does_not_wait_for_its_header_to_be_acknowledged():
+    """Header and body are sent one after the other; without TCP_NODELAY 40 ms lie between them."""
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()[:2]):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_an_address_that_is_taken_is_refused_in_one_line(server):
     with pytest.raises(ConfigError, match=f"--port {server.port}: cannot listen there .*; choose another --port"):
         listen("127.0.0.1", server.port)
