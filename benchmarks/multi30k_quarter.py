@@ -9,9 +9,8 @@ are means over the seeds of a row, whose runs after the first are named ROW_seed
 
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
-from table3_quarter import PAGE, answer, cell, replaced, wrapped
+from table3_quarter import PAGE, answer, cell, correction, intervals, replaced, wrapped
 
 from aiayn.files import atomic_write_text
 from aiayn.reports.drawing import new_figure, save_figure
@@ -90,7 +89,7 @@ def _means(found: list[dict[str, float]]) -> dict[str, float]:
 def _measured(run: Path) -> dict[str, float]:
     epochs, perplexities = curve(run)
     lowest = min(perplexities)
-    dev, test = (_evaluation(run, split) for split in ("val", "test"))
+    dev, test = (read_json(RunFolder(run).evaluation(split).scores) for split in ("val", "test"))
     return {
         "last": perplexities[-1],
         "lowest": lowest,
@@ -101,23 +100,14 @@ def _measured(run: Path) -> dict[str, float]:
     }
 
 
-def _evaluation(run: Path, split: str) -> dict[str, Any]:
-    return read_json(RunFolder(run).path / "evaluation" / split / "evaluation.json")
-
-
 def page_blocks(found: Record) -> dict[str, str]:
     """Returns the generated blocks of the page by name, from what `facts` returns."""
     rows, made = {record["row"]: record for record in found["rows"]}, found["intervals"]
     shown = [record | {"name": NAMES[row]} | _changes(record) for row, record in rows.items()]
     questions = {question: [row for row in asked if row in rows] for question, asked in QUESTIONS.items()}
     answers = [answer(question, asked, rows, NAMES) for question, asked in questions.items() if asked]
-    basis = wrapped(
-        f"Intervals hold {made['per_cent']:.0f} %: Student's t with {made['degrees_of_freedom']:.0f} "
-        "degrees of freedom, from the spread between seeds within rows, which is taken to be the same in all of them: "
-        f"a standard deviation of {made['ppl_sd']:.2f} in perplexity and {made['bleu_sd']:.2f} in BLEU. Bold is "
-        f"what stays below {made['level']} after Holm's correction for all {made['comparisons']} comparisons; of "
-        "nothing else is anything claimed."
-    )
+    spread = f"a standard deviation of {made['ppl_sd']:.2f} in perplexity and {made['bleu_sd']:.2f} in BLEU"
+    basis = wrapped(f"{intervals(made)}: {spread}. {correction(made)}")
     return {
         "thirty": markdown([Table("", COLUMNS, shown)]).strip(),
         "thirty-basis": basis,

@@ -8,6 +8,7 @@ To be run again when there are more seeds; it changes nothing outside the marked
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from textwrap import fill
 
 from aiayn.files import atomic_write_text
 from aiayn.reports.intervals import LEVEL, Difference, t_quantile
@@ -81,13 +82,23 @@ def _findings(found: Record) -> str:
     ppl, bleu, made = base["ppl"], base["bleu"], found["intervals"]
     return wrapped(
         f"Base has perplexity {ppl.mean:.2f} and BLEU {bleu.mean:.2f}, means of {ppl.n} seeds with standard deviations "
-        f"{ppl.sd:.2f} and {bleu.sd:.2f}. Intervals hold {made['per_cent']:.0f} %: Student's t with "
-        f"{made['degrees_of_freedom']:.0f} degrees of freedom, from the spread between seeds within rows, which is "
-        f"taken to be the same in all of them. Bold is what stays below {made['level']} after Holm's correction for "
-        f"all {made['comparisons']} comparisons; of nothing else is anything claimed. A row of {made['fewest_seeds']} "
-        f"seed{'s' * (made['fewest_seeds'] > 1)} must differ by {made['ppl_reach']:.2f} in perplexity or "
+        f"{ppl.sd:.2f} and {bleu.sd:.2f}. {intervals(made)}. {correction(made)} A row of {made['fewest_seeds']} seed"
+        f"{'s' * (made['fewest_seeds'] > 1)} must differ by {made['ppl_reach']:.2f} in perplexity or "
         f"{made['bleu_reach']:.2f} in BLEU before even a single comparison would count."
     )
+
+
+def intervals(made: Record) -> str:
+    """Returns what the intervals of a table are."""
+    test = f"Student's t with {made['degrees_of_freedom']:.0f} degrees of freedom"
+    spread = "from the spread between seeds within rows, which is taken to be the same in all of them"
+    return f"Intervals hold {made['per_cent']:.0f} %: {test}, {spread}"
+
+
+def correction(made: Record) -> str:
+    """Returns what is bold in a table."""
+    after = f"after Holm's correction for all {made['comparisons']} comparisons"
+    return f"Bold is what stays below {made['level']} {after}; of nothing else is anything claimed."
 
 
 def _table(found: Record) -> Table:
@@ -126,7 +137,7 @@ def answer(question: str, rows: Iterable[str], changes: Mapping[str, Record], na
         verdicts: dict[str, list[str]] = {}
         for row in rows:
             verdicts.setdefault(_verdict(changes[row][key], key), []).append(names[row])
-        said = [f"{verdict} with {_listed(names)}" for verdict, names in verdicts.items()]
+        said = [f"{verdict} with {_listed(alike)}" for verdict, alike in verdicts.items()]
         if len(verdicts) == 1:
             said = [*verdicts]
         parts.append(f"{metric}: " + "; ".join(said))
@@ -145,14 +156,7 @@ def _listed(names: list[str]) -> str:
 
 def wrapped(text: str, indent: str = "") -> str:
     """Breaks a paragraph into lines of at most 120 characters."""
-    lines, line = [], ""
-    for word in text.split(" "):
-        if line and len(line) + 1 + len(word) > 120:
-            lines.append(line)
-            line = indent + word
-        else:
-            line = f"{line} {word}" if line else word
-    return "\n".join([*lines, line])
+    return fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def replaced(page: str, blocks: dict[str, str]) -> str:

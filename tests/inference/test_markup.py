@@ -346,7 +346,8 @@ def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wro
     for part in marked.parts:
         found = repair(written_by_a_model(part.text, translation.strip(), random), Places())
         assert Counter(PLACEHOLDER.findall(found.text)) == Counter(PLACEHOLDER.findall(part.text))
-        assert PLACEHOLDER.sub("", found.text).count("<") <= translation.count("<")
+        copied = "".join(PLACEHOLDER.findall(part.text)).count("<")
+        assert found.text.count("<") <= translation.count("<") + copied
         assert TAG_START.search(part.text) or not re.search("<[A-Za-z_/!]", found.text)
         assert all(0 <= a < b <= len(found.text) for a, b in found.units)
         assert found.weights.shape == (len(found.units), len(_units(part.text)))

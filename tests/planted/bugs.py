@@ -880,8 +880,8 @@ SEARCH = [
     Bug(
         "source_masks_of_sentences_that_left",
         "model/cache.py",
-        "            layer.select(sentences)\n        self.cross_mask = self._cross_mask()",
-        "            layer.select(sentences)\n        self.cross_mask = self.cross_mask[: len(sentences)]",
+        "        self._select_layers(sentences)\n        self.cross_mask = self._cross_mask()",
+        "        self._select_layers(sentences)\n        self.cross_mask = self.cross_mask[: len(sentences)]",
         "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
     ),
     Bug(

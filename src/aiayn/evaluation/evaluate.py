@@ -1,6 +1,6 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,7 @@ from aiayn.data.as_learned import as_learned
 from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
-from aiayn.evaluation.score_table import score_table
+from aiayn.evaluation.score_table import made_with, score_table
 from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
 from aiayn.evaluation.tasks import task_of
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, results_folder
@@ -85,11 +85,11 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     }
     added = metrics_of(extensions).items()
     result["metrics"] |= {name: float(metric(hypotheses, test.references[0])) for name, metric in added}
-    if config.baseline and baseline:
-        compared = _compared(baseline.hypotheses, hypotheses, test, data.tgt_lang)
-        own = _made_with(result)
+    if baseline:
+        own = made_with(result)
         differs = {key: value for key, value in baseline.made_with.items() if value != own.get(key)}
-        result["baseline"] = {"run": str(Path(config.baseline)), "differs": differs, **compared}
+        compared = _compared(baseline.hypotheses, hypotheses, test, data.tgt_lang)
+        result["baseline"] = {"run": str(baseline.run), "differs": differs, **compared}
 
     written = results_folder(RunFolder(folder_of(run)), test, listed(config.ensemble))
     _write(written, result, test, hypotheses)
@@ -125,14 +125,9 @@ def _forced_decoding(translator: Translator, data: DataConfig, test: TestSet) ->
 
 
 class _Baseline(NamedTuple):
+    run: Path
     hypotheses: list[str]
     made_with: dict[str, Any]
-
-
-def _made_with(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the checkpoint and the options of the search behind these scores, which change them within one run."""
-    search = {f"search.{key}": value for key, value in scores.get("search", {}).items() if key != "batch_tokens"}
-    return {"checkpoint": scores.get("checkpoint"), **search}
 
 
 def _read_baseline(run: Path, test: TestSet) -> _Baseline:
@@ -142,7 +137,7 @@ def _read_baseline(run: Path, test: TestSet) -> _Baseline:
     scores = read_json(stored.scores)
     try:
         text = scores["text_sha256"]
-        hypotheses, made_with = read_lines(stored.hypotheses), _made_with(scores)
+        hypotheses = read_lines(stored.hypotheses)
         # A kill, or a second evaluation, may have left the hypotheses of one beside the scores of another.
         if scores.get("hypotheses_sha256", digest := lines_sha256(hypotheses)) != digest:
             raise KeyError("hypotheses_sha256")
@@ -153,7 +148,7 @@ def _read_baseline(run: Path, test: TestSet) -> _Baseline:
             f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} lines, here "
             f"{len(test.sources)}); {remedy}"
         )
-    return _Baseline(hypotheses, made_with)
+    return _Baseline(run, hypotheses, made_with(scores))
 
 
 def _compared(baseline: list[str], hypotheses: list[str], test: TestSet, language: str) -> dict[str, Any]:

@@ -60,9 +60,15 @@ def score_table(result: Mapping[str, Any]) -> str:
     return "\n".join(f"{name:<20} {text}".rstrip() for name, text in rows)
 
 
+def made_with(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the checkpoint and the options of the search behind these scores, which change them within one run."""
+    search = {f"search.{key}": value for key, value in scores.get("search", {}).items() if key != "batch_tokens"}
+    return {"checkpoint": scores.get("checkpoint"), **search}
+
+
 def _differing(differs: Mapping[str, Any], result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A line for each of checkpoint and search options that the baseline was scored with another of."""
-    here = {"checkpoint": result["checkpoint"], **{f"search.{key}": value for key, value in result["search"].items()}}
+    here = made_with(result)
     return [("", f"        {key}={value} there, {here.get(key)} here") for key, value in differs.items()]
 
 

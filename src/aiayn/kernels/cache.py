@@ -56,11 +56,6 @@ class PreallocatedLayer(LayerCache):
         missing = capacity - self.self_k.size(2)
         self.self_k, self.self_v = (F.pad(x, (0, 0, 0, missing)) for x in (self.self_k, self.self_v))
 
-    def select(self, sentences: Tensor) -> None:
-        """As `LayerCache.select`."""
-        self.self_k, self.self_v = self.self_k.index_select(0, sentences), self.self_v.index_select(0, sentences)
-        self._select_cross(sentences)
-
     def keep(self, sentences: Tensor | None, rows: Tensor, used: int) -> None:
         """Keeps these sentences (M,), or all, and of each head the slots with these numbers among all, rows (M, H, R).
 
@@ -69,10 +64,7 @@ class PreallocatedLayer(LayerCache):
         self.used = used
         self.self_k, self.self_v = _take(self.self_k, rows), _take(self.self_v, rows)
         if sentences is not None:
-            self._select_cross(sentences)
-
-    def _select_cross(self, sentences: Tensor) -> None:
-        self.cross_k, self.cross_v = self.cross_k.index_select(0, sentences), self.cross_v.index_select(0, sentences)
+            self.cross_k, self.cross_v = (x.index_select(0, sentences) for x in (self.cross_k, self.cross_v))
 
 
 class GPULayer(PreallocatedLayer):
@@ -138,16 +130,8 @@ class PreallocatedCache(DecoderCache):
         """As `DecoderCache.reorder`."""
         self.ancestry = self.ancestry.gather(1, parents[..., None].expand(-1, -1, self.ancestry.size(2)))
 
-    def select(self, sentences: Tensor) -> None:
-        """As `DecoderCache.select`."""
-        self.src_mask = self.src_mask[sentences]
-        self.ancestry = self.ancestry[sentences]
-        if self.drops_slots:
-            self._drop_slots(sentences)
-        else:
-            for layer in self.layers:
-                layer.select(sentences)
-        self.cross_mask = self._cross_mask()
+    def _select_layers(self, sentences: Tensor) -> None:
+        self._drop_slots(sentences) if self.drops_slots else super()._select_layers(sentences)
 
     def _capacity(self) -> int:
         """Returns how many slots to allocate."""
@@ -187,9 +171,6 @@ class PreallocatedCache(DecoderCache):
 
     def _slots_in_use(self) -> tuple[Tensor, int]:
         """Returns the slots to keep, (N, R), and their number: those in use come first, and few others follow."""
-        n = len(self.ancestry)
-        if not self.used:
-            return torch.zeros(n, 0, dtype=torch.long, device=self.ancestry.device), 0
         unused = self.ancestry[:, :, : self.used].amax(1) == -math.inf
         most = int((~unused).sum(1).max())
         return unused.byte().argsort(dim=1, stable=True)[:, :most], most

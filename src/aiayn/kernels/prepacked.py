@@ -4,6 +4,7 @@ Plain products reorder the weights at every call, which costs most with few rows
 """
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -42,11 +43,15 @@ class PrepackedLinear(nn.Module):
         self.out_features = len(weight)
         fast = weight.dtype == torch.float32 and torch.backends.mkl.is_available() and weight.numel() <= FEW / 2
         self.few_rows = FEW // weight.numel() if fast else 0
-        self.transposed = weight.detach().t().contiguous() if fast else weight.new_empty(0)
 
     @property
     def weight(self) -> Tensor:
         return self.prepacked.to_dense()
+
+    @cached_property
+    def transposed(self) -> Tensor:
+        """The weight (D, M) for few rows, made when there are some: an encoder has none."""
+        return self.weight.t().contiguous()
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., D). Returns (..., M)."""

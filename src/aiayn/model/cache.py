@@ -26,8 +26,8 @@ class LayerCache:
 
     def select(self, sentences: Tensor) -> None:
         """Keeps only these sentences; sentences (M,)."""
-        self.cross_k, self.cross_v = self.cross_k[sentences], self.cross_v[sentences]
-        self.self_k, self.self_v = self.self_k[sentences], self.self_v[sentences]
+        self.cross_k, self.cross_v = self.cross_k.index_select(0, sentences), self.cross_v.index_select(0, sentences)
+        self.self_k, self.self_v = self.self_k.index_select(0, sentences), self.self_v.index_select(0, sentences)
 
 
 class DecoderCache:
@@ -71,9 +71,12 @@ class DecoderCache:
     def select(self, sentences: Tensor) -> None:
         """Keeps only these sentences, in this order; sentences (M,)."""
         self.src_mask, self.ancestry = self.src_mask[sentences], self.ancestry[sentences]
+        self._select_layers(sentences)
+        self.cross_mask = self._cross_mask()
+
+    def _select_layers(self, sentences: Tensor) -> None:
         for layer in self.layers:
             layer.select(sentences)
-        self.cross_mask = self._cross_mask()
 
     def _cross_mask(self) -> Tensor:
         return self.masks.source(self.src_mask, self.layers[0].cross_k)
