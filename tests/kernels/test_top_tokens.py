@@ -25,17 +25,24 @@ def sorted_continuations(logits: Tensor, log_probs: Tensor, only_eos: Tensor, n_
     return found
 
 
-@given(st.integers(1, 4), st.integers(1, 5), st.integers(4, 300), st.sampled_from([1, 7, 128]), st.integers(0, 2**31))
-def test_they_are_those_of_sorting_whatever_the_blocks_and_the_rows_at_a_time(n, k, vocab_size, rows, seed):
+@given(
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(4, 300),
+    st.sampled_from([1, 7, 128]),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
+def test_they_are_those_of_sorting_whatever_the_blocks_and_the_rows_at_a_time(n, k, vocab_size, rows, few, seed):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(n, k, vocab_size, generator=generator) * 3
     log_probs = -torch.rand(n, k, generator=generator).cumsum(1)
     only_eos = torch.rand(n, generator=generator) < 0.3
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FEW", n * k * vocab_size if few else 0)
         patch.setattr(module, "ROWS", rows)
         patch.setattr(module, "CACHED", rows * vocab_size)
-        best, parents, tokens, finite = best_continuations(torch.clone, logits, log_probs, 2 * k, only_eos)
-    assert bool(finite)
+        best, parents, tokens = best_continuations(torch.clone, logits, log_probs, 2 * k, only_eos)
     assert best.shape == parents.shape == tokens.shape == (n, 2 * k)
     for row, expected in enumerate(sorted_continuations(logits, log_probs, only_eos, 2 * k)):
         found = list(zip(best[row].tolist(), parents[row].tolist(), tokens[row].tolist(), strict=True))
@@ -47,13 +54,16 @@ def test_they_are_those_of_sorting_whatever_the_blocks_and_the_rows_at_a_time(n,
 
 def test_log_probabilities_are_not_normalised_again():
     log_probs = torch.log(torch.tensor([[[0.1, 0.1, 0.2, 0.3, 0.1]]]))  # sum to less than 1
-    best, _, tokens, _ = best_continuations(torch.clone, log_probs, torch.zeros(1, 1), 2, None, are_log_probs=True)
+    best, _, tokens = best_continuations(torch.clone, log_probs, torch.zeros(1, 1), 2, None, are_log_probs=True)
     assert tokens.tolist() == [[3, 2]]
     assert best.exp().tolist()[0] == pytest.approx([0.3, 0.2])
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
-def test_a_broken_row_is_noticed(broken):
+@pytest.mark.parametrize(("few", "n_best"), [(0, 4), (420, 4), (0, 1), (420, 1)])
+def test_a_broken_row_is_noticed(broken, few, n_best, monkeypatch):
+    monkeypatch.setattr(module, "FEW", few)
     logits = torch.zeros(3, 2, 70)
     logits[2, 1, 66] = broken
-    assert not best_continuations(torch.clone, logits, torch.zeros(3, 2), 4)[3]
+    best, _, _ = best_continuations(torch.clone, logits, torch.zeros(3, 2), n_best)
+    assert best.isnan().any(1).tolist() == [False, False, True]

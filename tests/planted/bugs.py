@@ -781,8 +781,8 @@ SEARCH = [
     Bug(
         "length_penalty_without_the_end_token",
         "inference/beam_search.py",
-        "scores = (log_probs / length_penalty(length, config))",
-        "scores = (log_probs / length_penalty(max(length - 1, 1), config))",
+        "torch.where(ended, log_probs / length_penalty(length, config), -torch.inf)",
+        "torch.where(ended, log_probs / length_penalty(max(length - 1, 1), config), -torch.inf)",
         "inference/test_beam_search.py::test_every_score_is_the_models_own_log_probability_of_the_output_with_its_end",
     ),
     Bug(
@@ -803,8 +803,8 @@ SEARCH = [
     Bug(
         "search_given_up_by_the_penalty_of_today",
         "inference/beam_search.py",
-        "length_penalty(beams.limit + 1, config)",
-        "length_penalty(length, config)",
+        ">= alive_log_probs[:, 0] / beams.largest_penalty",
+        ">= alive_log_probs[:, 0] / length_penalty(length, config)",
         "inference/test_beam_search.py::test_a_sentence_is_not_given_up_while_a_long_output_can_still_win",
     ),
     Bug(
@@ -813,6 +813,21 @@ SEARCH = [
         "self.ancestry = self.ancestry.gather(1, parents[:, :, None].expand(-1, -1, self.ancestry.size(2)))",
         "pass",
         "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
+    ),
+    Bug(
+        "a_done_sentence_is_searched_on",
+        "inference/beam_search.py",
+        "alive_log_probs.masked_fill_(done[:, None], -torch.inf)",
+        "alive_log_probs",
+        "inference/test_beam_search.py::"
+        "test_a_patient_searchs_result_does_not_depend_on_how_long_a_done_sentence_waits_to_leave",
+    ),
+    Bug(
+        "outputs_read_back_without_following_their_parents",
+        "inference/beam_search.py",
+        "beam = parents[beam][step]",
+        "pass",
+        "inference/test_beam_search.py::test_every_score_is_the_models_own_log_probability_of_the_output_with_its_end",
     ),
     Bug(
         "cache_reordered_by_the_wrong_parents",

@@ -4,11 +4,13 @@ The score of a hypothesis Y for a source X is log P(Y|X) / lp(Y). The length pen
 included, which makes up for the bias of log P towards short outputs.
 
 Each sentence keeps two lists of `beam_size` hypotheses: alive ones, ordered by log P, and finished ones, ordered by
-score. A sentence is done when no alive hypothesis can overtake its worst finished one, which is exact; or with
-`patience` p as soon as p * K hypotheses ended that were among the best K continuations of their step (Kasai et al.
-2022; p = 1 is what most toolkits do). Both lists are tensors over N sentences and K beams.
+score. Their tokens are not copied: every step notes which hypothesis each alive one continues. A sentence is done when
+no alive hypothesis can overtake its worst finished one, which is exact; or with `patience` p as soon as p * K
+hypotheses ended that were among the best K continuations of their step (Kasai et al. 2022; p = 1 is what most toolkits
+do). Both lists are tensors over N sentences and K beams.
 """
 
+import math
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -20,7 +22,7 @@ from aiayn.inference.ensemble import Ensemble
 from aiayn.kernels.prepacked import round_up
 from aiayn.kernels.top_tokens import best_continuations
 from aiayn.model.transformer import Transformer
-from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
+from aiayn.token_ids import BOS_ID, EOS_ID
 
 # Checking whether sentences are done waits for a GPU. Checking late changes no result: a done sentence stays done.
 STEPS_PER_CHECK = {"cpu": 1}
@@ -39,13 +41,15 @@ class Beams(NamedTuple):
 
     sentence: Tensor  # (N,) its row in the input
     limit: Tensor  # (N,) most tokens before eos
+    largest_penalty: Tensor  # (N,) that of an output of so many tokens and eos
     done: Tensor  # (N,) bool
     n_ended: Tensor  # (N,) hypotheses that ended among the best K of their step
-    log_probs: Tensor  # (N, K) of the alive hypotheses, best first; (N, 1) at the start
-    tokens: Tensor  # (N, K, T) of the alive hypotheses, T so far; (N, 1, 0) at the start
+    log_probs: Tensor  # (N, K) of the alive hypotheses, best first; (N, 1) at the start; -inf once done
+    tokens: Tensor  # (N, K, L) of the alive hypotheses of every step, of at most L
+    parents: Tensor  # (N, K, L) the hypothesis of the step before that each continues
     finished_scores: Tensor  # (N, K) best first
     finished_log_probs: Tensor  # (N, K)
-    finished_tokens: Tensor  # (N, K, T) with eos
+    finished_from: Tensor  # (N, K) steps before eos * K + the alive hypothesis that ended
 
     def select(self, rows: Tensor) -> "Beams":
         return Beams(*(field[rows] for field in self))
@@ -75,25 +79,25 @@ def beam_search(
     longest = max(limits) + 1
     model = Ensemble.of(model)
     cache = model.init_cache(model.encode(src, src_mask), src_mask, config.beam_size)
-    beams = _empty_beams(torch.tensor(limits, device=src.device), config)
+    beams = _empty_beams(torch.tensor(limits, device=src.device), longest, config)
     last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)  # (N, 1), and (N, K) from then on
-    finite_steps = torch.zeros((), dtype=torch.long, device=src.device)
     steps_per_check = STEPS_PER_CHECK.get(src.device.type, 4)
     n_best = _n_candidates(config)
     results: list[list[Hypothesis]] = [[] for _ in limits]
+    sums: list[Tensor] = []  # of log P in the steps since the last check; NaN if one of them is
 
     for length in range(1, longest + 1):  # |Y| of what ends in this step
         states = model.step(last_tokens, cache)  # (N, K, D)
         only_eos = length > beams.limit if length > min(limits) else None
-        log_probs, from_beam, new_tokens, finite = best_continuations(
+        log_probs, from_beam, new_tokens = best_continuations(
             model.project, states, beams.log_probs, n_best, only_eos, model.gives_log_probs
         )
         beams, parents = _extend(beams, log_probs, from_beam, new_tokens, length, config)
-        finite_steps += finite & (finite_steps == length - 1)
+        sums.append(log_probs.sum())
         if length % steps_per_check == 0 or length == longest:
-            if finite_steps < length:
-                raise NonFiniteOutputError(f"at step {int(finite_steps) + 1} of the search")
-            n_alive = int((~beams.done).sum())
+            _refuse_nan(sums, length)
+            sums.clear()
+            n_alive = len(beams.done) - int(beams.done.sum())
             staying = min(round_up(n_alive), len(beams.done))
             # Copying the caches also takes time, so sentences leave when at least an eighth of them can.
             if 8 * (len(beams.done) - staying) >= len(beams.done):
@@ -121,14 +125,23 @@ def _n_candidates(config: SearchConfig) -> int:
     return 2 * config.beam_size if config.beam_size > 1 else 1
 
 
-def _empty_beams(limit: Tensor, config: SearchConfig) -> Beams:
-    """Returns beams of one alive hypothesis per sentence, which is empty, and none finished."""
+def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
+    """Returns beams of one alive hypothesis per sentence, which is empty, and none finished, for so many steps."""
     unfinished = torch.full((len(limit), config.beam_size), -torch.inf, device=limit.device)
-    log_probs = torch.zeros_like(unfinished[:, :1])
-    no_tokens = torch.empty((*unfinished.shape, 0), dtype=torch.long, device=limit.device)
-    sentence = torch.arange(len(limit), device=limit.device)
-    done, n_ended = torch.zeros_like(limit, dtype=torch.bool), torch.zeros_like(limit)
-    return Beams(sentence, limit, done, n_ended, log_probs, no_tokens[:, :1], unfinished, unfinished, no_tokens)
+    steps = limit.new_zeros(*unfinished.shape, longest)
+    return Beams(
+        sentence=torch.arange(len(limit), device=limit.device),
+        limit=limit,
+        largest_penalty=torch.as_tensor(length_penalty(limit + 1, config), device=limit.device).expand_as(limit),
+        done=torch.zeros_like(limit, dtype=torch.bool),
+        n_ended=torch.zeros_like(limit),
+        log_probs=torch.zeros_like(unfinished[:, :1]),
+        tokens=steps,
+        parents=torch.zeros_like(steps),
+        finished_scores=unfinished,
+        finished_log_probs=unfinished,
+        finished_from=steps[:, :, 0],
+    )
 
 
 def _extend(
@@ -141,47 +154,56 @@ def _extend(
     """
     k = config.beam_size
     ended = new_tokens == EOS_ID
-    # A done sentence may stay in the batch for some steps, which must not change its result.
-    kept_out = ~ended | beams.done[:, None]
-    scores = (log_probs / length_penalty(length, config)).masked_fill(kept_out, -torch.inf)
-    # The K finished hypotheses compete with those that end now; tokens of finished ones are padded.
+    scores = torch.where(ended, log_probs / length_penalty(length, config), -torch.inf)
+    # The K finished hypotheses compete with those that end now.
     finished_scores, kept = torch.cat([beams.finished_scores, scores], 1).topk(k)
-    newest = torch.cat([torch.full_like(beams.finished_scores, PAD_ID, dtype=torch.long), new_tokens], 1)
-    before = torch.cat([torch.arange(k, device=kept.device).expand(len(kept), -1), from_beam + k], 1).gather(1, kept)
-    finished_tokens = _take(torch.cat([beams.finished_tokens, beams.tokens], 1), before)
+    finished_from = torch.cat([beams.finished_from, from_beam + (length - 1) * k], 1).gather(1, kept)
 
     alive_log_probs, alive = log_probs.masked_fill(ended, -torch.inf).topk(k)
     parents = from_beam.gather(1, alive)
+    beams.tokens[:, :, length - 1], beams.parents[:, :, length - 1] = new_tokens.gather(1, alive), parents
     # log P is negative and only falls, so no alive hypothesis can end with a better score than its present log P under
     # the largest possible penalty: stopping here loses nothing.
-    best_possible = alive_log_probs[:, 0] / length_penalty(beams.limit + 1, config)
-    n_ended = beams.n_ended + ended[:, :k].sum(1)
-    done = beams.done | (finished_scores[:, -1] >= best_possible)
+    done = finished_scores[:, -1] >= alive_log_probs[:, 0] / beams.largest_penalty
+    n_ended = beams.n_ended
     if config.patience is not None:
+        n_ended = n_ended + ended[:, :k].sum(1)
         done |= n_ended >= config.patience * k
     extended = beams._replace(
         done=done,
         n_ended=n_ended,
-        log_probs=alive_log_probs,
-        tokens=torch.cat([_take(beams.tokens, parents), new_tokens.gather(1, alive)[..., None]], 2),
+        # A done sentence may stay in the batch for some steps: without alive hypotheses its result does not change.
+        log_probs=alive_log_probs.masked_fill_(done[:, None], -torch.inf),
         finished_scores=finished_scores,
         finished_log_probs=torch.cat([beams.finished_log_probs, log_probs], 1).gather(1, kept),
-        finished_tokens=torch.cat([finished_tokens, newest.gather(1, kept)[..., None]], 2),
+        finished_from=finished_from,
     )
     return extended, parents
 
 
-def _take(tokens: Tensor, which: Tensor) -> Tensor:
-    """Gathers the hypotheses which (N, M) from tokens (N, J, T). Returns (N, M, T)."""
-    return tokens.gather(1, which[:, :, None].expand(-1, -1, tokens.size(-1)))
+def _refuse_nan(sums: list[Tensor], length: int) -> None:
+    """Raises DivergedError if one of the sums of log P, of the last steps up to |Y| = length, is NaN."""
+    for step, total in enumerate(torch.stack(sums).tolist(), length - len(sums) + 1):
+        if math.isnan(total):
+            raise NonFiniteOutputError(f"at step {step} of the search")
 
 
 def _collect(beams: Beams, results: list[list[Hypothesis]]) -> None:
     """Stores the finished hypotheses of these beams as the results of their sentences."""
-    columns = (beams.sentence, beams.finished_tokens, beams.finished_scores, beams.finished_log_probs)
-    for sentence, *finished in zip(*(column.tolist() for column in columns), strict=True):
+    columns = (beams.tokens, beams.parents, beams.finished_from, beams.finished_scores, beams.finished_log_probs)
+    lists = (column.tolist() for column in columns)
+    for sentence, tokens, parents, *finished in zip(beams.sentence.tolist(), *lists, strict=True):
         results[sentence] = [
-            Hypothesis(ids[: ids.index(EOS_ID)], score, log_prob)
-            for ids, score, log_prob in zip(*finished, strict=True)
+            Hypothesis(_tokens_of(tokens, parents, *divmod(start, len(tokens))), score, log_prob)
+            for start, score, log_prob in zip(*finished, strict=True)
             if score > -torch.inf
         ]
+
+
+def _tokens_of(tokens: list[list[int]], parents: list[list[int]], length: int, beam: int) -> list[int]:
+    """Returns the tokens of the hypothesis `beam` among those alive after so many steps; both lists are (K, L)."""
+    found = []
+    for step in reversed(range(length)):
+        found.append(tokens[beam][step])
+        beam = parents[beam][step]
+    return found[::-1]

@@ -5,8 +5,6 @@ is added by the product before it, a bias by the product of queries and keys, an
 """
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -23,6 +21,15 @@ from aiayn.model.transformer import Transformer
 Linear = PrepackedLinear | Int8Linear
 
 
+class _Norm(NamedTuple):
+    """What `torch.layer_norm` takes after its input."""
+
+    shape: list[int]
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+
 class _Parts(NamedTuple):
     """What a step computes with. Calling modules, and looking them up in dictionaries, would take longer."""
 
@@ -34,7 +41,7 @@ class _Parts(NamedTuple):
     cross_o: Linear
     w_1: Linear
     w_2: Linear
-    norms: list[Callable[[Tensor], Tensor]]
+    norms: list[_Norm]
 
 
 class QuickDecoderLayer(DecoderLayer):
@@ -55,16 +62,21 @@ class QuickDecoderLayer(DecoderLayer):
         n_heads, sizes, w_qkv, w_o, cross_q, cross_o, w_1, w_2, (norm_1, norm_2, norm_3) = self.parts
         x = x.flatten(0, 1)
 
-        q, new_k, new_v = w_qkv.forward(x).split(sizes, 1)
-        keys, values = cache.append(*(y.view(n, k, n_heads, -1).transpose(1, 2) for y in (new_k, new_v)))
+        q, new_k, new_v = w_qkv.forward(x).split_with_sizes(sizes, 1)
+        keys, values = cache.append(_heads(new_k, n, k, n_heads), _heads(new_v, n, k, n_heads))
         heads = _attend(_split(q, n, k, n_heads), keys.flatten(0, 1), values.flatten(0, 1), ancestry)
-        x = norm_1(w_o.add(_merge(heads, n, k).to(x.dtype), x))
+        x = torch.layer_norm(w_o.add(_merge(heads, n, k).to(x.dtype), x), *norm_1)
 
         keys, values = cache.cross_k.flatten(0, 1), cache.cross_v.flatten(0, 1)
         heads = _attend(_split(cross_q.forward(x), n, k, n_heads), keys, values, src_mask)
-        x = norm_2(cross_o.add(_merge(heads, n, k).to(x.dtype), x))
+        x = torch.layer_norm(cross_o.add(_merge(heads, n, k).to(x.dtype), x), *norm_2)
 
-        return norm_3(w_2.add(w_1.relu(x), x)).view(n, k, d_model)
+        return torch.layer_norm(w_2.add(w_1.relu(x), x), *norm_3).view(n, k, d_model)
+
+
+def _heads(y: Tensor, n: int, k: int, n_heads: int) -> Tensor:
+    """y (N * K, H * d). Returns (N, H, K, d)."""
+    return y.view(n, n_heads, 1, -1) if k == 1 else y.view(n, k, n_heads, -1).transpose(1, 2)
 
 
 def _split(q: Tensor, n: int, k: int, n_heads: int) -> Tensor:
@@ -112,9 +124,5 @@ def _parts(layer: DecoderLayer) -> _Parts | None:
     if len(norms) < len(add_norms) or len(quick) < len(linears):
         return None
     w_qkv, w_o, cross_q, cross_o, w_1, w_2 = quick
-    return _Parts(own.n_heads, own.sizes, w_qkv, w_o, cross_q, cross_o, w_1, w_2, [_function(norm) for norm in norms])
-
-
-def _function(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    shape = list(norm.normalized_shape)
-    return partial(torch.layer_norm, normalized_shape=shape, weight=norm.weight, bias=norm.bias, eps=norm.eps)
+    arguments = [_Norm(list(norm.normalized_shape), norm.weight, norm.bias, norm.eps) for norm in norms]
+    return _Parts(own.n_heads, own.sizes, w_qkv, w_o, cross_q, cross_o, w_1, w_2, arguments)

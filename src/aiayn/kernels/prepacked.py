@@ -39,7 +39,7 @@ class PrepackedLinear(nn.Module):
         super().__init__()
         # Attributes rather than buffers: prepacked tensors cannot be copied to another device or data type.
         self.prepacked = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
-        self.bias = bias
+        self.bias = None if bias is None else bias.detach()
         self.out_features = len(weight)
         fast = weight.dtype == torch.float32 and torch.backends.mkl.is_available() and weight.numel() <= FEW / 2
         self.few_rows = FEW // weight.numel() if fast else 0

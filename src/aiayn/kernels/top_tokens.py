@@ -10,6 +10,7 @@ from aiayn.kernels.prepacked import round_down
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 BLOCK = 64  # log-probabilities whose maximum is compared first
+FEW = 2**16  # log-probabilities of which sorting takes less time than calling the operations on blocks
 ROWS = 128  # hypotheses whose logits a CPU computes at a time: fewer make the product slower
 CACHED = 2**18  # log-probabilities that fit into a CPU's second-level cache
 
@@ -21,12 +22,12 @@ def best_continuations(
     n_best: int,
     only_eos: Tensor | None = None,
     are_log_probs: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Extends N sentences' K hypotheses by one token each, and returns the best of all K * V continuations.
 
     `project` turns states (R, D) into logits (R, V), or log-probabilities; states (N, K, D), log_probs (N, K) of the
     hypotheses. Padding and bos are no continuations; where only_eos (N,), eos is the only one. Returns log P,
-    hypothesis and token of each continuation, (N, n_best), best first, and False if any log-probability was NaN.
+    hypothesis and token of each continuation, (N, n_best), best first; a NaN before all others.
     """
     at_once = round_down(ROWS // log_probs.size(1))
     if states.device.type != "cpu" or len(states) <= at_once:
@@ -34,8 +35,8 @@ def best_continuations(
     ends = [None] * len(states) if only_eos is None else only_eos.split(at_once)
     parts = zip(states.split(at_once), log_probs.split(at_once), ends, strict=False)
     found = [_of_part(project, state, scores, n_best, ending, are_log_probs) for state, scores, ending in parts]
-    best, parents, tokens, finite = zip(*found, strict=True)
-    return torch.cat(best), torch.cat(parents), torch.cat(tokens), torch.stack(finite).all()
+    best, parents, tokens = zip(*found, strict=True)
+    return torch.cat(best), torch.cat(parents), torch.cat(tokens)
 
 
 def _of_part(
@@ -45,20 +46,33 @@ def _of_part(
     n_best: int,
     only_eos: Tensor | None,
     are_log_probs: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """As `best_continuations`, of so few sentences that their logits may be in memory at once."""
     values = project(states.flatten(0, 1)).float()  # (N * K, V)
+    ending = None if only_eos is None else only_eos.repeat_interleave(log_probs.size(1))
+    if values.numel() <= FEW:
+        _only_continuations(values, are_log_probs)
+        if ending is not None:
+            _leave_only(EOS_ID, values, ending)
+        sums = values.view(*log_probs.shape, -1) + log_probs[..., None]
+        best, places = _highest(sums.flatten(1), n_best)
+        return best, places // values.size(1), places % values.size(1)
     maxima = values.new_empty(len(values), -(-values.size(1) // BLOCK))
     for rows, of_rows in zip(_cached(values), _cached(maxima, values.size(1)), strict=True):
-        # Normalised first: excluding tokens must not change the probability of the others.
-        if not are_log_probs:
-            torch.log_softmax(rows, -1, out=rows)
-        rows[:, PAD_ID : BOS_ID + 1].fill_(-torch.inf)
+        _only_continuations(rows, are_log_probs)
         _block_maxima(rows, of_rows)
-    finite = ~values[:, EOS_ID].isnan().any()
-    if only_eos is not None:
-        _leave_only_eos(values, maxima, only_eos.repeat_interleave(log_probs.size(1)))
-    return *_best(values, maxima, log_probs, n_best), finite
+    if ending is not None:
+        _leave_only(EOS_ID, values, ending)
+        _leave_only(EOS_ID // BLOCK, maxima, ending)
+    return _best(values, maxima, log_probs, n_best)
+
+
+def _only_continuations(values: Tensor, are_log_probs: bool) -> None:
+    """Turns logits (R, V) into log-probabilities, of which those of padding and bos are -inf."""
+    # Normalised first: excluding tokens must not change the probability of the others.
+    if not are_log_probs:
+        torch.log_softmax(values, -1, out=values)
+    values[:, PAD_ID : BOS_ID + 1].fill_(-torch.inf)
 
 
 def _cached(values: Tensor, vocab_size: int | None = None) -> Iterator[Tensor]:
@@ -76,18 +90,17 @@ def _block_maxima(values: Tensor, maxima: Tensor) -> None:
         maxima[:, whole] = values[:, whole * BLOCK :].amax(1)
 
 
-def _leave_only_eos(values: Tensor, maxima: Tensor, rows: Tensor) -> None:
-    """Excludes all tokens except eos in these rows (R,) of values (R, V), and in the maxima of their blocks."""
-    eos = values[:, EOS_ID].clone()
-    for each, place in ((values, EOS_ID), (maxima, EOS_ID // BLOCK)):
-        each.masked_fill_(rows[:, None], -torch.inf)
-        each[:, place] = torch.where(rows, eos, each[:, place])
+def _leave_only(place: int, values: Tensor, rows: Tensor) -> None:
+    """Sets all values (R, M) of these rows (R,) to -inf, except those at this place."""
+    kept = values[:, place].clone()
+    values.masked_fill_(rows[:, None], -torch.inf)
+    values[:, place] = kept
 
 
 def _best(values: Tensor, maxima: Tensor, scores: Tensor, n_best: int) -> tuple[Tensor, Tensor, Tensor]:
     """The n_best highest sums of values (N * K, V) and scores (N, K), the row of each and its column, (N, n_best).
 
-    They are in the n_best blocks with the highest maxima. If fewer exist, the rest is -inf.
+    They are in the n_best blocks with the highest maxima.
     """
     (n, k), vocab_size, n_blocks = scores.shape, values.size(1), maxima.size(1)
     sums = (maxima.view(n, k, n_blocks) + scores[..., None]).view(n, -1)
@@ -99,13 +112,15 @@ def _best(values: Tensor, maxima: Tensor, scores: Tensor, n_best: int) -> tuple[
     candidates += scores.gather(1, chosen // n_blocks)[..., None]
     if vocab_size % BLOCK:
         candidates.masked_fill_(columns >= vocab_size, -torch.inf)
-    best, which = _highest(candidates.flatten(1), min(n_best, candidates[0].numel()))
+    best, which = _highest(candidates.flatten(1), n_best)
     places = places.flatten(1).gather(1, which)
-    if missing := n_best - best.size(1):
-        best, places = F.pad(best, (0, missing), value=-torch.inf), F.pad(places, (0, missing), value=PAD_ID)
     return best, places // vocab_size, places % vocab_size
 
 
 def _highest(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Returns the n highest of values (N, M) and their places, (N, n), highest first."""
-    return values.max(1, keepdim=True) if n == 1 else values.topk(n)
+    """Returns the n highest of values (N, M) and their places, (N, n), highest first; -inf and 0 where M < n."""
+    if n == 1:
+        return values.max(1, keepdim=True)
+    best, places = values.topk(min(n, values.size(1)))
+    missing = n - best.size(1)
+    return (F.pad(best, (0, missing), value=-torch.inf), F.pad(places, (0, missing))) if missing else (best, places)
