@@ -11,6 +11,7 @@ from torch import nn
 
 from aiayn.errors import DivergedError
 from aiayn.kernels import int8 as module
+from aiayn.kernels import prepacked
 from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.int8 import Int8Embedding, Int8Linear, quantize_int8, quantize_ranges, quantize_rows
 from aiayn.model.embedding import SharedEmbedding
@@ -122,7 +123,9 @@ def test_a_search_in_int8_notices_a_broken_weight_of_the_feed_forward_network():
         search(accelerate(plain, torch.device("cpu"), "int8"), SENTENCES, SEARCH)
 
 
-def test_a_rows_product_does_not_depend_on_the_other_rows(either_product):
+@pytest.mark.parametrize("rows_for_mkl", [0, 5])
+def test_a_rows_product_does_not_depend_on_the_other_rows(either_product, rows_for_mkl, monkeypatch):
+    monkeypatch.setattr(prepacked, "FEW", rows_for_mkl * 70 * (48 + module.TAIL))
     torch.manual_seed(0)
     layer, x = Int8Linear(torch.randn(70, 48), torch.randn(70)), torch.randn(33, 48)
     together = layer(x)

@@ -772,6 +772,13 @@ SEARCH = [
         "kernels/test_int8.py::test_a_layers_products_are_those_of_its_codes_in_exact_arithmetic",
     ),
     Bug(
+        "few_rows_of_eight_bit_products_without_the_scale_of_the_weights",
+        "kernels/int8.py",
+        "torch.mm(x.float(), self.transposed).mul_(self.scale)",
+        "torch.mm(x.float(), self.transposed)",
+        "kernels/test_int8.py::test_a_rows_product_does_not_depend_on_the_other_rows",
+    ),
+    Bug(
         "places_behind_the_vocabulary_are_continuations",
         "kernels/top_tokens.py",
         "if vocab_size % BLOCK:",

@@ -32,6 +32,11 @@ def round_down(most: int) -> int:
     return max(most // 16 * 16 or most, 1)
 
 
+def few_rows(weight: Tensor) -> int:
+    """Returns how many rows MKL multiplies with the matrix before oneDNN would have been called; 0 for a large one."""
+    return FEW // weight.numel() if torch.backends.mkl.is_available() and weight.numel() <= FEW / 2 else 0
+
+
 class PrepackedLinear(nn.Module):
     """Replaces `nn.Linear`: weight (M, D), bias (M,) or None. Without gradients."""
 
@@ -41,8 +46,7 @@ class PrepackedLinear(nn.Module):
         self.prepacked = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
         self.bias = None if bias is None else bias.detach()
         self.out_features = len(weight)
-        fast = weight.dtype == torch.float32 and torch.backends.mkl.is_available() and weight.numel() <= FEW / 2
-        self.few_rows = FEW // weight.numel() if fast else 0
+        self.few_rows = few_rows(weight) if weight.dtype == torch.float32 else 0
 
     @property
     def weight(self) -> Tensor:
