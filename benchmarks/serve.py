@@ -39,7 +39,9 @@ from pathlib import Path
 
 from measure import parse_options, report
 
+from aiayn.cli.arguments import ModelAndSearch
 from aiayn.data.text_files import read_lines
+from aiayn.inference.texts import translate_paragraphs
 from aiayn.inference.translator import Translator
 
 PROGRAM = [sys.executable, "-c", "from aiayn.cli import main; main()", "serve"]
@@ -296,9 +298,9 @@ def main(arguments: list[str] | None = None) -> None:
         __doc__, arguments, files, clients=64, requests=512, threads=1, rounds=0, crowd=0.0, soak=0.0
     )
     lines = [line for line in dict.fromkeys(read_lines(options.file)) if line.strip()]
-    translator = Translator.from_run(options.run, accelerator="cpu")
+    translator = Translator.from_run(options.run, search=ModelAndSearch().search(), accelerator="cpu")
     few = lines[: options.requests]
-    expected = {line: translator.translate([line])[0] for line in few}
+    expected = {line: translate_paragraphs(translator, [line])[0] for line in few}
     requests = list(itertools.islice(itertools.cycle(few), options.requests))
     with contextlib.closing(Server(options.run, options.threads)) as server:
         if options.rounds:
