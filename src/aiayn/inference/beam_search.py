@@ -190,8 +190,9 @@ def _refuse_nan(sums: list[Tensor], length: int) -> None:
 
 def _collect(beams: Beams, results: list[list[Hypothesis]]) -> None:
     """Stores the finished hypotheses of these beams as the results of their sentences."""
-    columns = (beams.tokens, beams.parents, beams.finished_from, beams.finished_scores, beams.finished_log_probs)
-    lists = (column.tolist() for column in columns)
+    steps = int(beams.finished_from.max()) // beams.tokens.size(1)  # before the longest ended
+    columns = (beams.finished_from, beams.finished_scores, beams.finished_log_probs)
+    lists = (column.tolist() for column in (beams.tokens[..., :steps], beams.parents[..., :steps], *columns))
     for sentence, tokens, parents, *finished in zip(beams.sentence.tolist(), *lists, strict=True):
         results[sentence] = [
             Hypothesis(_tokens_of(tokens, parents, *divmod(start, len(tokens))), score, log_prob)
