@@ -31,20 +31,24 @@ def sorted_continuations(logits: Tensor, log_probs: Tensor, only_eos: Tensor, n_
     st.integers(4, 300),
     st.sampled_from([1, 7, 128]),
     st.booleans(),
+    st.integers(1, 10),
     st.integers(0, 2**31),
 )
-def test_they_are_those_of_sorting_whatever_the_blocks_and_the_rows_at_a_time(n, k, vocab_size, rows, few, seed):
+def test_they_are_those_of_sorting_whatever_the_blocks_and_the_rows_at_a_time(
+    n, k, vocab_size, rows, few, n_best, seed
+):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(n, k, vocab_size, generator=generator) * 3
     log_probs = -torch.rand(n, k, generator=generator).cumsum(1)
     only_eos = torch.rand(n, generator=generator) < 0.3
+    n_best = min(n_best, 2 * k)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "FEW", n * k * vocab_size if few else 0)
         patch.setattr(module, "ROWS", rows)
         patch.setattr(module, "CACHED", rows * vocab_size)
-        best, parents, tokens = best_continuations(torch.clone, logits, log_probs, 2 * k, only_eos)
-    assert best.shape == parents.shape == tokens.shape == (n, 2 * k)
-    for row, expected in enumerate(sorted_continuations(logits, log_probs, only_eos, 2 * k)):
+        best, parents, tokens = best_continuations(torch.clone, logits, log_probs, n_best, only_eos)
+    assert best.shape == parents.shape == tokens.shape == (n, n_best)
+    for row, expected in enumerate(sorted_continuations(logits, log_probs, only_eos, n_best)):
         found = list(zip(best[row].tolist(), parents[row].tolist(), tokens[row].tolist(), strict=True))
         assert [each[1:] for each in found[: len(expected)]] == [each[1:] for each in expected]
         assert [each[0] for each in found] == pytest.approx(

@@ -132,7 +132,7 @@ def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
     return Beams(
         sentence=torch.arange(len(limit), device=limit.device),
         limit=limit,
-        largest_penalty=torch.as_tensor(length_penalty(limit + 1, config), device=limit.device).expand_as(limit),
+        largest_penalty=torch.as_tensor(length_penalty(limit + 1, config)),
         done=torch.zeros_like(limit, dtype=torch.bool),
         n_ended=torch.zeros_like(limit),
         log_probs=torch.zeros_like(unfinished[:, :1]),

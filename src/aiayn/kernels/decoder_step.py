@@ -75,15 +75,14 @@ class QuickDecoderLayer(DecoderLayer):
 
 
 def _heads(y: Tensor, n: int, k: int, n_heads: int) -> Tensor:
-    """y (N * K, H * d). Returns (N, H, K, d)."""
+    """y (N * K, H * d). Returns (N, H, K, d), for one beam without a transposition."""
     return y.view(n, n_heads, 1, -1) if k == 1 else y.view(n, k, n_heads, -1).transpose(1, 2)
 
 
 def _split(q: Tensor, n: int, k: int, n_heads: int) -> Tensor:
     """q (N * K, H * d_k). Returns (N * H, K, d_k), float32."""
-    if k == 1:  # which needs no copy
-        return q.reshape(n * n_heads, 1, -1).float()
-    return q.view(n, k, n_heads, -1).transpose(1, 2).reshape(n * n_heads, k, -1).float()
+    heads = q.reshape(n * n_heads, 1, -1) if k == 1 else _heads(q, n, k, n_heads).flatten(0, 1)
+    return heads.float()
 
 
 def _merge(heads: Tensor, n: int, k: int) -> Tensor:

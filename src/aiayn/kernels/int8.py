@@ -56,7 +56,7 @@ def onednn_is_exact() -> bool:
     if platform.machine() not in ("x86_64", "AMD64") or not hasattr(torch.ops.onednn, "qlinear_pointwise"):
         return False
     product = OneDNNProduct(torch.full((64, 256), 127, dtype=torch.int8), torch.ones(64, 1), 0)
-    product.few_rows = 0
+    product.few_rows = 0  # the question is about oneDNN
     return bool((product(torch.full((32, 256), 255, dtype=torch.uint8)) == 127 * 255 * 256).all())
 
 

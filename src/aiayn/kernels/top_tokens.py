@@ -53,18 +53,19 @@ def _of_part(
     if values.numel() <= FEW:
         _only_continuations(values, are_log_probs)
         if ending is not None:
-            _leave_only(EOS_ID, values, ending)
+            _leave_only_eos(values, ending)
         sums = values.view(*log_probs.shape, -1) + log_probs[..., None]
         best, places = _highest(sums.flatten(1), n_best)
-        return best, places // values.size(1), places % values.size(1)
-    maxima = values.new_empty(len(values), -(-values.size(1) // BLOCK))
-    for rows, of_rows in zip(_cached(values), _cached(maxima, values.size(1)), strict=True):
-        _only_continuations(rows, are_log_probs)
-        _block_maxima(rows, of_rows)
-    if ending is not None:
-        _leave_only(EOS_ID, values, ending)
-        _leave_only(EOS_ID // BLOCK, maxima, ending)
-    return _best(values, maxima, log_probs, n_best)
+    else:
+        maxima = values.new_empty(len(values), -(-values.size(1) // BLOCK))
+        for rows, of_rows in zip(_cached(values), _cached(maxima, values.size(1)), strict=True):
+            _only_continuations(rows, are_log_probs)
+            _block_maxima(rows, of_rows)
+        if ending is not None:
+            _leave_only_eos(values, ending)
+            _block_maxima(values, maxima)
+        best, places = _best(values, maxima, log_probs, n_best)
+    return best, places // values.size(1), places % values.size(1)
 
 
 def _only_continuations(values: Tensor, are_log_probs: bool) -> None:
@@ -90,15 +91,15 @@ def _block_maxima(values: Tensor, maxima: Tensor) -> None:
         maxima[:, whole] = values[:, whole * BLOCK :].amax(1)
 
 
-def _leave_only(place: int, values: Tensor, rows: Tensor) -> None:
-    """Sets all values (R, M) of these rows (R,) to -inf, except those at this place."""
-    kept = values[:, place].clone()
+def _leave_only_eos(values: Tensor, rows: Tensor) -> None:
+    """Excludes all tokens except eos in these rows (R,) of values (R, V)."""
+    eos = values[:, EOS_ID].clone()
     values.masked_fill_(rows[:, None], -torch.inf)
-    values[:, place] = kept
+    values[:, EOS_ID] = eos
 
 
-def _best(values: Tensor, maxima: Tensor, scores: Tensor, n_best: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The n_best highest sums of values (N * K, V) and scores (N, K), the row of each and its column, (N, n_best).
+def _best(values: Tensor, maxima: Tensor, scores: Tensor, n_best: int) -> tuple[Tensor, Tensor]:
+    """The n_best highest sums of values (N * K, V) and scores (N, K), and their places among K * V, (N, n_best).
 
     They are in the n_best blocks with the highest maxima.
     """
@@ -113,8 +114,7 @@ def _best(values: Tensor, maxima: Tensor, scores: Tensor, n_best: int) -> tuple[
     if vocab_size % BLOCK:
         candidates.masked_fill_(columns >= vocab_size, -torch.inf)
     best, which = _highest(candidates.flatten(1), n_best)
-    places = places.flatten(1).gather(1, which)
-    return best, places // vocab_size, places % vocab_size
+    return best, places.flatten(1).gather(1, which)
 
 
 def _highest(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
