@@ -15,6 +15,7 @@ from aiayn.kernels.cache import GPUCache, PreallocatedCache
 from aiayn.kernels.decoder_step import quicken
 from aiayn.kernels.dropout import Dropout
 from aiayn.kernels.int8 import quantize_int8
+from aiayn.kernels.linear import Linear
 from aiayn.kernels.masks import AlignedBiases, Biases
 from aiayn.kernels.packed_attention import check
 from aiayn.kernels.prepacked import prepack
@@ -42,6 +43,8 @@ def accelerate(
         for name, module in list(model.named_modules()):
             if type(module) is nn.Dropout:
                 model.set_submodule(name, Dropout(module.p).train(module.training))
+            elif type(module) is nn.Linear and precision is None:
+                model.set_submodule(name, Linear(module))
     if precision is None:
         return model
     for layer in [*model.encoder, *model.decoder]:

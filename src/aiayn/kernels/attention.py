@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aiayn.kernels.bfloat16_attention import bfloat16_attention
 from aiayn.kernels.dropout import dropout
+from aiayn.kernels.linear import linear
 from aiayn.kernels.windowed_attention import merge_blocks, split_blocks
 from aiayn.model.attention import MultiHeadAttention
 
@@ -25,6 +27,8 @@ def cpu_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: 
     if bias is not None and bias.dim() == 5:
         blocks = split_blocks(q, k, v, bias)
         return merge_blocks(cpu_attention(*blocks, p_drop), q.size(0), q.size(2))
+    if torch.is_grad_enabled() and torch.is_autocast_enabled("cpu") and k.dtype == torch.bfloat16 and p_drop == 0:
+        return bfloat16_attention(q, k, v, bias)
     scores = (q.to(k.dtype) * (1 / math.sqrt(q.size(-1)))) @ k.transpose(-2, -1)
     if bias is not None:
         scores = scores + bias if torch.is_grad_enabled() else scores.add_(bias)
@@ -85,7 +89,7 @@ class JointAttention(MultiHeadAttention):
 
     def _joint(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
         """Applies each projection to x (B, T, D), all in one product. Returns (B, H, T, d) for each."""
-        projected = F.linear(x, torch.cat([projection.weight for projection in projections]))
+        projected = linear(x, torch.cat([projection.weight for projection in projections]))
         sizes = [projection.out_features for projection in projections]
         return [self._split(y) for y in projected.split(sizes, dim=2)]
 

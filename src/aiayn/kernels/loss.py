@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
+from aiayn.kernels.linear import ROWS, padded_rows
 from aiayn.token_ids import PAD_ID
 
 CPU_LOGITS = 2**22  # at a time, 16 MB: with fewer, accumulating the embedding's gradient costs more than it saves
@@ -67,26 +69,31 @@ class _RowsAtATime(torch.autograd.Function):
         grad_enabled: bool,
         fused: bool,
     ) -> Tensor:
-        x, w = states.to(dtype), embedding.to(dtype)
-        rows = max(1, CPU_LOGITS // len(w)) if weights is None else GPU_ROWS
+        few_kernels = weights is None and dtype == torch.bfloat16
+        x, w = padded_rows(states) if few_kernels else states.to(dtype), embedding.to(dtype)
+        count = len(states)
+        targets = F.pad(targets, (0, len(x) - count))
+        rows = max(ROWS, CPU_LOGITS // len(w) // ROWS * ROWS) if weights is None else GPU_ROWS
         losses_and_gradient = _in_place if weights is None else _in_few_kernels
         if fused and weights is not None:
             from aiayn.kernels.triton_loss import losses_and_gradient
         loss = torch.zeros((), dtype=torch.float32, device=states.device)
         needs_gradient = grad_enabled and any(ctx.needs_input_grad)
         sum_dtype = torch.promote_types(embedding.dtype, torch.float32)
-        gradients = (torch.empty_like(states), torch.zeros_like(embedding, dtype=sum_dtype)) if needs_gradient else None
+        gradients = None
+        if needs_gradient:
+            gradients = states.new_empty(x.shape), torch.zeros_like(embedding, dtype=sum_dtype)
         for start in range(0, len(x), rows):
             here = slice(start, start + rows)
             losses, grad_z = losses_and_gradient(x[here] @ w.T, targets[here, None], label_smoothing, needs_gradient)
-            loss += (losses if weights is None else losses * weights[here, None]).sum()
+            loss += (losses[: count - start] if weights is None else losses * weights[here, None]).sum()
             if gradients is not None and grad_z is not None:
                 grad_x, grad_w = gradients
                 grad_x[here] = grad_z @ w
                 grad_w += grad_z.T @ x[here]
         if gradients is not None:
             grad_x, grad_w = gradients
-            ctx.save_for_backward(grad_x, grad_w.to(embedding.dtype))
+            ctx.save_for_backward(grad_x[:count], grad_w.to(embedding.dtype))
         return loss
 
     @staticmethod

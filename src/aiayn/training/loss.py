@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from aiayn.kernels import loss as kernels
+from aiayn.kernels.linear import linear
 from aiayn.token_ids import PAD_ID
 
 LOGITS = 2**22  # held in memory at once by `evaluate_output`: 16 MB
@@ -51,7 +52,7 @@ def evaluate_output(states: Tensor, embedding: Tensor, targets: Tensor, label_sm
     sums = torch.zeros(3, dtype=torch.float64, device=states.device)
     rows = max(1, LOGITS // vocab_size)
     for start in range(0, len(x), rows):
-        z, right = F.linear(x[start : start + rows], embedding).float(), y[start : start + rows]
+        z, right = linear(x[start : start + rows], embedding).float(), y[start : start + rows]
         total, of_right = z.logsumexp(1, keepdim=True), z.gather(1, right)
         smoothed = total - (1 - label_smoothing) * of_right - label_smoothing / vocab_size * z.sum(1, keepdim=True)
         found = z.argmax(1, keepdim=True) == right
