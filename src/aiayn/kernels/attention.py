@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from aiayn.kernels.bfloat16_attention import bfloat16_attention
 from aiayn.kernels.dropout import dropout
-from aiayn.kernels.linear import linear
+from aiayn.kernels.linear import in_bfloat16, linear
 from aiayn.kernels.windowed_attention import merge_blocks, split_blocks
 from aiayn.model.attention import MultiHeadAttention
 
@@ -27,7 +27,7 @@ def cpu_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: 
     if bias is not None and bias.dim() == 5:
         blocks = split_blocks(q, k, v, bias)
         return merge_blocks(cpu_attention(*blocks, p_drop), q.size(0), q.size(2))
-    if torch.is_grad_enabled() and torch.is_autocast_enabled("cpu") and k.dtype == torch.bfloat16 and p_drop == 0:
+    if torch.is_grad_enabled() and p_drop == 0 and k.dtype == torch.bfloat16 and in_bfloat16(k):
         return bfloat16_attention(q, k, v, bias)
     scores = (q.to(k.dtype) * (1 / math.sqrt(q.size(-1)))) @ k.transpose(-2, -1)
     if bias is not None:

@@ -29,13 +29,16 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weightᵀ + bias, as `torch.nn.functional.linear`: x (..., D), weight (M, D), bias (M,). Returns (..., M)."""
-    return _Linear.apply(x, weight, bias) if _applies(x) else F.linear(x, weight, bias)
+    if in_bfloat16(x) and x.numel() >= ROWS * x.size(-1):
+        return _Linear.apply(x, weight, bias)
+    return F.linear(x, weight, bias)
 
 
-def _applies(x: Tensor) -> bool:
+def in_bfloat16(x: Tensor) -> bool:
+    """Whether products of x are computed by a CPU in bfloat16, operation by operation."""
     if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
         return False
-    return torch.get_autocast_dtype("cpu") == torch.bfloat16 and x.numel() >= ROWS * x.size(-1)
+    return torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 def padded_rows(x: Tensor) -> Tensor:
