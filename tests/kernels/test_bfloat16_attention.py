@@ -49,10 +49,13 @@ def test_a_training_takes_it_under_autocast_unless_weights_are_dropped():
     inputs = [x.requires_grad_() for x in example(B, H, T, S)]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         names = [cpu_attention(*inputs, None, p_drop).grad_fn.name() for p_drop in (0.0, 0.1)]
+        mixed = cpu_attention(inputs[0].float(), *inputs[1:], None)  # queries that an extension computed in float32
         with torch.no_grad():
             assert cpu_attention(*inputs, None).grad_fn is None
     assert names[0] == "_AttentionBackward"
     assert names[1] != names[0]
+    assert mixed.grad_fn.name() != names[0]
+    mixed.float().sum().backward()
 
 
 @given(st.integers(0, 5000))

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from aiayn.kernels import loss as kernels
+from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.linear import ROWS, Linear, linear, padded_rows
+from aiayn.model.transformer import Transformer
 from aiayn.token_ids import PAD_ID
 from aiayn.training.loss import cross_entropy, output_cross_entropy
 
@@ -26,7 +27,7 @@ def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_under_autocast_results_and_gradients_are_those_of_float64_to_the_precision_of_bfloat16(shape, bias, dtype):
-    layer = Linear(nn.Linear(D, M, bias=bias))
+    layer = Linear(D, M, bias=bias)
     x, grad = torch.randn(*shape, D).to(dtype).requires_grad_(), torch.randn(*shape, M).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = layer(x)
@@ -46,11 +47,21 @@ def test_under_autocast_results_and_gradients_are_those_of_float64_to_the_precis
 
 
 def test_without_autocast_or_with_few_rows_it_is_torchs_own_product_to_the_bit():
-    plain = nn.Linear(D, M)
+    layer = Linear(D, M)
     x, few = torch.randn(3, 71, D), torch.randn(2, 9, D)
-    assert torch.equal(Linear(plain)(x), plain(x))
+    assert torch.equal(layer(x), F.linear(x, layer.weight, layer.bias))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(Linear(plain)(few), plain(few))
+        assert torch.equal(layer(few), F.linear(few, layer.weight, layer.bias))
+
+
+def test_an_accelerated_layer_keeps_its_hooks(tiny_config):
+    model, seen = Transformer(tiny_config, VOCAB), []
+    layer = model.encoder[0].feed_forward.w_1
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    accelerate(model, torch.device("cpu"))
+    assert type(layer) is Linear
+    model.encoder[0].feed_forward(torch.randn(2, 3, tiny_config.d_model))
+    assert seen == [(2, 3, tiny_config.d_ff)]
 
 
 def test_rows_of_zeros_are_added_up_to_a_multiple():

@@ -44,7 +44,7 @@ def accelerate(
             if type(module) is nn.Dropout:
                 model.set_submodule(name, Dropout(module.p).train(module.training))
             elif type(module) is nn.Linear and precision is None:
-                model.set_submodule(name, Linear(module))
+                module.__class__ = Linear  # rather than another module: an extension's may have hooks
     if precision is None:
         return model
     for layer in [*model.encoder, *model.decoder]:

@@ -27,7 +27,8 @@ def cpu_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: 
     if bias is not None and bias.dim() == 5:
         blocks = split_blocks(q, k, v, bias)
         return merge_blocks(cpu_attention(*blocks, p_drop), q.size(0), q.size(2))
-    if torch.is_grad_enabled() and p_drop == 0 and k.dtype == torch.bfloat16 and in_bfloat16(k):
+    all_bfloat16 = q.dtype == k.dtype == v.dtype == torch.bfloat16  # an extension's need not be
+    if torch.is_grad_enabled() and p_drop == 0 and all_bfloat16 and in_bfloat16(q):
         return bfloat16_attention(q, k, v, bias)
     scores = (q.to(k.dtype) * (1 / math.sqrt(q.size(-1)))) @ k.transpose(-2, -1)
     if bias is not None:
