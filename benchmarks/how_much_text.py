@@ -8,13 +8,12 @@ it changes nothing outside the marked blocks of the page.
 
 from pathlib import Path
 
-from table3_quarter import replaced, wrapped
+from table3_quarter import publish, wrapped
 
-from aiayn.files import atomic_write_text
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.intervals import Difference, Sample, Spread, pooled_spread, student
 from aiayn.reports.table import Column, Table
-from aiayn.reports.writers import as_json, markdown
+from aiayn.reports.writers import markdown
 from aiayn.runs.run_folder import Record, RunFolder, read_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,14 +43,15 @@ def scores(run: Path) -> Record:
 
 def facts() -> Record:
     """Returns what table.json holds: means of every number of pairs, and the intervals of their scores."""
-    scored = {pairs: [scores(run) for run in of] for pairs, of in runs().items()}
+    found = runs()
+    scored = {pairs: [scores(run) for run in of] for pairs, of in found.items()}
     samples = {pairs: Sample(tuple(each["metrics"]["sacrebleu"] for each in of)) for pairs, of in scored.items()}
     spread = pooled_spread(samples.values())
     assert spread is not None, "no number of pairs has two seeds"
     rows = [
         {
             "pairs": pairs,
-            "steps": RunFolder(runs()[pairs][0]).read_config()["trainer"]["max_steps"],
+            "steps": RunFolder(found[pairs][0]).read_config()["trainer"]["max_steps"],
             "n": samples[pairs].n,
             "sacrebleu": _interval(samples[pairs], spread),
             "chrf": Sample(tuple(each["metrics"]["chrf"] for each in of)).mean,
@@ -101,10 +101,8 @@ def draw(found: Record) -> None:
 
 def main() -> None:
     found = facts()
-    atomic_write_text(RESULTS / "table.json", as_json(found))
-    atomic_write_text(PAGE, replaced(PAGE.read_text(encoding="utf-8"), page_blocks(found)))
+    publish(found, RESULTS, PAGE, page_blocks(found))
     draw(found)
-    print(f"written: {PAGE}, {PICTURE}, {RESULTS / 'table.json'}")
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ are means over the seeds of a row, whose runs after the first are named ROW_seed
 from pathlib import Path
 from statistics import mean
 
-from table3_quarter import PAGE, answer, cell, correction, intervals, replaced, wrapped
+from table3_quarter import PAGE, answer, cell, correction, intervals, publish, wrapped
 
-from aiayn.files import atomic_write_text
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.intervals import LEVEL, Sample, holm, pooled, pooled_spread
 from aiayn.reports.table import Column, Table
-from aiayn.reports.writers import as_json, markdown
+from aiayn.reports.writers import markdown
 from aiayn.runs.run_folder import Record, RunFolder, read_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -135,10 +134,8 @@ def draw() -> None:
 
 def main() -> None:
     found = facts()
-    atomic_write_text(RESULTS / "table.json", as_json(found))
-    atomic_write_text(PAGE, replaced(PAGE.read_text(encoding="utf-8"), page_blocks(found)))
+    publish(found, RESULTS, PAGE, page_blocks(found))
     draw()
-    print(f"written: {PAGE}, {PICTURE}, {RESULTS / 'table.json'}")
 
 
 if __name__ == "__main__":

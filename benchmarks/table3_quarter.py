@@ -170,13 +170,18 @@ def replaced(page: str, blocks: dict[str, str]) -> str:
     return page
 
 
+def publish(found: Record, results: Path, page: Path, blocks: dict[str, str]) -> None:
+    """Writes what was found to table.json beside the results, and the generated blocks to the page."""
+    atomic_write_text(results / "table.json", as_json(found))
+    atomic_write_text(page, replaced(page.read_text(encoding="utf-8"), blocks))
+    print(f"written: {page}, {results / 'table.json'}")
+
+
 def main() -> None:
     tables = tables_of(RESULTS)
     found = facts(tables)
-    atomic_write_text(RESULTS / "table.json", as_json(found))
-    atomic_write_text(PAGE, replaced(PAGE.read_text(encoding="utf-8"), page_blocks(found)))
+    publish(found, RESULTS, PAGE, page_blocks(found))
     draw_differences(tables.changes[0], PICTURE)
-    print(f"written: {PAGE}, {PICTURE}, {RESULTS / 'table.json'}")
 
 
 if __name__ == "__main__":

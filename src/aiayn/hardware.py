@@ -29,6 +29,7 @@ TOKENS_BY_MEMORY = {39e9: 32_768, 21e9: 16_384, 11e9: 8_192, 0: 4_096}
 # Parameters of glibc's `mallopt`, from its malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
+REGISTER = 16  # float32 elements of an AVX-512 register
 NARROW = 128  # d_model, up to which a training on a CPU takes one thread
 
 

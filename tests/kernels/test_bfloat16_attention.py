@@ -6,9 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from kernels.test_linear import relative_error
 
+from aiayn.hardware import REGISTER
 from aiayn.kernels.attention import cpu_attention
-from aiayn.kernels.bfloat16_attention import KEYS, MATRICES, _matrices, bfloat16_attention
+from aiayn.kernels.bfloat16_attention import MATRICES, _matrices, bfloat16_attention
 from aiayn.model.attention import attention
 
 B, H, T, S, D_K, D_V = 3, 5, 9, 13, 8, 12
@@ -17,10 +19,6 @@ MASKS = {
     "padding": (torch.arange(S) < torch.tensor([13, 2, 7])[:, None])[:, None, None],
     "causal": torch.ones(T, S, dtype=torch.bool).tril()[None, None],
 }
-
-
-def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found.double() - expected).norm() / expected.norm())
 
 
 def example(batch: int, heads: int, queries: int, keys: int) -> list[torch.Tensor]:
@@ -75,7 +73,7 @@ def test_batches_of_other_sizes_need_no_new_kernels(capfd):
             bfloat16_attention(*inputs, None).sum().backward()
         return capfd.readouterr().out.count("cache_miss")
 
-    compiled(41, 21, KEYS + 5)
-    others = [(44, 24, KEYS + 8), (43, 22, KEYS + 6), (42, 23, KEYS + 7)]
+    compiled(41, 21, REGISTER + 5)
+    others = [(44, 24, REGISTER + 8), (43, 22, REGISTER + 6), (42, 23, REGISTER + 7)]
     assert [compiled(*sizes) for sizes in others] == [0, 0, 0]
-    assert compiled(41, 25, KEYS + 5) > 0
+    assert compiled(41, 25, REGISTER + 5) > 0

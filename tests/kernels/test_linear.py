@@ -12,11 +12,8 @@ from aiayn.token_ids import PAD_ID
 from aiayn.training.loss import cross_entropy, output_cross_entropy
 
 D, M, VOCAB = 24, 40, 33
-SHAPES = [
-    (3, 71),
-    (2, ROWS),
-    (5 * ROWS + 1,),
-]  # leading dimensions of x: numbers of rows that are multiples, or are not
+# Leading dimensions of x: numbers of rows that are multiples, or are not.
+SHAPES = [(3, 71), (2, ROWS), (5 * ROWS + 1,)]
 
 
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aiayn.hardware import REGISTER
 from aiayn.kernels.bfloat16_attention import bfloat16_attention
 from aiayn.kernels.dropout import dropout
 from aiayn.kernels.linear import in_bfloat16, linear
 from aiayn.kernels.windowed_attention import merge_blocks, split_blocks
 from aiayn.model.attention import MultiHeadAttention
-
-REGISTER = 16  # float32 elements of an AVX-512 register
 
 
 def cpu_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: float = 0.0) -> Tensor:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-LENGTHS = 4  # queries and keys are a multiple of it
-KEYS = 16  # at least: torch computes a softmax of fewer element by element
+from aiayn.hardware import REGISTER
+
+LENGTHS = 4  # queries and keys are a multiple of it; keys at least REGISTER, as in `kernels/attention.py: softmax`
 MATRICES = 64  # heads of all sentences are a multiple of it, or of a lower power of two where there are few
 
 
@@ -55,7 +56,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         shape, keys = q.shape, k.size(2)
         count = _matrices(shape[0] * shape[1])
-        padded_keys = max(KEYS, _round_up(keys, LENGTHS))
+        padded_keys = max(REGISTER, _round_up(keys, LENGTHS))
         queries = _padded(q, count, _round_up(shape[2], LENGTHS)).mul_(1 / math.sqrt(shape[3]))
         k, v = _padded(k, count, padded_keys), _padded(v, count, padded_keys)
         scores = (queries @ k.transpose(1, 2)).float()

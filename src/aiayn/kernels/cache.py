@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from aiayn.kernels.attention import REGISTER
+from aiayn.hardware import REGISTER
 from aiayn.model.cache import DecoderCache, LayerCache
 from aiayn.model.masks import Masks
 

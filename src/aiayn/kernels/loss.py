@@ -69,10 +69,12 @@ class _RowsAtATime(torch.autograd.Function):
         grad_enabled: bool,
         fused: bool,
     ) -> Tensor:
-        few_kernels = weights is None and dtype == torch.bfloat16
-        x, w = padded_rows(states) if few_kernels else states.to(dtype), embedding.to(dtype)
-        count = len(states)
-        targets = F.pad(targets, (0, len(x) - count))
+        count, w = len(states), embedding.to(dtype)
+        if weights is None and dtype == torch.bfloat16:
+            x = padded_rows(states)
+            targets = F.pad(targets, (0, len(x) - count))
+        else:
+            x = states.to(dtype)
         rows = max(ROWS, CPU_LOGITS // len(w) // ROWS * ROWS) if weights is None else GPU_ROWS
         losses_and_gradient = _in_place if weights is None else _in_few_kernels
         if fused and weights is not None:
