@@ -12,12 +12,12 @@ from aiayn.config.search import SearchConfig
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.export.export import export
-from aiayn.inference.beam_search import beam_search
-from aiayn.inference.translator import Translator
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import load
 from aiayn.runs.run_folder import find_checkpoint
+from aiayn.search.beam_search import beam_search
+from aiayn.search.translator import Translator
 from aiayn.token_ids import EOS_ID, PAD_ID
 
 PATIENCE = 2  # the default of our front end and of CTranslate2

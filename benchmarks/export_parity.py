@@ -20,10 +20,10 @@ from measure import parse_options, report
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.text_files import read_lines
 from aiayn.export.export import export
-from aiayn.inference.force_decode import force_decode
-from aiayn.inference.translator import Translator
 from aiayn.runs.checkpoints import load
 from aiayn.runs.run_folder import find_checkpoint
+from aiayn.search.force_decode import force_decode
+from aiayn.search.translator import Translator
 
 BATCH_SIZE = 20
 TIE = 1e-3  # outputs whose log P differ by less: rounding decides

@@ -53,11 +53,11 @@ from aiayn.data.batch import Batch
 from aiayn.errors import InterruptedRunError
 from aiayn.files import atomic_write_text
 from aiayn.hardware import matmul_rate
-from aiayn.inference.precision import convert_precision
 from aiayn.kernels.masks import AlignedBiases
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints, sealed_files
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.search.precision import convert_precision
 from aiayn.token_ids import PAD_ID
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.loss import cross_entropy, output_cross_entropy

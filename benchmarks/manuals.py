@@ -26,7 +26,7 @@ from pathlib import Path
 
 from aiayn.data.filters import normalised
 from aiayn.data.placeholders import TAG
-from aiayn.inference.paragraphs import split_paragraph
+from aiayn.search.paragraphs import split_paragraph
 
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 ESCAPES = {"n": "\n", "t": "\t"}

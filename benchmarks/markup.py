@@ -23,9 +23,9 @@ from aiayn.config.search import SearchOverrides
 from aiayn.data.placeholders import PLACEHOLDER, TAG
 from aiayn.data.text_files import read_lines
 from aiayn.evaluation.scoring import score
-from aiayn.inference.places import Places
-from aiayn.inference.texts import translate_markup, translate_paragraphs
-from aiayn.inference.translator import Translator
+from aiayn.search.places import Places
+from aiayn.search.texts import translate_markup, translate_paragraphs
+from aiayn.search.translator import Translator
 
 
 def marks(text: str) -> Counter[str]:

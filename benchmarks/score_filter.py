@@ -15,7 +15,7 @@ from measure import parse_options, report
 
 from aiayn.cli.score import per_token
 from aiayn.data.text_files import read_lines
-from aiayn.inference.translator import Translator
+from aiayn.search.translator import Translator
 
 
 def auc(right: Sequence[float], wrong: Sequence[float]) -> float:

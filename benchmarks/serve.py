@@ -41,8 +41,8 @@ from measure import parse_options, report
 
 from aiayn.cli.arguments import ModelAndSearch
 from aiayn.data.text_files import read_lines
-from aiayn.inference.texts import translate_paragraphs
-from aiayn.inference.translator import Translator
+from aiayn.search.texts import translate_paragraphs
+from aiayn.search.translator import Translator
 
 PROGRAM = [sys.executable, "-c", "from aiayn.cli import main; main()", "serve"]
 HEADERS = {"Content-Type": "application/json"}

@@ -48,9 +48,9 @@ from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.errors import ConfigError
 from aiayn.export.export import export
-from aiayn.inference.precision import convert_precision
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.search.precision import convert_precision
 
 VOCAB = 37000
 ENGINES = {

@@ -22,10 +22,10 @@ from aiayn.cli import texts
 from aiayn.config.search import SamplingConfig
 from aiayn.data.translation_memory import read_units
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
-from aiayn.inference.texts import translate_markup
-from aiayn.inference.translations import Translation, perplexity
-from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoints
+from aiayn.search.texts import translate_markup
+from aiayn.search.translations import Translation, perplexity
+from aiayn.search.translator import Translator
 
 LINES = ["the old house", "", "two\u2028cats see", "the man \x85 sees", "the cat\r", "é 猫"]
 TEXT = "\n".join(LINES).encode()  # its last line has no LF

@@ -33,7 +33,7 @@ def imported_room(name: str) -> str | None:
 # Room: the rooms that it may import from, besides itself. `__init__` holds the version and the public functions.
 GROUND = {"errors", "files", "hardware", "signals", "token_ids", "config", "runs"}
 WALLS = {
-    "__init__": {"config", "errors", "inference", "training", "evaluation", "runs"},
+    "__init__": {"config", "errors", "search", "training", "evaluation", "runs"},
     "errors": set(),
     "files": set(),
     "signals": set(),
@@ -45,18 +45,18 @@ WALLS = {
     "data": {"config", "errors", "files", "signals", "token_ids", "phrasebook"},
     "model": {"config"},
     "kernels": GROUND | {"model"},
-    "inference": GROUND | {"data", "model", "kernels", "export"},
-    "export": GROUND | {"data", "model", "inference", "reports"},
+    "search": GROUND | {"data", "model", "kernels", "export"},
+    "export": GROUND | {"data", "model", "search", "reports"},
     "parsing": {"data", "errors", "files", "config", "runs"},
     "reports": {"config", "errors", "files", "runs", "model", "parsing"},
-    "visualize": {"config", "errors", "files", "hardware", "token_ids", "reports", "data", "model", "inference"},
-    "server": {"config", "errors", "inference"},
-    "evaluation": GROUND - {"hardware", "signals", "token_ids"} | {"data", "inference", "reports", "parsing"},
-    "training": GROUND | {"data", "model", "kernels", "inference", "evaluation", "reports", "visualize", "parsing"},
+    "visualize": {"config", "errors", "files", "hardware", "token_ids", "reports", "data", "model", "search"},
+    "server": {"config", "errors", "search"},
+    "evaluation": GROUND - {"hardware", "signals", "token_ids"} | {"data", "search", "reports", "parsing"},
+    "training": GROUND | {"data", "model", "kernels", "search", "evaluation", "reports", "visualize", "parsing"},
     "sweep": GROUND | {"data", "reports"},
     "hydra_plugins": {"sweep"},
     "cli": GROUND
-    | {"data", "model", "kernels", "inference", "export", "evaluation", "reports", "visualize", "training"}
+    | {"data", "model", "kernels", "search", "export", "evaluation", "reports", "visualize", "training"}
     | {"parsing", "server", "phrasebook", "sweep"},
 }
 LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of files and scores
@@ -71,7 +71,7 @@ HOMES = {
     "omegaconf": HYDRA,
     "torch": {
         *("model", "kernels", "data/batch", "data/datamodule", "data/micro_batches", "data/samplers"),
-        *("runs/checkpoints", "runs/sealed_files", "hardware", "inference", "export", "visualize", "training"),
+        *("runs/checkpoints", "runs/sealed_files", "hardware", "search", "export", "visualize", "training"),
         "server/words",
     },
     "pytorch_lightning": {
@@ -89,7 +89,7 @@ HOMES = {
     "pyarrow": {"data/hub"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
-    "sentencex": {"inference/paragraphs"},
+    "sentencex": {"search/paragraphs"},
     "jinja2": {"reports/page", "visualize/explorer"},
     "markupsafe": {"reports/page"},
     "matplotlib": {"reports/drawing", "reports/plots", "visualize/figures", "visualize/heatmaps"},
@@ -127,7 +127,7 @@ INSTALLED_WITH = {
 
 # Lines of text end at LF only, so these are the places where text is no corpus: messages, and line breaks of every kind
 # that a model wrote and that must become spaces.
-MAY_SPLIT_LINES = {"config/messages", "inference/translator"}
+MAY_SPLIT_LINES = {"config/messages", "search/translator"}
 
 
 class Import(NamedTuple):

@@ -12,7 +12,7 @@ from applications import run_application, write_run
 from aiayn.cli import shards, texts
 from aiayn.cli.arguments import ModelChoice
 from aiayn.evaluation import progress
-from aiayn.inference.translator import Translator
+from aiayn.search.translator import Translator
 
 LINES = ["the old house", "", "two cats", "the man sees", "the cat", "é 猫", "two men", "a house"]
 

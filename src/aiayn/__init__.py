@@ -14,7 +14,7 @@ Options are those of the command line. Public as well:
 
     aiayn.runs.checkpoints.load         a checkpoint file: weights, configuration, tokenizer
     aiayn.model.transformer        Transformer, the model of the paper, in torch alone
-    aiayn.inference.translator     Translator: translate, n_best
+    aiayn.search.translator     Translator: translate, n_best
     aiayn.visualize.maps           attention weights of a sentence
     aiayn.evaluation.scoring       BLEU, chrF and TER of text
     aiayn.errors                   UserError and its kinds, which all of these raise
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytorch_lightning import Callback
 
     from aiayn.config.schema import Options
-    from aiayn.inference.translator import Translator
+    from aiayn.search.translator import Translator
     from aiayn.training.module import TranslationModule
 
 __all__ = ["compose", "evaluate", "load", "train"]
@@ -61,7 +61,7 @@ def load(
     from aiayn.runs.extensions import name_extensions
 
     name_extensions(extensions)
-    from aiayn.inference.translator import Translator
+    from aiayn.search.translator import Translator
 
     return Translator.from_run(Path(run), checkpoint, overrides, accelerator, precision)
 

@@ -21,11 +21,11 @@ from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.evaluation.evaluate import evaluate
-from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, read_jsonl
+from aiayn.search.translator import Translator
 from aiayn.token_ids import PAD_ID
 
 # Some hold what any idea of a line but LF's would break in two. The tiny models learn TAUGHT by heart, which is not

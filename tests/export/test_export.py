@@ -18,10 +18,10 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.export import export as module
 from aiayn.export.export import export
-from aiayn.inference.beam_search import beam_search
-from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore, save
+from aiayn.search.beam_search import beam_search
+from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 
 LINES = ["the old house", "two cats see the man", " the\u2028man \x85 sees\x1f", "</s> <pad> <s>", "a é 猫 b", "cats"]

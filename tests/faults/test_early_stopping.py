@@ -8,10 +8,10 @@ import torch
 from faults.harness import acts_at, configured, dies_at, differences, measured, start_ranks, train, within
 
 from aiayn.errors import RefusedError
-from aiayn.inference.translator import Translator
 from aiayn.reports.report import summary
 from aiayn.runs import checkpoints, sealed_files
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
+from aiayn.search.translator import Translator
 from aiayn.training.average import is_worse
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.early_stopping import ValidationHistory

@@ -24,9 +24,9 @@ from faults.harness import (
     train,
 )
 
-from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
 from aiayn.runs.run_folder import find_checkpoint, saved_steps
+from aiayn.search.translator import Translator
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
 

@@ -24,9 +24,9 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import distributed
 
 from aiayn.data import datamodule
-from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoint_folder
 from aiayn.runs.run_folder import saved_steps
+from aiayn.search.translator import Translator
 from aiayn.training import run
 from aiayn.training.callbacks import connect_ranks
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver

@@ -8,9 +8,9 @@ import torch
 from faults.harness import acts_at, configured, differences, measured, train
 
 from aiayn.data import build_corpus, datamodule
-from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoints, sealed_files
 from aiayn.runs.run_folder import saved_steps
+from aiayn.search.translator import Translator
 from aiayn.training import run
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.module import TranslationModule

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from inference.test_beam_search import SEARCH, SENTENCES, padded, search, transformer
+from search.test_beam_search import SEARCH, SENTENCES, padded, search, transformer
 from torch import nn
 
 from aiayn.errors import ConfigError

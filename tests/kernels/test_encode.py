@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from inference.test_beam_search import padded, transformer
+from search.test_beam_search import padded, transformer
 
 from aiayn.kernels import encode as module
 from aiayn.kernels.encode import encode

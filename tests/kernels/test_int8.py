@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from inference.test_beam_search import SEARCH, SENTENCES, padded, search, transformer
+from search.test_beam_search import SEARCH, SENTENCES, padded, search, transformer
 from torch import nn
 
 from aiayn.errors import DivergedError

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from inference.test_beam_search import SENTENCES, padded, transformer
+from search.test_beam_search import SENTENCES, padded, transformer
 
 from aiayn.hardware import has_bfloat16
 from aiayn.kernels import prepacked

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from aiayn.config.search import SearchConfig
-from aiayn.inference.beam_search import beam_search
 from aiayn.kernels import windowed_attention
 from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.attention import cpu_attention
@@ -18,6 +17,7 @@ from aiayn.kernels.windowed_attention import window_mask
 from aiayn.model.attention import attention_weights
 from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
+from aiayn.search.beam_search import beam_search
 from aiayn.token_ids import EOS_ID
 
 VOCAB = 17

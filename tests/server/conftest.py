@@ -15,8 +15,8 @@ from faults.harness import Child, End, wait_until
 
 from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
+from aiayn.search.translator import Translator
 from aiayn.server.options import ServeOptions
 from aiayn.server.serve import serve
 from aiayn.server.service import Served, Service

@@ -13,9 +13,9 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.testclient import TestClient
 
-from aiayn.inference.texts import translate_markup
-from aiayn.inference.translations import Translation
-from aiayn.inference.translator import Translator
+from aiayn.search.texts import translate_markup
+from aiayn.search.translations import Translation
+from aiayn.search.translator import Translator
 from aiayn.server import texts
 from aiayn.server.app import make_app, while_connected
 from aiayn.server.batching import Batcher, QueueFullError

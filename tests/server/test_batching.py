@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aiayn.errors import DataError
-from aiayn.inference.translations import Translation
+from aiayn.search.translations import Translation
 from aiayn.server import batching
 from aiayn.server.batching import Batcher, QueueFullError
 

@@ -6,7 +6,7 @@ import pytest
 from faults.harness import wait_until
 from server.conftest import serving
 
-from aiayn.inference.translations import Translation
+from aiayn.search.translations import Translation
 
 SHOWN = r"[...document.querySelectorAll('#translation p')].map(e => e.textContent).join('\n')"
 HOSTILE = "<img src=x onerror=alert(1)> <script>alert(2)</script> the house"

@@ -13,7 +13,7 @@ from faults.harness import wait_until
 from server.conftest import serving
 
 from aiayn.errors import RefusedError
-from aiayn.inference.translations import Translation
+from aiayn.search.translations import Translation
 from aiayn.server.service import Served
 
 

@@ -18,7 +18,7 @@ from server.conftest import serving
 
 from aiayn.cli.arguments import ModelAndSearch
 from aiayn.errors import ConfigError
-from aiayn.inference.paragraphs import split_paragraph
+from aiayn.search.paragraphs import split_paragraph
 from aiayn.server import serve as module
 from aiayn.server.options import ServeOptions
 from aiayn.server.serve import listen

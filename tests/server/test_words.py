@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aiayn.inference.alignment import alignment_weights
+from aiayn.search.alignment import alignment_weights
 from aiayn.server.words import word_attention
 
 

@@ -19,9 +19,9 @@ from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import InterruptedRunError, RefusedError
-from aiayn.inference.translator import Translator
 from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
 from aiayn.runs.run_folder import read_jsonl
+from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.init_from import fingerprint

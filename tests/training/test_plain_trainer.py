@@ -155,7 +155,7 @@ def test_predict_translates_the_sources_of_the_test_set(make, config):
     found = dict(pair for batch in trainer.predict(module, data) for pair in batch)
     lines = Path(f"{config.data.test}.en").read_text(encoding="utf-8").split("\n")[:-1]
     assert sorted(found) == list(range(len(lines)))
-    from aiayn.inference.translator import Translator
+    from aiayn.search.translator import Translator
 
     expected = Translator(module.model, data.tokenizer, config.search, "cpu").translate(lines)
     assert data.tokenizer.decode([found[line][0].tokens for line in range(len(lines))]) == expected

@@ -10,7 +10,7 @@ from pytorch_lightning import Trainer
 
 import aiayn
 from aiayn.errors import ConfigError
-from aiayn.inference.translator import Translator
+from aiayn.search.translator import Translator
 from aiayn.training.predict import SharedTranslator
 
 
@@ -80,7 +80,7 @@ def test_an_interrupt_stays_one_so_that_shards_say_how_to_go_on(run, monkeypatch
     def interrupted(*arguments):
         raise KeyboardInterrupt(signal.SIGTERM)
 
-    monkeypatch.setattr("aiayn.inference.translator.beam_search", interrupted)
+    monkeypatch.setattr("aiayn.search.translator.beam_search", interrupted)
     before = signal.getsignal(signal.SIGINT)
     try:
         with pytest.raises(KeyboardInterrupt) as raised:

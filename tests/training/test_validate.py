@@ -8,10 +8,10 @@ from torch.nn import functional as F
 
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
+from aiayn.search.translator import Translator
 from aiayn.token_ids import PAD_ID
 from aiayn.training.run import train
 

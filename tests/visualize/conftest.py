@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aiayn.inference.translations import Translation
+from aiayn.search.translations import Translation
 from aiayn.visualize.maps import AttentionMaps
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from faults.harness import wait_until
 
-from aiayn.inference.translations import Translation
 from aiayn.model.embedding import sinusoids
+from aiayn.search.translations import Translation
 from aiayn.visualize.explorer import write_explorer
 from aiayn.visualize.maps import AttentionMaps
 

@@ -8,8 +8,8 @@ import torch
 from matplotlib.image import imread
 
 from aiayn.errors import DataError, ResourceError
-from aiayn.inference.translations import Translation
 from aiayn.model.embedding import sinusoids
+from aiayn.search.translations import Translation
 from aiayn.visualize.figures import (
     draw_paper_figures,
     draw_positions,

@@ -11,11 +11,11 @@ from aiayn.config.model import ModelConfig
 from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, ResourceError
-from aiayn.inference.ensemble import Ensemble
-from aiayn.inference.translations import Translation
-from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.reports.drawing import readable
+from aiayn.search.ensemble import Ensemble
+from aiayn.search.translations import Translation
+from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.visualize.heatmaps import _labels, draw_attention_maps, draw_cross_attention
 from aiayn.visualize.maps import AttentionMaps, attention_maps

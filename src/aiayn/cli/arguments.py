@@ -14,7 +14,7 @@ from aiayn.files import sha256
 from aiayn.runs.run_folder import find_checkpoint
 
 if TYPE_CHECKING:
-    from aiayn.inference.translator import Translator
+    from aiayn.search.translator import Translator
 
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run's folder, such as outputs/quickstart, or a checkpoint file.")
@@ -76,8 +76,8 @@ class ModelChoice:
         one_of("--accelerator", self.accelerator, ("auto", "cpu", "gpu"))
         one_of("--precision", self.precision, PRECISIONS)
         self.checkpoints(run)
-        from aiayn.inference.translator import Translator
         from aiayn.runs.extensions import name_extensions
+        from aiayn.search.translator import Translator
 
         name_extensions(self.extension or [])
         return Translator.from_run(

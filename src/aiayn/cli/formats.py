@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aiayn.inference.translations import Translation
-    from aiayn.inference.translator import Translator
+    from aiayn.search.translations import Translation
+    from aiayn.search.translator import Translator
 
 Results = "list[list[Translation]]"  # for each line its n best, best first
 
@@ -32,7 +32,7 @@ def as_json(
     translator: "Translator", lines: list[str], results: "list[list[Translation]]", first_index: int
 ) -> Iterator[str]:
     """Yields one JSON object per translation, in order of the lines."""
-    from aiayn.inference.alignment import alignments
+    from aiayn.search.alignment import alignments
 
     src_ids = translator.source_ids(lines)
     found = [(number, translation) for number, best in enumerate(results) for translation in best]

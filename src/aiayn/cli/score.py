@@ -15,8 +15,8 @@ from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from aiayn.inference.translations import ScoredPair
-    from aiayn.inference.translator import Translator
+    from aiayn.search.translations import ScoredPair
+    from aiayn.search.translator import Translator
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -68,7 +68,7 @@ def score(
     translator = model.load(run)
     sources, targets = lines or _pairs_of(src, translator)
     backwards = _reversed_translator(translator, output.reverse, model) if output.reverse else None
-    from aiayn.inference.translations import perplexity
+    from aiayn.search.translations import perplexity
 
     scored: list[ScoredPair] = []
     with show_progress(len(sources)) as progress:

@@ -22,9 +22,9 @@ from aiayn.files import sha256
 
 if TYPE_CHECKING:
     from aiayn.evaluation.progress import TranslationProgress
-    from aiayn.inference.batches import Progress
-    from aiayn.inference.places import Places
-    from aiayn.inference.translator import Translator
+    from aiayn.search.batches import Progress
+    from aiayn.search.places import Places
+    from aiayn.search.translator import Translator
 
 
 @with_options
@@ -210,8 +210,8 @@ class _Work:
         return iter(chunk.written([best.text for best, *_ in results]))
 
     def _in_parts(self, lines: list[str], on_batch: "Progress | None", first_line: int) -> list[str]:
-        from aiayn.inference.places import Places
-        from aiayn.inference.texts import translate_markup, translate_paragraphs
+        from aiayn.search.places import Places
+        from aiayn.search.texts import translate_markup, translate_paragraphs
 
         if not self.output.markup:
             return translate_paragraphs(self.translator, lines, on_batch)

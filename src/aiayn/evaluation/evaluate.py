@@ -22,14 +22,14 @@ from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_syst
 from aiayn.evaluation.tasks import task_of
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, results_folder
 from aiayn.files import atomic_write_text, sha256
-from aiayn.inference.ensemble import find_ensemble
-from aiayn.inference.translations import accuracy, perplexity
-from aiayn.inference.translator import Translator
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import write_report
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.extensions import metrics_of, name_extensions
 from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
+from aiayn.search.ensemble import find_ensemble
+from aiayn.search.translations import accuracy, perplexity
+from aiayn.search.translator import Translator
 
 KEPT_SAMPLES = 20
 

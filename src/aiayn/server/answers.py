@@ -5,9 +5,9 @@ import asyncio
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
-from aiayn.inference.projection import AlignedText, align
-from aiayn.inference.translations import Translation
-from aiayn.inference.translator import Translator
+from aiayn.search.projection import AlignedText, align
+from aiayn.search.translations import Translation
+from aiayn.search.translator import Translator
 from aiayn.server.batching import BATCH_LINES, Batcher
 from aiayn.server.fields import Fields, count_of, line_of, texts_of
 from aiayn.server.metrics import Metrics

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
 
-from aiayn.inference.translations import Translation
+from aiayn.search.translations import Translation
 
 NBest = Callable[[list[str], int], list[list[Translation]]]
 T = TypeVar("T")

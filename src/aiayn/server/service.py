@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aiayn.errors import UserError
-from aiayn.inference.translator import Translator
+from aiayn.search.translator import Translator
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from typing import TypedDict
 
 from torch import Tensor
 
-from aiayn.inference.alignment import alignment_weights
-from aiayn.inference.translator import Translator
+from aiayn.search.alignment import alignment_weights
+from aiayn.search.translator import Translator
 
 
 class WordAttention(TypedDict):

@@ -12,11 +12,11 @@ from aiayn.config.trainer import TrainerConfig
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import choose_device
-from aiayn.inference.translator import Translator
 from aiayn.kernels.accelerate import accelerate
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, series, write_json
+from aiayn.search.translator import Translator
 from aiayn.training.callbacks.display import DECIMALS
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule, means

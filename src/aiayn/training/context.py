@@ -9,8 +9,8 @@ from aiayn.config.schema import Config
 from aiayn.config.trainer import TrainerOptions
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus_store import PreparedCorpus
-from aiayn.inference.translator import Translator
 from aiayn.runs.run_folder import RunFolder
+from aiayn.search.translator import Translator
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.stop_request import StopRequest

@@ -19,12 +19,12 @@ from aiayn.config.stored import stored_config, to_plain
 from aiayn.data.batch import Batch, SourceBatch, source_mask
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.inference.beam_search import Hypothesis, beam_search
-from aiayn.inference.build import build_model
 from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.packed_attention import packed_states
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.transformer import Transformer
+from aiayn.search.beam_search import Hypothesis, beam_search
+from aiayn.search.build import build_model
 from aiayn.training.compiled import compile_apart, compile_packed
 from aiayn.training.loss import evaluate_output, output_cross_entropy
 from aiayn.training.packed_batch import PackedBatch, pack

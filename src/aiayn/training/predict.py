@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset
 from aiayn.config.rules import at_least
 from aiayn.data.samplers import EvaluationSampler
 from aiayn.errors import ConfigError
-from aiayn.inference.batches import Progress, longest_first
-from aiayn.inference.translator import Translator
+from aiayn.search.batches import Progress, longest_first
+from aiayn.search.translator import Translator
 from aiayn.training.distributed.local_ranks import local_ranks
 from aiayn.training.trainer import configure_libraries
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aiayn.inference.projection import Span
+from aiayn.search.projection import Span
 
 SURE = 0.2  # share of a word's attention below which a place is a guess
 

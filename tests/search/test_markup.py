@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from aiayn.data.placeholders import PLACEHOLDER, TAG, TAG_START, placeholders
 from aiayn.errors import DataError
-from aiayn.inference import alignment, texts
-from aiayn.inference.markup import MarkedText, parse_markup
-from aiayn.inference.paragraphs import split_paragraph
-from aiayn.inference.placement import written
-from aiayn.inference.places import Places
-from aiayn.inference.projection import AlignedText, _units, align, join
-from aiayn.inference.repair import repair
-from aiayn.inference.texts import translate_markup
-from aiayn.inference.translator import Translator
+from aiayn.search import alignment, texts
+from aiayn.search.markup import MarkedText, parse_markup
+from aiayn.search.paragraphs import split_paragraph
+from aiayn.search.placement import written
+from aiayn.search.places import Places
+from aiayn.search.projection import AlignedText, _units, align, join
+from aiayn.search.repair import repair
+from aiayn.search.texts import translate_markup
+from aiayn.search.translator import Translator
 
 
 @pytest.fixture(scope="module")

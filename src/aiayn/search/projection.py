@@ -10,10 +10,10 @@ from torch import Tensor
 
 from aiayn.data.placeholders import PLACEHOLDER, TAG, TAG_START
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference.alignment import alignment_weights
-from aiayn.inference.paragraphs import Paragraph
-from aiayn.inference.translations import Translation
-from aiayn.inference.translator import Translator
+from aiayn.search.alignment import alignment_weights
+from aiayn.search.paragraphs import Paragraph
+from aiayn.search.translations import Translation
+from aiayn.search.translator import Translator
 
 # A web address begins a unit even where a tag was between it and the word before.
 UNIT = re.compile(rf"{PLACEHOLDER.pattern}|(?:(?!(?:https?|ftp|file)://)\w)+|[^\w\s]", PLACEHOLDER.flags)

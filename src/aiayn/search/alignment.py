@@ -8,8 +8,8 @@ from torch import Tensor
 
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.hardware import explain_memory
-from aiayn.inference.translator import Translator
 from aiayn.model.attention import MultiHeadAttention
+from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID
 
 BATCH_SIZE = 64  # pairs, at most

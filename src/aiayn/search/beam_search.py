@@ -18,10 +18,10 @@ from torch import Tensor
 
 from aiayn.config.search import SearchConfig
 from aiayn.errors import NonFiniteOutputError
-from aiayn.inference.ensemble import Ensemble
 from aiayn.kernels.prepacked import round_up
 from aiayn.kernels.top_tokens import best_continuations
 from aiayn.model.transformer import Transformer
+from aiayn.search.ensemble import Ensemble
 from aiayn.token_ids import BOS_ID, EOS_ID
 
 # Checking whether sentences are done waits for a GPU. Checking late changes no result: a done sentence stays done.

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from itertools import islice
 
 from aiayn.errors import DataError
-from aiayn.inference.batches import Progress
-from aiayn.inference.markup import MarkedText, Restored, parse_markup
-from aiayn.inference.paragraphs import Paragraph, split_paragraph
-from aiayn.inference.projection import MAX_WEIGHTS, align, count_units, join
-from aiayn.inference.translations import Translation
-from aiayn.inference.translator import Translator
+from aiayn.search.batches import Progress
+from aiayn.search.markup import MarkedText, Restored, parse_markup
+from aiayn.search.paragraphs import Paragraph, split_paragraph
+from aiayn.search.projection import MAX_WEIGHTS, align, count_units, join
+from aiayn.search.translations import Translation
+from aiayn.search.translator import Translator
 
 
 def translate_paragraphs(translator: Translator, texts: list[str], on_batch: Progress | None = None) -> list[str]:

@@ -9,9 +9,9 @@ import torch
 
 from aiayn.errors import ResourceError
 from aiayn.hardware import is_out_of_memory
-from aiayn.inference.ensemble import Ensemble
 from aiayn.kernels.prepacked import round_down
 from aiayn.model.transformer import Transformer
+from aiayn.search.ensemble import Ensemble
 
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # without search.batch_tokens; more leaves a CPU's caches
 

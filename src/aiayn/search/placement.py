@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from aiayn.inference.places import SURE, Places, best_interval, boundary
-from aiayn.inference.projection import AlignedText, Span
+from aiayn.search.places import SURE, Places, best_interval, boundary
+from aiayn.search.projection import AlignedText, Span
 
 
 @dataclass

@@ -12,11 +12,11 @@ from torch.nn.utils.rnn import pad_sequence
 from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DivergedError
-from aiayn.inference.beam_search import Hypothesis
-from aiayn.inference.sampling import draw_tokens, sample, uniform
-from aiayn.inference.translations import Translation
-from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
+from aiayn.search.beam_search import Hypothesis
+from aiayn.search.sampling import draw_tokens, sample, uniform
+from aiayn.search.translations import Translation
+from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=1, batch_tokens=60)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from aiayn.data.placeholders import PLACEHOLDER, PLACEHOLDER_LENGTH, TAG_START, changes_placeholders
-from aiayn.inference.places import SURE, Places, best_interval, boundary
-from aiayn.inference.projection import AlignedText, Span
+from aiayn.search.places import SURE, Places, best_interval, boundary
+from aiayn.search.projection import AlignedText, Span
 
 BRACES = ("{", "}")  # a single one is no placeholder, but `str.format` refuses it
 TAG_NAME = "<"  # of all tags

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from aiayn.data.batch import shift_right
 from aiayn.errors import NonFiniteOutputError
-from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
+from aiayn.search.ensemble import Ensemble
 from aiayn.token_ids import PAD_ID
 
 LOGITS = 2**22  # computed at a time: those of all positions of a batch can take gigabytes

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.errors import NonFiniteOutputError
-from aiayn.inference.beam_search import Hypothesis, length_penalty
-from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
+from aiayn.search.beam_search import Hypothesis, length_penalty
+from aiayn.search.ensemble import Ensemble
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from aiayn.data.cleaning import SEPARATOR
 from aiayn.data.placeholders import PLACEHOLDER_LENGTH, TAG, changes_placeholders
-from aiayn.inference.placement import Element, tree, written
-from aiayn.inference.places import Places
-from aiayn.inference.projection import AlignedText
-from aiayn.inference.repair import repair
+from aiayn.search.placement import Element, tree, written
+from aiayn.search.places import Places
+from aiayn.search.projection import AlignedText
+from aiayn.search.repair import repair
 
 # Tags that end a sentence: what is between two of them is translated by itself.
 BLOCK_NAMES = (

@@ -3,13 +3,13 @@
 import pytest
 import torch
 from applications import small_model
-from inference.test_beam_search import transformer
+from search.test_beam_search import transformer
 from torch import nn
 
-from aiayn.inference import precision as module
-from aiayn.inference.precision import fastest_precision
 from aiayn.model.layers import Parts
 from aiayn.model.transformer import Transformer
+from aiayn.search import precision as module
+from aiayn.search.precision import fastest_precision
 
 
 def test_the_precision_with_the_fastest_products_is_taken(monkeypatch):

@@ -15,13 +15,13 @@ from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.hardware import choose_device
-from aiayn.inference import translator as module
-from aiayn.inference.beam_search import Hypothesis, beam_search
-from aiayn.inference.translations import Translation
-from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.search import translator as module
+from aiayn.search.beam_search import Hypothesis, beam_search
+from aiayn.search.translations import Translation
+from aiayn.search.translator import Translator
 from aiayn.token_ids import EOS_ID, PAD_ID
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60)

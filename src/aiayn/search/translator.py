@@ -14,16 +14,16 @@ from aiayn.data.cleaning import MAX_LINE_BYTES, normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import choose_device, keep_freed_memory
-from aiayn.inference.batches import BatchDecoder, Progress
-from aiayn.inference.beam_search import Hypothesis, beam_search, length_penalty
-from aiayn.inference.build import build_model
-from aiayn.inference.ensemble import Ensemble, find_ensemble, refuse_different
-from aiayn.inference.force_decode import force_decode
-from aiayn.inference.precision import convert_precision
-from aiayn.inference.sampling import sample
-from aiayn.inference.translations import ScoredPair, Translation
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, load, restore
+from aiayn.search.batches import BatchDecoder, Progress
+from aiayn.search.beam_search import Hypothesis, beam_search, length_penalty
+from aiayn.search.build import build_model
+from aiayn.search.ensemble import Ensemble, find_ensemble, refuse_different
+from aiayn.search.force_decode import force_decode
+from aiayn.search.precision import convert_precision
+from aiayn.search.sampling import sample
+from aiayn.search.translations import ScoredPair, Translation
 from aiayn.token_ids import EOS_ID
 
 # Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.

@@ -11,11 +11,11 @@ from aiayn.config.search import SearchConfig
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError, DivergedError
-from aiayn.inference.translations import ScoredPair, accuracy, perplexity
-from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
+from aiayn.search.translations import ScoredPair, accuracy, perplexity
+from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60)

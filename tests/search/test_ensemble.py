@@ -9,12 +9,12 @@ from applications import composed, run_application, small_model, write_pairs
 from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.inference.ensemble import Ensemble
-from aiayn.inference.translator import Translator
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import read_json
+from aiayn.search.ensemble import Ensemble
+from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60)
