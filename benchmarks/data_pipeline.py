@@ -1,6 +1,6 @@
 """What data costs: preparing a corpus, planning epochs, cutting batches; how much is padding.
 
-    python benchmarks/data_pipeline.py [--pairs 100000 300000 1000000] [--plan-pairs 4500000 36000000 1000000000]
+    python benchmarks/data_pipeline.py [--pairs 100000 300000 1000000] [--plan-pairs 4500000 36000000]
                                        [--tokenizer-pairs 500000] [--vocab-size 37000] [--batches 300] [--processes 1]
                                        [--real PREFIX --real-tokens 4096 --real-vocab-size 10000] [--scratch FOLDER]
 
@@ -9,7 +9,6 @@ the tail of real corpora; it needs 700 bytes a pair in --scratch. --real names t
 stage runs in a process of its own, and its memory is what it takes beyond the libraries. Of --processes that prepare,
 processor seconds count all, helper_cpu_s those of the others; peak_mb is that of the one that starts them, helper_mb
 that of the largest other, and total_mb is of all at a time, libraries included and shared pages once (Linux only).
-Plans of more than a million pairs repeat the lengths of a million; their ids are sparse files.
 """
 
 import functools
@@ -28,14 +27,12 @@ import aiayn
 from aiayn.config.settle import settled
 from aiayn.data.batch import collate
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedSplit
-from aiayn.data.length_order import LengthRuns, sort_keys
+from aiayn.data.corpus import PreparedSplit
 from aiayn.data.prepare import prepare
 
 WORDS = 2_000_000  # that a language has
 COMMON = 10_000  # words by Zipf's law; beyond them it falls faster
 RARE = 0.1  # the share of rare words in running text
-DRAWN = 1_000_000  # lengths, for plans of any size
 
 Row = dict[str, Any]
 
@@ -75,15 +72,13 @@ def _words(vowels: str) -> np.ndarray:
     return np.array(spelled, object)
 
 
-def lengths(pairs: int) -> LengthRuns:
-    """Subwords of both sides of `pairs` pairs, distributed as above: up to DRAWN are drawn, more are those repeated."""
-    rng, drawn = np.random.default_rng(0), min(pairs, DRAWN)
-    src = rng.lognormal(3.2, 0.6, drawn)
-    sides = np.stack([src, src * rng.lognormal(-0.05, 0.2, drawn)])
-    src, tgt = np.clip(np.rint(sides), 1, 255).astype(np.int64)
-    order = np.argsort(sort_keys(src + 1, tgt + 1, np.arange(drawn)))
-    runs = LengthRuns.of_pairs(src[order], tgt[order])
-    return LengthRuns.of_counts(runs.src.length, runs.tgt.length, runs.pairs * (pairs // drawn))
+def lengths(pairs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Subwords of both sides of `pairs` pairs with end marks, distributed as above."""
+    rng = np.random.default_rng(0)
+    src = rng.lognormal(3.2, 0.6, pairs)
+    sides = (src, src * rng.lognormal(-0.05, 0.2, pairs))
+    src, tgt = (np.clip(np.rint(side), 1, 255).astype(np.int32) + 1 for side in sides)
+    return src, tgt
 
 
 # Stages. Each sets up and returns the work that is measured, which returns figures.
@@ -115,44 +110,21 @@ def preparation(folder: str, train: str, tokenizer_pairs: int, vocab_size: int, 
 
 
 def planning(pairs: int) -> Callable[[], Row]:
-    runs = lengths(pairs)
+    src, tgt = lengths(pairs)
 
     def work() -> Row:
-        plan = BatchPlan(runs.with_end_marks(), tokens_per_step=25_000, seed=0, max_tokens_per_device=16_384)
+        plan = BatchPlan(src, tgt, tokens_per_step=25_000, parts=4, seed=0, max_tokens_per_device=16_384)
         plan.micro_batch(0)
-        return {"pairs": pairs, "steps": plan.steps_per_epoch, "padding_percent": 100 * plan.padding}
-
-    return work
-
-
-def drawing(folder: str, pairs: int, steps: int) -> Callable[[], Row]:
-    """The batches of random steps of a corpus whose ids are files of zeros, which take no room."""
-    runs = lengths(pairs)
-    np.save(f"{folder}/train.lengths.npy", np.stack([runs.src.length, runs.tgt.length, runs.pairs], axis=1))
-    for side, tokens in (("src", runs.src.total), ("tgt", runs.tgt.total)):
-        with open(f"{folder}/train.{side}.bin", "wb") as file:
-            file.truncate(2 * tokens)
-    split = PreparedSplit.open(Path(folder), "train")
-    plan = BatchPlan(split.lengths.with_end_marks(), tokens_per_step=25_000, seed=0, micro_batches=1)
-    plan.micro_batch(0)
-
-    def work() -> Row:
-        start = time.process_time()
-        micro_batches = [plan.micro_batch(number) for number in range(steps)]
-        drawn = time.process_time()
-        for number, micro_batch in enumerate(micro_batches):
-            collate(split, micro_batch, number)
-        gathered = time.process_time()
-        times = {"drawing_ms_a_step": drawn - start, "gathering_ms_a_step": gathered - drawn}
-        return {"pairs": pairs, "steps": steps} | {name: taken / steps * 1e3 for name, taken in times.items()}
+        return {"pairs": pairs, "steps": plan.steps_per_epoch, "padding_percent": 100 * plan.padding.mean()}
 
     return work
 
 
 def batching(folder: str, tokens: int, batches: int) -> Callable[[], Row]:
     split = PreparedSplit.open(Path(folder), "train")
-    lengths = split.lengths.with_end_marks()
-    plan = BatchPlan(lengths, tokens_per_step=tokens, seed=0, max_tokens_per_device=tokens)
+    plan = BatchPlan(
+        split.src.lengths, split.tgt.lengths, tokens_per_step=tokens, parts=4, seed=0, max_tokens_per_device=tokens
+    )
     numbers = range(min(batches, plan.steps_per_epoch * plan.micro_batches))
     collate(split, plan.micro_batch(0), 0)  # the first one reads the corpus
 
@@ -161,7 +133,7 @@ def batching(folder: str, tokens: int, batches: int) -> Callable[[], Row]:
         for number, micro_batch in enumerate(micro_batches):
             collate(split, micro_batch, number)
         cut = sum(len(micro_batch.pairs) for micro_batch in micro_batches)
-        sizes = {"pairs": len(split), "tokens_per_step": tokens, "padding_percent": 100 * plan.padding}
+        sizes = {"pairs": len(split), "tokens_per_step": tokens, "padding_percent": 100 * plan.padding.mean()}
         return sizes | {"pairs_cut": cut}
 
     return work
@@ -180,14 +152,13 @@ def measured(stage: Callable[..., Callable[[], Row]], *arguments: Any) -> Row:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    counts = {"pairs": [100_000, 300_000, 1_000_000], "plan_pairs": [4_500_000, 36_000_000, 1_000_000_000]}
+    counts = {"pairs": [100_000, 300_000, 1_000_000], "plan_pairs": [4_500_000, 36_000_000]}
     real = {"real": None, "real_tokens": 4096, "real_vocab_size": 10_000}
     sizes = {"tokenizer_pairs": 500_000, "vocab_size": 37_000, "batches": 300, "processes": 1}
     options = parse_options(__doc__, arguments, **counts, **sizes, **real, scratch=None)
     report("data_plan", [measured(planning, pairs) for pairs in options.plan_pairs], options.out)
-    prepared, cut, drawn = [], [], []
+    prepared, cut = [], []
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
-        drawn += [measured(drawing, scratch, pairs, options.batches) for pairs in options.plan_pairs]
         write_corpus(Path(scratch, "val"), 2000, seed=1)
         for pairs in options.pairs:
             train = f"{scratch}/{pairs}"
@@ -201,7 +172,6 @@ def main(arguments: list[str] | None = None) -> None:
             cut.append(measured(batching, found["folder"], options.real_tokens, options.batches))
     for row in cut:
         row["cut_pairs_per_cpu_s"] = row.pop("pairs_cut") / row["cpu_s"]
-    report("data_draw", drawn, options.out)
     report("data_prepare", prepared, options.out)
     report("data_batches", cut, options.out)
 

@@ -23,7 +23,7 @@ from aiayn.config.schema import Config
 from aiayn.config.settle import settled
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedCorpus
+from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.prepare import prepare
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
@@ -72,7 +72,8 @@ def train(
     initialise(model)
     accelerate(model.train(), torch.device("cpu"))
     adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
-    plan = BatchPlan(prepared.train.lengths.with_end_marks(), tokens_per_step=tokens, seed=seed, micro_batches=1)
+    train = prepared.train
+    plan = BatchPlan(train.src.lengths, train.tgt.lengths, tokens_per_step=tokens, parts=1, seed=seed)
     losses = []
     for step in range(steps):
         batch = collate(prepared.train, plan.micro_batch(step), step)

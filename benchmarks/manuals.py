@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aiayn.data.filters import normalised
+
 from aiayn.data.placeholders import TAG
 from aiayn.search.paragraphs import split_paragraph
 

@@ -45,7 +45,7 @@ def first_batches(config: Config, count: int) -> tuple[list[Batch], int]:
     prepared = prepare(config.data)
     tokens = config.data.tokens_per_step
     split = prepared.train
-    plan = BatchPlan(split.lengths.with_end_marks(), tokens_per_step=tokens, seed=0, micro_batches=1)
+    plan = BatchPlan(split.src.lengths, split.tgt.lengths, tokens_per_step=tokens, parts=1, seed=0)
     return [collate(split, plan.micro_batch(i), i) for i in range(count)], prepared.tokenizer.vocab_size
 
 

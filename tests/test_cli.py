@@ -219,8 +219,8 @@ def test_a_translation_memory_becomes_one_of_both_languages(run, translator, tmp
     ("name", "options", "error", "message"),
     [
         ("x.tsv", [], DataError, r"x\.tsv: columns with tabs between them: add --tsv N to translate column N"),
-        ("x.csv", [], DataError, r"x\.csv: CSV is not read: save it as tab-separated text"),
-        ("x.xliff", [], DataError, "XLIFF is not read"),
+        ("x.csv", [], DataError, r"x\.csv: CSV is read for training only: save it as tab-separated text"),
+        ("x.xliff", [], DataError, r"x\.xliff: it is not read here"),
         (
             "x.tmx",
             ["--n-best", "2"],

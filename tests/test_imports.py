@@ -70,7 +70,7 @@ HOMES = {
     "hydra": HYDRA,
     "omegaconf": HYDRA,
     "torch": {
-        *("model", "kernels", "data/batch", "data/datamodule", "data/micro_batches", "data/samplers"),
+        *("model", "kernels", "data/batch", "data/datamodule", "data/samplers"),
         *("runs/checkpoints", "runs/sealed_files", "hardware", "search", "export", "visualize", "training"),
         "server/words",
     },
@@ -87,6 +87,8 @@ HOMES = {
     "datasets": {"data/hub"},
     "huggingface_hub": {"data/hub"},
     "pyarrow": {"data/hub"},
+    "lxml": {"data/translation_memory"},
+    "filelock": {"data/prepare"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
     "sentencex": {"search/paragraphs"},

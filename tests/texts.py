@@ -8,6 +8,7 @@ from typing import Any
 from applications import composed
 
 from aiayn.config.data import DataConfig
+from aiayn.data.raw_text import RawPair, RawText
 
 # Everything that some program takes for the end of a line.
 SEPARATORS = ["\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r\n", "\n"]
@@ -22,6 +23,14 @@ def data_config(**changes: Any) -> DataConfig:
     """`data=files` for text of a few lines, unchecked."""
     options = {"train": None, "val": None, "vocab_size": 300, "max_length": 20, "max_length_ratio": 2.0}
     return replace(_files(), **options | {"tokens_per_step": 100, "max_tokens_per_device": 100} | changes)
+
+
+def raw_pairs(pairs: list[tuple[bytes, bytes]]) -> list[RawPair]:
+    return [RawPair("text", number, src, tgt) for number, (src, tgt) in enumerate(pairs, 1)]
+
+
+def read_pairs(text: RawText) -> list[tuple[bytes, bytes]]:
+    return [(pair.src, pair.tgt) for pair in text.pairs()]
 
 
 def write_bytes(prefix: Path, src: bytes, tgt: bytes) -> str:

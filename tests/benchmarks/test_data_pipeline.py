@@ -41,7 +41,7 @@ def test_it_prints_tables_and_writes_json(tmp_path, monkeypatch, capsys):
     main(f"{small} {real} --scratch {tmp_path} --out {tmp_path}/out".split(" "))
 
     printed = capsys.readouterr().out
-    assert all(name in printed for name in ("data_plan", "data_draw", "data_prepare", "data_batches", "numpy"))
+    assert all(name in printed for name in ("data_plan", "data_prepare", "data_batches", "numpy"))
     rows = {p.stem: json.loads(p.read_text())["rows"] for p in (tmp_path / "out").glob("*.json")}
     assert [row["pairs"] for row in rows["data_plan"]] == [3000, 5000]
     assert [row["pairs"] for row in rows["data_prepare"]] == [200, 500]

@@ -147,7 +147,8 @@ def test_unknown_choices_are_refused_with_the_known_ones(plain, key, choices):
         ({"data.src_lang": "de"}, ["data.src_lang", "data.tgt_lang", "both de"]),
         ({"data.tokens_per_step": 255}, ["data.tokens_per_step=255", "data.max_length=255"]),
         ({"data.max_tokens_per_device": 255}, ["data.max_tokens_per_device=255", "data.max_length=255"]),
-        ({"data.micro_batches": 3, "trainer.devices": 2}, ["data.micro_batches=3", "2 devices", "multiple of 2"]),
+        ({"data.micro_batches": 3}, ["data.micro_batches=3", "data.parts_per_step=4"]),
+        ({"data.micro_batches": 4, "trainer.devices": 3}, ["data.micro_batches=4", "3 devices", "multiple of 3"]),
         (
             {"data.micro_batches": 4, "trainer.devices": 4, "trainer.num_nodes": 2},
             ["data.micro_batches=4", "8 devices", "multiple of 8"],

@@ -1,20 +1,15 @@
 """Batches against a loop over pairs."""
 
-import itertools
-import mmap
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiayn.data import corpus_store
 from aiayn.data.batch import collate, pad_sources, shift_right, source_mask
 from aiayn.data.batch_plan import MicroBatch
-from aiayn.data.corpus_store import PreparedSplit
-from aiayn.data.length_order import LengthRuns
+from aiayn.data.corpus import PreparedSplit, Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 SENTENCES = st.lists(st.integers(4, 60_000), max_size=9)
@@ -22,9 +17,9 @@ PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=20)
 
 
 def split_of(pairs: list[tuple[list[int], list[int]]], dtype: type = np.uint16) -> PreparedSplit:
-    arrays = [np.array(list(itertools.chain(*side)), dtype) for side in zip(*pairs, strict=True)]
-    lengths = (np.array([len(ids) for ids in side]) for side in zip(*pairs, strict=True))
-    return PreparedSplit(Path(), "train", *arrays, LengthRuns.of_pairs(*lengths))
+    src, tgt = (Sentences.of(list(side)) for side in zip(*pairs, strict=True))
+    sides = (Sentences(side.flat.astype(dtype), side.starts) for side in (src, tgt))
+    return PreparedSplit(Path(), "train", *sides)
 
 
 def micro_batch_of(*pairs: int, step_tokens: int = 99) -> MicroBatch:
@@ -95,31 +90,3 @@ def test_the_host_waits_for_no_copy_to_a_gpu_and_for_every_other(monkeypatch):
     batch.to(torch.device("cuda"))
     batch.to(torch.device("cpu"))
     assert asked == [True] * 3 + [False] * 3
-
-
-def test_the_ids_of_a_batch_are_read_from_the_disk_at_once_and_hardly_any_others(tmp_path, monkeypatch):
-    """Page after page, each would bring as many neighbours as the disk reads ahead."""
-    asked = []
-
-    class Mapping(mmap.mmap):
-        def madvise(self, option, start, length):
-            asked.append((option, start, start + length))
-            super().madvise(option, start, length)
-
-    np.save(tmp_path / "train.lengths.npy", np.array([[9, 7, 3000]]))
-    ids = {"src": np.arange(27_000, dtype="<u2") + 4, "tgt": np.arange(21_000, dtype="<u2") + 4}
-    for side, values in ids.items():
-        values.tofile(tmp_path / f"train.{side}.bin")
-    monkeypatch.setattr(corpus_store, "mmap", SimpleNamespace(**(vars(mmap) | {"mmap": Mapping})))
-    split = PreparedSplit.open(tmp_path, "train")
-    assert asked == []
-
-    batch = collate(split, MicroBatch(np.array([1200, 1100, 1101, 1199]), 1), 0)
-
-    assert batch.src[1].tolist() == [*(ids["src"][9900:9909].tolist()), EOS_ID]
-    assert batch.tgt_out[2].tolist() == [*(ids["tgt"][7707:7714].tolist()), EOS_ID]
-    for (option, begin, end), length in zip(asked, (9, 7), strict=True):
-        first, last = 2 * length * 1100, 2 * length * 1201
-        assert (option, end) == (mmap.MADV_WILLNEED, last)
-        assert begin % mmap.PAGESIZE == 0
-        assert first - mmap.PAGESIZE < begin <= first

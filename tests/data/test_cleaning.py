@@ -1,9 +1,17 @@
+"""Which pairs are usable, and as what text."""
+
+import unicodedata
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from texts import SEPARATORS
+from texts import SEPARATORS, data_config, raw_pairs
 
-from aiayn.data.cleaning import CleaningReport, clean
+from aiayn.data.cleaning import CleaningReport, clean, normalise, normalised, training_rules
+
+
+def texts(pairs, report=None, rules=()) -> list[tuple[str, str]]:
+    return [(pair.src, pair.tgt) for pair in clean(raw_pairs(pairs), report or CleaningReport(), rules)]
 
 
 @pytest.mark.parametrize(
@@ -11,6 +19,9 @@ from aiayn.data.cleaning import CleaningReport, clean
     [
         (b"", "empty"),
         ("  \t\u00a0\u2028\u3000".encode(), "empty"),
+        ("\u200b\u200e\u200f \ufeff".encode(), "empty"),
+        ("\u3164".encode(), "empty"),
+        ("\u2800\u180e".encode(), "empty"),
         (b"H\xe4user", "not_utf8"),
         (b"\xed\xa0\x80", "not_utf8"),  # a lone surrogate
         (b"a\x00b", "control_characters"),
@@ -19,31 +30,89 @@ from aiayn.data.cleaning import CleaningReport, clean
         (b"x" * 1_000_000, "too_many_bytes"),
     ],
 )
-def test_a_bad_side_drops_the_pair_and_is_counted_with_its_number(bad, reason):
+def test_a_bad_side_drops_the_pair_and_is_counted_with_its_place(bad, reason):
     report = CleaningReport()
-    pairs = [(b"a", b"b"), (bad, b"c"), (b"d", bad), (b"e", b"f")]
-    assert list(clean(pairs, report)) == [("a", "b"), ("e", "f")]
-    assert report == CleaningReport(read=4, kept=2, dropped={reason: 2}, first_dropped={reason: [2, 3]}, separators=0)
+    assert texts([(b"a", b"b"), (bad, b"c"), (b"d", bad), (b"e", b"f")], report) == [("a", "b"), ("e", "f")]
+    assert report == CleaningReport(
+        read=4, kept=2, dropped={reason: 2}, first_dropped={reason: ["text: line 2", "text: line 3"]}
+    )
 
 
-def test_separators_inside_a_line_become_spaces_and_the_rest_stays():
+@pytest.mark.parametrize("blank", ["\u00a0", "\u202f", "\t", "\u2009", "\u3000", "\u205f", *SEPARATORS])
+def test_an_unusual_blank_or_line_end_is_a_space(blank):
     report = CleaningReport()
-    line = "\u2028a" + "b".join(SEPARATORS) + "c\td\u00a0e\u200bf \r"
-    assert list(clean([(line.encode(), b" x ")], report)) == [("a" + "b".join(" " * 11) + "c\td\u00a0e\u200bf", "x")]
-    assert report.separators == 11
+    assert texts([(f"a{blank}b".encode(), f" x{blank}".encode())], report) == [("a b", "x")]
+    assert report.normalised == 1
+
+
+@pytest.mark.parametrize("invisible", ["\ufeff", "\u200b", "\u00ad", "\u200e", "\u2060", "\u202b", "\u2067"])
+def test_an_invisible_character_goes_wherever_it_is(invisible):
+    assert texts([(f"{invisible}ab{invisible}c {invisible}".encode(), b"x")]) == [("abc", "x")]
+
+
+def test_joiners_which_shape_words_stay():
+    for text in ("می\u200cخواهم", "क्\u200dष"):
+        assert normalise(text) == text
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=6), st.one_of(st.binary(max_size=4), st.text().map(str.encode)))))
-def test_every_pair_read_is_kept_or_dropped_and_what_is_kept_is_one_line_of_text(pairs):
+def test_every_pair_read_is_kept_or_dropped_and_what_is_kept_is_one_line_of_visible_text(pairs):
     report = CleaningReport()
-    kept = list(clean(pairs, report))
+    kept = texts(pairs, report)
     assert report.read == len(pairs) == report.kept + sum(report.dropped.values())
     assert report.kept == len(kept)
-    assert all(text.strip() and len(text.splitlines()) == 1 for pair in kept for text in pair)
+    for text in (text for pair in kept for text in pair):
+        assert text == text.strip() == normalise(text) != ""
+        assert len(text.splitlines()) == 1
 
 
 def test_only_the_first_five_pairs_of_a_reason_are_listed():
     report = CleaningReport()
-    assert list(clean([(b"", b"")] * 9, report)) == []
-    assert (report.dropped, report.first_dropped) == ({"empty": 9}, {"empty": [1, 2, 3, 4, 5]})
+    assert texts([(b"", b"")] * 9, report) == []
+    assert report.dropped == {"empty": 9}
+    assert report.first_dropped == {"empty": [f"text: line {n}" for n in range(1, 6)]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("The HOUSE!", "the house"), ("Café", "Cafe\u0301"), ("a - b", "a b"), ("ﬁne…", "fine"), ("_x_", "x")],
+)
+def test_case_punctuation_and_form_do_not_make_texts_differ(one, other):
+    assert normalised(one) == normalised(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("वह काला है", "वह काली है"),  # "is black", masculine and feminine
+        ("ก่า", "กา"),
+        ("كتَبَ", "كُتُب"),
+        ("வா", "வி"),
+        ("2 + 2", "2 - 2"),
+        ("x < y", "x > y"),
+        ("C++", "C"),
+        ("12", "13"),
+        ("!", "?"),
+    ],
+)
+def test_letters_with_their_marks_numbers_and_symbols_make_texts_differ(one, other):
+    assert normalised(one) != normalised(other)
+
+
+@given(st.text())
+def test_no_letter_mark_or_number_of_a_text_is_lost_when_it_is_compared(text):
+    def kept(line: str) -> list[str]:
+        folded = unicodedata.normalize("NFKC", line).casefold()
+        return [c for c in folded if unicodedata.category(c)[0] in "LMN"]
+
+    assert kept(normalised(text)) == kept(normalised(normalised(text)))
+    assert len(kept(normalised(text))) == len(kept(text))
+
+
+def test_a_pair_that_another_rule_drops_does_not_hide_its_twin():
+    rules = training_rules(data_config(drop_placeholder_mismatch=True, drop_duplicates="normalised"))
+    pairs = [(b"Open {name}", b"Oeffne"), (b"open name", b"oeffne"), (b"OPEN NAME", b"oeffne!")]
+    report = CleaningReport()
+    assert texts(pairs, report, rules) == [("open name", "oeffne")]
+    assert report.dropped == {"placeholders": 1, "duplicate": 1}

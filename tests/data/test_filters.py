@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 from texts import data_config, write_lines
 
-from aiayn.data.filters import Filters
 from aiayn.data.prepare import prepare
-from aiayn.data.sources import text_of
 from aiayn.errors import ConfigError
 
 PAIRS = [
@@ -72,7 +70,6 @@ def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config, caplog):
         "44 training and 3 validation pairs; 7 training pairs dropped: 1 control_characters, 2 duplicate, 1 equal_sides"
     )
     assert caplog.messages[-1].endswith(f"{said}, 1 numbers, 2 placeholders")
-    assert not list(Filters(config, text_of(config, "train"))([], None))
 
 
 def test_every_dropped_pair_is_written_on_demand_also_for_a_corpus_that_is_there(config):
@@ -83,6 +80,7 @@ def test_every_dropped_pair_is_written_on_demand_also_for_a_corpus_that_is_there
     again = prepare(replace(ruled, write_dropped=True))
     assert again.fingerprint == prepared.fingerprint
     found = [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
+    found.sort(key=lambda one: int(one["place"].rsplit(" ")[-1]))
     assert [(one["split"], one["reason"], one["source"], one["target"]) for one in found] == [
         ("train", "control_characters", "a \x00", "b"),
         ("train", "duplicate", "The house.", "Das Haus."),

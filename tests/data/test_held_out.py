@@ -4,7 +4,7 @@ import pytest
 from applications import run_application
 from texts import write_lines
 
-from aiayn.data.filters import normalised
+from aiayn.data.cleaning import normalised
 from aiayn.data.text_files import read_lines
 
 

@@ -4,7 +4,7 @@ import sys
 import time
 
 import pytest
-from texts import data_config
+from texts import data_config, read_pairs
 
 from aiayn.config.data import DataConfig
 from aiayn.data.sources import text_of
@@ -53,10 +53,10 @@ def hub(folder, **changes) -> DataConfig:
 def test_a_local_folder_laid_out_like_wmt14_is_read_without_network(wmt, offline):
     german = hub(wmt, hub_name="de-en")
     names = [f"train-00000-of-00002 {i}" for i in range(3)] + [f"train-00001-of-00002 {i}" for i in range(2)]
-    assert list(text_of(german, "train").pairs()) == [(f"houses {n}".encode(), f"Häuser {n}".encode()) for n in names]
+    assert read_pairs(text_of(german, "train")) == [(f"houses {n}".encode(), f"Häuser {n}".encode()) for n in names]
     assert text_of(german, "test").read() == (["houses test-00000-of-00001 0"], ["Häuser test-00000-of-00001 0"])
     french = hub(wmt, hub_name="fr-en", src_lang="fr", tgt_lang="en")
-    assert next(text_of(french, "test").pairs()) == (
+    assert next(text_of(french, "test").pairs())[2:4] == (
         b"maisons test-00000-of-00001 0",
         b"houses test-00000-of-00001 0",
     )
@@ -67,7 +67,7 @@ def test_a_local_folder_laid_out_like_wmt14_is_read_without_network(wmt, offline
 def test_columns_named_by_language_as_in_multi30k_are_read_and_nulls_are_empty(tmp_path, offline):
     rows = [{"en": "a dog", "de": "ein Hund"}, {"en": "x", "de": None}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert list(text_of(hub(tmp_path), "train").pairs()) == [(b"a dog", b"ein Hund"), (b"x", b"")]
+    assert read_pairs(text_of(hub(tmp_path), "train")) == [(b"a dog", b"ein Hund"), (b"x", b"")]
     with pytest.raises(DataError, match="no language fr among its columns en, de"):
         list(text_of(hub(tmp_path, tgt_lang="fr"), "train").pairs())
     with pytest.raises(DataError, match="split dev"):

@@ -1,7 +1,9 @@
 """Files of pairs: every reader gives the pairs of two plain files, and refuses the rest with file and line."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -9,7 +11,7 @@ from xml.sax.saxutils import escape
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from texts import SEPARATORS, data_config, write_bytes, write_lines
+from texts import SEPARATORS, data_config, read_pairs, write_bytes, write_lines
 
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.pair_files import pair_file_kind
@@ -51,7 +53,7 @@ def stored(path: Path, text: str | bytes) -> str:
 
 
 def read(path: str) -> list[tuple[bytes, bytes]]:
-    return list(text_of(data_config(train=path), "train").pairs())
+    return read_pairs(text_of(data_config(train=path), "train"))
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -89,33 +91,6 @@ def test_columns_named_in_the_first_line_may_stand_anywhere(tmp_path):
     assert text_of(data_config(train=path), "train").count() == 3
 
 
-SENTENCES = [
-    ("Where is the old house?", "Wo ist das alte Haus?"),
-    ("The cat is in the garden.", "Die Katze ist im Garten."),
-]
-
-
-def test_columns_without_names_are_refused_when_they_are_clearly_swapped(tmp_path):
-    path = stored(tmp_path / "x.tsv", tsv(pair[::-1] for pair in SENTENCES * 2))
-    with pytest.raises(DataError, match=r"first column seems to be de and its second en.*de<TAB>en"):
-        read(path)
-    named = stored(tmp_path / "named.tsv", "de\ten\n" + tsv(pair[::-1] for pair in SENTENCES * 2))
-    assert read(named) == [(src.encode(), tgt.encode()) for src, tgt in SENTENCES * 2]
-
-
-@pytest.mark.parametrize(
-    "pairs",
-    [
-        SENTENCES * 2,
-        [("Haus", "house"), ("der Hund", "the dog")],  # too few words to tell
-        [(src, src) for src, _ in SENTENCES * 2],
-        [*(pair[::-1] for pair in SENTENCES * 4), *SENTENCES * 2],  # in doubt
-    ],
-)
-def test_columns_that_are_not_clearly_swapped_are_read(pairs, tmp_path):
-    assert len(read(stored(tmp_path / "x.tsv", tsv(pairs)))) == len(pairs)
-
-
 def first_dropped(prepared) -> dict[str, list[str]]:
     return prepared.report["train"]["first_dropped"]
 
@@ -144,15 +119,18 @@ def test_pairs_are_cleaned_counted_and_prepared_as_those_of_two_files(tmp_path):
 
 
 def test_a_file_of_pairs_is_known_by_its_ending():
-    kinds = [pair_file_kind(name) for name in ("a/x.tsv", "x.en.jsonl.gz", "x.tmx", "tsv", "a/tmx", "x.tsv.en", "x")]
-    assert kinds == ["tsv", "jsonl", "tmx", None, None, None, None]
+    kinds = [
+        pair_file_kind(name)
+        for name in ("a/x.TSV", "x.en.jsonl.gz", "x.tmx", "y.csv.xz", "tsv", "a/tmx", "x.tsv.en", "x")
+    ]
+    assert kinds == ["tsv", "jsonl", "tmx", "csv", None, None, None, None]
 
 
 def test_prefixes_and_files_of_pairs_can_be_mixed_and_content_decides(tmp_path):
     first = write_bytes(tmp_path / "a", b"1\n", b"eins\n")
     second, compressed = (stored(tmp_path / name, tsv([("2", "zwei")])) for name in ("b.tsv", "c.tsv.gz"))
     config = data_config(train=[first, second])
-    assert list(text_of(config, "train").pairs()) == [(b"1", b"eins"), (b"2", b"zwei")]
+    assert read_pairs(text_of(config, "train")) == [(b"1", b"eins"), (b"2", b"zwei")]
     ids = [text_of(data_config(train=path), "train").identity() for path in (second, compressed, first)]
     assert ids[0] == ids[1] != ids[2]
 
@@ -174,19 +152,22 @@ REFUSED = {
         ("a\nb\tc\n", "line 1 has 1 columns instead of 2"),
         ("a\tb\tc\n", "line 1 has 3 columns instead of 2"),
         ("id\ten\tde\n1\ta\n", "no pairs of en and de in it (line 2 has another number of columns)"),
-        ("a\tb\n" * 300 + "c\n" * 20, "20 of 320 rows are no pairs (line 301 has another number of columns, line 302"),
+        (
+            "a\tb\n" * 300 + "c\n" * 20,
+            "20 of 320 rows are no pairs, the first (line 301 has another number of columns)",
+        ),
         ("en\tfr\na\tb\n", "the first line seems to name columns, but not one en and one de; write en and de over"),
-        ("English\tFrançais\na\tb\n", "the first line seems to name columns"),
+        ("English\tFrench\na\tb\n", "the first line seems to name columns"),
         ("en\tEN\tde\na\tb\tc\n", "the first line seems to name columns"),
         ("en\tde\n", "no pairs of en and de"),
-        ("en\tde\n" + "c" * (1 << 20) + "\td\n", "line 2 is longer than 1,048,576 bytes"),
+        ("en\tde\n" + "c" * (1 << 20) + "\td\n", "no pairs of en and de in it (line 2 is too long)"),
         ("", "there is no text in"),
         ("a\tb\n".encode("utf-16"), "UTF-16"),
     ],
     "x.jsonl": [
         (
             '{"en": "a", "de": "b"}\n' * 99 + '{"en": "a"}\n' * 20,
-            "20 of 119 rows are no pairs (line 100 is no JSON object",
+            "20 of 119 rows are no pairs, the first (line 100 is no JSON object",
         ),
         ('{"en": "a", "de": 7}', "line 1 is no JSON"),
         ('{"en": null, "de": "b"}', "line 1 is no JSON"),
@@ -198,24 +179,29 @@ REFUSED = {
         (b'{"en": "\xff", "de": "b"}', "line 1 is no JSON"),
     ],
     "x.tmx": [
-        (tmx(PAIRS)[:-9], "line 13 is not well-formed XML (unclosed token)"),
-        ("<tmx>\n<a></b></tmx>", "line 2 is not well-formed XML (mismatched tag)"),
-        (tmx(PAIRS, f"<!DOCTYPE tmx [{LAUGHS}]>").replace("two", "&l8;"), "line 2: entity l0: none but those of XML"),
-        (tmx(PAIRS, '<!DOCTYPE tmx [<!ENTITY f SYSTEM "file:///etc/passwd">]>'), "line 2: entity f:"),
-        (tmx(PAIRS, '<!DOCTYPE tmx [<!ENTITY % f SYSTEM "http://x.org/">%f;]>'), "line 2: entity f:"),
-        (tmx(PAIRS, '<!DOCTYPE tmx SYSTEM "tmx14.dtd">').replace("two", "&unknown;"), "entity unknown:"),
-        (tmx(PAIRS).replace("two", "&unknown;"), "undefined entity"),
+        (tmx(PAIRS)[:-9], "line 13 is not well-formed XML"),
+        ("<tmx>\n<a></b></tmx>", "line 2 is not well-formed XML"),
+        (
+            tmx(PAIRS, f"<!DOCTYPE tmx [{LAUGHS}]>").replace("two", "&l8;"),
+            "it declares entities of its own, which are not read",
+        ),
+        (tmx(PAIRS, '<!DOCTYPE tmx [<!ENTITY f SYSTEM "file:///etc/passwd">]>'), "it declares entities of its own"),
+        (tmx(PAIRS, '<!DOCTYPE tmx [<!ENTITY % f SYSTEM "http://x.org/">%f;]>'), "it declares entities of its own"),
+        (
+            tmx(PAIRS, '<!DOCTYPE tmx SYSTEM "tmx14.dtd">').replace("two", "&unknown;"),
+            "&unknown;: none but the entities of XML",
+        ),
+        (tmx(PAIRS).replace("two", "&unknown;"), "Entity 'unknown' not defined"),
         (tmx([]), "no pairs of en and de"),
         (tmx(PAIRS).replace("DE-de", "fr"), "no pairs of en and de in it; its languages are en_US, fr"),
-        ("<tmx><tu>\n<tu><tuv/></tu></tu></tmx>", "line 2: a unit (tu) inside the one of line 1"),
-        ('<?xml version="1.0" encoding="base64"?><tmx/>', "unknown encoding base64"),
-        ('<?xml version="1.0" encoding="x-nothing"?><tmx/>', "unknown encoding x-nothing"),
+        ("<tmx><tu>\n<tu><tuv/></tu></tu></tmx>", "line 2: a unit (tu) inside another"),
+        ('<?xml version="1.0" encoding="base64"?><tmx/>', "is not well-formed XML (Unsupported encoding"),
+        ('<?xml version="1.0" encoding="x-nothing"?><tmx/>', "is not well-formed XML (Unsupported encoding"),
         (
             b'<?xml version="1.0" encoding="shift_jis"?>\n<tmx>\x81</tmx>',
-            "line 1 or one soon after it is not shift_jis",
+            "is not well-formed XML",
         ),
-        ("<a>" * 99, "line 1: more than 64 elements in each other"),
-        (f'<tmx a="{"x" * (3 << 20)}"/>', "line 1: a tag is longer than a text can be"),
+        ("<a>" * 999, "line 1 is not well-formed XML"),
         ("not xml", "line 1 is not well-formed XML"),
     ],
 }
@@ -231,18 +217,19 @@ def test_what_is_not_of_its_kind_is_refused_with_file_and_line(name, content, me
     assert "\n" not in str(refusal.value)
 
 
-def test_a_segment_without_end_is_not_held_in_memory_and_dropped_as_too_long(tmp_path):
+def test_a_segment_that_is_no_sentence_is_dropped_as_too_long(tmp_path):
     path = stored(tmp_path / "x.tmx", tmx([("a", "b"), ("x " * (1 << 20), "y"), ("c", "d")]))
-    pairs, report = read(path), CleaningReport()
-    assert max(len(src) for src, _ in pairs) < 200_000
-    assert list(clean(iter(pairs), report)) == [("a", "b"), ("c", "d")]
+    report = CleaningReport()
+    pairs = text_of(data_config(train=path), "train").pairs()
+    assert [(pair.src, pair.tgt) for pair in clean(pairs, report)] == [("a", "b"), ("c", "d")]
     assert report.dropped == {"too_many_bytes": 1}
 
 
 def test_half_of_a_character_in_json_is_dropped_or_named(tmp_path):
     path = stored(tmp_path / "x.jsonl", '{"en": "a", "de": "b"}\n{"en": "\\ud800", "de": "c"}\n')
     report = CleaningReport()
-    assert list(clean(iter(read(path)), report)) == [("a", "b")]
+    pairs = text_of(data_config(train=path), "train").pairs()
+    assert [(pair.src, pair.tgt) for pair in clean(pairs, report)] == [("a", "b")]
     assert report.dropped == {"not_utf8": 1}
     with pytest.raises(DataError, match=r"x\.jsonl: line 2 is not UTF-8"):
         text_of(data_config(test=path), "test").read()
@@ -257,7 +244,8 @@ def test_half_of_a_character_in_json_is_dropped_or_named(tmp_path):
         ("German\tEnglish", "de en"),
         ('"de"\t"en"', "de en"),
         ("de-AT\ten_US", "de en"),
-        (" Deutsch \t english", "de en"),
+        (" German (AT) \t english (US)", "de en"),
+        ("Target text\tSource text", "de en"),
         ("Target\tSource", "de en"),
         ("en\tde", "en de"),
         ("ID\tEnglish\tNote\tGerman", "id en note de"),
@@ -305,14 +293,10 @@ def test_test_text_with_rows_that_are_no_pairs_is_refused_with_all_of_them(tmp_p
         text_of(data_config(test=path), "test").read()
 
 
-ENCODINGS = [
-    *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-7", "ascii", "latin-1", "cp1252", "koi8-r", "mac_roman"),
-    *("shift_jis", "euc_jp", "iso2022_jp", "gbk", "gb18030", "gb2312", "hz", "big5", "euc_kr", "cp949", "utf-8-sig"),
-]
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_translation_memory_may_be_in_any_encoding_that_python_knows(encoding, tmp_path):
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "cp1252", "koi8-r", "shift_jis", "gbk", "big5"]
+)
+def test_a_translation_memory_may_be_in_any_common_encoding(encoding, tmp_path):
     text = {"shift_jis": "日本", "gbk": "中文", "big5": "中文", "koi8-r": "дом", "euc_kr": "집"}.get(encoding, "house")
     body = f'<tu><tuv xml:lang="en"><seg>{text}</seg></tuv><tuv xml:lang="de"><seg>Haus</seg></tuv></tu>'
     content = f'<?xml version="1.0" encoding="{encoding}"?>\n<tmx><body>{body * 3000}</body></tmx>'
@@ -341,14 +325,14 @@ def test_a_language_and_its_variant_are_two_sides(languages, langs, expected, tm
         with pytest.raises(DataError, match="no pairs of zh-Hant and zh in it; its languages are zh-Hant, zh-Hant-TW"):
             list(text_of(config, "train").pairs())
     else:
-        assert list(text_of(config, "train").pairs()) == [tuple(side.encode() for side in expected.split())]
+        assert read_pairs(text_of(config, "train")) == [tuple(side.encode() for side in expected.split())]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("pairs.csv", "a,b\n", r"data\.train=.*pairs\.csv: CSV is not read: save it as tab-separated text"),
-        ("pairs.xliff", "<xliff/>", "XLIFF is not read"),
+        ("pairs.xlsx", "a,b\n", r"data\.train=.*pairs\.xlsx: a spreadsheet is not read: save it as comma-separated"),
+        ("pairs.xliff", "<xliff/>", "it is not read here: export a translation memory"),
         ("x.tsv", gzip.compress(b"a\tb\n", mtime=0), r"x\.tsv: this is no text but compressed with gzip; name it \.gz"),
         ("x.jsonl", b"PK\3\4", r"x\.jsonl: this is no text but compressed with zip; decompress it"),
     ],
@@ -356,6 +340,45 @@ def test_a_language_and_its_variant_are_two_sides(languages, langs, expected, tm
 def test_files_of_other_kinds_are_named_as_what_they_are(name, content, message, tmp_path):
     with pytest.raises(DataError, match=message):
         read(stored(tmp_path / name, content))
+
+
+def test_codes_between_letters_are_blanks_and_the_first_variant_with_text_counts(tmp_path):
+    text = """<tu><tuv xml:lang="en"><seg>Click<ph x="1"/><it pos="begin" x="2">b</it>here, <bpt i="1"/>now<ept i="1"/>
+      .</seg></tuv><tuv xml:lang="de"><seg/></tuv><tuv xml:lang="de-AT"><seg>Hier</seg></tuv></tu>"""
+    path = stored(tmp_path / "x.tmx", f'<tmx xmlns="http://www.lisa.org/tmx14"><body>{text}</body></tmx>')
+    assert read(path) == [(b"Click here, now .", b"Hier")]
+
+
+def test_a_memory_without_units_is_named_as_that(tmp_path):
+    with pytest.raises(DataError, match=r"no pairs of en and de in it; it has no unit \(tu\)"):
+        read(stored(tmp_path / "x.tmx", "<tmx><body/></tmx>"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv", 'en,de\r\n"Yes, ""sir""","Ja, ""Herr"""\r\n"two\nlines",zwei\r\n'),
+        ("x.csv", 'de;en\n"Ja, ""Herr""";"Yes, ""sir"""\nzwei;"two\nlines"\n'),
+        ("x.tsv", '"English (US)"\t"German (DE)"\n"Yes, ""sir"""\t"Ja, ""Herr"""\n"two\nlines"\t"zwei"\n'),
+    ],
+)
+def test_what_a_spreadsheet_writes_is_read_by_its_rules(name, content, tmp_path):
+    assert read(stored(tmp_path / name, content)) == [(b'Yes, "sir"', b'Ja, "Herr"'), (b"two lines", b"zwei")]
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz"])
+def test_files_compressed_in_any_common_way_are_read(ending, tmp_path):
+    compress = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[ending]
+    for lang, text in (("en", b"a\nb\n"), ("de", b"c\nd\n")):
+        (tmp_path / f"x.{lang}.{ending}").write_bytes(compress(text))
+    assert read(str(tmp_path / "x")) == [(b"a", b"c"), (b"b", b"d")]
+
+
+def test_utf_16_without_a_mark_is_named_as_that_although_its_lines_are_cut_elsewhere(tmp_path):
+    (tmp_path / "x.en").write_bytes("a Ċ b\nc d\n".encode("utf-16-le"))
+    (tmp_path / "x.de").write_bytes(b"a\nb\n")
+    with pytest.raises(DataError, match=r"x\.en: this is UTF-16"):
+        read(str(tmp_path / "x"))
 
 
 def test_a_folder_a_name_in_other_case_and_a_pipe_are_named_as_such(tmp_path):

@@ -1,6 +1,5 @@
 import errno
 import hashlib
-import io
 import itertools
 import json
 import logging
@@ -11,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -20,15 +18,15 @@ import pytest
 from texts import data_config, write_lines
 
 from aiayn.config.data import DataConfig
-from aiayn.data import build_corpus, corpus_store, encode_shards, text_files
+from aiayn.data import corpus as corpus_store
+from aiayn.data import encode as encoding
 from aiayn.data import prepare as prepare_module
-from aiayn.data.cleaning import CleaningReport
-from aiayn.data.filters import RULES, length_rules
-from aiayn.data.parallel_files import FileText
+from aiayn.data import text_files
+from aiayn.data.cleaning import FILTERS
+from aiayn.data.pair_files import FileText
 from aiayn.data.prepare import SHAPING, check_text, prepare
-from aiayn.data.text_files import FileScans
+from aiayn.data.raw_text import RawPair
 from aiayn.errors import DataError
-from aiayn.files import host
 
 WORDS = ["ein", "zwei", "drei", "haus", "hund", "katze", "läuft", "schläft", "grün", "und", "oder", "nicht", "heute"]
 
@@ -62,42 +60,25 @@ def visible(folder: str) -> list[str]:
     return sorted(p.name for p in Path(folder).iterdir() if p.suffix != ".lock" and p.name != ".scans.json")
 
 
-def by_length(pair: tuple[list[int], list[int]]) -> tuple[int, int]:
-    src, tgt = (len(ids) + 1 for ids in pair)
-    longer = max(src, tgt)
-    return longer, src - tgt if longer % 2 else tgt - src
-
-
-def test_flat_arrays_hold_the_ids_of_every_pair_in_the_order_of_lengths(config):
+def test_flat_arrays_hold_the_ids_of_every_pair_in_the_order_of_the_text(config):
     found = prepare(config)
     for split, seeds, count in ((found.train, (1, 2), 211), (found.val, (3, 4), 13)):
         src, tgt = (found.tokenizer.encode(sentences(seed, count)) for seed in seeds)
-        assert sorted(rows(split)) == sorted(zip(src, tgt, strict=True))
-        assert list(map(by_length, rows(split))) == sorted(map(by_length, rows(split)))
-        assert split.src.tolist() == list(itertools.chain(*(src for src, _ in rows(split))))
-        assert split.tgt.tolist() == list(itertools.chain(*(tgt for _, tgt in rows(split))))
-        assert split.src.dtype == np.uint16
+        assert rows(split) == list(zip(src, tgt, strict=True))
+        assert split.src.lengths.tolist() == [len(ids) + 1 for ids in src]
+        assert split.tgt.flat.tolist() == list(itertools.chain(*tgt))
+        assert split.src.flat.dtype == np.uint16
     assert found.folder.name == f"en-de-{found.fingerprint[:16]}"
     assert found.tokenizer.vocab_size == 300
     assert found.report["train"]["kept"] == 211
-    assert found.report["val"]["src_tokens"] == len(found.val.src)
+    assert found.report["val"]["src_tokens"] == len(found.val.src.flat)
     manifest = json.loads((found.folder / "manifest.json").read_text())
-    assert manifest["pairs"] == {"train": 211, "val": 13}
     written = contents(found.folder)
     del written["manifest.json"]
     assert {name: file["sha256"] for name, file in manifest["files"].items()} == written
 
 
-def test_pairs_of_equal_lengths_lie_in_another_order_than_in_the_text(config, tmp_path):
-    numbered = [f"{number:03}" for number in range(200)]
-    train = write_lines(tmp_path / "t", numbered, numbered)
-    found = prepare(replace(config, train=train, vocab_size=261))
-    order = [int(text) for text in found.tokenizer.decode([src for src, _ in rows(found.train)])]
-    assert sorted(order) == list(range(200))
-    assert sum(abs(a - b) == 1 for a, b in itertools.pairwise(order)) < 20
-
-
-STORED = "6711a535f166ea59988d0f45f2316a7babc29aa31fc8f06317324bdcf51f4661"  # by the first program with FORMAT 2
+STORED = "fe01d07777ad4c1e1b557a26fefc84a353dfd80046ec333d4d9f64968dc0b908"  # by the first program with FORMAT 3
 
 
 def test_a_corpus_prepared_by_an_earlier_version_is_found_again(config, tmp_path):
@@ -110,34 +91,34 @@ def test_a_corpus_prepared_by_an_earlier_version_is_found_again(config, tmp_path
     val = write_lines(tmp_path / "v", fixed(3, 13), fixed(4, 13))
     found = prepare(replace(config, train=train, val=val))
     assert found.fingerprint == STORED
-    assert found.folder.name == f"en-de-{STORED[:16]}"
-    written = contents(found.folder)
-    del written["manifest.json"], written["tokenizer.json"]
-    assert {name: digest[:8] for name, digest in written.items()} == {
-        "report.json": "2ed27935",
-        "train.lengths.npy": "b320c11c",
-        "train.src.bin": "f09ceb6b",
-        "train.tgt.bin": "be967345",
-        "val.lengths.npy": "5515c1d5",
-        "val.src.bin": "db9a58a8",
-        "val.tgt.bin": "3953efe0",
+    files = json.loads((found.folder / "manifest.json").read_text())["files"]
+    assert {name: file["sha256"][:8] for name, file in files.items() if name != "tokenizer.json"} == {
+        "report.json": "70b7c660",
+        "train.src.bin": "15d55a2e",
+        "train.src.npy": "651f504b",
+        "train.tgt.bin": "8ca0f1ed",
+        "train.tgt.npy": "29141b03",
+        "val.src.bin": "d762ccc3",
+        "val.src.npy": "8c3fe6de",
+        "val.tgt.bin": "12d5740e",
+        "val.tgt.npy": "22f2cad0",
     }
 
 
 def test_chunks_do_not_show_in_the_files(config, monkeypatch):
     whole = contents(prepare(config).folder)
-    monkeypatch.setattr(encode_shards, "CHUNK_PAIRS", 17)
+    monkeypatch.setattr(encoding, "CHUNK_PAIRS", 17)
     assert contents(prepare(replace(config, folder=config.folder + "2")).folder) == whole
-    monkeypatch.setattr(encode_shards, "CHUNK_CHARACTERS", 60)
+    monkeypatch.setattr(encoding, "SEVERAL", 2)
     assert contents(prepare(replace(config, folder=config.folder + "3")).folder) == whole
 
 
 def test_vocabularies_beyond_16_bits_take_32(config, monkeypatch):
     narrow = prepare(config)
-    monkeypatch.setattr(build_corpus.Tokenizer, "vocab_size", 65_537)
+    monkeypatch.setattr(prepare_module.Tokenizer, "vocab_size", 65_537)
     wide = prepare(replace(config, folder=config.folder + "2"))
-    assert wide.train.tgt.dtype == np.uint32
-    assert wide.train.tgt.tolist() == narrow.train.tgt.tolist()
+    assert wide.train.tgt.flat.dtype == np.uint32
+    assert wide.train.tgt.flat.tolist() == narrow.train.tgt.flat.tolist()
 
 
 def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tmp_path):
@@ -156,22 +137,9 @@ def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tm
     assert train["first_dropped"]["control_characters"] == [f"{files}: line 6"]
     assert train["read"] == 200 == train["kept"] + sum(train["dropped"].values())
     assert len(found.train) == train["kept"]
-    assert found.train.lengths.longest <= 22
+    assert max(found.train.src.lengths.max(), found.train.tgt.lengths.max()) <= 22 + 1
     assert found.report["val"]["dropped"] == {"empty": 1}
     assert len(found.val) == 2
-
-
-def test_the_length_rules_at_their_limits(config):
-    src, tgt = np.array([40, 41, 1, 1, 3, 3]), np.array([40, 9, 14, 15, 32, 33])
-    report = CleaningReport(read=6, kept=6)
-    keep = length_rules(replace(config, max_length_ratio=9.0), src, tgt, [1, 2, 3, 4, 5, 6], report)
-    assert keep.tolist() == [True, False, True, False, True, False]  # 9 * 1 + 5 = 14, 9 * 3 + 5 = 32
-    assert report == CleaningReport(
-        read=6,
-        kept=3,
-        dropped={"too_long": 1, "length_ratio": 2},
-        first_dropped={"too_long": [2], "length_ratio": [4, 6]},
-    )
 
 
 def test_a_second_start_reads_neither_text_nor_writes(config, monkeypatch):
@@ -210,9 +178,8 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
     inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through RawText.identity
-    inputs |= set(RULES)  # only those that are chosen
-    inputs |= {"task", "lowercase", "tags"}  # only where they are not translation, false and kept
-    elsewhere = {"test", "folder", "tokens_per_step", "max_tokens_per_device", "micro_batches"}
+    inputs |= {*FILTERS, "tags"}
+    elsewhere = {"test", "folder", "tokens_per_step", "parts_per_step", "max_tokens_per_device", "micro_batches"}
     elsewhere |= {"num_workers", "prepare_per_node", "prepare_processes", "write_dropped"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
@@ -250,17 +217,17 @@ def test_the_text_decides_not_its_name_nor_its_compression(config, tmp_path):
 
 
 def test_the_bpe_is_learned_on_evenly_spread_pairs(config, monkeypatch):
-    assert list(build_corpus._spread(range(10), 10, 3)) == [3, 6, 9]
-    assert list(build_corpus._spread(range(10), 10, 99)) == list(range(10))
+    assert list(prepare_module._spread(range(10), 10, 3)) == [3, 6, 9]
+    assert list(prepare_module._spread(range(10), 10, 99)) == list(range(10))
     seen = []
-    train = build_corpus.Tokenizer.train
+    train = prepare_module.Tokenizer.train
 
     def spy(batches, vocab_size, **options):
         kept = list(batches)
         seen.extend(line for batch in kept for line in batch)
         return train(kept, vocab_size, **options)
 
-    monkeypatch.setattr(build_corpus.Tokenizer, "train", spy)
+    monkeypatch.setattr(prepare_module.Tokenizer, "train", spy)
     assert len(prepare(replace(config, tokenizer_pairs=50)).train) == 211
     assert len(seen) == 100
 
@@ -294,58 +261,10 @@ def changed_by_hand(folder: Path, name: str, content: bytes) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def array(values: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, values)
-    return file.getvalue()
-
-
-def by_hand(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yields files with what someone might have written into them."""
-    for split, side in itertools.product(("train", "val"), ("src", "tgt")):
-        name = f"{split}.{side}.bin"
-        ids = np.fromfile(folder / name, "<u2")
-        yield from ((name, np.full_like(ids, value).tobytes()) for value in (0, 300, 2**16 - 1))
-        yield from ((name, content) for content in (b"", ids[:-1].tobytes(), b"x", ids.astype("<u4").tobytes() * 2))
-        yield name, np.where(np.arange(len(ids)) == 5, 0, ids).tobytes()
-    for split in ("train", "val"):
-        name = f"{split}.lengths.npy"
-        runs = np.load(folder / name)
-        yield from ((name, content) for content in (b"", b"x", (folder / name).read_bytes()[:-9]))
-        for wrong in (
-            *(runs[:-1], runs[1:], runs + 1, runs * 2, runs[:1], runs[:0], -runs),
-            *(runs.astype(float) + 0.5, runs.reshape(1, -1), runs[:, :2], runs.T, np.array(7), np.array(["a"])),
-            np.zeros_like(runs),
-            *(np.where(np.arange(runs.size).reshape(runs.shape) == 3, value, runs) for value in (-1, 0, 10**6, 2**62)),
-        ):
-            yield name, array(wrong)
-    for content in ("", "{}", "[]", "7", '{"train": {}, "val": {}}', "[" * 10**5):
-        yield from (("report.json", content.encode()), ("tokenizer.json", content.encode()))
-    report = json.loads((folder / "report.json").read_text())
-    for value in (None, "x", -1, 10**6, {"a": 1}, {"a": None}, []):
-        yield "report.json", json.dumps(report | {"train": report["train"] | {"kept": value}}).encode()
-        yield "report.json", json.dumps(report | {"val": report["val"] | {"dropped": value}}).encode()
-    yield "report.json", b"\xff"
-    yield "tokenizer.json", b"\xff"
-
-
-def test_a_corpus_changed_by_hand_together_with_its_checksums_is_noticed(config):
-    folder = prepare(config).folder
-    whole = {path: path.read_bytes() for path in folder.iterdir()}
-    assert corpus_store.find_damage(folder, FileScans()) is None
-    changes = list(by_hand(folder))
-    for name, content in changes:
-        changed_by_hand(folder, name, content)
-        assert corpus_store.find_damage(folder, FileScans()), (name, content[:99])
-        for path, before in whole.items():
-            path.write_bytes(before)
-    assert len(changes) > 100
-
-
 def test_a_corpus_changed_by_hand_is_built_again(config):
     first = prepare(config)
     whole = contents(first.folder)
-    changed_by_hand(first.folder, "val.src.bin", bytes((first.folder / "val.src.bin").stat().st_size))
+    changed_by_hand(first.folder, "val.src.bin", (first.folder / "val.src.bin").read_bytes()[:-3])
     assert contents(prepare(config).folder) == whole
 
 
@@ -389,7 +308,6 @@ def test_a_build_killed_anywhere_leaves_no_corpus_and_the_next_one_gives_the_sam
             break
         event += step
     assert event > 10 * step
-    (Path(config.folder) / f".scans.{host()}.1.tmp").write_text("{")  # of a kill in its last moment
     (Path(config.folder) / ".scans.json").unlink(missing_ok=True)
     found = prepare(config)
     assert contents(found.folder) == expected
@@ -418,7 +336,6 @@ def test_a_large_file_is_read_once_and_then_known_by_its_size_and_time(config, m
     prepare(config)
     read = []
     monkeypatch.setattr(text_files, "sha256", lambda path: read.append(path))
-    monkeypatch.setattr(corpus_store, "_has_wrong_ids", lambda *ids: read.append(ids))
     prepare(config)
     assert read == []
     monkeypatch.undo()
@@ -434,10 +351,10 @@ def test_a_large_file_is_read_once_and_then_known_by_its_size_and_time(config, m
 def test_of_four_processes_that_start_at_once_one_builds_and_all_read_the_same(config):
     log = Path(config.folder + ".log")
     spy = f"""
-def build(*a, real=prepare.build):
+def build(*a, real=prepare._build):
     os.write(os.open({str(log)!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY), b"x")
     real(*a)
-prepare.build = build"""
+prepare._build = build"""
     processes = [start(config, spy) for _ in range(4)]
     folders = {process.communicate()[0] for process in processes}
     assert [process.returncode for process in processes] == [0] * 4
@@ -449,7 +366,7 @@ def test_a_full_disk_is_reported_and_leaves_no_half_corpus(config, monkeypatch):
     def full(path, *_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(encode_shards, "atomic_write", full)
+    monkeypatch.setattr(prepare_module, "atomic_write_text", full)
     with pytest.raises(DataError, match=r"data\.folder=.*No space left on device.*make room") as refusal:
         prepare(config)
     assert refusal.value.exit_code == 3
@@ -465,7 +382,7 @@ def test_a_data_folder_that_cannot_be_one_is_reported(config, tmp_path):
 
 
 def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
-    learn = build_corpus._learn_tokenizer
+    learn = prepare_module._learn_tokenizer
 
     def grow(config, *others):
         tokenizer = learn(config, *others)
@@ -474,7 +391,7 @@ def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
                 file.write(b"haus\n")
         return tokenizer
 
-    monkeypatch.setattr(build_corpus, "_learn_tokenizer", grow)
+    monkeypatch.setattr(prepare_module, "_learn_tokenizer", grow)
     with pytest.raises(DataError, match="changed while it was read"):
         prepare(config)
     assert visible(config.folder) == []
@@ -494,7 +411,7 @@ def test_unusable_text_is_refused_with_the_reasons(config, tmp_path):
 
 def test_text_that_cannot_be_read_to_its_end_is_reported_from_within_the_learning_of_the_bpe(config, monkeypatch):
     def break_off(*_):
-        yield from [(b"ein haus", b"zwei")] * 2000
+        yield from [RawPair("train.en", 1, b"ein haus", b"zwei")] * 2000
         raise DataError("train.en.gz: cannot be read")
 
     monkeypatch.setattr(FileText, "pairs", break_off)
@@ -517,7 +434,7 @@ def test_another_encoding_is_found_in_the_first_pairs_before_anything_is_learnt(
     check_text(config)
     (tmp_path / "train.de").write_bytes((tmp_path / "train.de").read_bytes().decode().encode("iso-8859-1"))
     monkeypatch.setattr(prepare_module, "FIRST_PAIRS", 50)
-    with pytest.raises(DataError, match=r"of the first 50 pairs are not UTF-8; .*iconv"):
+    with pytest.raises(DataError, match=r"of the first 50 pairs are not UTF-8 \(the first: .*line 2\); .*iconv"):
         check_text(config)
     assert not Path(config.folder).exists()
 
@@ -528,7 +445,7 @@ def test_copies_for_other_processes_are_small_and_map_the_same_files(config):
     assert len(pickled) < 2000
     copy, split = pickle.loads(pickled)
     assert copy.tokenizer.fingerprint == found.tokenizer.fingerprint
-    assert np.array_equal(split.src, found.train.src)
+    assert np.array_equal(split.src.flat, found.train.src.flat)
     assert rows(copy.val) == rows(found.val)
     with pytest.raises(ValueError, match="read-only"):
-        split.src[0] = 1
+        split.src.flat[0] = 1

@@ -1,7 +1,7 @@
 from types import SimpleNamespace
 
 import pytest
-from texts import data_config
+from texts import data_config, read_pairs
 
 import aiayn
 from aiayn.data.sources import text_of
@@ -12,7 +12,7 @@ def test_the_phrasebook_goes_both_ways_and_knows_two_languages(monkeypatch):
     book = SimpleNamespace(VERSION=7, pairs=lambda split: [(f"{split} house", "Häuser"), ("b", "c")])
     monkeypatch.setattr(aiayn, "phrasebook", book, raising=False)  # an attribute once it has been imported
     options = {"source": "phrasebook", "train": "train", "val": "val"}
-    assert list(text_of(data_config(**options), "val").pairs()) == [
+    assert read_pairs(text_of(data_config(**options), "val")) == [
         (b"val house", "Häuser".encode()),
         (b"b", b"c"),
     ]

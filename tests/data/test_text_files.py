@@ -4,7 +4,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from texts import SEPARATORS, data_config, write_bytes
+from texts import SEPARATORS, data_config, read_pairs, write_bytes
 
 from aiayn.data import text_files
 from aiayn.data.cleaning import CleaningReport, clean
@@ -31,9 +31,10 @@ def test_no_separator_but_lf_shifts_a_pair(tmp_path_factory, pairs, crlf, last):
         ("\n".join(tgt) + "\n").encode(),
     )
     report = CleaningReport()
-    found = list(clean(text_of(data_config(train=prefix), "train").pairs(), report))
+    cleaned = clean(text_of(data_config(train=prefix), "train").pairs(), report)
+    found = [(pair.src, pair.tgt) for pair in cleaned]
     assert found == [(f"s{i}   s{i}", f"t{i}   t{i}") for i in range(len(pairs))]
-    assert report.separators == 2 * len(pairs)
+    assert report.normalised == len(pairs)
     assert text_of(data_config(test=prefix), "test").read() == (src, tgt)
 
 
@@ -48,7 +49,7 @@ def test_lines_are_cut_at_lf_only_and_lose_one_carriage_return_and_the_byte_orde
 
 def test_a_blank_line_keeps_its_place_on_either_side(tmp_path):
     prefix = write_bytes(tmp_path / "x", b"1\n\n3\n\n \n6", b"eins\nzwei\n\n\nvier\nsechs\n")
-    assert list(text_of(data_config(train=prefix), "train").pairs()) == [
+    assert read_pairs(text_of(data_config(train=prefix), "train")) == [
         (b"1", b"eins"),
         (b"", b"zwei"),
         (b"3", b""),
@@ -62,8 +63,8 @@ def test_several_prefixes_plain_and_compressed_are_read_one_after_another(tmp_pa
     first = write_bytes(tmp_path / "a", b"1\n2", b"eins\nzwei\n")
     for lang, text in (("en", b"3\n"), ("de", b"drei\n")):
         (tmp_path / f"b.{lang}.gz").write_bytes(gzip.compress(text))
-    pairs = text_of(data_config(train=[first, str(tmp_path / "b")]), "train").pairs()
-    assert list(pairs) == [(b"1", b"eins"), (b"2", b"zwei"), (b"3", b"drei")]
+    text = text_of(data_config(train=[first, str(tmp_path / "b")]), "train")
+    assert read_pairs(text) == [(b"1", b"eins"), (b"2", b"zwei"), (b"3", b"drei")]
 
 
 def test_unequal_line_counts_are_refused_before_the_first_pair_with_both_counts(tmp_path):
@@ -144,8 +145,8 @@ def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, 
     prefix = write_bytes(tmp_path / "x", b"a\n" + long + b"\r\nc\n" + long, b"A\nB\nC\nD\n")
     report = CleaningReport()
     pairs = list(text_of(data_config(train=prefix), "train").pairs())
-    assert max(len(src) for src, _ in pairs) < 40_000
-    assert list(clean(iter(pairs), report)) == [("a", "A"), ("c", "C")]
+    assert max(len(pair.src) for pair in pairs) < 40_000
+    assert [(pair.src, pair.tgt) for pair in clean(pairs, report)] == [("a", "A"), ("c", "C")]
     assert sum(report.dropped.values()) == 2
     with pytest.raises(DataError, match=r"x\.en: line 2 is longer than 32,768 bytes; split it"):
         read_lines(f"{prefix}.en")

@@ -81,7 +81,7 @@ def learned(config: Config, tokenizer: Tokenizer, steps: int, seed: int) -> dict
         torch.manual_seed(seed)
         model = Transformer(config.model, tokenizer.vocab_size)
         optimizer = torch.optim.Adam(model.parameters(), 0.01)
-        src = pad_sources(tokenizer.encode([normalise(line)[0] for line in SOURCES]))
+        src = pad_sources(tokenizer.encode([normalise(line) for line in SOURCES]))
         tgt_out = pad_sources(tokenizer.encode(TAUGHT))
         for _ in range(steps):
             logits = model(src, shift_right(tgt_out), source_mask(src))

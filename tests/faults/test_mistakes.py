@@ -109,7 +109,7 @@ MISTAKES = [
     ("train.py model.n_heads=7", "d_model=512 is not divisible by model.n_heads=7:", "both model.d_k and model.d_v"),
     ("train.py model.n_heads=1 model.d_model=33", "model.d_model=33:", "even d_model or model.positions=learned"),
     ("train.py data.max_tokens_per_device=10", "data.max_tokens_per_device=10:", "data.max_length=255"),
-    ("train.py data.micro_batches=5 trainer.devices=4", "data.micro_batches=5:", "multiple of 4"),
+    ("train.py data.micro_batches=4 trainer.devices=3", "data.micro_batches=4:", "multiple of 3"),
     ("train.py ablation=a_h4 model.n_heads=8", "ablation=a_h4", "sets model.n_heads=4"),
     ("train.py ablation=a_h4 model=tiny", "ablation=a_h4 changes nothing: model.n_heads=4 holds", "another row"),
     ("train.py ablation=b_dk32 model=tiny", "ablation=b_dk32 changes nothing: model.d_k=32 holds", "or model="),

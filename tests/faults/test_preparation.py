@@ -1,7 +1,6 @@
 """Preparation that is killed, started several times at once, or meets a disk that is full, read-only or gone."""
 
 import errno
-import fcntl
 import os
 import platform
 import random
@@ -14,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import filelock
 import pytest
 from applications import TEXT, TINY, run_application, write_pairs
 from faults.harness import Child, content_of_corpus, dies_after, disk_is_full_beyond, prepare_in_child, wait_until
 from texts import data_config
 
 from aiayn.config.data import DataConfig
-from aiayn.data import build_corpus
 from aiayn.data import prepare as preparation
 from aiayn.data.prepare import prepare, wait_for
 from aiayn.data.raw_text import RawText
@@ -112,15 +111,15 @@ def test_a_disk_that_fills_up_is_exit_code_3_and_the_next_start_completes(config
 
 
 def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy(config):
-    learn = build_corpus._learn_tokenizer
+    learn = preparation._learn_tokenizer
 
-    def learn_and_lose(config: DataConfig, text: RawText, filters: object):
-        tokenizer = learn(config, text, filters)
+    def learn_and_lose(config: DataConfig, text: RawText):
+        tokenizer = learn(config, text)
         shutil.rmtree(config.folder)
         return tokenizer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_corpus, "_learn_tokenizer", learn_and_lose)
+        patch.setattr(preparation, "_learn_tokenizer", learn_and_lose)
         with pytest.raises(DataError, match=r"data\.folder=data: No such file.*data\.folder=FOLDER"):
             prepare(config)
     assert len(prepare(config).train) == 400
@@ -150,9 +149,9 @@ def test_from_the_command_line_it_is_one_line_and_exit_code_3(config, harm):
 
 def on_machine(name: str) -> None:
     """From now on this process has another machine's name, and its lock of the corpus is seen by no other process."""
-    lock = fcntl.flock
     platform.node = lambda: name
-    fcntl.flock = lambda file, how: None if str(file.name).endswith(".lock") else lock(file, how)
+    lock = SimpleNamespace(acquire=lambda timeout=-1: None, release=lambda: None)
+    preparation.filelock = SimpleNamespace(FileLock=lambda path: lock, Timeout=filelock.Timeout)
 
 
 def test_two_machines_that_share_a_disk_without_locks_prepare_the_same_corpus_and_leave_each_others_work_alone(config):
@@ -173,7 +172,7 @@ def test_a_machine_that_finishes_just_before_the_corpus_is_put_in_place_keeps_it
     rename, others = Path.rename, content_of_corpus(Path("elsewhere"))
 
     def rename_too_late(corpus: Path, target: Path) -> Path:
-        if corpus.name == "corpus":
+        if corpus.name.endswith(".tmp"):
             (theirs,) = (path for path in Path("elsewhere").iterdir() if path.is_dir())
             shutil.copytree(theirs, target)
         return rename(corpus, target)
@@ -196,11 +195,12 @@ def test_where_one_machine_prepares_the_others_wait_as_long_as_it_shows_signs_of
             lock.touch()
             os.utime(lock, (clock[0], clock[0]))
         if clock[0] == 400:
-            prepare_in_child(shared, LOG, lambda: setattr(preparation, "build", build_corpus.build)).wait()
+            prepare_in_child(shared, LOG, lambda: setattr(preparation, "_build", build)).wait()
         assert clock[0] < 1000
 
     monkeypatch.setattr(preparation, "_lock", lambda target: lock)
-    monkeypatch.setattr(preparation, "build", None)  # never called
+    build = preparation._build
+    monkeypatch.setattr(preparation, "_build", None)  # never called
     monkeypatch.setattr(preparation, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
     if works:
         assert len(wait_for(shared, None, silence=100).train) == 400

@@ -7,7 +7,8 @@ import pytest
 import torch
 from faults.harness import acts_at, configured, differences, measured, train
 
-from aiayn.data import build_corpus, datamodule
+from aiayn.data import datamodule
+from aiayn.data import prepare as preparation
 from aiayn.runs import checkpoints, sealed_files
 from aiayn.runs.run_folder import saved_steps
 from aiayn.search.translator import Translator
@@ -100,12 +101,12 @@ def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(te
     assert without_extra_saves(differences(tmp_path / "run", whole / "run")) == []
 
 
-@pytest.mark.parametrize("function", ["_learn_tokenizer", "_encode_split", "sha256"])
+@pytest.mark.parametrize("function", ["_learn_tokenizer", "_store", "write_manifest"])
 def test_a_signal_during_preparation_leaves_no_corpus_and_no_run_and_the_next_start_both(
     text, unbroken, tmp_path, function
 ):
     config = configured(text, f"data.folder={tmp_path}/data")
-    end = train(config, tmp_path, sends(TERM, (build_corpus, function, 1, False)))
+    end = train(config, tmp_path, sends(TERM, (preparation, function, 1, False)))
     assert end.code == 143, end.said
     assert end.said.rstrip("\n").split("\n")[-1].startswith("error: stopped before training; continue with: python")
     assert [path.name for path in (tmp_path / "data").glob("[!.]*")] == []

@@ -11,10 +11,7 @@ import pytest
 import submitit
 from applications import ROOT, TEXT, TINY, composed_jobs, run_application, write_text
 
-from aiayn import compose
-from aiayn.config.settle import settle_sizes
-from aiayn.data.prepare import prepare
-from aiayn.sweep import preparation, slurm
+from aiayn.sweep import slurm
 from aiayn.sweep.slurm import Row
 
 # What each command does, in a folder where `next` holds the next job's number, `queue` what squeue prints.
@@ -140,41 +137,6 @@ def test_what_sbatch_says_against_a_job_is_the_error(cluster):
 
     assert outcome.code == 2
     assert outcome.err.endswith("base is not accepted: sbatch: error: invalid partition specified: x\n")
-
-
-def test_a_corpus_is_encoded_by_several_jobs_to_the_bytes_of_one_process_and_goes_on_after_jobs_that_failed(
-    cluster, monkeypatch
-):
-    """The jobs run here, from the files that submitit wrote for them."""
-    for module in ("encode_shards", "build_corpus"):
-        monkeypatch.setattr(f"aiayn.data.{module}.SHARD_PAIRS", 7)
-    whole = prepare(settle_sizes(compose(*TEXT, *TINY, "data.folder=whole"), lambda: 90).data).folder
-    ran = []
-
-    def run_and_end(number: str) -> bool:
-        for path in sorted(Path("shared/.slurm").glob("*_submitted.pkl")):
-            share = submitit.core.utils.DelayedSubmission.load(path).args[0]
-            if len(ran) != 1:  # the second one fails
-                share()
-            ran.append([shard.number for shard in share.shards])
-            path.unlink()
-        return False
-
-    monkeypatch.setattr(preparation, "is_queued", run_and_end)
-    command = ["prepare", *TEXT, *TINY, "data.folder=shared"]
-    few = ("--slurm-jobs", "3", "--partition", "long", "--time", "90", "--cpus", "5", "--memory", "6.5")
-    outcome = run_application("aiayn", *command, *few)
-    assert outcome.code == 6
-    assert "SLURM job 4711 ended with " in outcome.err
-    asked = options(cluster, 4711)
-    assert (asked["partition"], asked["time"], asked["cpus-per-task"], asked["mem"]) == ("long", "90", "5", "6656MB")
-    assert asked["array"].startswith("0-2")
-    assert run_application("aiayn", *command, "--slurm-jobs", "1").code == 0
-    assert sorted(ran[3]) == sorted(ran[1])  # what the failed one had to do
-    found = Path("shared") / whole.name
-    assert {path.name: path.read_bytes() for path in found.iterdir()} == {
-        path.name: path.read_bytes() for path in whole.iterdir()
-    }
 
 
 def test_without_m_the_launcher_is_refused_rather_than_ignored(cluster):

@@ -111,7 +111,7 @@ def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
 
 def _pairs_of(path: Path, translator: "Translator") -> tuple[list[str], list[str]]:
     """Reads a file of pairs in the languages of the model."""
-    from aiayn.data.parallel_files import FileText
+    from aiayn.data.pair_files import FileText
 
     return FileText("SRC", [str(path)], translator.languages).read()
 

@@ -37,7 +37,7 @@ def file_chunks(lines: list[str]) -> Iterator[Chunk]:
 
 def stream_chunks() -> Iterator[Chunk]:
     """The whole lines read so far from standard input, so that output starts before the input ends."""
-    from aiayn.data.cleaning import MAX_LINE_BYTES
+    from aiayn.data.text_files import MAX_LINE_BYTES
 
     pending, done = b"", 0
     reader = sys.stdin.buffer
@@ -103,11 +103,11 @@ def _rows_chunk(rows: list[list[str]], src: int, tgt: int) -> Chunk:
 
 def table_chunks(path: Path, langs: tuple[str, str]) -> Iterator[Chunk]:
     """A table whose first line names the columns of both languages: the second is translated from the first."""
-    from aiayn.data.pair_files import tsv_columns
+    from aiayn.data.pair_files import header_columns
     from aiayn.data.text_files import read_lines
 
     header, *lines = read_lines(path) or [""]
-    columns = tsv_columns(path, [name.encode() for name in header.split("\t")], *langs)
+    columns = header_columns(path, header.split("\t"), *langs)
     if columns is None:
         raise DataError(
             f"{path}: columns with tabs between them: add --tsv N to translate column N and keep the others, or write "

@@ -123,8 +123,7 @@ def _sharing(translator: "Translator", devices: int) -> "AbstractContextManager[
 
 def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> str:
     """Returns stream, lines, or by its ending how FILE is read: tsv, jsonl or tmx. Raises DataError for other files."""
-    from aiayn.data.pair_files import pair_file_kind
-    from aiayn.data.parallel_files import other_format
+    from aiayn.data.pair_files import other_format, pair_file_kind
 
     if file is None or str(file) == "-":
         return "stream"
@@ -136,6 +135,8 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     if (remedy := other_format(file.name)) and not output.tsv:
         raise DataError(f"{file}: {remedy}")
     kind = "lines" if output.tsv else pair_file_kind(file.name) or "lines"
+    if kind == "csv":
+        raise DataError(f"{file}: CSV is read for training only: save it as tab-separated text (.tsv)")
     if kind != "lines":
         output.require_one_translation(f"a .{kind} file", sample)
     return kind

@@ -34,12 +34,13 @@ class DataOptions:
     max_length: int = 255  # longest sentence kept for training, in subwords without the end token
     max_length_ratio: float = 4.0  # longest side / shortest side, in subwords; a difference of 5 is always allowed
     tokenizer_pairs: int | None = None  # learn the BPE on at most this many pairs, evenly spread; null: on all
-    tokens_per_step: int | None = 25_000  # most source, and most target, tokens of a step; null: by the number of pairs
+    tokens_per_step: int | None = 25_000  # about so many source and target tokens; null: by the number of pairs
+    parts_per_step: int = 4  # parts of different lengths that make up a step; a part holds pairs of about one length
     max_tokens_per_device: int | None = None  # most padded tokens a side of a micro-batch; null: by the device's memory
-    micro_batches: int | None = None  # per step; null: the fewest that max_tokens_per_device allows
+    micro_batches: int | None = None  # per step; null: a part each, or pieces as max_tokens_per_device and devices need
     num_workers: int = 1  # loader processes; 0: the training process makes its own batches
     prepare_per_node: bool = True  # every machine prepares; false: the first rank does, the others wait for its folder
-    prepare_processes: int | None = None  # that encode text of more than 262,144 pairs; null: one for each core
+    prepare_processes: int | None = None  # that encode long text; null: one for each core
 
     def __post_init__(self) -> None:
         one_of("data.task", self.task, tuple(TASKS))
@@ -75,6 +76,12 @@ class DataOptions:
         for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "tokenizer_pairs"):
             at_least(f"data.{name}", getattr(self, name), 1)
         at_least("data.micro_batches", self.micro_batches, 1, most=1_000_000)
+        at_least("data.parts_per_step", self.parts_per_step, 1, most=1000)
+        parts, count = self.parts_per_step, self.micro_batches
+        require(
+            count is None or count % parts == 0 or parts % count == 0,
+            f"data.micro_batches={count}: neither a multiple nor a divisor of data.parts_per_step={parts}; set one",
+        )
         at_least("data.max_length_ratio", self.max_length_ratio, 1)
         at_least("data.num_workers", self.num_workers, 0, most=1000)
         at_least("data.prepare_processes", self.prepare_processes, 1, most=1000)

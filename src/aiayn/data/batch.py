@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aiayn.data.batch_plan import MicroBatch
-from aiayn.data.corpus_store import PreparedSplit, read_ahead
+from aiayn.data.corpus import PreparedSplit, Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -84,8 +84,8 @@ def collate(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch
         eos, bos, pad = (torch.tensor([[i]]) for i in (EOS_ID, BOS_ID, PAD_ID))
         none = np.empty(0, np.int64)
         return Batch(number, eos, bos, pad, (none, none), micro_batch.step_tokens, micro_batch.micro_batches)
-    src, src_lengths = _gather(split.src, *split.lengths.src.spans(micro_batch.pairs))
-    tgt, tgt_lengths = _gather(split.tgt, *split.lengths.tgt.spans(micro_batch.pairs))
+    src, src_lengths = _padded(split.src, micro_batch.pairs)
+    tgt, tgt_lengths = _padded(split.tgt, micro_batch.pairs)
     counts = (src_lengths, tgt_lengths), micro_batch.step_tokens, micro_batch.micro_batches
     return Batch(number, src, shift_right(tgt), tgt, *counts)
 
@@ -98,17 +98,16 @@ def shift_right(tgt_out: Tensor) -> Tensor:
 
 def pad_sources(sentences: list[list[int]]) -> Tensor:
     """Returns ids without end marks as (B, S) rows that end with eos, padded on the right."""
-    lengths = np.array([len(ids) for ids in sentences])
-    flat = np.fromiter((i for ids in sentences for i in ids), np.int64, lengths.sum())
-    return _gather(flat, np.cumsum(lengths) - lengths, lengths)[0]
+    return _padded(Sentences.of(sentences), np.arange(len(sentences)))[0]
 
 
-def _gather(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[Tensor, np.ndarray]:
-    """Returns rows flat[start:start + length] with eos added, padded, (B, L) int64; and their lengths, (B,)."""
-    read_ahead(flat, starts, lengths)
+def _padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """Returns sentences with eos added, padded, (B, L) int64; and their lengths, (B,) int64."""
+    starts = side.starts[numbers]
+    lengths = side.starts[numbers + 1] - starts
     columns = np.arange(lengths.max() + 1)
     padded = np.full((len(starts), len(columns)), PAD_ID, np.int64)
     inside = columns < lengths[:, None]
-    padded[inside] = flat[(starts[:, None] + columns)[inside]]
+    padded[inside] = side.flat[(starts[:, None] + columns)[inside]]
     padded[np.arange(len(starts)), lengths] = EOS_ID
     return torch.from_numpy(padded), lengths + 1

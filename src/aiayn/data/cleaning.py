@@ -1,89 +1,190 @@
-"""The rules that clean pairs of sentences, and the count of what they dropped."""
+"""Which pairs are usable, and as what text: blanks and invisible characters, the rules, the count of what they drop."""
 
+import hashlib
 import re
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-# No sentence is that long. Longer lines are dropped before their characters are looked at.
-MAX_LINE_BYTES = 32_768
+from aiayn.config.data import DataConfig, DataOptions
+from aiayn.data.placeholders import numbers, placeholders
+from aiayn.data.raw_text import RawPair
+from aiayn.data.text_files import MAX_LINE_BYTES
+
+# One table for the text of training and of translation. A line is blank if nothing is left of it.
+BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2800\u3164"  # become a space
+# Zero-width characters and soft hyphens go; U+200C and U+200D stay, they shape words of Persian and Indian languages.
+INVISIBLE = "\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
 # Line ends of other systems and of Unicode. Inside a line they become spaces; CR LF counts as one.
-SEPARATOR = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+SEPARATORS = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
+BLANK = re.compile(f"\r\n|[{SEPARATORS}{BLANKS}]")
+SEPARATOR = re.compile(f"\r\n|[{SEPARATORS}]")
+ZERO_WIDTH = re.compile(f"[{INVISIBLE}]")
 # C0 and C1 control characters, except TAB and the separators above.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
+TREE_TAG = re.compile(r"(?<!\S)[^()\s]\S*")  # in the linear form of a tree: a symbol that is no bracket
+
+Rule = Callable[[str, str], str | None]  # source and target; returns the reason why a pair is dropped, None to keep it
 
 
-class Flaw(bytes):
-    """Stands in for the source of a malformed row: the reason, such as b"columns"."""
+class CleanPair(NamedTuple):
+    """Usable text, and where it comes from."""
+
+    raw: RawPair
+    src: str
+    tgt: str
 
 
 @dataclass
 class CleaningReport:
-    """Counts of a split's pairs; `read == kept + sum(dropped.values())`. Pairs are numbered from 1, over all files."""
+    """Counts of a split's pairs; `read == kept + sum(dropped.values())`."""
 
     read: int = 0
     kept: int = 0
     dropped: dict[str, int] = field(default_factory=dict)  # reason: pairs
-    first_dropped: dict[str, list[int]] = field(default_factory=dict)  # reason: numbers of the first five pairs
-    separators: int = 0  # replaced by spaces, in pairs that pass `clean`
+    first_dropped: dict[str, list[str]] = field(default_factory=dict)  # reason: places of the first five pairs
+    normalised: int = 0  # kept pairs in which unusual blanks, line ends or invisible characters were replaced
+    on_drop: Callable[[RawPair, str], None] | None = None  # called with every dropped pair and its reason
 
-    def drop(self, reason: str, number: int) -> None:
+    def drop(self, pair: RawPair, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         first = self.first_dropped.setdefault(reason, [])
         if len(first) < 5:
-            first.append(number)
+            first.append(pair.place)
+        if self.on_drop:
+            self.on_drop(pair, reason)
 
-    def add(self, other: "CleaningReport") -> None:
-        """Adds the counts of the pairs that follow these."""
-        self.read, self.kept = self.read + other.read, self.kept + other.kept
-        self.separators += other.separators
-        for reason, pairs in other.dropped.items():
-            self.dropped[reason] = self.dropped.get(reason, 0) + pairs
-            self.first_dropped[reason] = (self.first_dropped.get(reason, []) + other.first_dropped[reason])[:5]
+    def as_dict(self) -> dict:
+        reasons = sorted(self.dropped)
+        return {
+            "read": self.read,
+            "kept": self.kept,
+            "dropped": {reason: self.dropped[reason] for reason in reasons},
+            "first_dropped": {reason: self.first_dropped[reason] for reason in reasons},
+            "normalised": self.normalised,
+        }
+
+
+def with_plain_blanks(text: str) -> str:
+    """Returns a text with spaces for unusual blanks and line ends, and without invisible characters."""
+    return text if is_plain(text) else ZERO_WIDTH.sub("", BLANK.sub(" ", text))
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text has printable characters only, as nearly every line has; ten times as fast as a search."""
+    # Python calls two of the blanks printable: those of Hangul and of Braille.
+    return text.isprintable() and "\u3164" not in text and "\u2800" not in text
+
+
+def normalise(text: str) -> str:
+    """Returns a line as training text is: `with_plain_blanks`, and without white space around it."""
+    return with_plain_blanks(text.strip()).strip()
+
+
+def clean(pairs: Iterable[RawPair], report: CleaningReport, rules: Iterable[Rule] = ()) -> Iterator[CleanPair]:
+    """Yields the usable pairs as text and counts the others in `report`. One bad side drops the pair.
+
+    The rules are asked in their order, of pairs that are usable.
+    """
+    rules = list(rules)
+    for pair in pairs:
+        report.read += 1
+        try:
+            if pair.flaw:
+                raise _UnusableError(pair.flaw)
+            src, src_changed = _usable(pair.src)
+            tgt, tgt_changed = _usable(pair.tgt)
+            for rule in rules:
+                if reason := rule(src, tgt):
+                    raise _UnusableError(reason)
+        except _UnusableError as reason:
+            report.drop(pair, str(reason))
+            continue
+        report.kept += 1
+        report.normalised += src_changed or tgt_changed
+        yield CleanPair(pair, src, tgt)
 
 
 class _UnusableError(Exception):
-    """Carries the reason why a line is dropped."""
+    """Carries the reason why a pair is dropped."""
 
 
-def normalise(text: str) -> tuple[str, int]:
-    """Returns a line without surrounding white space, and how many separators inside it became spaces."""
-    return SEPARATOR.subn(" ", text.strip())
-
-
-def clean(pairs: Iterable[tuple[bytes, bytes]], report: CleaningReport) -> Iterator[tuple[str, str]]:
-    """Yields the usable pairs as text and counts the others in `report`. One bad side drops the pair.
-
-    When a pair is yielded, `report.read` is its number.
-    """
-    for raw_src, raw_tgt in pairs:
-        report.read += 1
-        if type(raw_src) is Flaw:
-            report.drop(raw_src.decode(), report.read)
-            continue
-        try:
-            src, n_src = _clean_line(raw_src)
-            tgt, n_tgt = _clean_line(raw_tgt)
-        except _UnusableError as reason:
-            report.drop(str(reason), report.read)
-            continue
-        report.kept += 1
-        report.separators += n_src + n_tgt
-        yield src, tgt
-
-
-def _clean_line(raw: bytes) -> tuple[str, int]:
+def _usable(raw: bytes) -> tuple[str, bool]:
+    """Returns the text of a line, and whether more than white space around it was replaced."""
     if len(raw) > MAX_LINE_BYTES:
         raise _UnusableError("too_many_bytes")
     try:
-        text = raw.decode()
+        text = raw.decode().strip()
     except UnicodeDecodeError:
         raise _UnusableError("not_utf8") from None
-    text = text.strip()
+    if not is_plain(text):
+        if CONTROL.search(text):
+            raise _UnusableError("control_characters")
+        text, before = normalise(text), text
+        if not text:
+            raise _UnusableError("empty")
+        return text, text != before
     if not text:
         raise _UnusableError("empty")
-    # Nearly every line is printable, and checking that is ten times faster than the two searches below.
-    if text.isprintable():
-        return text, 0
-    if CONTROL.search(text):
-        raise _UnusableError("control_characters")
-    return normalise(text)
+    return text, False
+
+
+# Filters of training pairs, each an option.
+FILTERS = ("drop_duplicates", "drop_equal", "drop_number_mismatch", "drop_placeholder_mismatch")
+
+
+def training_rules(config: DataConfig) -> list[Rule]:
+    """Returns the rules that the options ask for, made anew for one pass over the training text.
+
+    Duplicates are asked for last: a pair that another rule drops does not count as the first of its kind. They take
+    some 70 bytes of memory a pair.
+    """
+    rules: list[Rule] = []
+    if config.drop_equal:
+        rules.append(lambda src, tgt: "equal_sides" if normalised(src) == normalised(tgt) else None)
+    if config.drop_number_mismatch:
+        rules.append(lambda src, tgt: "numbers" if numbers(src) != numbers(tgt) else None)
+    if config.drop_placeholder_mismatch:
+        rules.append(lambda src, tgt: "placeholders" if placeholders(src) != placeholders(tgt) else None)
+    if config.drop_duplicates:
+        seen: set[int] = set()
+        ignoring_case = config.drop_duplicates == "normalised"
+
+        def duplicate(src: str, tgt: str) -> str | None:
+            text = f"{normalised(src)}\n{normalised(tgt)}" if ignoring_case else f"{src}\n{tgt}"
+            # 64 bits: ten million pairs have a collision with probability 3e-6.
+            key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+            if key in seen:
+                return "duplicate"
+            seen.add(key)
+            return None
+
+        rules.append(duplicate)
+    return rules
+
+
+class _Folded(dict[int, str]):
+    """Maps characters that are no text to a space: neither letters, marks, numbers nor symbols."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        self[code] = found = character if unicodedata.category(character)[0] in "LMNS" else " "
+        return found
+
+
+_FOLDED = _Folded()
+
+
+def normalised(text: str) -> str:
+    """Returns a text without case and punctuation, to compare it with others; the text itself if nothing else is in it.
+
+    Vowel signs of Hindi and accents are marks, which belong to their letters; `+` and `<` are symbols.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold().translate(_FOLDED)
+    return " ".join(folded.split()) or text
+
+
+def learned_target(config: DataOptions, tgt: str) -> str:
+    """Returns a target as the model learns it: with `data.tags=xx` every part-of-speech tag of a tree is XX."""
+    return TREE_TAG.sub("XX", tgt) if config.tags == "xx" else tgt

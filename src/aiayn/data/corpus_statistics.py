@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
-from aiayn.data.length_order import SideLengths
+from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.token_ids import EOS_ID
 
 CHUNK = 1 << 24  # subwords counted at once
@@ -16,10 +15,10 @@ BINS = 40  # bins of the histogram of padding, from 0 to 1
 def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]:
     """Returns plain values, fit for JSON.
 
-    `lengths` counts the training sentences of 0, 1, 2, ... subwords, by side; `padding` is the share of padding among
-    all positions of an epoch, and `padding_of_parts` counts micro-batches by their share, in `BINS` equal bins.
+    `lengths` counts the training sentences of 0, 1, 2, ... subwords, by side; `padding` is the mean share of padding
+    in a micro-batch, and `padding_of_parts` counts micro-batches by their share, in `BINS` equal bins.
     """
-    train = prepared.train
+    train, padding = prepared.train, plan.padding
     return {
         "splits": prepared.report,
         "pairs": len(train),
@@ -27,16 +26,12 @@ def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]
         "steps_per_epoch": plan.steps_per_epoch,
         "micro_batches": plan.micro_batches,
         "lengths": {
-            "src": _sentences_by_length(train.lengths.src),
-            "tgt": _sentences_by_length(train.lengths.tgt),
+            "src": np.bincount(train.src.lengths - 1).tolist(),
+            "tgt": np.bincount(train.tgt.lengths - 1).tolist(),
         },
-        "padding": float(plan.padding),
-        "padding_of_parts": np.histogram(plan.padding_by_micro_batch, bins=BINS, range=(0, 1))[0].tolist(),
+        "padding": float(padding.mean()),
+        "padding_of_parts": np.histogram(padding, bins=BINS, range=(0, 1))[0].tolist(),
     }
-
-
-def _sentences_by_length(side: SideLengths) -> list[int]:
-    return np.bincount(side.length, np.diff(side.first)).astype(int).tolist()
 
 
 def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) -> float:
@@ -45,8 +40,9 @@ def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) 
     No model that ignores the source and the previous tokens has a lower one.
     """
     counts = np.zeros(vocab_size)
-    for start in range(0, len(split.tgt), CHUNK):
-        counts += np.bincount(split.tgt[start : start + CHUNK], minlength=vocab_size)
+    ids = split.tgt.flat
+    for start in range(0, len(ids), CHUNK):
+        counts += np.bincount(ids[start : start + CHUNK], minlength=vocab_size)
     counts[EOS_ID] += len(split)
     targets = (1 - label_smoothing) * counts / counts.sum() + label_smoothing / vocab_size
     return float(-(targets[targets > 0] * np.log(targets[targets > 0])).sum())

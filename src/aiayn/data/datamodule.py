@@ -9,16 +9,17 @@ It works without a Trainer, as here, and with any Lightning Trainer.
 """
 
 import signal
+from pathlib import Path
 
+import numpy as np
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from aiayn.config.data import DataConfig, DataOptions
 from aiayn.config.stored import as_option
-from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.cleaning import normalise
-from aiayn.data.corpus_store import PreparedCorpus, PreparedSplit
-from aiayn.data.micro_batches import MicroBatches, SourceBatches
+from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources
+from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches
+from aiayn.data.corpus import PreparedCorpus, PreparedSplit, Sentences
 from aiayn.data.prepare import prepare, wait_for
 from aiayn.data.samplers import EvaluationSampler, TrainingSampler
 from aiayn.data.sources import text_of
@@ -33,6 +34,55 @@ def _ignore_signals(worker: int) -> None:
     """Makes a loader worker ignore signals to the whole job: the training process needs it to finish the step."""
     for number in TERMINATION_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+class MicroBatches(Dataset[Batch]):
+    """The micro-batches of a plan by their number in the run."""
+
+    def __init__(self, split: PreparedSplit, plan: BatchPlan):
+        self.split, self.plan = split, plan
+
+    def __len__(self) -> int:
+        """Micro-batches of an epoch."""
+        return self.plan.steps_per_epoch * self.plan.micro_batches
+
+    def __getitem__(self, number: int) -> Batch:
+        return collate(self.split, self.plan.micro_batch(number), number)
+
+
+class EvaluationBatches(Dataset[Batch]):
+    """All pairs of a split once. Numbers beyond the last batch, for ranks with fewer, give batches without pairs."""
+
+    def __init__(self, split: PreparedSplit, max_tokens: int):
+        self.split = split
+        self.batches = evaluation_batches([split.src.lengths, split.tgt.lengths], max_tokens)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, number: int) -> Batch:
+        pairs = self.batches[number] if number < len(self.batches) else np.empty(0, np.int64)
+        return collate(self.split, MicroBatch(pairs, max(1, int(self.split.tgt.lengths[pairs].sum()))), number)
+
+
+class SourceBatches(Dataset[SourceBatch]):
+    """Sources to translate; blank lines are left out."""
+
+    def __init__(self, ids: list[list[int]], max_tokens: int):
+        """ids: subwords of every line without end mark; max_tokens: padded ones of a batch."""
+        self.ids = ids
+        lines = np.array([number for number, line in enumerate(ids) if line], np.int64)
+        lengths = np.array([len(ids[number]) + 1 for number in lines], np.int64)
+        batches = evaluation_batches([lengths], max_tokens) if len(lines) else []
+        self.batches: list[list[int]] = [lines[batch].tolist() for batch in batches]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, number: int) -> SourceBatch:
+        """Numbers beyond the last batch, for ranks with fewer batches than others, give a batch without lines."""
+        lines = self.batches[number] if number < len(self.batches) else []
+        return SourceBatch(lines, pad_sources([self.ids[line] for line in lines] or [[]]))
 
 
 class StepLoader(DataLoader):
@@ -126,7 +176,7 @@ class TranslationDataModule(pl.LightningDataModule):
         if self._test is None:
             self.setup("test")
         assert self._test is not None
-        return self._evaluation_loader(PreparedSplit.of("test", *self._test))
+        return self._evaluation_loader(PreparedSplit(Path(), "test", *map(Sentences.of, self._test)))
 
     def predict_dataloader(self) -> DataLoader:
         """This rank's share of the sources of the test set, to translate."""
@@ -167,47 +217,48 @@ class TranslationDataModule(pl.LightningDataModule):
         if self._plan is not None and taken in (None, self._plan.micro_batches):
             return self._plan
         plan = BatchPlan(
-            train.lengths.with_end_marks(),
+            train.src.lengths,
+            train.tgt.lengths,
             tokens_per_step=config.tokens_per_step,
+            parts=config.parts_per_step,
             seed=self.seed,
             micro_batches=config.micro_batches,
             devices=trainer.world_size if trainer else self.devices,
             max_tokens_per_device=self._max_tokens(),
         )
-        if trainer is None or taken is None or taken == plan.micro_batches:
+        if trainer is None or taken in (None, plan.micro_batches):
             return plan
-        if config.micro_batches is not None or not plan.fits(taken, self._max_tokens()):
-            self._refuse_accumulation(trainer, plan)
-        return plan.cut_into(taken)
+        self._check_accumulation(trainer, plan, taken)
+        plan.cut_into(taken)
+        return plan
 
-    def _refuse_accumulation(self, trainer: pl.Trainer, plan: BatchPlan) -> None:
-        """Raises ConfigError: the Trainer's devices and accumulation do not match the micro-batches of a step."""
-        count, world_size = plan.micro_batches, trainer.world_size
-        if self.config.micro_batches is None:
-            # The plan's own number may be larger, so that more devices can share it.
-            count = next(few for few in range(world_size, count + 1, world_size) if plan.fits(few, self._max_tokens()))
-            why = f"data.max_tokens_per_device={self._max_tokens()} needs at least {count} parts of a step"
-        else:
+    def _check_accumulation(self, trainer: pl.Trainer, plan: BatchPlan, taken: int) -> None:
+        """Raises ConfigError if the Trainer's devices and accumulation do not match the micro-batches of a step."""
+        count, world_size, parts = plan.micro_batches, trainer.world_size, plan.parts
+        if self.config.micro_batches is not None:
             why = f"data.micro_batches={count}"
+        elif taken % parts and parts % taken:
+            why = f"a step has data.parts_per_step={parts} parts, of which {taken} are neither a multiple nor a divisor"
+        elif not plan.fits(taken, self._max_tokens()):
+            why = f"data.max_tokens_per_device={self._max_tokens()} needs {count}"
+        else:
+            return
         raise ConfigError(
             f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {world_size} devices takes "
-            f"{trainer.accumulate_grad_batches * world_size} micro-batches a step, but {why} "
-            f"(data.tokens_per_step={self.config.tokens_per_step}): set accumulate_grad_batches="
-            f"{-(-count // world_size)}"
+            f"{taken} micro-batches a step, but {why} (data.tokens_per_step={self.config.tokens_per_step}): set "
+            f"accumulate_grad_batches={-(-count // world_size)}"
         )
 
     def _encoded(self, split: str) -> tuple[list[list[int]], list[list[int]]]:
         """The ids of every line of a split."""
         src, tgt = (
-            self.tokenizer.encode([normalise(line)[0] for line in side]) for side in text_of(self.config, split).read()
+            self.tokenizer.encode([self.tokenizer.normalise(line) for line in side])
+            for side in text_of(self.config, split).read()
         )
         return src, tgt
 
     def _evaluation_loader(self, split: PreparedSplit) -> DataLoader:
-        lengths = split.lengths.with_end_marks()
-        limit = max(self._max_tokens(), lengths.longest)  # a longer sentence is a batch of its own
-        plan = BatchPlan(lengths, tokens_per_step=limit, seed=0, max_tokens_per_device=limit)
-        batches = MicroBatches(split, plan, once=True)
+        batches = EvaluationBatches(split, self._max_tokens())
         return self._loader(batches, EvaluationSampler(len(batches), self.trainer))
 
     def _loader(self, dataset: Dataset, sampler: Sampler, workers: int = 0) -> DataLoader:

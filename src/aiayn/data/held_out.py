@@ -1,14 +1,18 @@
-"""A development and a test set cut off from parallel text, without leakage into what is left for training."""
+"""Text that is held out: a development and a test set cut off, and train/test leakage."""
 
+import logging
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiayn.data.cleaning import CleaningReport, clean
-from aiayn.data.filters import normalised
-from aiayn.data.parallel_files import FileText
+from aiayn.config.data import DataOptions
+from aiayn.data.cleaning import CleaningReport, clean, learned_target, normalised
+from aiayn.data.pair_files import FileText
+from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError, RefusedError, writing
 from aiayn.files import atomic_write_text
+
+log = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
 
@@ -36,7 +40,8 @@ def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], s
         if path.exists():
             raise RefusedError(f"{path}: already exists; choose another folder with --out")
     report = CleaningReport()
-    parts = _divided(list(clean(FileText("FILES", names, langs).pairs(), report)), sizes, seed)
+    pairs = [(pair.src, pair.tgt) for pair in clean(FileText("FILES", names, langs).pairs(), report)]
+    parts = _divided(pairs, sizes, seed)
     parts.dropped = sum(report.dropped.values())
     with writing(out, "choose another --out"):
         out.mkdir(parents=True, exist_ok=True)
@@ -76,3 +81,47 @@ def _divided(pairs: list[Pair], sizes: tuple[int, int], seed: int) -> Parts:
     if any(wanted) or len(parts.train) < sum(sizes):
         raise DataError(f"{len(pairs)} usable pairs are too few to hold {sum(sizes)} out; lower --val and --test")
     return parts
+
+
+class Leakage:
+    """Train/test leakage: looks for pairs of the development and test text among the training pairs.
+
+    Test text that cannot be read yet counts as empty.
+    """
+
+    def __init__(self, config: DataOptions, texts: dict[str, RawText]):
+        """texts: by split."""
+        self.texts = texts
+        self._where: dict[str, dict[str, set[str]]] = {}  # by source and target: the splits that a pair is held out in
+        self._held_out = dict.fromkeys(texts, 0)
+        self._found: dict[str, set[Pair]] = {split: set() for split in texts}
+        for split, text in texts.items():
+            if split == "train":
+                continue
+            try:
+                pairs = {(pair.src, learned_target(config, pair.tgt)) for pair in clean(text.pairs(), CleaningReport())}
+            except DataError:
+                continue
+            self._held_out[split] = len(pairs)
+            for src, tgt in pairs:
+                self._where.setdefault(src, {}).setdefault(tgt, set()).add(split)
+
+    def look_at(self, src: str, tgt: str) -> None:
+        """Looks at a training pair, as the model learns it."""
+        if src in self._where:
+            for split in self._where[src].get(tgt, ()):
+                self._found[split].add((src, tgt))
+
+    def warn(self) -> None:
+        """Logs a line if any pair was found, and one if a training file is listed twice."""
+        counts = [
+            f"{len(found):,} of {self._held_out[split]:,} of {self.texts[split].option}"
+            for split, found in self._found.items()
+            if found
+        ]
+        if counts:
+            log.warning(
+                "warning: train/test leakage: %s are also training pairs; scores on them say little", ", ".join(counts)
+            )
+        if self.texts["train"].repeats_a_file():
+            log.warning("warning: %s: the same text is listed twice", self.texts["train"].option)

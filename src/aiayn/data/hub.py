@@ -1,7 +1,6 @@
 """Data sets of the Hugging Face hub, or of a local folder with the same layout."""
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,9 @@ class HubText(RawText):
         self.hub_path, self.hub_name, self.revision = config.hub_path, config.hub_name, config.hub_revision
         self.langs, self.scans = (config.src_lang, config.tgt_lang), scans
 
-    def pairs(self, first: int = 0) -> Iterator[RawPair]:
-        return islice(self._rows([self._load(name) for name in self.names]), first, None)
+    def pairs(self) -> Iterator[RawPair]:
+        rows = self._rows([self._load(name) for name in self.names])
+        return (RawPair(self.option, number, src, tgt) for number, (src, tgt) in enumerate(rows, 1))
 
     def identity(self) -> Any:
         folder = self._folder()
@@ -68,7 +68,7 @@ class HubText(RawText):
                 remedy = f"if data.hub_revision={self.revision} is not one of its commits, set it to null; or {remedy}"
             raise DataError(f"data.hub_path={self.hub_path}, split {name}: {reason}; {remedy}") from error
 
-    def _rows(self, splits: list[Any]) -> Iterator[RawPair]:
+    def _rows(self, splits: list[Any]) -> Iterator[tuple[bytes, bytes]]:
         empty = True
         for split in splits:
             try:

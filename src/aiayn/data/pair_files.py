@@ -1,80 +1,166 @@
-"""Parallel text in one file: tab-separated columns (.tsv), JSON lines (.jsonl) or a translation memory (.tmx).
+"""Parallel text in files: one sentence a line in a file of each language, or both languages in one file.
 
-All of them may be compressed (.gz). A line feed inside a text becomes a space, because a sentence is one line.
+One file holds tab-separated columns (.tsv), comma-separated ones (.csv), JSON lines (.jsonl) or a translation memory
+(.tmx). All of them may be compressed (.gz, .bz2, .xz). A line feed inside a text becomes a space, because a sentence is
+one line.
 """
 
+import csv
 import json
 import logging
-from collections.abc import Iterator
-from itertools import islice
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from aiayn.data.cleaning import Flaw
-from aiayn.data.languages import header_columns, seem_swapped
-from aiayn.data.text_files import lines
-from aiayn.data.translation_memory import read_units
+from aiayn.data.raw_text import RawPair, RawText, remark
+from aiayn.data.text_files import OPENERS, FileScans, lines
+from aiayn.data.translation_memory import best_match, read_units
 from aiayn.errors import DataError
 
 log = logging.getLogger(__name__)
 
-Numbered = tuple[int, bytes, bytes]  # line of the file, source, target
-
-CHECKED_ROWS = 1000  # rows in which the languages of unnamed columns are detected
 RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
 
 
-def pair_file_kind(name: str) -> str | None:
-    """Returns tsv, jsonl or tmx by a file's name, None for any other."""
+class FileText(RawText):
+    """One or several names, each of a file of pairs, or the prefix of a file of each language."""
+
+    def __init__(self, key: str, names: list[str], langs: tuple[str, str], scans: FileScans | None = None):
+        """langs: the languages of source and target."""
+        super().__init__(key, names)
+        self.langs, self.scans = langs, scans or FileScans()
+
+    @cached_property
+    def files(self) -> list[tuple[Path, ...]]:
+        """For each name: one file of pairs, or a source and a target file, if the name is their prefix.
+
+        These are `PREFIX.LANG`, or the same compressed. Raises DataError for missing files, unequal line counts, and if
+        there is no line at all.
+        """
+        files = [self._files(name) for name in self.names]
+        if not any(self._lines(path) for paths in files for path in paths):
+            raise DataError(f"{self.key}: there is no text in {', '.join(map(_named, files))}")
+        return files
+
+    def _files(self, name: str) -> tuple[Path, ...]:
+        if remedy := other_format(name):
+            raise DataError(f"{self.key}={name}: {remedy}")
+        if pair_file_kind(name):
+            return (Path(name).expanduser(),)
+        src, tgt = (_find(name, lang, other, self.key) for lang, other in (self.langs, self.langs[::-1]))
+        n_src, n_tgt = self._lines(src), self._lines(tgt)
+        if n_src != n_tgt:
+            for path in (src, tgt):
+                next(lines(path), None)  # a file in UTF-16 is said to be that
+            raise DataError(
+                f"{self.key}={name}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one must translate line "
+                "N of the other (only LF ends a line)"
+            )
+        return src, tgt
+
+    def _lines(self, path: Path) -> int:
+        return self.scans.scan(path)["lines"]
+
+    def pairs(self) -> Iterator[RawPair]:
+        files = self.files  # errors of names before the first pair
+        return (pair for paths in files for pair in self._pairs(paths))
+
+    def _pairs(self, paths: tuple[Path, ...]) -> Iterator[RawPair]:
+        if len(paths) == 1:
+            yield from read_pair_file(paths[0], *self.langs)
+        else:
+            file = _named(paths)
+            for number, (src, tgt) in enumerate(zip(*map(lines, paths), strict=True), 1):
+                yield RawPair(file, number, src, tgt)
+
+    def identity(self) -> Any:
+        kinds = ([pair_file_kind(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
+        hashes = ([self.scans.scan(path)["sha256"] for path in paths] for paths in self.files)
+        return [kind + found for kind, found in zip(kinds, hashes, strict=True)]
+
+    def count(self) -> int:
+        return sum(
+            self._lines(paths[0]) if len(paths) == 2 else sum(1 for _ in self._pairs(paths)) for paths in self.files
+        )
+
+    def repeats_a_file(self) -> bool:
+        identities = [json.dumps(one) for one in self.identity()]
+        return len(set(identities)) < len(identities)
+
+
+def _named(paths: tuple[Path, ...]) -> str:
+    return " and ".join(map(str, paths))
+
+
+def _suffix(name: str) -> str:
+    """The suffix of a file's name in lower case, without that of its compression."""
     path = Path(name)
-    ending = Path(path.stem if path.suffix.lower() == ".gz" else name).suffix.removeprefix(".").lower()
-    return ending if ending in READERS else None
+    return Path(path.stem if path.suffix.lower() in OPENERS else name).suffix.removeprefix(".").lower()
 
 
-def read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[Numbered]:
-    """Streams the pairs of a file with the line that each begins in; a row that is no pair has a Flaw as its source.
+def pair_file_kind(name: str) -> str | None:
+    """Returns tsv, csv, jsonl or tmx by a file's name, None for any other."""
+    return _suffix(name) if _suffix(name) in READERS else None
+
+
+# Formats that are not read, by suffix, and what to do instead.
+TABLE = "a spreadsheet is not read: save it as comma-separated text (.csv)"
+DOCUMENT = "documents are not read: save the text, one sentence per line"
+OTHER_FORMATS = {
+    **dict.fromkeys(("xlsx", "xls", "ods"), TABLE),
+    **dict.fromkeys(("docx", "odt", "pdf"), DOCUMENT),
+    **dict.fromkeys(("xlf", "xliff", "sdlxliff", "po"), "it is not read here: export a translation memory (.tmx)"),
+    "zip": "archives are not read: extract it",
+    "parquet": "Parquet is not read as a file: data.source=hub data.hub_path=FOLDER reads a folder of it",
+}
+
+
+def other_format(name: str) -> str | None:
+    """Returns the message for a file whose suffix is a known format that is not read; None for all others."""
+    return OTHER_FORMATS.get(_suffix(name))
+
+
+def _find(prefix: str, lang: str, other: str, key: str) -> Path:
+    plain = Path(f"{prefix}.{lang}").expanduser()
+    candidates = [plain, *(Path(f"{plain}{suffix}") for suffix in OPENERS)]
+    for path in candidates:
+        if path.exists():
+            return path
+    if Path(prefix).expanduser().is_dir():
+        raise DataError(f"{key}={prefix}: this is a folder; {key} is the name of files in it without .{lang}")
+    names = {path.name.casefold(): path for path in plain.parent.glob("*")} if plain.parent.is_dir() else {}
+    for path in candidates:
+        if similar := names.get(path.name.casefold()):
+            raise DataError(f"{key}={prefix}: there is no {path}, but {similar}; rename it, or write the option so")
+    for ending in (f".{code}{suffix}" for code in (lang, other) for suffix in ("", *OPENERS)):
+        if prefix.endswith(ending):
+            raise DataError(
+                f"{key}={prefix}: leave out {ending}: {key}={prefix.removesuffix(ending)} names both languages"
+            )
+    raise DataError(f"{key}={prefix}: there is neither {plain} nor {plain}.gz; {key} is the file name without .{lang}")
+
+
+def read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+    """Streams the rows of a file of pairs; a row that is no pair has a flaw.
 
     Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no pairs, and if there is no
     pair at all.
     """
     kind = pair_file_kind(path.name)
     assert kind is not None, path
-    rows, flaws = 0, Flaws()
-    for number, src, tgt in READERS[kind](path, src_lang, tgt_lang):
+    rows, bad, first = 0, 0, []
+    for pair in READERS[kind](path, src_lang, tgt_lang):
         rows += 1
-        if isinstance(src, Flaw):
-            flaws.add(number, src)
-        yield number, src, tgt
-    if rows == flaws.count:
-        raise DataError(f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it{flaws.remark()}")
-    if flaws.count >= 20 and flaws.count > 0.05 * rows:
-        raise DataError(f"{path}: {flaws.count} of {rows} rows are no pairs{flaws.remark()}; correct or remove them")
-
-
-class Flaws:
-    """Rows of a file that are no pairs."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._first: list[str] = []
-
-    def add(self, number: int, flaw: Flaw) -> None:
-        self.count += 1
-        if len(self._first) < 5:
-            self._first.append(f"line {number} {FLAWS.get(flaw.decode(), flaw.decode())}")
-
-    def remark(self) -> str:
-        """The first few, in brackets; nothing without any."""
-        more = ", ..." if self.count > len(self._first) else ""
-        return f" ({', '.join(self._first)}{more})" if self._first else ""
-
-
-# Reasons in the report, and what is said of a line.
-FLAWS = {
-    "columns": "has another number of columns",
-    "not_json": "is no JSON object with two texts",
-    "two_segments": "has two segments of one language",
-    "too_many_bytes": f"is longer than {RECORD_BYTES:,} bytes",
-}
+        if pair.flaw:
+            bad += 1
+            first = first or [pair]
+        yield pair
+    if rows == bad:
+        raise DataError(f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it{remark(first)}")
+    if bad >= 20 and bad > 0.05 * rows:
+        raise DataError(f"{path}: {bad} of {rows} rows are no pairs, the first{remark(first)}; correct or remove them")
 
 
 def records(path: Path) -> Iterator[tuple[int, bytes | None]]:
@@ -83,54 +169,105 @@ def records(path: Path) -> Iterator[tuple[int, bytes | None]]:
         yield number, line if len(line) < RECORD_BYTES - 1 else None
 
 
-def _read_tsv(path: Path, src_lang: str, tgt_lang: str) -> Iterator[Numbered]:
-    """Columns are named by a first line that has both languages; without one there are two, source and target.
+def table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
+    """Yields the fields of the rows of a .tsv or .csv file with their first line; None for a row that is too long.
 
-    A quotation mark is text like any other: one that opens a sentence must not swallow the lines up to the next.
+    A .csv file and a .tsv file written by a spreadsheet follow the rules of Python's csv: fields in quotation marks,
+    doubled inside. In other .tsv files a quotation mark is text: one that opens a sentence must not swallow the lines
+    up to the next. Undecodable bytes become surrogates.
     """
-    width, src, tgt = 2, 0, 1
+    is_csv = _suffix(path.name) == "csv"
+    delimiter = "\t"
+    if is_csv:
+        header = next(lines(path), b"")
+        delimiter = ";" if header.count(b";") > header.count(b",") else ","
+    if is_csv or _is_quoted(path):
+        counted: list[int] = []
+
+        def text() -> Iterator[str]:
+            for number, line in enumerate(lines(path, RECORD_BYTES), 1):
+                counted[:] = [number]
+                yield line.decode(errors="surrogateescape") + "\n"
+
+        end = 0
+        try:
+            for row in csv.reader(text(), delimiter=delimiter):
+                start, end = end + 1, counted[0]
+                yield start, row
+        except csv.Error as error:
+            raise DataError(f"{path}: line {end + 1} is no row of comma-separated text ({error}); correct it") from None
+        return
     for number, line in records(path):
-        fields = line.split(b"\t") if line is not None else []
+        yield number, None if line is None else line.decode(errors="surrogateescape").split("\t")
+
+
+def _is_quoted(path: Path) -> bool:
+    """Whether most fields of the first rows are in quotation marks, as a spreadsheet writes them."""
+    fields = [field for _, line in zip(range(100), lines(path), strict=False) for field in line.split(b"\t") if field]
+    return sum(len(f) > 1 and f[:1] == f[-1:] == b'"' for f in fields) > len(fields) / 2
+
+
+def _read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+    """Columns are named by a first line that has both languages; without one there are two, source and target."""
+    file = str(path)
+    width, src, tgt = 2, 0, 1
+    for number, fields in table_rows(path):
         if number == 1:
-            columns = tsv_columns(path, fields, src_lang, tgt_lang)
+            columns = header_columns(path, fields or [], src_lang, tgt_lang)
             if columns:
-                width, (src, tgt) = len(fields), columns
+                width, (src, tgt) = len(fields or []), columns
                 continue
-            if line and len(fields) != width:
+            if fields and any(fields) and len(fields) != width:
                 raise DataError(
                     f"{path}: line 1 has {len(fields)} columns instead of {width}; correct it, or name the columns "
                     f"in the first line, {src_lang} and {tgt_lang} among them"
                 )
-            _refuse_swapped(path, src_lang, tgt_lang)
-        if line is None:
-            yield number, Flaw(b"too_many_bytes"), b""
-        elif not line.strip():
-            yield number, b"", b""
+        if fields is None:
+            yield RawPair(file, number, b"", b"", "too_many_bytes")
+        elif not any(field.strip() for field in fields):
+            yield RawPair(file, number, b"", b"")
         elif len(fields) == width:
-            yield number, fields[src], fields[tgt]
+            source, target = (fields[side].replace("\n", " ").encode(errors="surrogateescape") for side in (src, tgt))
+            yield RawPair(file, number, source, target)
         else:
-            yield number, Flaw(b"columns"), b""
+            yield RawPair(file, number, b"", b"", "columns")
 
 
-def _refuse_swapped(path: Path, src_lang: str, tgt_lang: str) -> None:
-    """Raises DataError if two columns without names are clearly in each other's languages."""
-    rows = (line.decode(errors="replace").split("\t") for _, line in islice(records(path), CHECKED_ROWS) if line)
-    if seem_swapped(((row[0], row[1]) for row in rows if len(row) == 2), src_lang, tgt_lang):
+# English names of languages and their codes, for the names of columns.
+LANGUAGES = (
+    "arabic=ar bulgarian=bg czech=cs danish=da german=de greek=el english=en spanish=es estonian=et persian=fa "
+    "finnish=fi french=fr hebrew=he hindi=hi croatian=hr hungarian=hu indonesian=id italian=it japanese=ja "
+    "korean=ko lithuanian=lt latvian=lv dutch=nl norwegian=no polish=pl portuguese=pt romanian=ro russian=ru "
+    "slovak=sk slovenian=sl serbian=sr swedish=sv turkish=tr ukrainian=uk vietnamese=vi chinese=zh "
+)
+CODES = {name: code for name, _, code in (pair.partition("=") for pair in LANGUAGES.split())}
+SIDES = {"source": "src", "src": "src", "target": "tgt", "tgt": "tgt", "translation": "tgt"}
+
+
+def header_columns(path: Path, fields: Iterable[str], src_lang: str, tgt_lang: str) -> tuple[int, int] | None:
+    """Returns the columns of source and target, from 0, if these fields are names of columns; None for text.
+
+    A name is a language's code or English name, source or target; `English (US)`, `en_US` and `Source text` are names,
+    too. Raises DataError for names that do not say which column is which.
+    """
+    langs = (src_lang, tgt_lang)
+    sides: list[str | None] = []
+    named = True
+    for field in fields:
+        words = re.sub(r"\(.*?\)|[\"']|\btext\b", " ", field.casefold()).replace("_", "-").split()
+        name = words[0] if len(words) == 1 else ""
+        code = CODES.get(name, name)
+        side = dict(zip(langs, ("src", "tgt"), strict=True)).get(best_match(code, langs) or "") or SIDES.get(name)
+        sides.append(side)
+        named &= bool(side) or not field.strip() or code.split("-")[0] in CODES.values()
+    if sides.count("src") == sides.count("tgt") == 1:
+        return sides.index("src"), sides.index("tgt")
+    if named and any(field.strip() for field in fields):
         raise DataError(
-            f"{path}: its first column seems to be {tgt_lang} and its second {src_lang}; name them in a first line, "
-            f"{tgt_lang}<TAB>{src_lang}"
+            f"{path}: the first line seems to name columns, but not one {src_lang} and one {tgt_lang}; write "
+            f"{src_lang} and {tgt_lang} over the columns, or remove that line if source comes first"
         )
-
-
-def tsv_columns(path: Path, fields: list[bytes], src_lang: str, tgt_lang: str) -> tuple[int, int] | None:
-    """Returns `header_columns` of a first line. Raises DataError where it does not say which column is which."""
-    try:
-        return header_columns([field.decode(errors="replace") for field in fields], src_lang, tgt_lang)
-    except ValueError as error:
-        raise DataError(
-            f"{path}: {error}; write {src_lang} and {tgt_lang} over the columns, or remove that line if source comes "
-            "first"
-        ) from None
+    return None
 
 
 def json_record(line: bytes | None, langs: tuple[str, ...]) -> tuple[dict, list[str]] | None:
@@ -146,43 +283,42 @@ def json_record(line: bytes | None, langs: tuple[str, ...]) -> tuple[dict, list[
     return (record, texts) if all(isinstance(text, str) for text in texts) else None
 
 
-def _read_jsonl(path: Path, src_lang: str, tgt_lang: str) -> Iterator[Numbered]:
+def _read_jsonl(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+    file = str(path)
     for number, line in records(path):
         found = json_record(line, (src_lang, tgt_lang))
         if found:
             # A lone surrogate, which JSON can hold, becomes invalid UTF-8, which cleaning drops.
             src, tgt = (text.replace("\n", " ").encode(errors="surrogatepass") for text in found[1])
-            yield number, src, tgt
+            yield RawPair(file, number, src, tgt)
         elif line is not None and not line.strip() and number > 1:
-            yield number, b"", b""
+            yield RawPair(file, number, b"", b"")
         elif number == 1:
             raise DataError(
                 f"{path}: line {number} is no JSON object with two texts, "
                 f'{{"{src_lang}": "...", "{tgt_lang}": "..."}}; correct or remove it'
             )
         else:
-            yield number, Flaw(b"too_many_bytes" if line is None else b"not_json"), b""
+            yield RawPair(file, number, b"", b"", "too_many_bytes" if line is None else "not_json")
 
 
-def _read_tmx(path: Path, src_lang: str, tgt_lang: str) -> Iterator[Numbered]:
-    incomplete, seen = 0, set()
-    pairs = 0
+def _read_tmx(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+    file, pairs, incomplete = str(path), 0, 0
+    seen: set[str] = set()
     for unit in read_units(path, (src_lang, tgt_lang)):
         seen |= unit.languages
         if unit.flaw:
-            yield unit.line, Flaw(unit.flaw.encode()), b""
+            yield RawPair(file, unit.line, b"", b"", unit.flaw)
         elif len(unit.texts) == 2:
             pairs += 1
-            yield unit.line, unit.texts[src_lang].encode(), unit.texts[tgt_lang].encode()
+            yield RawPair(file, unit.line, unit.texts[src_lang].encode(), unit.texts[tgt_lang].encode())
         else:
             incomplete += 1
-    if not pairs and seen:
-        raise DataError(
-            f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it; its languages are "
-            f"{', '.join(sorted(seen)[:20])}"
-        )
+    if not pairs:
+        found = f"its languages are {', '.join(sorted(seen)[:20])}" if seen else "it has no unit (tu)"
+        raise DataError(f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it; {found}")
     if incomplete:
         log.info("%s: %d units without %s or %s left out", path, incomplete, src_lang, tgt_lang)
 
 
-READERS = {"tsv": _read_tsv, "jsonl": _read_jsonl, "tmx": _read_tmx}
+READERS = {"tsv": _read_table, "csv": _read_table, "jsonl": _read_jsonl, "tmx": _read_tmx}

@@ -1,34 +1,60 @@
-"""The prepared corpus of a configuration: opened if it exists, built once if not."""
+"""The prepared corpus of a configuration: opened if it exists, built once if not.
 
-import fcntl
+Building reads the text twice: the vocabulary is learned from clean pairs, then they are encoded and stored.
+"""
+
+import errno
+import json
 import logging
 import os
+import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import filelock
+import numpy as np
+
 from aiayn.config.data import DataConfig, DataOptions
-from aiayn.data.build_corpus import SPLITS, Encode, build, remove_work, work_folder
-from aiayn.data.corpus_store import PreparedCorpus, corpus_folder, find_damage, fingerprint
-from aiayn.data.dropped import write_dropped
-from aiayn.data.encode_shards import encode_on_cores
-from aiayn.data.filters import RULES
-from aiayn.data.raw_text import RawText
-from aiayn.data.sources import text_of, texts_of
+from aiayn.config.tasks import TASKS
+from aiayn.data.cleaning import FILTERS, CleaningReport, CleanPair, clean, learned_target, training_rules
+from aiayn.data.corpus import (
+    SPLITS,
+    PreparedCorpus,
+    SplitWriter,
+    corpus_folder,
+    find_damage,
+    fingerprint,
+    write_manifest,
+)
+from aiayn.data.encode import encode, grouped, with_progress
+from aiayn.data.held_out import Leakage
+from aiayn.data.raw_text import RawPair, RawText
+from aiayn.data.sources import text_of
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
+from aiayn.files import atomic_file, atomic_write_text, fsync_folder, host
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2  # raise it whenever the same text would give other files
+FORMAT = 3  # raise it whenever the same text would give other files
 HEARTBEAT, POLL = 10.0, 0.5  # seconds
 FIRST_PAIRS = 1000  # looked at before anything slow is begun
-SHAPING = ("src_lang", "tgt_lang", "vocab_size", "max_length", "max_length_ratio", "tokenizer_pairs")
+SHAPING = (
+    "src_lang",
+    "tgt_lang",
+    "vocab_size",
+    "max_length",
+    "max_length_ratio",
+    "tokenizer_pairs",
+    "task",
+    "lowercase",
+)
 
 
 def check_text(config: DataOptions) -> None:
@@ -37,16 +63,13 @@ def check_text(config: DataOptions) -> None:
     Writes nothing, reads the first pairs only and does not import torch, so that the most common mistakes are reported
     at once.
     """
-    texts = texts_of(config, FileScans(Path(config.folder).expanduser()))
+    texts = _texts(config, FileScans(Path(config.folder).expanduser()))
     if not corpus_folder(config, fingerprint(_settings(config, texts))).is_dir():
         for text in (texts[split] for split in SPLITS):
             first = list(islice(text.pairs(), FIRST_PAIRS))
-            bad = sum(not _is_utf8(src + tgt) for src, tgt in first)
-            if bad >= 20 and bad > 0.25 * len(first):
-                raise DataError(
-                    f"{text.option}: {bad} of the first {len(first):,} pairs are not UTF-8; "
-                    "convert the text, for example iconv -f ISO-8859-1 -t UTF-8"
-                )
+            bad = [pair for pair in first if not _is_utf8(pair.src + pair.tgt)]
+            if len(bad) >= 20 and len(bad) > 0.25 * len(first):
+                raise _wrong_encoding(text, len(bad), f"the first {len(first):,}", bad[0].place)
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -66,51 +89,41 @@ def count_training_pairs(config: DataOptions) -> int:
     return pairs
 
 
-def prepare(
-    config: DataConfig,
-    tokenizer: Tokenizer | None = None,
-    encode: Encode = encode_on_cores,
-    scans: FileScans | None = None,
-) -> PreparedCorpus:
+def prepare(config: DataConfig, tokenizer: Tokenizer | None = None, scans: FileScans | None = None) -> PreparedCorpus:
     """Opens the prepared corpus of this configuration; builds it first if there is none.
 
-    Without a tokenizer one is learned from the training text. `encode` encodes the shards of a large text. `scans`:
-    files that the caller has already scanned.
-    Raises DataError for text that cannot be used and for a data folder that cannot be read or written.
+    Without a tokenizer, one is learned from the training text. Raises DataError for text that cannot be used and for a
+    data folder that cannot be read or written.
     """
     folder = Path(config.folder).expanduser()
     scans = scans or FileScans(folder)
-    texts = texts_of(config, scans)
+    texts = _texts(config, scans)
     settings = _settings(config, texts, tokenizer)
     target = corpus_folder(config, fingerprint(settings))
     try:
-        if find_damage(target, scans) or work_folder(target).exists():
+        if find_damage(target, scans):
             folder.mkdir(parents=True, exist_ok=True)
             with _locked(_lock(target), config.prepare_per_node):
                 flaw = find_damage(target, scans)  # again: another process may have built it while we waited
                 if flaw:
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, flaw)
-                    build(config, texts, settings, target, tokenizer, encode)
-                remove_work(target)  # left by a build that was killed after its rename
+                    _build(config, texts, settings, target, tokenizer)
         scans.save(folder)
         prepared = PreparedCorpus.open(target)
         if config.write_dropped:
-            write_dropped(config, texts, prepared)
+            _write_dropped(config, texts, prepared)
     except OSError as error:
         raise DataError(
             f"data.folder={config.folder}: {error.strerror or error} ({error.filename or target}); "
             "make room or make it writable, or choose another place with data.folder=FOLDER"
         ) from error
-    log.info("%s: %s", target, _counts(prepared))
-    return prepared
-
-
-def _counts(prepared: PreparedCorpus) -> str:
     dropped = prepared.report["train"]["dropped"]
     reasons = ", ".join(f"{pairs:,} {reason}" for reason, pairs in dropped.items())
     counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
-    return counts + (f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else "")
+    said = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
+    log.info("%s: %s%s", target, counts, said)
+    return prepared
 
 
 def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) -> PreparedCorpus:
@@ -119,7 +132,7 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
     Raises DataError if that process shows no sign of life for `silence` seconds, and as `prepare` does.
     """
     scans = FileScans(Path(config.folder).expanduser())
-    target = corpus_folder(config, fingerprint(_settings(config, texts_of(config, scans), tokenizer)))
+    target = corpus_folder(config, fingerprint(_settings(config, _texts(config, scans), tokenizer)))
     sign, since = None, time.monotonic()
     while find_damage(target, scans):
         if (now := _last_touched(_lock(target))) != sign:
@@ -133,6 +146,191 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
     return prepare(config, tokenizer, scans=scans)  # so that no text is hashed twice
 
 
+def _texts(config: DataOptions, scans: FileScans) -> dict[str, RawText]:
+    """Returns the text of training and validation, and of the test set if there is one."""
+    splits = SPLITS if config.test is None else (*SPLITS, "test")
+    return {split: text_of(config, split, scans) for split in splits}
+
+
+def _settings(config: DataOptions, texts: dict[str, RawText], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+    """Returns everything that shapes the prepared corpus, as plain values."""
+    shaping = {name: getattr(config, name) for name in (*SHAPING, "tags", *FILTERS)}
+    if tokenizer:
+        shaping["tokenizer"] = tokenizer.fingerprint
+    return {"format": FORMAT} | shaping | {split: texts[split].identity() for split in SPLITS}
+
+
+def _build(
+    config: DataConfig,
+    texts: dict[str, RawText],
+    settings: dict[str, Any],
+    target: Path,
+    tokenizer: Tokenizer | None,
+) -> None:
+    """Builds the corpus beside `target` and renames it; a build that is killed begins anew. The caller holds the lock.
+
+    Raises DataError if a text no longer is what `settings` identify. Every machine builds in a folder of its own,
+    because locks of files may not work across machines.
+    """
+    work = target.parent / f".{target.name}.{host()}.tmp"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    try:
+        tokenizer = tokenizer or _learn_tokenizer(config, texts["train"])
+        leakage = Leakage(config, texts)
+        reports = {split: _store(split, config, texts[split], tokenizer, leakage, work) for split in SPLITS}
+        leakage.warn()
+        if any(texts[split].identity() != settings[split] for split in SPLITS):
+            raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
+        atomic_write_text(work / "tokenizer.json", tokenizer.to_json())
+        atomic_write_text(work / "report.json", json.dumps(reports, indent=2))
+        write_manifest(work, settings)
+        for path in work.iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        fsync_folder(work)
+        _put_in_place(work, target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _put_in_place(corpus: Path, target: Path) -> None:
+    if target.exists():
+        if find_damage(target, FileScans()) is None:  # built meanwhile by a machine that the lock does not reach
+            return
+        damaged = corpus / "damaged"  # processes that have it open keep its files
+        target.rename(damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
+    try:
+        corpus.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        _put_in_place(corpus, target)  # that machine finished just now
+        return
+    fsync_folder(target.parent)
+
+
+def _learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
+    pairs, report = text.pairs(), CleaningReport()
+    if config.tokenizer_pairs is not None:
+        pairs = _spread(pairs, text.count(), config.tokenizer_pairs)
+    log.info("learning %s subwords from %s", f"{config.vocab_size:,}", text.option)
+    cleaned = _with_learned_targets(
+        config, clean(with_progress(pairs, "reading", None), report, training_rules(config))
+    )
+    batches = grouped(cleaned, size=500, characters=200_000)
+    first = next(batches, None)
+    if first is None:
+        _check_report(text, report, config)
+    assert first is not None
+
+    def to_the_end() -> Iterator[list[str]]:
+        """All text; an error in it is raised before the vocabulary is learned, which takes the longest."""
+        for batch in chain([first], batches):
+            yield [line for pair in batch for line in (pair.src, pair.tgt)]
+        _check_report(text, report, config)
+
+    return Tokenizer.train(
+        to_the_end(), config.vocab_size, pretokenized=TASKS[config.task].splits_at_spaces, lowercase=config.lowercase
+    )
+
+
+def _with_learned_targets(config: DataOptions, pairs: Iterable[CleanPair]) -> Iterator[CleanPair]:
+    if config.tags == "kept":
+        return iter(pairs)
+    return (pair._replace(tgt=learned_target(config, pair.tgt)) for pair in pairs)
+
+
+def _store(
+    split: str, config: DataConfig, text: RawText, tokenizer: Tokenizer, leakage: Leakage, folder: Path
+) -> dict[str, Any]:
+    """Writes a split. Returns what the report says of it. Raises DataError if hardly any of its text is usable."""
+    report, writer = CleaningReport(), SplitWriter(folder, split, tokenizer)
+
+    def watched(pairs: Iterator[CleanPair]) -> Iterator[CleanPair]:
+        for pair in pairs:
+            leakage.look_at(pair.src, pair.tgt)
+            yield pair
+
+    for src, tgt in _encoded(split, config, text, tokenizer, report, watched if split == "train" else iter):
+        writer.add(src, tgt)
+    _check_report(text, report, config)
+    return report.as_dict() | writer.close()
+
+
+def _encoded(
+    split: str,
+    config: DataConfig,
+    text: RawText,
+    tokenizer: Tokenizer,
+    report: CleaningReport,
+    watched: Callable[[Iterator[CleanPair]], Iterator[CleanPair]] = iter,
+) -> Iterator[tuple[Any, Any]]:
+    """Yields the ids of a split's usable pairs, sources and targets, some at a time."""
+    is_training = split == "train"
+    total = text.count() if is_training and config.source == "files" else None
+    raw = with_progress(text.pairs(), f"encoding {split}", total)
+    cleaned = watched(_with_learned_targets(config, clean(raw, report, training_rules(config) if is_training else ())))
+    for chunk in encode(cleaned, tokenizer, config.prepare_processes):
+        src, tgt = chunk.src, chunk.tgt
+        if is_training:
+            longer, shorter = np.maximum(src.lengths, tgt.lengths), np.minimum(src.lengths, tgt.lengths)
+            too_long = longer > config.max_length
+            keep = ~too_long & (longer <= config.max_length_ratio * shorter + 5)
+            for number in np.flatnonzero(~keep):
+                report.kept -= 1
+                report.drop(chunk.pairs[number].raw, "too_long" if too_long[number] else "length_ratio")
+            src, tgt = src.where(keep), tgt.where(keep)
+        yield src, tgt
+
+
+def _write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: PreparedCorpus) -> None:
+    """Writes `dropped.jsonl`, if missing: an object a pair: split, place (file and line), reason, source, target."""
+    path = prepared.folder / "dropped.jsonl"
+    if path.exists():
+        return
+    with atomic_file(path) as file:
+        for split in SPLITS:
+
+            def write(pair: RawPair, reason: str, split: str = split) -> None:
+                found = {"split": split, "place": pair.place, "reason": reason}
+                found |= {"source": pair.src.decode(errors="replace"), "target": pair.tgt.decode(errors="replace")}
+                file.write((json.dumps(found, ensure_ascii=False) + "\n").encode())
+
+            report = CleaningReport(on_drop=write)
+            for _ in _encoded(split, config, texts[split], prepared.tokenizer, report):
+                pass
+
+
+def _spread(pairs: Iterable[Any], total: int, wanted: int) -> Iterator[Any]:
+    """Yields at most `wanted` of `total` pairs, evenly spaced."""
+    return (pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total)
+
+
+def _check_report(text: RawText, report: CleaningReport, config: DataConfig) -> None:
+    """Raises DataError if no pair is usable, and if over 5 % are not UTF-8.
+
+    Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents.
+    """
+    bad = report.dropped.get("not_utf8", 0)
+    if bad >= 20 and bad > 0.05 * report.read:
+        raise _wrong_encoding(text, bad, f"{report.read}", report.first_dropped["not_utf8"][0])
+    if not report.kept:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in report.dropped.items())
+        raise DataError(
+            f"{text.option}: none of {report.read} pairs is usable ({reasons}); "
+            f"data.max_length={config.max_length}, data.max_length_ratio={config.max_length_ratio:g}"
+        )
+
+
+def _wrong_encoding(text: RawText, bad: int, of: str, place: str) -> DataError:
+    return DataError(
+        f"{text.option}: {bad} of {of} pairs are not UTF-8 (the first: {place}); convert the text, for example "
+        "iconv -f ISO-8859-1 -t UTF-8"
+    )
+
+
 def _lock(target: Path) -> Path:
     return target.with_name(f".{target.name}.lock")
 
@@ -144,40 +342,27 @@ def _last_touched(path: Path) -> int | None:
         return None
 
 
-def _settings(config: DataOptions, texts: dict[str, RawText], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
-    """Everything that shapes the prepared corpus, as plain values."""
-    shaping = {name: getattr(config, name) for name in SHAPING}
-    if config.task != "translation":  # corpora prepared before there were tasks keep their fingerprint
-        shaping["task"] = config.task
-    if config.lowercase:
-        shaping["lowercase"] = True
-    if config.tags != "kept":
-        shaping["tags"] = config.tags
-    shaping |= {name: value for name in RULES if (value := getattr(config, name))}
-    if tokenizer:
-        shaping["tokenizer"] = tokenizer.fingerprint
-    return {"format": FORMAT} | shaping | {split: texts[split].identity() for split in SPLITS}
-
-
 @contextmanager
 def _locked(path: Path, quietly: bool) -> Iterator[None]:
-    """Holds an exclusive file lock. The lock ends with the process, even if that is killed.
+    """Holds an exclusive lock, which ends with the process, even if that is killed.
 
     Unless `quietly`, the file is touched meanwhile: a sign of life for `wait_for` on machines that do not see the lock.
     """
-    with open(path, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.info("another process is preparing this corpus: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        over = threading.Event()
-        if not quietly:
-            threading.Thread(target=_touch, args=(path, over), daemon=True).start()
-        try:
-            yield
-        finally:
-            over.set()
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        log.info("another process is preparing this corpus: waiting for it")
+        lock.acquire()
+    over = threading.Event()
+    if not quietly:
+        path.touch()
+        threading.Thread(target=_touch, args=(path, over), daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        lock.release()
 
 
 def _touch(path: Path, over: threading.Event) -> None:

@@ -1,26 +1,46 @@
 """The pairs of one split as they were given: nothing is cleaned, dropped or normalised."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from aiayn.data.text_files import decode
+from aiayn.errors import DataError
 
-RawPair = tuple[bytes, bytes]  # source, target
+
+class RawPair(NamedTuple):
+    """A source and its target as bytes, and where they come from."""
+
+    file: str  # or the option, where there is no file
+    number: int  # line of the file that the pair begins in, or its number, from 1
+    src: bytes
+    tgt: bytes
+    flaw: str = ""  # why a row is no pair, a key of FLAWS; empty for a pair
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}: line {self.number}"
+
+
+# Reasons why a row is no pair, as in the report, and what is said of the row.
+FLAWS = {
+    "columns": "has another number of columns",
+    "not_json": "is no JSON object with two texts",
+    "two_segments": "has two segments of one language",
+    "too_many_bytes": "is too long",
+}
 
 
 class RawText(ABC):
     """Text that an option names. It can be read several times; `identity` identifies its content."""
-
-    can_jump = False  # whether `pairs(first)` is faster than reading past the first ones
 
     def __init__(self, key: str, names: list[str]):
         """key: the option, such as data.train; names: its value as a list."""
         self.key, self.names = key, names
 
     @abstractmethod
-    def pairs(self, first: int = 0) -> Iterator[RawPair]:
-        """Streams the pairs, without the `first` ones. Raises DataError for missing, empty or unreadable text.
+    def pairs(self) -> Iterator[RawPair]:
+        """Streams the pairs. Raises DataError for missing, empty or unreadable text.
 
         Errors that can be found without reading all of it are raised before the first pair.
         """
@@ -29,24 +49,22 @@ class RawText(ABC):
     def identity(self) -> Any:
         """Returns plain values for a fingerprint, by the content of what is on disk."""
 
-    def placed(self) -> Iterator[tuple[str, RawPair]]:
-        """Streams the pairs, each with its place: file and line, or its number."""
-        return ((f"pair {number}", pair) for number, pair in enumerate(self.pairs(), 1))
-
-    def places(self, numbers: Collection[int]) -> dict[int, str]:
-        """Returns the places of pairs by their numbers, counted from 1."""
-        return {number: f"pair {number}" for number in numbers}
-
     def count(self) -> int:
-        """Returns the number of pairs."""
+        """Returns the number of pairs before cleaning."""
         return sum(1 for _ in self.pairs())
 
     def read(self) -> tuple[list[str], list[str]]:
-        """Returns sources and targets. Raises DataError as `pairs` does, and for a line that is not UTF-8."""
-        sources, targets = [], []
-        for number, (src, tgt) in enumerate(self.pairs(), 1):
-            sources.append(decode(src, self.option, number))
-            targets.append(decode(tgt, self.option, number))
+        """Returns sources and targets. Raises DataError as `pairs` does, for rows that are no pairs and for lines that
+        are not UTF-8."""
+        sources, targets, flaws = [], [], []
+        for pair in self.pairs():
+            if pair.flaw:
+                flaws.append(pair)
+                continue
+            sources.append(decode(pair.src, pair.file, pair.number))
+            targets.append(decode(pair.tgt, pair.file, pair.number))
+        if flaws:
+            raise DataError(f"{flaws[0].file}: {len(flaws)} rows are no pairs{remark(flaws)}; correct or remove them")
         return sources, targets
 
     def repeats_a_file(self) -> bool:
@@ -57,3 +75,9 @@ class RawText(ABC):
     def option(self) -> str:
         """The option as it is written on the command line."""
         return f"{self.key}={self.names[0] if len(self.names) == 1 else self.names}"
+
+
+def remark(flaws: list[RawPair]) -> str:
+    """Says what is wrong with the first few rows that are no pairs, in brackets; nothing without any."""
+    said = [f"line {pair.number} {FLAWS.get(pair.flaw, pair.flaw)}" for pair in flaws[:5]]
+    return f" ({', '.join(said)}{', ...' if len(flaws) > 5 else ''})" if flaws else ""

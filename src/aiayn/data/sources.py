@@ -1,13 +1,12 @@
 """Where text comes from: files, a data set of the Hugging Face hub, or the built-in phrasebook."""
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from aiayn.config.data import DataOptions
 from aiayn.config.rules import listed
 from aiayn.data.hub import HubText
-from aiayn.data.parallel_files import FileText
+from aiayn.data.pair_files import FileText
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
@@ -26,12 +25,6 @@ def text_of(config: DataOptions, split: str, scans: FileScans | None = None) -> 
     return PhrasebookText(key, split, langs)
 
 
-def texts_of(config: DataOptions, scans: FileScans) -> dict[str, RawText]:
-    """Returns the text of training and validation, and of the test set if there is one."""
-    splits = ("train", "val") if config.test is None else ("train", "val", "test")
-    return {split: text_of(config, split, scans) for split in splits}
-
-
 class PhrasebookText(RawText):
     """The generated English-German corpus that comes with the program."""
 
@@ -39,17 +32,17 @@ class PhrasebookText(RawText):
         super().__init__(key, [split])
         self.langs = langs
 
-    def pairs(self, first: int = 0) -> Iterator[RawPair]:
-        src_lang, tgt_lang = self.langs
-        if {src_lang, tgt_lang} != {"en", "de"}:
+    def pairs(self) -> Iterator[RawPair]:
+        if set(self.langs) != {"en", "de"}:
             raise DataError(
-                f"data.src_lang={src_lang}, data.tgt_lang={tgt_lang}: the phrasebook has en and de only; "
+                f"data.src_lang={self.langs[0]}, data.tgt_lang={self.langs[1]}: the phrasebook has en and de only; "
                 "set data.src_lang=en data.tgt_lang=de, or bring text with data=files"
             )
         from aiayn import phrasebook
 
-        encoded = ((en.encode(), de.encode()) for en, de in phrasebook.pairs(self.names[0]))
-        return islice(encoded if src_lang == "en" else ((de, en) for en, de in encoded), first, None)
+        for number, (en, de) in enumerate(phrasebook.pairs(self.names[0]), 1):
+            src, tgt = (en, de) if self.langs[0] == "en" else (de, en)
+            yield RawPair(self.option, number, src.encode(), tgt.encode())
 
     def identity(self) -> Any:
         from aiayn import phrasebook

@@ -1,14 +1,15 @@
-"""Text files, plain or gzipped.
+"""Text files, plain or compressed.
 
 Text stays bytes until a pair is cleaned, and only LF ends a line: splitting at any of the ten other line separators
 that programs know would misalign the two languages.
 """
 
+import bz2
 import gzip
 import hashlib
 import io
 import json
-import os
+import lzma
 import stat
 import time
 import zlib
@@ -17,12 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from aiayn.data.cleaning import MAX_LINE_BYTES
 from aiayn.errors import DataError
-from aiayn.files import host, sha256
+from aiayn.files import atomic_write_text, sha256
 
+# No sentence is that long. Longer lines are dropped before their characters are looked at.
+MAX_LINE_BYTES = 32_768
 READ_BYTES = MAX_LINE_BYTES + 8  # read of one line: enough to see that it is too long, with BOM and line ending
 ENDLESS = 256 << 20  # bytes without a line end
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # How compressed files begin.
 COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -31,11 +34,10 @@ COMPRESSED = {
     b"PK\3\4": "zip",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
-MARK_LINES = 1 << 18  # between marks, the positions to which reading can seek
 
 
 class FileScans:
-    """Line counts and SHA-256 of text files. A file is read again only if it changed.
+    """Line counts and SHA-256 of files. A file is read again only if it changed.
 
     Saved in the data folder, because hashing gigabytes at every start would take too long.
     """
@@ -48,38 +50,25 @@ class FileScans:
 
     def save(self, folder: Path) -> None:
         """Saves the scans for later starts, if the folder can be written."""
-        text = json.dumps(self._known)
-        path, new = folder / ".scans.json", folder / f".scans.{host()}.{os.getpid()}.tmp"
+        path, text = folder / ".scans.json", json.dumps(self._known)
         with suppress(OSError):
             if not path.exists() or path.read_text("utf-8") != text:
-                for orphan in folder.glob(f".scans.{host()}.*.tmp"):  # left by a process that was killed
-                    orphan.unlink()
-                new.write_text(text, "utf-8")
-                new.replace(path)
+                atomic_write_text(path, text)
 
     def scan(self, path: Path) -> dict[str, Any]:
-        """Returns {"stamp", "lines", "marks", "sha256"} of a file's decompressed content.
-
-        `marks` are the bytes before every MARK_LINES-th line. Raises DataError if the file is unreadable.
-        """
+        """Returns {"stamp", "lines", "sha256"} of a text file's decompressed content, or raises DataError."""
         known, stamp = self._look_up(path)
-        if known and "marks" in known:
+        if known and "lines" in known:
             return known
-        digest, newlines, last, length, offset = hashlib.sha256(), 0, b"\n", 0, 0
-        marks: list[int] = []
+        digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
         with opened(path) as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
                 newlines += (ends := block.count(b"\n"))
-                # Number of the first line ending in this block whose place is kept, from 1.
-                first = (len(marks) + 1) * MARK_LINES - (newlines - ends)
-                numbers, stop = range(first, ends + 1, MARK_LINES), offset + len(block)
-                marks += [stop - len(block.split(b"\n", number)[number]) for number in numbers]
                 length = 0 if ends else length + len(block)
                 _refuse_endless(length, path)
-                last, offset = block[-1:], offset + len(block)
-        found = {"lines": newlines + (last != b"\n"), "marks": marks, "sha256": digest.hexdigest()}
-        return self._remember(path, stamp, found)
+                last = block[-1:]
+        return self._remember(path, stamp, {"lines": newlines + (last != b"\n"), "sha256": digest.hexdigest()})
 
     def sha256(self, path: Path, anew: bool = False) -> str:
         """Returns the SHA-256 of a file as it is, text or not; with `anew` it is read in any case."""
@@ -87,10 +76,6 @@ class FileScans:
         if known and not anew:
             return known["sha256"]
         return self._remember(path, stamp, {"sha256": sha256(path)})["sha256"]
-
-    def is_known(self, path: Path) -> bool:
-        """Whether the file has not changed since it was read."""
-        return self._look_up(path)[0] is not None
 
     def _look_up(self, path: Path) -> tuple[dict[str, Any] | None, list[int]]:
         """Returns the stored scan of a file, None if it has changed since; and the stamp that shows changes."""
@@ -114,7 +99,7 @@ class FileScans:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Reads the lines of a text file, plain or .gz.
+    """Reads the lines of a text file, plain or compressed.
 
     Raises DataError with file and line where one is not UTF-8 or longer than MAX_LINE_BYTES.
     """
@@ -133,6 +118,48 @@ def decode(line: bytes, where: str | Path, number: int) -> str:
         ) from None
 
 
+def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
+    """Yields lines without their LF or CR LF, and without a byte order mark. A last line needs no LF.
+
+    A line longer than `longest` bytes is cut there. Raises DataError for a file that is UTF-16.
+    """
+    with opened(path) as stream:
+        number = 0
+        while line := stream.readline(longest):
+            if number == 0:
+                # Without a mark about every other byte of Latin text is zero.
+                zeros = line[:64].count(0) / len(line[:64])
+                if line.startswith((b"\xff\xfe", b"\xfe\xff")) or 0.3 < zeros < 0.7:
+                    raise DataError(f"{path}: this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            number += 1
+            rest, skipped = line, 0
+            while len(rest) >= longest and not rest.endswith(b"\n"):
+                rest = stream.readline(longest)
+                skipped += len(rest)
+                _refuse_endless(skipped, path)
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file's decompressed content. Raises DataError if it cannot be read, now or later."""
+    _refuse_special_files(path)
+    try:
+        with open(path, "rb") as raw:
+            compression = next((name for magic, name in COMPRESSED.items() if raw.peek(6).startswith(magic)), None)
+            opener = OPENERS.get(path.suffix)
+            if compression and opener is None:
+                remedy = {"gzip": "name it .gz", "bzip2": "name it .bz2", "xz": "name it .xz"}.get(compression)
+                raise DataError(
+                    f"{path}: this is no text but compressed with {compression}; {remedy or 'decompress it'}"
+                )
+            # A second buffer makes reading lines four times as fast.
+            yield io.BufferedReader(opener(raw), 1 << 20) if opener else raw  # pyright: ignore[reportArgumentType]
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); replace the file") from error
+
+
 def _refuse_special_files(path: Path) -> None:
     """Raises DataError for a folder, and for a named pipe, on which reading would block silently.
 
@@ -144,50 +171,6 @@ def _refuse_special_files(path: Path) -> None:
             raise DataError(f"{path}: this is a folder; name a file in it")
         if stat.S_ISFIFO(mode) and not str(path).startswith(("/dev/", "/proc/")):
             raise DataError(f"{path}: this is a named pipe; store its text in a file, or pipe it to standard input")
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file's decompressed content. Raises DataError if it cannot be read, now or later."""
-    _refuse_special_files(path)
-    try:
-        with open(path, "rb") as raw:
-            compression = next((name for magic, name in COMPRESSED.items() if raw.peek(6).startswith(magic)), None)
-            if compression and path.suffix != ".gz":
-                remedy = "name it .gz" if compression == "gzip" else "decompress it"
-                raise DataError(f"{path}: this is no text but compressed with {compression}; {remedy}")
-            # A second buffer makes reading lines four times as fast as GzipFile alone.
-            yield io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 20) if path.suffix == ".gz" else raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read ({error}); replace the file") from error
-
-
-def lines(path: Path, longest: int = READ_BYTES, start: int = 0) -> Iterator[bytes]:
-    """Yields lines without their LF or CR LF, and without a byte order mark. A last line needs no LF.
-
-    A line longer than `longest` bytes is cut there. `start` is the offset, in the decompressed content, of the first
-    line to yield.
-    """
-    with opened(path) as stream:
-        if start:
-            stream.seek(start)
-        first = start == 0
-        while line := stream.readline(longest):
-            if first and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise DataError(f"{path}: this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
-            if len(line) == longest:
-                _skip_to_end(line, stream, path)
-            if first:
-                line, first = line.removeprefix(b"\xef\xbb\xbf"), False
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
-
-
-def _skip_to_end(beginning: bytes, stream: BinaryIO, path: Path) -> None:
-    rest, skipped = beginning, 0
-    while rest and not rest.endswith(b"\n"):
-        rest = stream.readline(READ_BYTES)
-        skipped += len(rest)
-        _refuse_endless(skipped, path)
 
 
 def _refuse_endless(length: int, path: Path) -> None:

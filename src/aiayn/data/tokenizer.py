@@ -9,10 +9,17 @@ from functools import cached_property
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from aiayn.data.cleaning import BLANK, SEPARATOR, ZERO_WIDTH, with_plain_blanks
 from aiayn.errors import DataError
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
+
+# The table of `cleaning.with_plain_blanks` in the library's file format.
+REPLACEMENTS = [
+    {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content}
+    for pattern, content in ((BLANK, " "), (ZERO_WIDTH, ""))
+]
 
 # The library's threads do not survive a fork. Setting the variable keeps threads on in this process without a warning
 # at every fork; children (data workers, ranks) use one thread instead of waiting for threads that do not exist.
@@ -21,15 +28,20 @@ os.register_at_fork(after_in_child=lambda: os.environ.__setitem__("TOKENIZERS_PA
 
 
 class Tokenizer:
-    """Text to subword ids and back: `decode(encode(lines)) == lines` for every string that UTF-8 can encode, in lower
-    case if it was trained with `lowercase`.
+    """Text to subword ids and back: `decode(encode(lines)) == lines` for every string that UTF-8 can encode, but for
+    unusual blanks and invisible characters (`cleaning.normalise`), and in lower case if trained with `lowercase`.
 
     Every line gets one space in front, which decoding removes. So a word has the same subwords at the beginning of a
     line as in the middle, and a line's own leading spaces are kept. The alphabet is all bytes, so `<unk>` is never
     produced; its id is reserved for other engines.
     """
 
-    def __init__(self, core: tokenizers.Tokenizer):
+    def __init__(self, core: tokenizers.Tokenizer, plain_blanks: bool = True):
+        """`plain_blanks`: unusual blanks and invisible characters are replaced, which older tokenizers do not do.
+
+        Python does that, faster than the library, which only learns of it in `to_json`.
+        """
+        self._plain_blanks = plain_blanks
         # Treats text that looks like a special token as text. Not part of the library's file format.
         core.encode_special_tokens = True
         self._core = core
@@ -73,22 +85,28 @@ class Tokenizer:
             found = json.loads(text)
             model = found["model"]
             merges = [(left, right) for left, right in model["merges"]]
+            kinds = [step["type"] for step in found["normalizer"].get("normalizers", [found["normalizer"]])]
             core = _untrained(
                 pretokenized=found["pre_tokenizer"]["type"] == "Sequence",
-                lowercase=found["normalizer"]["type"] == "Sequence",
+                lowercase="Lowercase" in kinds,
             )
             core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
             core.add_special_tokens(list(SPECIAL_IDS))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise DataError(f"not a tokenizer of this program ({type(error).__name__}: {error!s:.80})") from error
-        built = json.loads(core.to_str())
+        tokenizer = cls(core, plain_blanks="Replace" in kinds)
+        built = json.loads(tokenizer.to_json())
         if different := sorted(key for key in built.keys() | found.keys() if built.get(key) != found.get(key)):
             raise DataError(f"not a tokenizer of this program: its {', '.join(different)} differ")
-        return cls(core)
+        return tokenizer
 
     def to_json(self) -> str:
         """Returns the tokenizer as canonical JSON: equal tokenizers give equal text."""
-        return json.dumps(json.loads(self._core.to_str()), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        found = json.loads(self._core.to_str())
+        if self._plain_blanks:
+            steps = found["normalizer"].get("normalizers", [found["normalizer"]])
+            found["normalizer"] = {"type": "Sequence", "normalizers": [*REPLACEMENTS, *steps]}
+        return json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
     def __reduce__(self):
         return Tokenizer.from_json, (self.to_json(),)
@@ -102,8 +120,15 @@ class Tokenizer:
         """SHA-256 of the canonical JSON, as hexadecimal digits."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
+    def normalise(self, line: str) -> str:
+        """Returns a line as the training text was: without white space around it, and without line separators."""
+        line = line.strip()
+        return with_plain_blanks(line).strip() if self._plain_blanks else SEPARATOR.sub(" ", line)
+
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the subword ids of every line, without bos and eos. An empty line has none."""
+        if self._plain_blanks:
+            lines = [with_plain_blanks(line) for line in lines]
         return [encoding.ids for encoding in self._core.encode_batch_fast(lines, add_special_tokens=False)]
 
     def decode(self, ids: list[list[int]]) -> list[str]:

@@ -13,7 +13,7 @@ from aiayn.config.rules import listed, require
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_plain
 from aiayn.config.tasks import TaskScores
-from aiayn.data.as_learned import as_learned
+from aiayn.data.cleaning import learned_target
 from aiayn.data.text_files import read_lines
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
@@ -114,7 +114,7 @@ def _translated(translator: Translator, test: TestSet) -> tuple[list[str], float
 
 def _forced_decoding(translator: Translator, data: DataConfig, test: TestSet) -> dict[str, Any] | None:
     """Returns how probable the model finds the first reference; None where it has too few learned positions."""
-    sources, references = zip(*as_learned(data, zip(test.sources, test.references[0], strict=True)), strict=True)
+    sources, references = test.sources, [learned_target(data, line) for line in test.references[0]]
     try:
         pairs = translator.score(list(sources), list(references))
     except DataError:

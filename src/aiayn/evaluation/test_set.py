@@ -9,7 +9,7 @@ from pathlib import Path
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import listed
-from aiayn.data.parallel_files import FileText
+from aiayn.data.pair_files import FileText
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiayn.data.cleaning import MAX_LINE_BYTES
+from aiayn.data.text_files import MAX_LINE_BYTES
 from aiayn.errors import DataError, writing
 from aiayn.files import atomic_write_text
 from aiayn.parsing.linear_form import linear_form, sentence

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aiayn.config.search import SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
-from aiayn.data.cleaning import MAX_LINE_BYTES, normalise
+from aiayn.data.text_files import MAX_LINE_BYTES
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import choose_device, keep_freed_memory
@@ -197,7 +197,7 @@ class Translator(BatchDecoder):
                 raise DataError(f"line {number} is not valid text: {line!r:.80}; correct it")
             if len(line) > MAX_LINE_BYTES:
                 raise DataError(f"line {number} has {len(line):,} characters; split it into sentences")
-        return self.tokenizer.encode([normalise(line)[0] for line in lines])
+        return self.tokenizer.encode([self.tokenizer.normalise(line) for line in lines])
 
     @property
     def models(self) -> Sequence[Transformer]:

@@ -3,8 +3,7 @@
 from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config, Sized
 from aiayn.config.settle import FITS, fit, usual_steps
-from aiayn.data.cleaning import normalise
-from aiayn.data.corpus_store import PreparedCorpus
+from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.sources import text_of
 from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import gpu_memory, machine_memory
@@ -41,7 +40,7 @@ def check_positions(config: Sized, prepared: PreparedCorpus) -> None:
     if config.model.positions != "learned":
         return
     most, extra = config.model.max_positions, config.search.max_extra_tokens
-    longest = prepared.val.lengths.longest
+    longest = int(max(side.lengths.max() for side in (prepared.val.src, prepared.val.tgt))) - 1
     if longest + 1 + extra <= most:
         return
     sides = config.data.src_lang, config.data.tgt_lang
@@ -49,7 +48,7 @@ def check_positions(config: Sized, prepared: PreparedCorpus) -> None:
         # The end mark takes a position; a translation may have max_extra_tokens more than its source.
         translated = number <= config.trainer.val_bleu_sentences
         limits = most - 1 - extra * translated, most - 1
-        ids = prepared.tokenizer.encode([normalise(line)[0] for line in pair])
+        ids = prepared.tokenizer.encode([prepared.tokenizer.normalise(line) for line in pair])
         for side, length, limit in zip(sides, map(len, ids), limits, strict=True):
             if length > limit:
                 raise DataError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from aiayn.config.schema import Config
 from aiayn.config.trainer import TrainerOptions
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus_store import PreparedCorpus
+from aiayn.data.corpus import PreparedCorpus
 from aiayn.runs.run_folder import RunFolder
 from aiayn.search.translator import Translator
 from aiayn.training.background_writer import BackgroundWriter

@@ -29,7 +29,7 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
         reason = f" (this hardware {bfloat16})"
     log.info("run      %s, %s", run.folder.path, start)
     log.info("model    %.1f M parameters, vocabulary %d", n_parameters / 1e6, run.prepared.tokenizer.vocab_size)
-    log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding)
+    log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding.mean())
     threads = f", threads: {torch.get_num_threads()}" if accelerator == "cpu" else ""
     log.info("device   %d x %s%s, precision %s%s", config.trainer.world_size, accelerator, threads, precision, reason)
     warmup, scale = config.optim.warmup_steps, config.optim.lr_scale

@@ -14,7 +14,7 @@ from aiayn.config.schema import Options
 from aiayn.config.settle import fill, open_options
 from aiayn.config.stored import changed_options, flatten, from_plain, to_plain
 from aiayn.data.batch_plan import device_counts
-from aiayn.data.corpus_store import PreparedCorpus
+from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.runs import checkpoint_folder
