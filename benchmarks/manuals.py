@@ -24,8 +24,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from aiayn.data.filters import normalised
-
+from aiayn.data.cleaning import normalised
 from aiayn.data.placeholders import TAG
 from aiayn.search.paragraphs import split_paragraph
 

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from aiayn.errors import DataError
 from aiayn.files import atomic_write_text, sha256
@@ -155,7 +155,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
                     f"{path}: this is no text but compressed with {compression}; {remedy or 'decompress it'}"
                 )
             # A second buffer makes reading lines four times as fast.
-            yield io.BufferedReader(opener(raw), 1 << 20) if opener else raw  # pyright: ignore[reportArgumentType]
+            yield io.BufferedReader(cast(io.RawIOBase, opener(raw)), 1 << 20) if opener else raw
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{path}: cannot be read ({error}); replace the file") from error
 

@@ -86,11 +86,12 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any]:
     """Returns the JSON of the tokenizer, extended by the normalisation of lines that `Translator` does before it."""
     tree = json.loads(checkpoint.tokenizer)
     edges = "\\A[\\s\x1c-\x1f\x85]+|[\\s\x1c-\x1f\x85]+\\z"
-    spacing = [
+    separators, edges = (
         {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
-        for pattern, content in ((edges, ""), (SEPARATOR.pattern, " "))
-    ]
-    tree["normalizer"] = {"type": "Sequence", "normalizers": [*spacing, tree["normalizer"]]}
+        for pattern, content in ((SEPARATOR.pattern, " "), (edges, ""))
+    )
+    *steps, prepend = tree["normalizer"].get("normalizers", [tree["normalizer"]])
+    tree["normalizer"] = {"type": "Sequence", "normalizers": [separators, *steps, edges, prepend]}
     return tree
 
 
