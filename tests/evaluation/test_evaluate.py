@@ -194,6 +194,31 @@ def test_a_kind_that_does_not_apply_is_null(tmp_path, capsys):
     assert "bleu_compound_split       -  does not apply" in capsys.readouterr().out
 
 
+def write_metrics(folder: Path, text: str) -> str:
+    (folder / "mine.py").write_text(f"import math\n\n\ndef fails(*_):\n    raise KeyError('x')\n\n\n{text}\n")
+    return str(folder / "mine.py")
+
+
+def test_metrics_of_an_extension_stand_beside_the_own_ones_and_what_is_no_number_costs_nothing(run, tmp_path, caplog):
+    values = "'count': lambda h, r: len(h), 'nought': lambda h, r: 0, 'nan': lambda h, r: math.nan, 'fails': fails"
+    result = evaluate(options(run, extensions=[write_metrics(tmp_path, f"METRICS = {{{values}}}")]))
+    own = {name: result["metrics"][name] for name in ("count", "nought", "nan", "fails")}
+    assert own == {"count": 5, "nought": 0, "nan": None, "fails": None}
+    assert json.loads((run / "evaluation/test/evaluation.json").read_bytes()) == result
+    assert [record.message for record in caplog.records if "metric" in record.message] == [
+        "the extension's metric nan gave no finite number: it is left out",
+        "the extension's metric fails gave no finite number (KeyError: 'x'): it is left out",
+    ]
+
+
+@pytest.mark.parametrize("name", ["sacrebleu", "f1", "ppl", "perplexity"])
+def test_an_extension_cannot_replace_a_score_of_this_program(run, tmp_path, name):
+    path = write_metrics(tmp_path, f"METRICS = {{'{name}': lambda h, r: 99}}")
+    with pytest.raises(ConfigError, match=rf"mine\.py: METRICS has {name}, a score of this program; rename it"):
+        evaluate(options(run, extensions=[path]))
+    assert not (run / "evaluation").exists()
+
+
 def test_the_checkpoint_can_be_chosen_and_changes_the_translations(run):
     averaged = evaluate(options(run))
     last = evaluate(options(run, checkpoint="last"))

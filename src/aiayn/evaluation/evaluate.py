@@ -25,7 +25,7 @@ from aiayn.files import atomic_write_text, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import write_report
 from aiayn.runs.checkpoints import Checkpoint, load
-from aiayn.runs.extensions import metrics_of, name_extensions
+from aiayn.runs.extensions import measure, metrics_of, name_extensions
 from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
 from aiayn.search.ensemble import find_ensemble
 from aiayn.search.translations import accuracy, perplexity
@@ -66,7 +66,7 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
         )
     test = read_test_set(config, data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
-    task.check_text(test.sources, test.references[0])  # refused before the search
+    task.check_text(test.sources, test.references[0], data.tgt_lang)  # refused before the search
     translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
 
     with sharing(translator, config.devices) as translator:
@@ -83,8 +83,7 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
         "device": translator.device.type,
         "hypotheses_sha256": lines_sha256(hypotheses),
     }
-    added = metrics_of(extensions).items()
-    result["metrics"] |= {name: float(metric(hypotheses, test.references[0])) for name, metric in added}
+    result["metrics"] |= measure(metrics_of(extensions), hypotheses, test.references[0])
     if baseline:
         own = made_with(result)
         differs = {key: value for key, value in baseline.made_with.items() if value != own.get(key)}

@@ -5,6 +5,7 @@ from typing import Any
 
 from aiayn.evaluation.tasks import task_of
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4
+from aiayn.runs.run_folder import METRIC_KINDS
 
 
 def score_table(result: Mapping[str, Any]) -> str:
@@ -29,10 +30,12 @@ def score_table(result: Mapping[str, Any]) -> str:
     task = task_of(result["task"])
     for kind in task.kinds:
         value, signature = result["metrics"][kind], result["signatures"][kind]
-        shown = "     -  does not apply to this language" if value is None else f"{value:6.2f}  {signature}"
+        ratio = (result.get("details", {}).get(kind) or {}).get("length_ratio")
+        lengths = "" if ratio is None else f"ratio of lengths {ratio:.3f}  "
+        shown = "     -  does not apply to this language" if value is None else f"{value:6.2f}  {lengths}{signature}"
         rows.append((kind, shown))
-    own = [name for name in result["metrics"] if name not in result["signatures"] and name not in task.kinds]
-    rows += [(name, f"{result['metrics'][name]:6.2f}  of an extension") for name in own if result["metrics"][name]]
+    added = {name: value for name, value in result["metrics"].items() if name not in (*METRIC_KINDS, *task.kinds)}
+    rows += [(name, f"{value:6.2f}  of an extension") for name, value in added.items() if value is not None]
     rows += task.score_rows(result)
     if forced := result.get("forced"):
         rows += [

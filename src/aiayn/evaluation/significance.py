@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.evaluation.scoring import sufficient_statistics
+from aiayn.evaluation.scoring import applies, sufficient_statistics
 from aiayn.reports.intervals import Difference, Sample, student, welch
 from aiayn.runs.run_folder import METRIC_KINDS
 
@@ -52,7 +52,7 @@ def compare_systems(
     """
     results: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in systems}
     for kind in kinds:
-        if kind == "bleu_compound_split" and not tgt_lang.lower().startswith("de"):
+        if not applies(kind, tgt_lang):
             continue
         base, signature = output(baseline, references, tgt_lang, kind)
         for name, hypotheses in systems.items():

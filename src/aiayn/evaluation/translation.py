@@ -18,8 +18,12 @@ class Translation:
     def __init__(self) -> None:
         self.formats: Mapping[str, Callable[[str, str], str]] = {}
 
-    def check_text(self, sources: list[str], references: list[str]) -> None:
-        """Every text is a translation."""
+    def check_text(self, sources: list[str], references: list[str], tgt_lang: str) -> None:
+        """Every text is a translation; there must be a tokenizer to score it."""
+        if references:
+            from aiayn.evaluation.scoring import check_tokenizer
+
+            check_tokenizer(tgt_lang)
 
     def source_line(self, line: str) -> str:
         return line
