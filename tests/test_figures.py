@@ -71,8 +71,12 @@ BETWEEN: dict[str, Callable[[float, float], float]] = {
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
-    """Yields the paragraphs, lists and tables of a page outside code, each with the name of its mark, "" for none."""
+    """Yields the paragraphs, lists and tables of a page outside code, each with the name of its mark, "" for none.
+
+    Blocks that a script of benchmarks/ makes of the results are left out: tests/benchmarks makes them again.
+    """
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^<!-- begin (.+?) -->$.*?^<!-- end \1 -->$", "", text, flags=re.MULTILINE | re.DOTALL)
     for block in re.split(r"\n\s*\n", text):
         mark = MARK.search(block)
         yield MARK.sub("", block), mark[1] if mark else ""

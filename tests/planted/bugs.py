@@ -671,10 +671,17 @@ FILES = [
     ),
     Bug(
         "two_standard_deviations_instead_of_students_t",
-        "reports/intervals.py",
-        "reach = t_quantile(df) * standard_error",
-        "reach = 2 * standard_error",
-        "reports/test_intervals.py::test_welch_is_worked_out_by_hand",
+        "reports/differences.py",
+        "reach = float(stats.t.isf(LEVEL / 2, df)) * error",
+        "reach = 2 * error",
+        "reports/test_differences.py::test_a_mean_has_the_interval_of_students_t",
+    ),
+    Bug(
+        "seeds_on_other_text_averaged",
+        "reports/groups.py",
+        "options |= {TEXT: corpus[:12], TOKENIZER:",
+        "options |= {TOKENIZER:",
+        "reports/test_groups.py::test_runs_on_two_texts_under_one_name_are_no_seeds_of_each_other",
     ),
     Bug(
         "ties_counted_as_differences",

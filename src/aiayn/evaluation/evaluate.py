@@ -15,6 +15,7 @@ from aiayn.config.stored import to_plain
 from aiayn.config.tasks import TaskScores
 from aiayn.data.as_learned import as_learned
 from aiayn.data.text_files import read_lines
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.score_table import made_with, score_table
@@ -177,6 +178,8 @@ def _result(
         "text": test.option,
         "split": test.split,
         "text_sha256": test.fingerprint,
+        "corpus": checkpoint.corpus,
+        "tokenizer_sha256": Tokenizer.from_json(checkpoint.tokenizer).fingerprint,
         "src_lang": data.src_lang,
         "tgt_lang": data.tgt_lang,
         "checkpoint": path.name,
