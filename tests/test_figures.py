@@ -60,6 +60,7 @@ OVER_FILES: dict[str, Callable[[list[float]], float]] = {
     "mean": statistics.mean,
     "sd": statistics.stdev,
     "ci": lambda x: STUDENT_T[len(x) - 1] * statistics.stdev(x) / len(x) ** 0.5,
+    "prediction": lambda x: STUDENT_T[len(x) - 1] * statistics.stdev(x) * (1 + 1 / len(x)) ** 0.5,  # of one more
     "min": min,
     "max": max,
 }

@@ -165,6 +165,7 @@ def test_the_json_says_what_was_scored_and_how(run):
     assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     assert (result["lines"], result["src_lang"], result["tgt_lang"]) == (5, "en", "de")
     assert (result["checkpoint"], result["step"], result["averaged"]) == ("averaged.ckpt", 7, [5, 6, 7])
+    assert (result["corpus"], len(result["tokenizer_sha256"])) == ("corpus", 64)
     stored = (run / "checkpoints/averaged.ckpt").read_bytes()
     assert result["checkpoint_sha256"] == hashlib.sha256(stored).hexdigest()
     assert result["search"] == {
