@@ -18,7 +18,7 @@ from aiayn.errors import ConfigError, DataError
 from aiayn.evaluation import scoring
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, score
 from aiayn.evaluation.significance import compare_systems
-from aiayn.evaluation.translation import Translation
+from aiayn.evaluation.tasks import Translation
 from aiayn.runs.run_folder import METRIC_KINDS
 
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"

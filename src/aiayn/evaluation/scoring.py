@@ -19,7 +19,6 @@ chrf, ter            sacreBLEU's defaults; for TER less is better. TER cuts Chin
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from aiayn.config.tasks import TaskScores
 from aiayn.errors import ConfigError, DataError
 from aiayn.runs.run_folder import METRIC_KINDS
 
@@ -45,24 +45,15 @@ CODES |= {"bod": "bo", "tib": "bo", "dzo": "dz"}
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromkeys("‚‘’‹›", "'"))
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Scores by kind. A kind that does not apply to the language, or was not asked for, is None."""
-
-    metrics: dict[str, float | None]  # kind -> score in per cent
-    signature: str  # that of kind sacrebleu
-    signatures: dict[str, str | None]
-    details: dict[str, dict[str, Any] | None]  # BLEU kinds: precisions, brevity penalty, tokens on both sides
-    lines: int
-
-
 def score(
     hypotheses: list[str],
     references: list[str] | list[list[str]],
     tgt_lang: str,
     kinds: Collection[str] = METRIC_KINDS,
-) -> Scores:
-    """Scores detokenised hypotheses against untouched references.
+) -> TaskScores:
+    """Scores detokenised hypotheses against untouched references; kinds that were not asked for are None, too.
+
+    `details` has for the kinds of BLEU precisions, brevity penalty, ratio of lengths, and tokens on both sides.
 
     `references` holds one reference per line, or several such lists. `tgt_lang` is a language code such as de or
     zh-TW. Raises DataError where hypotheses and references differ in number, or there are none, ConfigError where the
@@ -92,7 +83,7 @@ def score(
                 "hypothesis_tokens": result.sys_len,
                 "reference_tokens": result.ref_len,
             }
-    return Scores(metrics, signatures["sacrebleu"] or "", signatures, details, len(hypotheses))
+    return TaskScores(metrics, signatures["sacrebleu"] or "", signatures, len(hypotheses), details)
 
 
 def applies(kind: str, tgt_lang: str) -> bool:
