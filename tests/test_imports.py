@@ -84,7 +84,7 @@ HOMES = {
     "lightning_utilities": {"training/background_writer"},
     "numpy": {"data", "evaluation/significance", "reports/differences"},
     "scipy": {"reports/differences"},
-    "pandas": {"reports/groups", "reports/tables"},
+    "pandas": {"reports/groups", "reports/plots", "reports/tables"},
     "tabulate": {"reports/tables"},
     "tokenizers": {"data/tokenizer"},
     "datasets": {"data/hub"},

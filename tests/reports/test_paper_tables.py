@@ -286,21 +286,21 @@ def test_a_test_score_at_another_step_is_told_and_has_that_steps_flops(tmp_path,
     assert "test was scored at step 10, the run is at 40" in printed(str(tmp_path))
 
 
-def test_flops_are_counted_over_the_lengths_of_the_corpus_where_they_are_known(tmp_path, configs):
+def test_flops_are_counted_from_the_tokens_of_the_corpus_where_they_are_known(tmp_path, configs):
     run = store(tmp_path / "run", configs["base"])
     assert not read_run(RunFolder(run)).flops()[1]
     src, tgt = [600, 610, 590, 605, 595, 620], [590, 620, 600, 615, 610, 595]
-    lengths = {"src": np.bincount(src).tolist(), "tgt": np.bincount(tgt).tolist()}
-    (run / "corpus.json").write_text(json.dumps({"lengths": lengths, "steps_per_epoch": 2}))
+    train = {"kept": 6, "src_tokens": sum(src), "tgt_tokens": sum(tgt)}
+    (run / "corpus.json").write_text(json.dumps({"splits": {"train": train}, "steps_per_epoch": 2}))
     counted, is_exact = read_run(RunFolder(run)).flops()
     assert is_exact
     # 40 steps are twenty epochs.
     model = configs["base"].model
     epoch = sum(training_flops(model, 300, s + 1, t + 1) for s, t in zip(src, tgt, strict=True))
-    assert counted == pytest.approx(20 * epoch, rel=1e-4)  # which source has which target is not known
+    assert counted == pytest.approx(20 * epoch, rel=1e-4)
 
 
-@pytest.mark.parametrize("corpus", [{}, [], {"lengths": {"src": [1], "tgt": [2]}, "steps_per_epoch": 1}])
+@pytest.mark.parametrize("corpus", [{}, [], {"splits": {"train": {"kept": 0}}, "steps_per_epoch": 1}])
 def test_flops_are_estimated_where_the_lengths_of_the_corpus_are_unusable(tmp_path, configs, corpus):
     run = store(tmp_path / "run", configs["base"])
     (run / "corpus.json").write_text(json.dumps(corpus))

@@ -2,10 +2,9 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from aiayn.config.tasks import TASKS, VAL_METRICS
@@ -72,14 +71,14 @@ def group_panel(title: str, log_scale: bool, key: str, groups: Mapping[str, Sequ
 
     `groups` holds the metrics of each seed by the name of the group. Only steps that all its seeds logged are drawn.
     """
+    import pandas as pd
+
     curves, bands = {}, {}
     for name, seeds in groups.items():
-        measured = [dict(series(records, key)) for records in seeds]
-        common = [step for step in measured[0] if all(step in points for points in measured)] if measured else []
-        values = {step: [points[step] for points in measured] for step in common}
-        curves[name] = [(step, fmean(found)) for step, found in values.items()]
+        frame = pd.DataFrame([dict(series(records, key)) for records in seeds]).T.dropna()  # (steps, seeds)
+        curves[name] = [*frame.mean(axis=1).items()]
         if len(seeds) > 1:
-            bands[name] = [(step, min(found), max(found)) for step, found in values.items()]
+            bands[name] = [*zip(frame.index, frame.min(axis=1), frame.max(axis=1), strict=True)]
     return Panel(title, curves, log_scale, bands=bands)
 
 
@@ -118,6 +117,21 @@ def draw_corpus(corpus: Record, path: Path) -> None:
     save_figure(figure, path)
 
 
+def corpus_svgs(corpus: Record) -> tuple[str, str]:
+    """Returns the lengths of sentences and the padding of micro-batches as SVG."""
+    return _svg(0.83, lambda axis: _draw_lengths(axis, corpus)), _svg(0.83, lambda axis: _draw_padding(axis, corpus))
+
+
+def panel_svg(panel: Panel, last_step: float) -> str:
+    """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
+
+    def draw(axis: Any) -> None:
+        _draw_panel(axis, panel)
+        axis.set_xlim(0, max(min(last_step, LARGEST), 1))
+
+    return _svg(0.72 if panel.rate else 0.83, draw)
+
+
 def draw_differences(table: Table, path: Path) -> bool:
     """Draws what each row changes against the baseline, a panel for each metric, and returns whether there is any.
 
@@ -152,41 +166,18 @@ def draw_differences(table: Table, path: Path) -> bool:
     return True
 
 
-def panel_svg(panel: Panel, last_step: float) -> str:
-    """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
-    figure = new_figure(5.4, 2.7)
-    axis = figure.add_axes((0.12, 0.16, 0.72 if panel.rate else 0.83, 0.8))
-    _draw_panel(axis, panel)
-    axis.set_xlim(0, max(min(last_step, LARGEST), 1))
-    return _svg(figure)
-
-
-def corpus_svgs(corpus: Record) -> tuple[str, str]:
-    """Returns the lengths of sentences and the padding of micro-batches as SVG."""
-    drawn = []
-    for draw in (_draw_lengths, _draw_padding):
-        figure = new_figure(5.4, 2.7)
-        draw(figure.add_axes((0.12, 0.17, 0.83, 0.78)), corpus)
-        drawn.append(_svg(figure))
-    return drawn[0], drawn[1]
-
-
 def _draw_panel(axis: Any, panel: Panel) -> None:
     if panel.log_scale:
         axis.set_yscale("log", nonpositive="mask")
     for number, (name, points) in enumerate(panel.curves.items()):
         steps, values = _drawable(points, panel.log_scale)
-        style = {
-            "color": COLOURS[number % len(COLOURS)],
-            "linestyle": ("-", "--", ":", "-.")[number // len(COLOURS) % 4],
-        }
+        colour, line = COLOURS[number % len(COLOURS)], ("-", "--", ":", "-.")[number // len(COLOURS) % 4]
         if band := panel.bands.get(name):
             lows, highs = (_drawable([(row[0], row[side]) for row in band], panel.log_scale) for side in (1, 2))
             if lows[0] == highs[0]:
-                axis.fill_between(lows[0], lows[1], highs[1], color=style["color"], alpha=0.2, linewidth=0)
-        axis.plot(
-            steps, values, marker="o" if len(steps) <= 80 else "", markersize=3, linewidth=1.4, label=name, **style
-        )
+                axis.fill_between(lows[0], lows[1], highs[1], color=colour, alpha=0.2, linewidth=0)
+        marker = "o" if len(steps) <= 80 else ""
+        axis.plot(steps, values, marker, linestyle=line, color=colour, markersize=3, linewidth=1.4, label=name)
     _style(axis, "step")
     if panel.rate:
         right = axis.twinx()
@@ -211,32 +202,21 @@ def _draw_padding(axis: Any, corpus: Record) -> None:
     _style(axis, "padding of a micro-batch (%)", "micro-batches")
 
 
-def _style(axis: Any, xlabel: str, ylabel: str = "") -> None:
-    from matplotlib.ticker import FuncFormatter
+def _counts(values: list[Any]) -> list[float]:
+    return [min(value, LARGEST) for value in values if is_number(value) and value >= 0]
 
-    def leading(value: float, _: object) -> str:
-        low, high = axis.get_ylim()
-        return _short(value) if high < 10 * low or f"{value:e}"[0] in "25" else ""
+
+def _style(axis: Any, xlabel: str, ylabel: str = "") -> None:
+    from matplotlib.ticker import EngFormatter
 
     axis.patch.set_alpha(0)
     axis.grid(color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(which="both", color=GRID, labelcolor=TEXT, labelsize=9)
-    for spine in axis.spines.values():
-        spine.set_color(GRID)
+    axis.spines[:].set_color(GRID)
     axis.set_xlabel(xlabel, color=TEXT, fontsize=9)
     axis.set_ylabel(ylabel, color=TEXT, fontsize=9)
-    axis.xaxis.set_major_formatter(FuncFormatter(_short))
-    axis.yaxis.set_major_formatter(FuncFormatter(_short))
-    if axis.get_yscale() == "log":
-        axis.yaxis.set_minor_formatter(FuncFormatter(leading))
-
-
-def _short(value: float, _: object = None) -> str:
-    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if 10 * unit <= abs(value) < 1e12:
-            return f"{value / unit:g}{letter}"
-    return f"{value:g}"
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k
 
 
 def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]]:
@@ -247,12 +227,10 @@ def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]
     return [step for step, _ in kept], [value for _, value in kept]
 
 
-def _counts(values: list[Any]) -> list[float]:
-    return [min(value, LARGEST) for value in values if is_number(value) and value >= 0]
-
-
-def _svg(figure: Any) -> str:
-    """Returns the figure as an <svg> element, transparent, in the page's colours, with ids that no other figure has."""
+def _svg(width: float, draw: Callable[[Any], None]) -> str:
+    """Returns an <svg> element, transparent, in the page's colours, with ids that no other figure has."""
+    figure = new_figure(5.4, 2.7)
+    draw(figure.add_axes((0.12, 0.17, width, 0.78)))
     figure.patch.set_alpha(0)
     text = render(figure, "svg").decode()
     text = text[text.index("<svg") :]

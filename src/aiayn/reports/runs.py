@@ -1,10 +1,7 @@
 """Reads what was measured from the folder of a run, even if it is unfinished or damaged."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,6 @@ from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.run_folder import (
     Record,
     RunFolder,
-    is_count,
     is_of_split,
     read_json,
     runs_within,
@@ -92,11 +88,21 @@ class MeasuredRun:
         return n_parameters(config.model, config.data.vocab_size)
 
     def flops(self) -> tuple[float, bool]:
-        """Returns the FLOPs of training so far, and whether they were counted over the corpus.
+        """Returns the FLOPs of training so far, and whether they were counted from the tokens of the corpus.
 
-        Without the lengths of its sentences every step counts as full.
+        Pairs are taken to have the corpus' mean lengths; without corpus.json every step counts as full.
         """
-        return _flops(self.settled(), self.step, read_json(self.folder.corpus))
+        config, corpus = self.settled(), read_json(self.folder.corpus)
+        model, vocab_size = config.model, config.data.vocab_size
+        try:
+            train = corpus["splits"]["train"]
+            pairs = train["kept"]
+            lengths = [(train[f"{side}_tokens"] + pairs) / pairs for side in ("src", "tgt")]  # end marks included
+            epoch = pairs * training_flops(model, vocab_size, *lengths)
+            return float(epoch * self.step / corpus["steps_per_epoch"]), True
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            # Without the scores of attention, which add less than 1 % to a base model.
+            return float(config.data.tokens_per_step * self.step * training_flops(model, vocab_size, 1, 1)), False
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
@@ -217,27 +223,3 @@ def _check_evaluation(run: MeasuredRun, split: str) -> None:
         del run.evaluations[split]
     elif result["step"] != run.step:
         run.notes.append(f"{split} was scored at step {result['step']:,}, the run is at {run.step:,}: {command}")
-
-
-def _flops(config: Config, step: int, corpus: Record) -> tuple[float, bool]:
-    model, vocab_size = config.model, config.data.vocab_size
-    try:
-        src, tgt = (tuple(corpus["lengths"][side]) for side in ("src", "tgt"))
-        epoch = sum(n * training_flops(model, vocab_size, s, t) for (s, t), n in _pair_lengths(src, tgt).items())
-        return float(epoch) * step / corpus["steps_per_epoch"], True
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        # Without the lengths of sentences no scores of attention: they add less than 1 % to a base model.
-        return float(config.data.tokens_per_step * step * training_flops(model, vocab_size, 1, 1)), False
-
-
-@cache
-def _pair_lengths(src: tuple[int, ...], tgt: tuple[int, ...]) -> Counter[tuple[int, int]]:
-    """Pairs by source and target tokens, end marks included, from sentences of 0, 1, 2, ... subwords on each side.
-
-    The n-th shortest source is taken for the one of the n-th shortest target. Which of them belong together matters to
-    the scores of cross-attention only, a term of about 0.1 %.
-    """
-    if not all(map(is_count, (*src, *tgt))):
-        raise ValueError("corpus.json: lengths that are no counts")
-    sides = (chain.from_iterable(repeat(n, count) for n, count in enumerate(counts, 1)) for counts in (src, tgt))
-    return Counter(zip(*sides, strict=True))
