@@ -173,23 +173,8 @@ def test_a_table_of_which_two_rows_were_run_is_shown_whole_with_big_and_another_
     ]
     second = text.partition("## Table 3")[0]
     assert "Transformer (base)" in second
-    assert "ByteNet" not in second
     assert "3 rows of this table were not run; --all shows them, too." in second
     assert "Table 4" not in text
-
-
-def test_with_all_the_rivals_of_the_papers_tables_2_and_4_stand_beside(sweep):
-    text = markdown(sweep, every_row=True)
-
-    second, fourth = text.partition("## Table 3")[0], text.partition("## Table 4")[2]
-    lines = {tuple(cell.strip() for cell in line.split("|")[1:3]): line for line in second.split("\n")}
-    assert [cell.strip() for cell in lines["GNMT + RL ensemble", "en-fr"].split("|")[6:7]] == ["41.16"]
-    assert "not run" in lines["Transformer (big)", "en-de"]
-    assert "not run" not in lines["MoE", "en-de"]
-    assert [line.split("|")[1].strip() for line in fourth.split("\n") if "semi-supervised" in line] == [
-        *("Zhu et al. (2013)", "Huang & Harper (2009)", "McClosky et al. (2006)", "Vinyals & Kaiser et al. (2014)"),
-        "Transformer (4 layers)",
-    ]
 
 
 def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
@@ -409,7 +394,7 @@ def test_the_command_prints_every_form_and_succeeds_in_spite_of_broken_runs(swee
     assert len(third) == 20
     tex = printed(str(sweep), "--format", "latex")
     assert tex.count(r"\begin{tabular}") == tex.count(r"\bottomrule") == 4
-    assert r"$d_{\mathrm{model}}$" in tex
+    assert r"d\_model" in tex
 
 
 def test_a_row_in_another_precision_shows_it_and_is_not_compared_with_base(tmp_path, configs):
@@ -417,7 +402,7 @@ def test_a_row_in_another_precision_shows_it_and_is_not_compared_with_base(tmp_p
         run = store(tmp_path / name, configs[name])
         (run / "machine.json").write_text(json.dumps({"precision": precision}))
     found = paper_tables(read_runs([tmp_path])[0])
-    [third] = [table for table in found.tables if table.title.startswith("Table 3: newstest2013")]
+    [third] = [table for table in found.tables if table.name == "table_3"]
     assert "precision" in [column.title for column in third.columns]
     different = "a_h4 has trainer.precision=32-true (base bf16-mixed)."
     assert third.after[-1] == f"a_h4 is not compared with base: {different}"

@@ -2,20 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from aiayn.config.data import DataConfig
 from aiayn.config.tasks import TASKS
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import compare_groups, corrected, counted_seeds, is_base, path_of, ratio_of
-from aiayn.reports.differences import Comparison, Difference, explained, less
+from aiayn.reports.differences import explained, less
 from aiayn.reports.groups import PRECISION, Group, differing_options, group_runs, option_text, partitions, record_of
 from aiayn.reports.metrics import Metric
 from aiayn.reports.published import (
     FITTED_VOCABULARY,
     QUARTER_TABLE_3,
-    RIVALS_2,
-    RIVALS_4,
     SECTION_23,
     STATED_VOCABULARY,
     TABLE_2,
@@ -33,14 +31,10 @@ from aiayn.reports.tables import NOT_RUN, Column, Table
 from aiayn.runs.run_folder import BRACKET_KINDS, Record
 
 T = TypeVar("T")
+Pairs = list[tuple[Any, Group | None]]  # a published result and the group of its runs, either of which may be None
 PPL, BLEU = Metric("val/ppl"), Metric(comparable_kind("de"), "val")  # the metrics of Table 3, English-German
-SIZES = {
-    "n_layers": ("N", "$N$"),
-    "d_model": ("d_model", r"$d_{\mathrm{model}}$"),
-    "d_ff": ("d_ff", r"$d_{\mathrm{ff}}$"),
-}
-SIZES |= {"n_heads": ("h", "$h$"), "d_k": ("d_k", "$d_k$"), "d_v": ("d_v", "$d_v$")}
-SIZES |= {"dropout": ("P_drop", r"$P_{\mathrm{drop}}$"), "label_smoothing": ("e_ls", r"$\epsilon_{\mathrm{ls}}$")}
+SIZES = {"n_layers": "N", "d_model": "d_model", "d_ff": "d_ff", "n_heads": "h", "d_k": "d_k", "d_v": "d_v"}
+SIZES |= {"dropout": "P_drop", "label_smoothing": "e_ls"}
 
 
 class PaperTables(NamedTuple):
@@ -61,46 +55,34 @@ def paper_tables(runs: Sequence[MeasuredRun], separate: bool = False, every_row:
     scored = [BLEU, Metric("sacrebleu", "test"), Metric("f1", "test")]
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
     translators, parsers = ([group for group in groups if group.runs[0].task == task] for task in TASKS)
-    results = [
-        pair
-        for pair in _beside(TABLE_2, translators, _is_of_result)
-        if pair[0] or (pair[1] and "test" in pair[1].runs[0].evaluations)
-    ]
+    tested = [group for group in translators if "test" in group.runs[0].evaluations or _result_of(group)]
+    records: dict[str, list[Record]] = {}
+    tables, changes = [], []
+
+    def add(
+        name: str, pairs: Pairs, record_of: Callable[..., Record], table: Callable[..., Table], all_rows: bool
+    ) -> None:
+        records[name] = [record_of(*pair) for pair in pairs]
+        tables.append(table(name, *_shown(pairs, records[name], all_rows)))
+
+    add("table_2", _beside(TABLE_2, tested, _is_of_result), _table_2_record, _table_2, every_row)
     rows = _beside((*TABLE_3, *QUARTER_TABLE_3), translators, _is_of_row)
-    parsing = _beside(TABLE_4, parsers, _is_parser_of)
-    full_rows, quarter_rows = ([pair for pair in rows if pair[0] in of] for of in (TABLE_3, QUARTER_TABLE_3))
-    records = {
-        "table_2": [_table_2_record(*pair) for pair in results],
-        "table_3": [_table_3_record(row, group) for row, group in full_rows if row],
-        "table_3_quarter": [_table_3_record(row, group) for row, group in quarter_rows if row],
-        "table_4": [_table_4_record(*pair) for pair in parsing],
-    }
-    quarter_title = "Table 3 at a quarter of its widths"
-    full, not_compared = _changes(full_rows, separate, "Table 3: change against base")
-    quarter, quarter_not_compared = _changes(quarter_rows, separate, f"{quarter_title}: change against base")
-    small = _table_3(*_shown(quarter_rows, records["table_3_quarter"], False), quarter_not_compared)
-    small.title, small.name, quarter.name = quarter_title, "table_3_quarter", "table_3_quarter_changes"
-    small.before = [
-        "Text, steps and widths are not the paper's, whose figures are those of the full row: only what a row changes "
-        "against base can be compared."
-    ]
-    tables = [
-        _table_2(*_shown(results, records["table_2"], every_row)),
-        _table_3(*_shown(full_rows, records["table_3"], every_row), not_compared),
-        full,
-        small,
-        quarter,
-        _table_4(*_shown(parsing, records["table_4"], every_row)),
-    ]
-    records |= {"changes": [*(full.records or quarter.records)]}
-    return PaperTables(records, *([table for table in some if table.records] for some in (tables, [full, quarter])))
+    for name, published in (("table_3", TABLE_3), ("table_3_quarter", QUARTER_TABLE_3)):
+        pairs = [pair for pair in rows if pair[0] in published]
+        add(name, pairs, _table_3_record, _table_3, every_row and published is TABLE_3)
+        change, not_compared = _changes(pairs, separate)
+        change.title, change.name = f"{tables[-1].title}: change against base", f"{name}_changes"
+        tables[-1].after += not_compared
+        tables.append(change)
+        changes.append(change)
+    add("table_4", _beside(TABLE_4, parsers, _is_parser_of), _table_4_record, _table_4, every_row)
+    records["changes"] = [*(changes[0].records or changes[1].records)]
+    return PaperTables(records, *([table for table in some if table.records] for some in (tables, changes)))
 
 
-def _beside(
-    published: Sequence[T], groups: Sequence[Group], is_of: Callable[[Group, T], bool]
-) -> list[tuple[T | None, Group | None]]:
+def _beside(published: Sequence[T], groups: Sequence[Group], is_of: Callable[[Group, T], bool]) -> Pairs:
     """Pairs every published result with each of its groups, or with None, and then None with all other groups."""
-    pairs: list[tuple[T | None, Group | None]] = []
+    pairs: Pairs = []
     others = list(groups)
     for result in published:
         members = [group for group in others if is_of(group, result)]
@@ -109,9 +91,7 @@ def _beside(
     return pairs + [(None, group) for group in others]
 
 
-def _shown(
-    pairs: Sequence[tuple[T | None, Group | None]], records: Sequence[Record], every_row: bool
-) -> tuple[list[Record], list[str]]:
+def _shown(pairs: Pairs, records: Sequence[Record], every_row: bool) -> tuple[list[Record], list[str]]:
     """Returns the records of `pairs` to show, marked where they were not run, and a line about those left out."""
     rows = len({id(published) for published, group in pairs if published and group})
     if every_row or rows > 1:
@@ -125,6 +105,10 @@ def _shown(
 
 
 # Table 2: BLEU on newstest2014 and the cost of training, beside other systems.
+
+
+def _result_of(group: Group) -> bool:
+    return any(_is_of_result(group, result) for result in TABLE_2)
 
 
 def _is_of_result(group: Group, result: Result) -> bool:
@@ -171,21 +155,12 @@ def counted_flops(result: Result) -> float:
     return float(result.row.max_steps * TOKENS_PER_STEP * training_flops(result.row.model(), vocab_size, 1, 1))
 
 
-def _table_2(records: list[Record], left_out: list[str]) -> Table:
-    if records and not left_out:
-        blank: Record = dict.fromkeys(records[0]) | {"not_comparable": []}
-        records += [
-            blank
-            | {"model": rival.model, "text": f"en-{lang}", "paper_bleu": bleu, "paper_flops": rival.flops.get(lang)}
-            for rival in RIVALS_2
-            for lang, bleu in rival.bleu.items()
-        ]
-        records.sort(key=lambda record: (record["text"], "bleu_kind" in record and record["bleu_kind"] is not None))
+def _table_2(name: str, records: list[Record], left_out: list[str]) -> Table:
     for place, record in enumerate(records):
         weights = {None: None, 0: "last"}.get(record["averaged"], f"{record['averaged']} averaged")
         scored = f"{record['test_set'] or 'test'}, {record['lines']:,} lines" if record["lines"] is not None else None
         records[place] = record | {"weights": weights, "scored": scored}
-    columns = [Column("model", "model"), Column("text", "text"), Column("n", "n", missing="")]
+    columns = [Column("model", "model"), Column("text", "text"), Column("n", "n")]
     columns += [Column("bleu", "BLEU", 2), Column("length_ratio", "length ratio", 3), Column("paper_bleu", "paper", 2)]
     columns += [Column("bleu_difference", "difference", 2, True), Column("sacrebleu", "sacreBLEU", 2)]
     columns += [Column("scored", "test set"), Column("weights", "weights"), Column("flops", "FLOPs", spec=".2g")]
@@ -200,7 +175,7 @@ def _table_2(records: list[Record], left_out: list[str]) -> Table:
         f"paper's are device time times a sustained rate, and so {ratios['base']} (base) and {ratios['big']} (big) "
         "times what its training computes.",
     ]
-    return Table("Table 2: newstest2014", columns, records, _warning(records), [*after, *left_out], "table_2")
+    return Table("Table 2: newstest2014", columns, records, _warning(records), [*after, *left_out], name)
 
 
 # Table 3, and what each row changes against base.
@@ -241,14 +216,14 @@ def _table_3_record(row: Row, group: Group | None) -> Record:
     return record
 
 
-def _table_3(records: list[Record], left_out: list[str], not_compared: Sequence[str]) -> Table:
+def _table_3(name: str, records: list[Record], left_out: list[str]) -> Table:
     columns = [Column("row", "row")]
-    columns += [Column(key, title, latex=latex, spec="g") for key, (title, latex) in SIZES.items()]
+    columns += [Column(key, title, spec="g") for key, title in SIZES.items()]
     if any(record["positions"] == "learned" for record in records):
         columns.append(Column("positions", "positions"))
     if len({record["arithmetic"] for record in records if record["run"]}) > 1:
-        columns.append(Column("arithmetic", "precision", missing=""))
-    columns += [Column("steps", "steps"), Column("paper_steps", "paper"), Column("n", "n", missing="")]
+        columns.append(Column("arithmetic", "precision"))
+    columns += [Column("steps", "steps"), Column("paper_steps", "paper"), Column("n", "n")]
     columns += [Column("ppl", "PPL", 2), Column("paper_ppl", "paper", 2)]
     columns += [Column("bleu", "BLEU (compound-split)", 2), Column("length_ratio", "length ratio", 3)]
     columns += [Column("paper_bleu", "paper", 1), Column("parameters", "params (M)", 2)]
@@ -258,11 +233,16 @@ def _table_3(records: list[Record], left_out: list[str], not_compared: Sequence[
         f"last checkpoint, without averaging. The paper's parameters fit a vocabulary of {FITTED_VOCABULARY:,}: "
         "`aiayn table --parameters` tells more."
     )
-    after = [about, *left_out, *not_compared]
-    return Table("Table 3: newstest2013", columns, records, _warning(records), after, "table_3")
+    if name == "table_3":
+        return Table("Table 3: newstest2013", columns, records, _warning(records), [about, *left_out], name)
+    before = (
+        "Text, steps and widths are not the paper's, whose figures are those of the full row: only what a row changes "
+        "against base can be compared."
+    )
+    return Table("Table 3 at a quarter of its widths", columns, records, [before], [about, *left_out], name)
 
 
-def _changes(rows: Sequence[tuple[Row | None, Group | None]], separate: bool, title: str) -> tuple[Table, list[str]]:
+def _changes(rows: Pairs, separate: bool) -> tuple[Table, list[str]]:
     """Compares each row with the base that differs from it in the row's own options only.
 
     The second is a line for every row that was run and has no base of the same training.
@@ -282,31 +262,30 @@ def _changes(rows: Sequence[tuple[Row | None, Group | None]], separate: bool, ti
                 for key in _other_options(group, nearest)
             ]
             left_out.append(f"{row.name} is not compared with base: {group.name} has {', '.join(shown)}.")
-    found: list[tuple[Metric, Group, Comparison]] = [
-        (metric, base, comparison)
+    found = {
+        (metric, base.name): comparison
         for base in bases
         for metric, comparison in compare_groups(of_base[path_of(base)], [PPL, BLEU], base, separate).items()
+    }
+    changed = {
+        (metric, path): one
+        for (metric, _), of in zip(found, corrected([*found.values()]), strict=True)
+        for path, one in of.items()
+    }
+    records = [
+        {"row": row.name, "label": row.label, **record_of(group)}
+        | {"ppl": changed.get((PPL, path_of(group))), "paper_ppl": row.ppl - TABLE_3[0].ppl}
+        | {"bleu": changed.get((BLEU, path_of(group))), "paper_bleu": row.bleu - TABLE_3[0].bleu}
+        for row, group in measured
+        if row.name != "base" and any(group in members for members in of_base.values())
     ]
-    differences = corrected([comparison for _, _, comparison in found])
-    records = []
-    for row, group in measured:
-        if row.name == "base" or not any(group in members for members in of_base.values()):
-            continue
-        record: Record = {"row": row.name, "label": row.label, **record_of(group)}
-        for name, metric in (("ppl", PPL), ("bleu", BLEU)):
-            of_metric = [one for one, (of, _, _) in zip(differences, found, strict=True) if of == metric]
-            record[name] = next((one[path_of(group)] for one in of_metric if path_of(group) in one), None)
-            record[f"paper_{name}"] = getattr(row, name) - getattr(TABLE_3[0], name)
-        records.append(record)
     columns = [Column("row", "row"), Column("n", "n"), Column("ppl", "change in PPL", 2)]
     columns += [Column("paper_ppl", "paper", 2, True), Column("bleu", "change in BLEU", 2)]
     columns.append(Column("paper_bleu", "paper", 1, True))
-    everything: list[Difference] = [one for of in differences for one in of.values()]
     names = "; ".join(f"{base.name} ({counted_seeds(base)})" for base in bases if len(of_base[path_of(base)]) > 1)
-    several = len({path_of(base) for _, base, _ in found}) > 1
-    named = {f"{metric.title}{f' of {base.name}' * several}": comparison for metric, base, comparison in found}
-    after = explained(names, named, everything) if records else []
-    return Table(title, columns, records, after=after, name="table_3_changes"), left_out
+    titled = {f"{metric.title}{f' of {base}' * (len(found) > 2)}": one for (metric, base), one in found.items()}
+    after = explained(names, titled, changed.values()) if records else []
+    return Table("", columns, records, after=after), left_out
 
 
 def _other_options(group: Group, base: Group) -> list[str]:
@@ -341,17 +320,11 @@ def _table_4_record(result: ParsingResult | None, group: Group | None) -> Record
     }
 
 
-def _table_4(records: list[Record], left_out: list[str]) -> Table:
-    if records and not left_out:
-        blank: Record = dict.fromkeys(records[0])
-        rivals = [blank | {"parser": name, "training": kind, "paper_f1": f1} for name, kind, f1 in RIVALS_4]
-        order = list(dict.fromkeys(rival["training"] for rival in rivals))
-        place = {training: number for number, training in enumerate(order)}
-        records = sorted([*rivals, *records], key=lambda record: place.get(record["training"], len(place)))
+def _table_4(name: str, records: list[Record], left_out: list[str]) -> Table:
     for number, record in enumerate(records):
         lines = f"{record['test_set'] or record['test']}, {record['lines']:,} sentences" if record["lines"] else None
         records[number] = record | {"scored": lines}
-    columns = [Column("parser", "parser"), Column("training", "training"), Column("n", "n", missing="")]
+    columns = [Column("parser", "parser"), Column("training", "training"), Column("n", "n")]
     columns += [Column("f1", "F1", 2), Column("paper_f1", "paper", 1), Column("f1_difference", "difference", 2, True)]
     columns += [Column("precision", "precision", 2), Column("recall", "recall", 2)]
     columns += [Column("complete_match", "complete", 2), Column("malformed", "malformed")]
@@ -361,7 +334,7 @@ def _table_4(records: list[Record], left_out: list[str]) -> Table:
         "model or vocabulary, are `other`: their figures cannot be compared with the paper's."
     )
     title = "Table 4: parsing, section 23 of the Wall Street Journal"
-    return Table(title, columns, records, after=[about, *left_out], name="table_4")
+    return Table(title, columns, records, after=[about, *left_out], name=name)
 
 
 # Why a run's figures cannot be compared with the paper's.

@@ -14,8 +14,6 @@ from aiayn.reports.plots import corpus_svgs, panel_svg, run_panels
 from aiayn.reports.runs import PARAMETERS, MeasuredRun, read_run
 from aiayn.reports.tables import Column, Table
 from aiayn.runs.run_folder import (
-    BRACKET_KINDS,
-    METRIC_KINDS,
     Record,
     RunFolder,
     best_and_last,
@@ -26,7 +24,6 @@ from aiayn.runs.run_folder import (
 )
 
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
-ALL_KINDS = METRIC_KINDS + BRACKET_KINDS
 
 
 def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
@@ -56,7 +53,6 @@ def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
         ],
         tiles=_tiles(run),
         scores=_scores(run),
-        signatures=_signatures(run),
         panels=[(panel, panel_svg(panel, step)) for panel in run_panels(run.records, panels)],
         scored=[(split, readable(run.task, found)) for split, found in scored.items() if found],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
@@ -81,33 +77,19 @@ def _plain_table(records: list[Record], *keys: str) -> Table:
 
 
 def _scores(run: MeasuredRun) -> Table:
-    evaluations = run.evaluations
-    kinds = [kind for kind in ALL_KINDS if any(one["metrics"].get(kind) is not None for one in evaluations.values())]
-    columns = [Column(key, key) for key in ("text", "checkpoint", "step", "lines")]
-    records = [
-        {"text": split, "checkpoint": result.get("checkpoint"), "step": result["step"], "lines": result["lines"]}
-        | result["metrics"]
-        for split, result in evaluations.items()
-    ]
-    for kind in kinds:
-        columns.append(Column(kind, kind, 2))
-        for record in records:
-            ratio = Metric(kind, record["text"]).ratio
-            record[f"{kind} ratio"] = ratio.of(run) if ratio else None
-        if any(record[f"{kind} ratio"] is not None for record in records):
-            columns.append(Column(f"{kind} ratio", "length ratio", 3))
-    return Table("Scores", columns, records)
-
-
-def _signatures(run: MeasuredRun) -> Table:
-    records = [
-        {"text": split, "kind": kind, "signature": signatures[kind]}
-        for split, result in run.evaluations.items()
-        if isinstance(signatures := result.get("signatures"), dict)
-        for kind in ALL_KINDS
-        if signatures.get(kind)
-    ]
-    return _plain_table(records, "text", "kind", "signature")
+    """Returns a row for every kind of score of every text, with its signature."""
+    records = []
+    for text, result in run.evaluations.items():
+        stored = result.get("signatures")
+        signatures: Record = stored if isinstance(stored, dict) else {}
+        facts = {"text": text, "checkpoint": result.get("checkpoint"), "step": result["step"], "lines": result["lines"]}
+        for kind, score in result["metrics"].items():
+            ratio = Metric(kind, text).ratio
+            more = {"length ratio": ratio.of(run) if ratio else None, "signature": signatures.get(kind)}
+            records += [facts | {"kind": kind, "score": score} | more] if score is not None else []
+    digits = {"score": 2, "length ratio": 3}
+    keys = ("text", "kind", "score", "length ratio", "checkpoint", "step", "lines", "signature")
+    return Table("Scores", [Column(key, key, digits.get(key)) for key in keys], records)
 
 
 def _when(run: RunFolder, records: list[Record], corpus: Record) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
+from typing import Any
 
 from aiayn.errors import ConfigError
 from aiayn.reports.comparison import Question, comparisons, option_columns
@@ -13,7 +13,7 @@ from aiayn.reports.page import render_page
 from aiayn.reports.plots import Panel, group_panel, logged, panel_svg
 from aiayn.reports.runs import MeasuredRun, read_run, without_copies
 from aiayn.reports.tables import Column, Link, Table
-from aiayn.runs.run_folder import Record, RunFolder, is_count, read_json, read_samples
+from aiayn.runs.run_folder import Record, RunFolder, read_json, read_samples
 
 NOT_COMPARED = ("name", "sweep", "outputs", "logger.group")
 TITLES = {
@@ -126,25 +126,25 @@ def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
     A cell is the mean over its runs of the first metric that all runs have: BLEU of the development set, greedy BLEU,
     perplexity.
     """
-    places: dict[tuple[int, int], list[MeasuredRun]] = {}
-    for group in groups:
-        heads, size = group.options.get("model.n_heads"), group.options.get("model.d_k")
-        if not (is_count(heads) and is_count(size)):
-            return None
-        places.setdefault((heads, size), []).extend(group.runs)
-    heads_found, sizes = (sorted({place[side] for place in places}) for side in (0, 1))
-    if len(places) <= max(len(heads_found), len(sizes)):  # d_k follows from the heads
+    import pandas as pd
+
+    runs = [run for group in groups for run in group.runs]
+    measured: list[Record] = [{metric.key: metric.of(run) for metric in TITLES} for run in runs]
+    frame: Any = pd.DataFrame(measured, dtype=float)
+    frame["heads"], frame["size"] = ([run.options.get(f"model.{key}") for run in runs] for key in ("n_heads", "d_k"))
+    counts = frame.dropna(subset=["heads", "size"]).nunique()
+    places = frame.groupby(["heads", "size"]).ngroups
+    if len(frame) == 0 or places <= max(counts["heads"], counts["size"]):  # d_k follows from the heads
         return None
     for metric in (Metric("sacrebleu", "val"), Metric("val/bleu"), Metric("val/ppl")):
-        values = {place: [metric.of(run) for run in runs] for place, runs in places.items()}
-        cells = {
-            place: mean(of) for place, found in values.items() if (of := [one for one in found if one is not None])
-        }
-        if sum(map(len, values.values())) > sum(one is not None for found in values.values() for one in found):
-            continue
-        records = [{"heads": str(n)} | {str(size): cells.get((n, size)) for size in sizes} for n in heads_found]
-        columns = [Column("heads", "heads"), *(Column(str(size), f"d_k {size}", 2) for size in sizes)]
-        return Table(f"{TITLES[metric]} by number of heads and d_k", columns, records)
+        if frame[metric.key].notna().all():
+            grid = frame.pivot_table(metric.key, "heads", "size")
+            records = [
+                {"heads": f"{heads:g}"} | {f"{size:g}": None if pd.isna(one) else one for size, one in row.items()}
+                for heads, row in grid.iterrows()
+            ]
+            columns = [Column("heads", "heads"), *(Column(f"{size:g}", f"d_k {size:g}", 2) for size in grid.columns)]
+            return Table(f"{TITLES[metric]} by number of heads and d_k", columns, records)
     return None
 
 

@@ -27,8 +27,6 @@ class Column:
     title: str
     digits: int | None = None  # decimals of all its numbers; None: as many as the column needs
     sign: bool = False  # + before positive numbers
-    missing: str = "-"  # for None
-    latex: str | None = None  # the title in LaTeX
     spec: str | None = None  # a format() specification, instead of digits and sign
 
 
@@ -67,13 +65,12 @@ class Style:
     number: Callable[[str], Any] = str  # around a cell of numbers
     strong: Callable[[Any], Any] = lambda cell: f"{cell}*"  # what is significant
     link: Callable[[Link], Any] | None = None  # None: its text
-    missing: str | None = None  # instead of a column's own "-"
+    missing: str = "-"  # for None
 
 
 def _cell(value: Any, column: Column, digits: int, style: Style) -> Any:
     if value is None:
-        missing = style.missing if style.missing is not None and column.missing == "-" else column.missing
-        return style.escape(missing)
+        return style.missing
     if isinstance(value, Link):
         return style.link(value) if style.link else style.escape(value.text)
     if isinstance(value, Sample):
@@ -156,7 +153,7 @@ def _environment(table: Table) -> str:
     if not table.records:
         return "\n".join(notes)
     style = Style(r" \pm ", _escaped, _mathematics, r"{{\boldmath {}}}".format, missing="--")
-    titles = [column.latex or _escaped(column.title) for column in table.columns]
+    titles = [_escaped(column.title) for column in table.columns]
     sides = "".join("r" if table.is_numeric(place) else "l" for place in range(len(titles)))
     frame = pd.DataFrame(table.cells(style), columns=titles)
     body = frame.to_latex(index=False, escape=False, column_format=sides)
