@@ -47,7 +47,9 @@ def _collect(run: Path, target: Path, origin: Mapping[str, str]) -> Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         atomic_write_text(place, path.read_text(encoding="utf-8"))
     atomic_write_text(target / "config.yaml", yaml.safe_dump(config, sort_keys=False))
-    write_json(target / "machine.json", read_json(run / "machine.json"))
+    for name in ("machine.json", "corpus.json"):  # the second has counts and fingerprints, no text
+        if found := read_json(run / name):
+            write_json(target / name, found)
     write_jsonl(target / "metrics.jsonl", _curves(read_jsonl(run / "metrics.jsonl")))
     write_json(target / "origin.json", {**origin, "seed": config["seed"], "versions": versions})
     return target

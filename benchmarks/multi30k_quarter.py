@@ -10,12 +10,14 @@ are means over the seeds of a row, whose runs after the first are named ROW_seed
 from pathlib import Path
 from statistics import mean
 
-from table3_quarter import PAGE, answer, cell, correction, intervals, publish, wrapped
+from table3_quarter import PAGE, answer, cell, publish, reach, wrapped
 
+from aiayn.reports.comparison import corrected
+from aiayn.reports.differences import Sample, compare, explained
 from aiayn.reports.drawing import new_figure, save_figure
-from aiayn.reports.intervals import LEVEL, Sample, holm, pooled, pooled_spread
-from aiayn.reports.table import Column, Table
-from aiayn.reports.writers import markdown
+from aiayn.reports.metrics import Metric
+from aiayn.reports.runs import read_run
+from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record, RunFolder, read_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,7 +37,9 @@ QUESTIONS = {
     "What does going without label smoothing do?": ("d_ls00",),
     "Is bigger better?": ("c_n2", "c_dmodel64", "c_dmodel256"),
 }
-METRICS = {"ppl": "last", "bleu": "test_bleu"}  # what is compared with base: perplexity and BLEU
+METRICS = {"ppl": "last", "bleu": "test_bleu"}  # what is compared with base
+TITLES = {"ppl": "dev perplexity", "bleu": "sacreBLEU of test 2016"}
+RATIO = Metric("sacrebleu", "test").ratio
 COLUMNS = [
     Column("name", "row"),
     Column("n", "seeds"),
@@ -44,6 +48,7 @@ COLUMNS = [
     Column("lowest", "lowest", 2),
     Column("epoch", "at epoch", 1),
     Column("test_bleu", "test BLEU", 2),
+    Column("ratio", "length ratio", 3),
     Column("bleu", "change"),
     Column("dev_bleu", "dev BLEU", 2),
     Column("test_accuracy", "test token accuracy (%)", 1),
@@ -64,21 +69,25 @@ def curve(run: Path) -> tuple[list[float], list[float]]:
 
 def facts() -> Record:
     """Returns what table.json holds: the means of every row that was trained, and its differences from base."""
-    measured = {row: [_measured(run) for run in runs_of(row)] for row in NAMES if runs_of(row)}
-    rows = {row: {"row": row, "n": len(found), **_means(found)} for row, found in measured.items()}
-    made: Record = {"per_cent": 100 * (1 - LEVEL), "level": LEVEL}
-    places, differences = [], []
-    for name, key in METRICS.items():
-        samples = {row: Sample(tuple(each[key] for each in found)) for row, found in measured.items()}
-        spread = pooled_spread(samples.values())
-        if spread:
-            made |= {"degrees_of_freedom": spread.df, f"{name}_sd": spread.sd}
-        compared = [row for row in samples if row != "base"]
-        places += [(row, name) for row in compared]
-        differences += [pooled(samples[row], samples["base"], spread) for row in compared]
-    for (row, name), difference in zip(places, holm(differences), strict=True):
-        rows[row][name] = difference
-    return {"intervals": made | {"comparisons": len(places)}, "rows": list(rows.values())}
+    measured = {row: {_seed(run): _measured(run) for run in runs_of(row)} for row in NAMES if runs_of(row)}
+    rows = {row: {"row": row, "n": len(found), **_means([*found.values()])} for row, found in measured.items()}
+    compared = {
+        name: compare(
+            {row: Sample({seed: one[key] for seed, one in of.items()}) for row, of in measured.items()}, "base"
+        )
+        for name, key in METRICS.items()
+    }
+    for name, differences in zip(compared, corrected([*compared.values()]), strict=True):
+        for row, difference in differences.items():
+            rows[row][name] = difference
+    changed = [row for name, row in rows.items() if name != "base"]
+    family = [row[name] for row in changed for name in METRICS]
+    said = explained(f"base ({rows['base']['n']} seeds)", {TITLES[name]: one for name, one in compared.items()}, family)
+    return {"explained": [*said, reach(family, changed)], "rows": list(rows.values())}
+
+
+def _seed(run: Path) -> int:
+    return RunFolder(run).read_config()["seed"]
 
 
 def _means(found: list[dict[str, float]]) -> dict[str, float]:
@@ -95,21 +104,20 @@ def _measured(run: Path) -> dict[str, float]:
         "epoch": epochs[perplexities.index(lowest)],
         "dev_bleu": dev["metrics"]["sacrebleu"],
         "test_bleu": test["metrics"]["sacrebleu"],
+        "ratio": RATIO.of(read_run(RunFolder(run))),
         "test_accuracy": test["forced"]["accuracy"],
     }
 
 
 def page_blocks(found: Record) -> dict[str, str]:
     """Returns the generated blocks of the page by name, from what `facts` returns."""
-    rows, made = {record["row"]: record for record in found["rows"]}, found["intervals"]
+    rows = {record["row"]: record for record in found["rows"]}
     shown = [record | {"name": NAMES[row]} | _changes(record) for row, record in rows.items()]
     questions = {question: [row for row in asked if row in rows] for question, asked in QUESTIONS.items()}
     answers = [answer(question, asked, rows, NAMES) for question, asked in questions.items() if asked]
-    spread = f"a standard deviation of {made['ppl_sd']:.2f} in perplexity and {made['bleu_sd']:.2f} in BLEU"
-    basis = wrapped(f"{intervals(made)}: {spread}. {correction(made)}")
     return {
         "thirty": markdown([Table("", COLUMNS, shown)]).strip(),
-        "thirty-basis": basis,
+        "thirty-basis": wrapped(" ".join(found["explained"])),
         "thirty-answers": "\n".join(answers),
     }
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from textwrap import fill
 
 from aiayn.files import atomic_write_text
-from aiayn.reports.intervals import LEVEL, Difference, t_quantile
+from aiayn.reports.differences import Difference
 from aiayn.reports.paper_tables import PaperTables, paper_tables
+from aiayn.reports.plots import draw_differences
 from aiayn.reports.runs import read_runs
-from aiayn.reports.table import Column, Table
-from aiayn.reports.table_plot import draw_differences
-from aiayn.reports.writers import as_json, markdown
+from aiayn.reports.tables import Column, Table, as_json, markdown
 from aiayn.runs.run_folder import Record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,25 +42,28 @@ QUESTIONS = {
 
 
 def tables_of(results: Path) -> PaperTables:
-    """Returns the paper's tables of these runs, all rows with one standard deviation."""
-    runs, _ = read_runs([results])
-    return paper_tables(runs, is_pooled=True)
+    """Returns the paper's tables of these runs."""
+    return paper_tables(read_runs([results])[0])
 
 
 def facts(tables: PaperTables) -> Record:
     """Returns what table.json holds: every row, its change, and how the intervals were made."""
     rows, changes = tables.records["table_3_quarter"], tables.records["changes"]
-    tests = {key: [record[key] for record in changes if record[key] is not None] for key in ("ppl", "bleu")}
-    fewest = min(changes, key=lambda record: record["n"])
-    df = fewest["ppl"].df
-    made = {"degrees_of_freedom": df, "t": t_quantile(df), "comparisons": sum(map(len, tests.values()))}
-    made |= {"level": LEVEL, "per_cent": 100 * (1 - LEVEL), "fewest_seeds": fewest["n"]}
-    made |= {f"{key}_reach": (fewest[key].high - fewest[key].low) / 2 for key in tests}
+    [table] = tables.changes
     return {
-        "intervals": made,
+        "explained": [*table.after, reach([change[key] for change in changes for key in ("ppl", "bleu")], changes)],
         "table_3_quarter": [_without_folders(record) for record in rows],
         "changes": [_without_folders(record) for record in changes],
     }
+
+
+def reach(family: list[Difference], changes: list[Record]) -> str:
+    """Returns what a difference must exceed to be marked first of all, in perplexity and in BLEU."""
+    tested = sum(one.p is not None for one in family)
+    least = [changes[0][key].needed(tested)[0] for key in ("ppl", "bleu")]
+    return (
+        f"A difference must exceed {least[0]:.2f} in perplexity or {least[1]:.2f} in BLEU to be the first one marked."
+    )
 
 
 def _without_folders(record: Record) -> Record:
@@ -74,31 +76,17 @@ def page_blocks(found: Record) -> dict[str, str]:
     changes = {record["row"]: record for record in found["changes"]}
     names = {row: name[4:] for row, name in NAMES.items()}
     answers = [answer(question, rows, changes, names) for question, rows in QUESTIONS.items()]
-    return {"base": _findings(found), "rows": markdown([_table(found)]).strip(), "answers": "\n".join(answers)}
-
-
-def _findings(found: Record) -> str:
     base = next(record for record in found["table_3_quarter"] if record["row"] == "base")
-    ppl, bleu, made = base["ppl"], base["bleu"], found["intervals"]
-    return wrapped(
-        f"Base has perplexity {ppl.mean:.2f} and BLEU {bleu.mean:.2f}, means of {ppl.n} seeds with standard deviations "
-        f"{ppl.sd:.2f} and {bleu.sd:.2f}. {intervals(made)}. {correction(made)} A row of {made['fewest_seeds']} seed"
-        f"{'s' * (made['fewest_seeds'] > 1)} must differ by {made['ppl_reach']:.2f} in perplexity or "
-        f"{made['bleu_reach']:.2f} in BLEU before even a single comparison would count."
-    )
+    means = [f"{name} {base[key].mean:.{digits}f} ± {base[key].sd:.{digits}f}" for name, key, digits in BASE]
+    about = f"Base has {', '.join(means)} (mean and standard deviation of {base['n']} seeds)."
+    return {
+        "base": wrapped(" ".join([about, *found["explained"]])),
+        "rows": markdown([_table(found)]).strip(),
+        "answers": "\n".join(answers),
+    }
 
 
-def intervals(made: Record) -> str:
-    """Returns what the intervals of a table are."""
-    test = f"Student's t with {made['degrees_of_freedom']:.0f} degrees of freedom"
-    spread = "from the spread between seeds within rows, which is taken to be the same in all of them"
-    return f"Intervals hold {made['per_cent']:.0f} %: {test}, {spread}"
-
-
-def correction(made: Record) -> str:
-    """Returns what is bold in a table."""
-    after = f"after Holm's correction for all {made['comparisons']} comparisons"
-    return f"Bold is what stays below {made['level']} {after}; of nothing else is anything claimed."
+BASE = (("perplexity", "ppl", 2), ("BLEU", "bleu", 2), ("length ratio", "length_ratio", 3))
 
 
 def _table(found: Record) -> Table:
@@ -106,19 +94,18 @@ def _table(found: Record) -> Table:
     records = []
     for change in found["changes"]:
         row = change["row"]
-        record = {
-            "name": NAMES[row],
-            "n": change["n"],
-            "paper_ppl": change["paper_ppl"],
-            "paper_bleu": change["paper_bleu"],
-        }
+        record = {"name": NAMES[row], "n": change["n"], "ratio": means[row]["length_ratio"].mean}
         for key in ("ppl", "bleu"):
-            record |= {f"{key}_mean": means[row][key].mean, key: cell(change[key])}
+            record |= {
+                f"{key}_mean": means[row][key].mean,
+                key: cell(change[key]),
+                f"paper_{key}": change[f"paper_{key}"],
+            }
         records.append(record)
     columns = [Column("name", "row"), Column("n", "seeds")]
     for key, title, digits in (("ppl", "perplexity", 2), ("bleu", "BLEU", 1)):
-        columns += [Column(f"{key}_mean", title, 2), Column(key, "change")]
-        columns.append(Column(f"paper_{key}", "in the paper", digits, True))
+        columns += [Column(f"{key}_mean", title, 2)] + [Column("ratio", "length ratio", 3)] * (key == "bleu")
+        columns += [Column(key, "change"), Column(f"paper_{key}", "in the paper", digits, True)]
     return Table("", columns, records)
 
 
@@ -136,7 +123,7 @@ def answer(question: str, rows: Iterable[str], changes: Mapping[str, Record], na
     for key, metric in (("ppl", "perplexity"), ("bleu", "BLEU")):
         verdicts: dict[str, list[str]] = {}
         for row in rows:
-            verdicts.setdefault(_verdict(changes[row][key], key), []).append(names[row])
+            verdicts.setdefault(verdict(changes[row][key], key), []).append(names[row])
         said = [f"{verdict} with {_listed(alike)}" for verdict, alike in verdicts.items()]
         if len(verdicts) == 1:
             said = [*verdicts]
@@ -144,7 +131,7 @@ def answer(question: str, rows: Iterable[str], changes: Mapping[str, Record], na
     return wrapped(f"- **{question}** " + ". ".join(part[0].upper() + part[1:] for part in parts) + ".", "  ")
 
 
-def _verdict(change: Difference, key: str) -> str:
+def verdict(change: Difference, key: str) -> str:
     if not change.survives:
         return "undecided"
     return "worse" if (change.delta > 0) == (key == "ppl") else "better"

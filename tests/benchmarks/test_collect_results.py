@@ -27,6 +27,7 @@ def write_run(run: Path, *, scored: bool = True, train: str = "my/train") -> Non
     (run / "checkpoints/last.ckpt").write_bytes(b"weights")
     (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
     (run / "machine.json").write_text('{"cores": 2}')
+    (run / "corpus.json").write_text('{"fingerprint": "abc"}')
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     if scored:
         (run / "evaluation/val").mkdir(parents=True)
@@ -44,6 +45,7 @@ def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_
     assert folder == tmp_path / "results/a_h1"
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
         "config.yaml",
+        "corpus.json",
         "evaluation/val/evaluation.json",
         "machine.json",
         "metrics.jsonl",
@@ -54,6 +56,7 @@ def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_
     kept = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert kept == [{"step": 50, "train/loss": 7.0}, *RECORDS[1:]]
     run = read_run(RunFolder(folder))
+    assert run.content == {"corpus": "abc"}
     assert (run.step, run.ppl, run.evaluations["val"]["metrics"]["bleu_compound_split"]) == (120, 20.0, 30.0)
 
 

@@ -6,9 +6,10 @@ import math
 import how_much_text
 import pytest
 from how_much_text import PAGE, RESULTS, facts, page_blocks, runs
+from scipy import stats
 from table3_quarter import replaced
 
-from aiayn.reports.writers import as_json
+from aiayn.reports.tables import as_json
 from aiayn.runs.run_folder import RunFolder
 
 
@@ -18,21 +19,22 @@ def test_page_and_table_are_what_one_command_makes_of_the_results():
     assert json.loads((RESULTS / "table.json").read_text(encoding="utf-8")) == json.loads(as_json(found))
 
 
-def test_intervals_are_those_of_students_t_with_the_spread_of_all_sizes():
+def test_sizes_with_the_same_vocabulary_share_a_spread_and_a_single_run_of_another_has_no_interval():
     scores = {pairs: [how_much_text.scores(run)["metrics"]["sacrebleu"] for run in of] for pairs, of in runs().items()}
-    squares, freedom = 0.0, 0
-    for of in scores.values():
-        squares += sum((score - sum(of) / len(of)) ** 2 for score in of)
-        freedom += len(of) - 1
+    [alone] = [pairs for pairs, of in scores.items() if len(of) == 1]
+    shared = [of for pairs, of in scores.items() if pairs != alone]
+    freedom = sum(len(of) - 1 for of in shared)
+    sd = math.sqrt(sum((score - sum(of) / len(of)) ** 2 for of in shared for score in of) / freedom)
     found = facts()
-    assert (found["degrees_of_freedom"], found["sd"]) == (freedom, pytest.approx(math.sqrt(squares / freedom)))
-    quantiles = {2: 4.302653, 3: 3.182446, 4: 2.776445, 5: 2.570582, 6: 2.446912}  # 97.5 %, from tables
+    assert (found["degrees_of_freedom"], found["sd"]) == (freedom, pytest.approx(sd))
     for row in found["rows"]:
         of, score = scores[row["pairs"]], row["sacrebleu"]
-        reach = quantiles[freedom] * found["sd"] / math.sqrt(len(of))
-        assert (score.low, score.delta, score.high) == pytest.approx(
-            (sum(of) / len(of) - reach, sum(of) / len(of), sum(of) / len(of) + reach)
-        )
+        assert score.delta == pytest.approx(sum(of) / len(of))
+        if row["pairs"] == alone:
+            assert (score.low, score.high) == (None, None)
+        else:
+            interval = stats.t.interval(0.95, freedom, score.delta, sd / math.sqrt(len(of)))
+            assert (score.low, score.high) == pytest.approx(interval)
 
 
 def test_runs_of_a_size_differ_in_their_seed_only():

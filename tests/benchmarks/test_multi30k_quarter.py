@@ -6,7 +6,7 @@ import multi30k_quarter
 from multi30k_quarter import EPOCHS, NAMES, RESULTS, curve, facts, page_blocks, runs_of
 from table3_quarter import PAGE, replaced
 
-from aiayn.reports.writers import as_json
+from aiayn.reports.tables import as_json
 
 
 def test_page_and_table_are_what_one_command_makes_of_the_results():

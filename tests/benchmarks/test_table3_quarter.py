@@ -6,8 +6,8 @@ import pytest
 import table3_quarter
 from table3_quarter import PAGE, RESULTS, facts, page_blocks, replaced, tables_of
 
-from aiayn.reports.intervals import Difference
-from aiayn.reports.writers import as_json
+from aiayn.reports.differences import Difference
+from aiayn.reports.tables import as_json
 
 
 def test_page_and_table_are_what_one_command_makes_of_the_results():
@@ -29,4 +29,4 @@ def test_page_and_table_are_what_one_command_makes_of_the_results():
     ],
 )
 def test_only_a_difference_that_survives_correction_is_an_answer(change, key, verdict):
-    assert table3_quarter._verdict(change, key) == verdict
+    assert table3_quarter.verdict(change, key) == verdict

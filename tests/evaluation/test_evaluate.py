@@ -165,6 +165,7 @@ def test_the_json_says_what_was_scored_and_how(run):
     assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     assert (result["lines"], result["src_lang"], result["tgt_lang"]) == (5, "en", "de")
     assert (result["checkpoint"], result["step"], result["averaged"]) == ("averaged.ckpt", 7, [5, 6, 7])
+    assert (result["corpus"], len(result["tokenizer_sha256"])) == ("corpus", 64)
     stored = (run / "checkpoints/averaged.ckpt").read_bytes()
     assert result["checkpoint_sha256"] == hashlib.sha256(stored).hexdigest()
     assert result["search"] == {
@@ -192,6 +193,31 @@ def test_a_kind_that_does_not_apply_is_null(tmp_path, capsys):
     result = evaluate(options(make_run(tmp_path / "french", tgt_lang="fr")))
     assert [kind for kind, value in result["metrics"].items() if value is None] == ["bleu_compound_split"]
     assert "bleu_compound_split       -  does not apply" in capsys.readouterr().out
+
+
+def write_metrics(folder: Path, text: str) -> str:
+    (folder / "mine.py").write_text(f"import math\n\n\ndef fails(*_):\n    raise KeyError('x')\n\n\n{text}\n")
+    return str(folder / "mine.py")
+
+
+def test_metrics_of_an_extension_stand_beside_the_own_ones_and_what_is_no_number_costs_nothing(run, tmp_path, caplog):
+    values = "'count': lambda h, r: len(h), 'nought': lambda h, r: 0, 'nan': lambda h, r: math.nan, 'fails': fails"
+    result = evaluate(options(run, extensions=[write_metrics(tmp_path, f"METRICS = {{{values}}}")]))
+    own = {name: result["metrics"][name] for name in ("count", "nought", "nan", "fails")}
+    assert own == {"count": 5, "nought": 0, "nan": None, "fails": None}
+    assert json.loads((run / "evaluation/test/evaluation.json").read_bytes()) == result
+    assert [record.message for record in caplog.records if "metric" in record.message] == [
+        "the extension's metric nan gave no finite number: it is left out",
+        "the extension's metric fails gave no finite number (KeyError: 'x'): it is left out",
+    ]
+
+
+@pytest.mark.parametrize("name", ["sacrebleu", "f1", "ppl", "perplexity"])
+def test_an_extension_cannot_replace_a_score_of_this_program(run, tmp_path, name):
+    path = write_metrics(tmp_path, f"METRICS = {{'{name}': lambda h, r: 99}}")
+    with pytest.raises(ConfigError, match=rf"mine\.py: METRICS has {name}, a score of this program; rename it"):
+        evaluate(options(run, extensions=[path]))
+    assert not (run / "evaluation").exists()
 
 
 def test_the_checkpoint_can_be_chosen_and_changes_the_translations(run):

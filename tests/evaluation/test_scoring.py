@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import importlib
 import math
 import runpy
 import sys
@@ -10,11 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import sacrebleu
 from applications import CORPORA
 
-from aiayn.errors import DataError
+from aiayn.errors import ConfigError, DataError
 from aiayn.evaluation import scoring
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, score
+from aiayn.evaluation.significance import compare_systems
+from aiayn.evaluation.tasks import Translation
 from aiayn.runs.run_folder import METRIC_KINDS
 
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"
@@ -193,6 +197,74 @@ def test_the_compound_split_kind_is_for_german_only():
     assert scores.signatures["bleu_compound_split"] is None
     assert "tok:moses-fr|" in scores.signatures["bleu_tokenized"]
     assert sum(value is None for value in scores.metrics.values()) == 1
+
+
+UNSPACED = {
+    "zh": ["今天天气很好,我们去公园散步。", "他在图书馆里看书。", "这本书非常有意思。"],
+    "zh-TW": ["今天天氣很好,我們去公園散步。", "他在圖書館裡看書。", "這本書非常有意思。"],
+    "zho_Hans": ["今天天气很好,我们去公园散步。", "他在图书馆里看书。", "这本书非常有意思。"],
+    "th": ["วันนี้อากาศดีมาก", "เขาอ่านหนังสือในห้องสมุด", "หนังสือเล่มนี้น่าสนใจมาก"],
+    "km": ["ថ្ងៃនេះអាកាសធាតុល្អ", "គាត់អានសៀវភៅ", "សៀវភៅនេះល្អណាស់"],
+    "lo_LA": ["ມື້ນີ້ອາກາດດີ", "ລາວອ່ານປຶ້ມ", "ປຶ້ມຫົວນີ້ດີຫຼາຍ"],
+    "my": ["ဒီနေ့ရာသီဥတုကောင်းတယ်", "သူစာဖတ်နေတယ်", "ဒီစာအုပ်ကောင်းတယ်"],
+}
+
+
+@pytest.mark.parametrize("lang", UNSPACED)
+def test_languages_without_blanks_between_words_are_scored_by_smaller_tokens_that_the_signature_names(lang):
+    tokens = "zh" if lang.startswith("zh") else "char"
+    references = UNSPACED[lang]
+    near = [references[0][:-3] + references[0][-1], *references[1:]]
+    perfect, scores = score(references, references, lang), score(near, references, lang)
+    assert perfect.metrics["sacrebleu"] == pytest.approx(100)
+    assert scores.metrics["sacrebleu"] == sacrebleu.corpus_bleu(near, [references], tokenize=tokens).score
+    assert 60 < scores.metrics["sacrebleu"] < 99
+    assert f"|tok:{tokens}|" in scores.signature
+    assert scores.metrics["bleu_tokenized"] is scores.metrics["bleu_tokenized_lc"] is None
+    assert scores.metrics["chrf"] > 50
+    ter = scores.metrics["ter"]
+    assert ter is None if tokens == "char" else 0 < ter < 20
+    assert Translation().val_score(near, near, references, lang) == scores.metrics["sacrebleu"]
+    compared = compare_systems(near, {"same": references}, references, lang, bootstrap=20, randomisation=20)["same"]
+    assert compared["sacrebleu"]["baseline"]["score"] == pytest.approx(scores.metrics["sacrebleu"])
+    assert [kind for kind in METRIC_KINDS if kind in compared] == [
+        kind for kind, value in scores.metrics.items() if value is not None
+    ]
+
+
+@pytest.mark.parametrize(("lang", "module"), [("ja", "tokenizer_ja_mecab"), ("ko_KR", "tokenizer_ko_mecab")])
+def test_a_language_whose_tokenizer_is_not_installed_is_refused_with_the_remedy(lang, module, monkeypatch):
+    monkeypatch.setattr(importlib.import_module(f"sacrebleu.tokenizers.{module}"), "MeCab", None)
+    remedy = rf"data.tgt_lang={lang[:2]}: .*pip install 'sacrebleu\[{lang[:2]}\]'"
+    with pytest.raises(ConfigError, match=remedy):
+        score(["a"], ["a"], lang)
+    with pytest.raises(ConfigError, match=remedy):
+        Translation().check_text(["a"], ["b"], lang)  # before a search or a training
+    Translation().check_text([], [], lang)  # a training that scores nothing needs none
+
+
+def test_japanese_is_scored_by_the_words_of_mecab():
+    pytest.importorskip("MeCab")
+    references = ["今日はとても天気がいいです。", "彼は図書館で本を読んでいます。"]
+    near = [references[0].replace("とても", ""), references[1]]
+    scores = score(near, references, "ja")
+    assert scores.metrics["sacrebleu"] == sacrebleu.corpus_bleu(near, [references], tokenize="ja-mecab").score
+    assert "tok:ja-mecab" in scores.signature
+
+
+def test_moses_kinds_are_for_languages_that_moses_has_rules_for():
+    for lang, count in (("de", 4), ("fr", 3), ("cs", 3), ("tr", 1), ("ar", 1)):
+        scores = score(HYPOTHESES, REFERENCES, lang)
+        assert sum(value is not None for kind, value in scores.metrics.items() if kind.startswith("bleu")) == count - 1
+        assert "|tok:13a|" in scores.signature
+
+
+def test_every_bleu_has_its_ratio_of_lengths():
+    details = score([line[:-12] for line in REFERENCES], REFERENCES, "de").details
+    for kind in ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split"):
+        found = details[kind]
+        assert found["length_ratio"] == found["hypothesis_tokens"] / found["reference_tokens"] < 1
+        assert found["brevity_penalty"] == pytest.approx(math.exp(1 - 1 / found["length_ratio"]))
 
 
 def test_published_tokenized_scores_are_not_smoothed():

@@ -29,7 +29,7 @@ def test_every_task_has_its_metric_among_its_kinds_and_scores_its_own_references
 def test_translation_takes_every_text_and_scores_it_as_scoring_does():
     translation, references = task_of("translation"), [["The cat is sleeping .", "No"], ["A cat sleeps .", "Yes"]]
 
-    translation.check_text(WORDS, ["(S", ")"])
+    translation.check_text(WORDS, ["(S", ")"], "en")
     scores = translation.score(WORDS, ["x", "y"], references, "en")
 
     assert scores.metrics == score(WORDS, references, "en").metrics
@@ -40,7 +40,7 @@ def test_parsing_refuses_references_that_are_no_trees_and_counts_outputs_that_ar
     parsing = task_of("parsing")
 
     with pytest.raises(DataError, match="line 2 of the reference"):
-        parsing.check_text(WORDS, [TREES[0], "(INTJ"])
+        parsing.check_text(WORDS, [TREES[0], "(INTJ"], "en")
     scores = parsing.score(DAMAGED, WORDS, [TREES], "trees")
 
     assert scores.more["brackets"]["malformed"] == 1

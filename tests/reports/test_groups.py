@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 import yaml
 from applications import composed, run_application
 from matplotlib.image import imread
+from scipy import stats
 
 from aiayn.config.schema import Config
 from aiayn.reports.comparison import Question, comparisons
+from aiayn.reports.differences import Difference, Sample
 from aiayn.reports.groups import group_runs
-from aiayn.reports.intervals import Difference, Sample, welch
 from aiayn.reports.metrics import Metric
 from aiayn.reports.runs import find_runs, read_runs
 from aiayn.runs.run_folder import RunFolder
@@ -75,7 +77,7 @@ def test_a_sweep_over_learning_rates_of_base_sizes_has_a_row_for_each(tmp_path, 
     for rate, ppl in ((0.1, 743.80), (3.0, 74_328_688.96)):
         store(tmp_path / f"lr_scale-{rate:g}", with_rate(base, rate), ppl)
 
-    assert grouped(tmp_path) == [("lr_scale-0.1", Sample((743.8,))), ("lr_scale-3", Sample((74_328_688.96,)))]
+    assert grouped(tmp_path) == [("lr_scale-0.1", Sample({0: 743.8})), ("lr_scale-3", Sample({0: 74_328_688.96}))]
     text = printed(str(tmp_path))
     lines = [line.split() for line in text.split("\n") if line.startswith("lr_scale-")]
     assert lines == [["lr_scale-0.1", "0.1", "1", "743.80"], ["lr_scale-3", "3", "1", "74,328,688.96"]]
@@ -101,14 +103,14 @@ def test_whatever_shapes_the_training_makes_another_row(tmp_path, base, change):
     other = replace(base, seed=1, **{section: replace(getattr(base, section), **values)})
     store(tmp_path / "one", base, 5.0)
     store(tmp_path / "two", other, 6.0)
-    assert grouped(tmp_path) == [("one", Sample((5.0,))), ("two", Sample((6.0,)))]
+    assert grouped(tmp_path) == [("one", Sample({0: 5.0})), ("two", Sample({1: 6.0}))]
 
 
 def test_runs_that_differ_in_seed_name_and_devices_are_seeds_of_each_other(tmp_path, base):
     store(tmp_path / "base_seed-0", base, 5.0)
     store(tmp_path / "base_seed-1", replace(base, seed=1, trainer=replace(base.trainer, devices=2)), 7.0)
     store(tmp_path / "again", replace(base, seed=0), 6.0)  # the same seed, other weights: seed 0 is their mean
-    assert grouped(tmp_path) == [("again", Sample((5.5, 7.0)))]
+    assert grouped(tmp_path) == [("again", Sample({0: 5.5, 1: 7.0}))]
 
 
 def test_a_run_that_is_not_finished_is_no_seed_of_finished_ones(tmp_path, base):
@@ -124,10 +126,10 @@ def test_scores_of_another_search_are_no_seeds_and_a_missing_score_changes_nothi
     store(tmp_path / "greedy", replace(base, seed=2), 7.0, val=9.0, search={"beam_size": 1})
     groups = group_runs(read_runs([tmp_path])[0])
     assert [(group.name, group.sample(Metric("sacrebleu", "val"))) for group in groups] == [
-        ("greedy", Sample((9.0,))),
-        ("one", Sample((20.0, 21.0))),
+        ("greedy", Sample({2: 9.0})),
+        ("one", Sample({0: 20.0, 1: 21.0})),
     ]
-    assert groups[1].sample(Metric("sacrebleu", "test")) == Sample((30.0,))
+    assert groups[1].sample(Metric("sacrebleu", "test")) == Sample({0: 30.0})
 
 
 # Copies.
@@ -145,8 +147,8 @@ def test_a_run_given_by_several_paths_and_copied_is_one_seed(tmp_path, base, mon
     runs, left_out = read_runs(paths)
 
     assert [run.folder.path.name for run in runs] == ["one", "two"]
-    assert left_out == [f"{tmp_path}/copy: a copy of runs/one (same options, seed and weights): counted once"]
-    assert group_runs(runs)[0].sample(PPL) == Sample((5.0, 6.0))
+    assert left_out[:-1] == [f"{tmp_path}/copy: a copy of runs/one (same options, seed and measurements): counted once"]
+    assert group_runs(runs)[0].sample(PPL) == Sample({0: 5.0, 1: 6.0})
 
 
 def test_a_copy_without_checkpoints_is_known_by_its_measurements(tmp_path, base):
@@ -166,14 +168,14 @@ def own(tmp_path, base) -> Path:
         ("base_seed-1", 0.1, 1, 5.0, 20.0),
         ("base_seed-2", 0.1, 2, 5.02, 20.5),
         ("dropout-0.3_seed-1", 0.3, 1, 9.0, 20.25),
-        ("dropout-0.3_seed-2", 0.3, 2, 9.01, 20.75),
+        ("dropout-0.3_seed-2", 0.3, 2, 9.01, 20.5),
         ("dropout-0.4", 0.4, 1, 9.5, 15.0),
     ):
         store(tmp_path / "own" / name, with_dropout(base, dropout, seed), ppl, val=score, mark=name.replace(".", ""))
     return tmp_path / "own"
 
 
-def test_groups_have_means_spreads_and_welchs_intervals_and_what_survives_is_marked(own):
+def test_groups_have_means_spreads_and_intervals_by_seed_and_what_survives_is_marked(own):
     [table] = comparisons(read_runs([own])[0], Question())
 
     found = {record["group"]: record for record in table.records}
@@ -181,9 +183,10 @@ def test_groups_have_means_spreads_and_welchs_intervals_and_what_survives_is_mar
     assert [record["n"] for record in found.values()] == [2, 2, 1]
     assert [record["model.dropout"] for record in found.values()] == ["0.1", "0.3", "0.4"]
     difference = found["dropout-0.3"]["val/ppl difference"]
-    by_hand = welch(Sample((9.0, 9.01)), Sample((5.0, 5.02)))
-    assert (difference.delta, difference.low, difference.p) == (by_hand.delta, by_hand.low, by_hand.p)
-    assert difference.p_holm == pytest.approx(2 * by_hand.p)
+    by_hand = stats.ttest_rel((9.0, 9.01), (5.0, 5.02))
+    assert (difference.delta, difference.p) == (pytest.approx(3.995), pytest.approx(by_hand.pvalue))
+    assert (difference.low, difference.high) == pytest.approx(tuple(by_hand.confidence_interval()))
+    assert difference.p_holm == pytest.approx(2 * by_hand.pvalue)
     assert difference.survives
     assert not found["dropout-0.3"]["val/sacrebleu difference"].survives
     assert found["dropout-0.4"]["val/ppl difference"] == Difference(4.49)  # a single run claims nothing
@@ -195,7 +198,8 @@ def test_text_latex_and_csv_hold_the_same_comparison(own):
     [line] = [line for line in text.split("\n") if line.startswith("dropout-0.3 ")]
     assert "9.00 ± 0.01" in line or "9.01 ± 0.01" in line
     assert line.count("*") == 1
-    assert "(Welch)" in text
+    assert "seed by seed" in text
+    assert "The seed explains F(1, 1)" in text
     assert "2 comparisons (Holm)" in text
     tex = printed(str(own), "--format", "latex")
     [row] = [line for line in tex.split("\n") if line.startswith("dropout-0.3 & 0.3 & $2$")]
@@ -203,10 +207,8 @@ def test_text_latex_and_csv_hold_the_same_comparison(own):
     assert r"\pm 0.01$" in row
     assert row.count(r"{\boldmath $") == 1
     assert all(word in tex for word in (r"\toprule", r"\midrule", r"\bottomrule"))
-    rows = [
-        row for row in csv.DictReader(io.StringIO(printed(str(own), "--format", "csv"))) if row["table"] == "groups"
-    ]
-    assert [row["val/ppl_n"] for row in rows] == ["2", "2", "1"]
+    rows = [*csv.DictReader(io.StringIO(printed(str(own), "--format", "csv")))]
+    assert [row["n"] for row in rows] == ["2", "2", "1"]
     assert float(rows[1]["val/ppl difference"]) == pytest.approx(3.995)
     assert float(rows[1]["val/ppl difference_low"]) < 3.995 < float(rows[1]["val/ppl difference_high"])
     assert (rows[1]["val/ppl difference_significant"], rows[2]["val/ppl difference_p"]) == ("True", "")
@@ -282,15 +284,86 @@ def test_perplexities_of_other_vocabularies_are_not_compared_and_their_scores_ar
     assert "val/ppl is not compared across vocabularies, texts and losses." in table.after
 
 
+def store_text(folder: Path, **fingerprints: str) -> None:
+    """What a training stores of the content of its text."""
+    (folder / "corpus.json").write_text(json.dumps(fingerprints))
+
+
+def test_runs_on_two_texts_under_one_name_are_no_seeds_of_each_other(tmp_path, base):
+    for seed, (ppl, corpus) in enumerate([(193.0, "a" * 64), (211.0, "a" * 64), (112.0, "b" * 64)]):
+        run = store(tmp_path / f"run_seed-{seed}", replace(base, seed=seed), ppl, val=20.0 + seed)
+        store_text(run, fingerprint=corpus, tokenizer_sha256="t", val_sha256=corpus, val_text_sha256=corpus)
+    [table] = comparisons(read_runs([tmp_path])[0], Question(baseline="run_seed-0"))
+    assert [(record["n"], record["text"]) for record in table.records] == [(2, "a" * 12), (1, "b" * 12)]
+    assert table.records[0]["val/ppl"] == Sample({0: 193.0, 1: 211.0})
+    assert table.records[1]["val/ppl difference"] is None
+    assert "val/ppl is not compared across vocabularies, texts and losses." in table.after
+
+
+def test_one_text_under_two_names_is_one_text(tmp_path, base):
+    for seed, place in enumerate(["my/train", "elsewhere/train"]):
+        run = store(
+            tmp_path / f"run_seed-{seed}", replace(base, seed=seed, data=replace(base.data, train=place)), 5.0 + seed
+        )
+        store_text(run, fingerprint="a" * 64, tokenizer_sha256="t")
+    assert grouped(tmp_path) == [("run", Sample({0: 5.0, 1: 6.0}))]
+
+
+@pytest.mark.parametrize("change", [{"lowercase": True}, {"drop_equal": True}, {"max_length_ratio": 2.0}])
+@pytest.mark.parametrize("stored", [False, True])
+def test_perplexities_of_other_subwords_are_not_compared_whatever_option_changed_them(tmp_path, base, change, stored):
+    other = replace(base, data=replace(base.data, **change))
+    for name, config in (("base", base), ("other", other)):
+        run = store(tmp_path / name, config, 5.0, val=20.0)
+        if stored:
+            store_text(run, fingerprint=name, tokenizer_sha256=name, val_sha256=name, val_text_sha256="v")
+    [table] = comparisons(read_runs([tmp_path])[0], Question(baseline="base", metrics=["val/ppl", "sacrebleu"]))
+    assert (table.records[1]["val/ppl difference"], table.records[1]["val/sacrebleu difference"]) == (
+        None,
+        Difference(0),
+    )
+
+
+def test_perplexities_of_other_training_text_with_the_same_subwords_are_compared(tmp_path, base):
+    for name in ("base", "more"):
+        run = store(tmp_path / name, replace(base, data=replace(base.data, train=name)), 5.0 if name == "base" else 4.0)
+        store_text(run, fingerprint=name, tokenizer_sha256="t", val_sha256="v")
+    [table] = comparisons(read_runs([tmp_path])[0], Question(baseline="base"))
+    assert table.records[1]["val/ppl difference"] == Difference(-1.0)
+
+
+def test_asking_for_fewer_metrics_buys_no_star(own):
+    def corrected(*metrics: str, splits: tuple[str, ...] = ("val", "test")) -> float:
+        [table] = comparisons(read_runs([own])[0], Question(metrics=metrics, splits=splits))
+        return table.records[1]["val/ppl difference"].p_holm
+
+    assert corrected("val/ppl") == corrected("val/ppl", splits=("test",)) == corrected() < corrected("val/ppl", "chrf")
+
+
+def test_the_ratio_of_lengths_stands_beside_every_bleu(tmp_path, base):
+    lengths = {"sacrebleu": {"hypothesis_tokens": 91, "reference_tokens": 100}}
+    store(tmp_path / "one", base, 5.0, val=20.0, details=lengths)
+    text = printed(str(tmp_path), "--metrics", "sacrebleu,chrf")
+    head, _, line = text.split("\n")[3:6]
+    assert [word.strip() for word in re.split("  +", head)] == [
+        "run",
+        "n",
+        "sacrebleu (val)",
+        "length ratio",
+        "chrf (val)",
+    ]
+    assert line.split() == ["one", "1", "20.00", "0.910", "40.00"]
+
+
 def test_the_picture_shows_ones_own_groups_and_there_is_none_without_a_baseline(own, tmp_path, base):
     done = run_application("aiayn", "table", str(own), "--out", str(tmp_path / "out"))
-    assert "table.png" in done.err
-    assert imread(tmp_path / "out/table.png").shape[0] > 100
+    assert "groups.{md,tex,csv,json,png}" in done.err
+    assert imread(tmp_path / "out/groups.png").shape[0] > 100
     for rate in (0.1, 3.0):
         store(tmp_path / "rates" / f"{rate:g}", with_rate(base, rate), 5 + rate)
     done = run_application("aiayn", "table", str(tmp_path / "rates"), "--out", str(tmp_path / "none"))
-    assert "table.png" not in done.err
-    assert not (tmp_path / "none/table.png").exists()
+    assert "png" not in done.err
+    assert not (tmp_path / "none/groups.png").exists()
 
 
 def test_a_run_of_another_version_is_told_and_not_compared(own):

@@ -9,7 +9,7 @@ import pytest
 from applications import CORPORA, ROOT, composed
 
 from aiayn.model.flops import n_parameters
-from aiayn.reports.parameters import parameter_table
+from aiayn.reports.paper_tables import counted_flops, parameter_table
 from aiayn.reports.published import (
     BASE,
     BIG,
@@ -19,7 +19,6 @@ from aiayn.reports.published import (
     known_test_set,
     paper_figures,
 )
-from aiayn.reports.table_2 import counted_flops
 
 NEWS = CORPORA / "wmt-news"
 

@@ -10,7 +10,7 @@ from applications import composed, run_application
 
 from aiayn.config.schema import Config
 from aiayn.config.stored import to_plain
-from aiayn.reports.intervals import Sample
+from aiayn.reports.differences import Sample
 from aiayn.reports.paper_tables import paper_tables
 from aiayn.reports.published import SECTION_23, TABLE_4, known_test_set
 from aiayn.reports.runs import read_runs
@@ -53,7 +53,7 @@ def test_only_the_papers_model_on_section_23_stands_beside_its_figure(parsers):
         (None, "small", None),
     ]
     assert records[0]["f1_difference"] == pytest.approx(-0.8)
-    assert records[0]["f1"] == Sample((90.5,))
+    assert records[0]["f1"] == Sample({0: 90.5})
     assert (records[0]["malformed"], records[0]["steps"], records[1]["f1"]) == (12, 70, None)
 
 

@@ -1,5 +1,6 @@
 import gc
 import gzip
+import hashlib
 import json
 import math
 import os
@@ -55,6 +56,10 @@ def test_a_run_leaves_its_checkpoints_metrics_samples_and_picture(unbroken):
     assert [sample["step"] for sample in samples] == [6, 6, 6, 12, 12, 12]
     assert all(sample["source"] and sample["reference"] for sample in samples)
     assert (unbroken / "learning_curve.png").stat().st_size > 5000
+    stored, last = json.loads((unbroken / "corpus.json").read_text()), checkpoints.load(place / "last.ckpt")
+    tokenizer = hashlib.sha256(last.tokenizer.encode()).hexdigest()
+    assert (stored["fingerprint"], stored["tokenizer_sha256"]) == (last.corpus, tokenizer)
+    assert len({stored[key] for key in ("fingerprint", "tokenizer_sha256", "val_sha256", "val_text_sha256")}) == 4
     assert not [path for path in unbroken.rglob(".*") if path.is_file()]
 
 

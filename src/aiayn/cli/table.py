@@ -1,6 +1,5 @@
 """`aiayn table`: runs grouped by what differs, and the paper's tables with measured beside published values."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +12,9 @@ from aiayn.errors import ConfigError, writing
 
 if TYPE_CHECKING:
     from aiayn.reports.comparison import Question
-    from aiayn.reports.table import Table
+    from aiayn.reports.tables import Table
 
 FORMATS = ("text", "markdown", "latex", "csv", "json")
-ENDINGS = {"markdown": "md", "json": "json", "csv": "csv", "latex": "tex"}  # file name extensions for --out
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -33,8 +31,9 @@ class QuestionOptions:
         str, typer.Option(help="Scores and logged series, such as val/ppl,sacrebleu,perplexity,accuracy.")
     ] = ""
     split: Annotated[str | None, typer.Option(help="Scores of val or test only; by default of both.")] = None
-    pooled: Annotated[
-        bool, typer.Option("--pooled", help="One standard deviation for all groups, instead of Welch's test.")
+    separate: Annotated[
+        bool,
+        typer.Option("--separate/--pooled", help="A standard deviation for each group: paired t-tests by seed."),
     ] = False
     lines: Annotated[
         bool, typer.Option("--lines", help="Also resample the translated text: paired tests, over seeds and lines.")
@@ -45,7 +44,7 @@ class QuestionOptions:
         from aiayn.reports.runs import SPLITS
 
         splits = (self.split,) if self.split else SPLITS
-        return Question(_names(self.by), self.baseline, _names(self.metrics), splits, self.pooled)
+        return Question(_names(self.by), self.baseline, _names(self.metrics), splits, self.separate)
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -53,9 +52,12 @@ class FormOptions:
     """Which tables are written, in which form, and where."""
 
     form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "text"
+    only: Annotated[
+        str | None, typer.Option("--table", metavar="NAME", help="One table: groups, table_2, table_3, table_4, ...")
+    ] = None
     every_row: Annotated[bool, typer.Option("--all", help="Also the paper's tables without a run.")] = False
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write table.md, .tex, .csv, .json and .png there.")
+        Path | None, typer.Option(metavar="FOLDER", help="Also write NAME.md, .tex, .csv, .json of each table there.")
     ] = None
 
 
@@ -76,8 +78,9 @@ def table(
 ) -> None:
     """Runs grouped by what differs, with mean and standard deviation over seeds; then Tables 2, 3 and 4 of the paper.
 
-    Differences from the baseline come with 95 % intervals of Student's t; p-values are corrected for the whole table
-    (Holm), and only what survives is marked. Missing and damaged files are listed below the tables.
+    Groups with the same seeds are compared seed by seed. Differences from the baseline come with 95 % intervals of
+    Student's t; p-values are corrected for the whole table (Holm), and only what survives is marked. Missing and
+    damaged files are listed below the tables. CSV holds one table: the first, or that of --table.
     """
     one_of("--format", to.form, FORMATS)
     one_of("--split", asked.split or "val", ("val", "test"))
@@ -85,81 +88,77 @@ def table(
         raise ConfigError("name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none")
     if vocab_size and not parameters:
         raise ConfigError("--vocab-size only works with --parameters; runs have their own vocabulary")
-    from aiayn.reports.parameters import parameter_table
+    from aiayn.reports.paper_tables import parameter_table
     from aiayn.reports.published import STATED_VOCABULARY
 
     if parameters:
-        counted = parameter_table(vocab_size or STATED_VOCABULARY)
-        drawn, tables, records = [], [counted], {"parameters": counted.records}
+        tables, records = [parameter_table(vocab_size or STATED_VOCABULARY)], {}
     else:
-        question = asked.question()
-        drawn, tables, records = _collect(runs or [], question, to.every_row)
-        if asked.lines:
-            compared = _resampled(runs or [], question)
-            tables.insert(1, compared)
-            records["systems"] = compared.records
-    forms = {name: _written(name, tables, records) for name in FORMATS}
-    print(forms[to.form], end="")
+        tables, records = _collect(runs or [], asked, to.every_row)
+    if to.only:
+        names = [one.name for one in tables if one.records]
+        if to.only not in names:
+            raise ConfigError(f"--table {to.only}: there is none of these runs; choose one of {', '.join(names)}")
+        tables = [one for one in tables if one.name == to.only]
+        records = {}
+    print(_written(to.form, tables, records), end="")
     if to.out:
-        _write(to.out, forms, drawn)
+        _write(to.out, tables)
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _collect(
-    folders: list[Path], question: "Question", every_row: bool
-) -> tuple[list["Table"], list["Table"], dict[str, Any]]:
-    """Returns the tables with differences, all tables with their notes, and all records."""
+def _collect(folders: list[Path], asked: QuestionOptions, every_row: bool) -> tuple[list["Table"], dict[str, Any]]:
+    """Returns all tables with their notes, and the records of the paper's, rows without a run included."""
     from aiayn.reports.comparison import comparisons
     from aiayn.reports.paper_tables import paper_tables
     from aiayn.reports.runs import read_runs
-    from aiayn.reports.table import Table
+    from aiayn.reports.tables import Table
 
+    question = asked.question()
     runs, left_out = read_runs(folders)
-    compared = comparisons(runs, question)
-    paper = paper_tables(runs, question.is_pooled, every_row)
+    tables = comparisons(runs, question)
+    if asked.lines:
+        if question.baseline is None or len(question.splits) != 1:
+            raise ConfigError(
+                "--lines compares translations of one split with those of a baseline: --baseline NAME --split test"
+            )
+        from aiayn.evaluation.significance import significance_table
+
+        tables.append(significance_table(runs, question.baseline, question.splits[0], question.metrics))
+    paper = paper_tables(runs, question.separate, every_row)
     notes = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *left_out]
     noted = [Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)])] if notes else []
-    groups = [record for one in compared for record in one.records]
-    return (
-        [*paper.changes, *compared],
-        [*compared, *paper.tables, *noted],
-        {"groups": groups, **paper.records, "notes": notes},
-    )
+    return [*tables, *paper.tables, *noted], paper.records | {"notes": notes}
 
 
-def _resampled(folders: list[Path], question: "Question") -> "Table":
-    from aiayn.evaluation.table_significance import significance_table
-    from aiayn.reports.runs import read_runs
-
-    if question.baseline is None or len(question.splits) != 1:
-        raise ConfigError(
-            "--lines compares translations of one split with those of a baseline: --baseline NAME --split test"
-        )
-    return significance_table(read_runs(folders)[0], question.baseline, question.splits[0], question.metrics)
-
-
-def _written(form: str, tables: Sequence["Table"], records: dict[str, Any]) -> str:
-    from aiayn.reports import writers
+def _written(form: str, tables: list["Table"], records: dict[str, Any]) -> str:
+    """Returns the tables in one form; JSON has `records`, too, and CSV the first table only."""
+    from aiayn.reports import tables as writers
 
     if form == "json":
-        return writers.as_json(records)
+        return writers.as_json({one.name: one.records for one in tables if one.records} | records)
     if form == "csv":
-        return writers.as_csv({name: found for name, found in records.items() if name != "notes"})
+        return writers.as_csv(tables[0])
     return {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form](tables)
 
 
-def _write(folder: Path, forms: dict[str, str], drawn: list["Table"]) -> None:
-    """Writes table.md, table.tex, table.csv, table.json and, where runs differ from a baseline, table.png."""
+def _write(folder: Path, tables: list["Table"]) -> None:
+    """Writes every table as NAME.md, .tex, .csv and .json, and as NAME.png where rows differ from a base."""
     from aiayn.files import atomic_write_text
-    from aiayn.reports.table_plot import draw_differences
+    from aiayn.reports.plots import draw_differences
 
+    endings = {"markdown": "md", "latex": "tex", "csv": "csv", "json": "json"}
+    written = []
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, ending in ENDINGS.items():
-            atomic_write_text(folder / f"table.{ending}", forms[name])
-        is_drawn = any(draw_differences(one, folder / "table.png") for one in drawn)  # the first that has any
-    names = [*ENDINGS.values(), *(["png"] if is_drawn else [])]
-    typer.echo(f"written: {', '.join(str(folder / f'table.{name}') for name in names)}", err=True)
+        for one in tables:
+            if not one.records:
+                continue
+            for form, ending in endings.items():
+                atomic_write_text(folder / f"{one.name}.{ending}", _written(form, [one], {}))
+            is_drawn = draw_differences(one, folder / f"{one.name}.png")
+            written.append(f"{one.name}.{{{','.join([*endings.values(), *['png'] * is_drawn])}}}")
+    typer.echo(f"written to {folder}: {', '.join(written)}", err=True)

@@ -57,8 +57,8 @@ class Task(Protocol):
     usual_format: str | None  # the format that the program suggests
     reads_prose: bool  # its source is running text, which may have paragraphs and mark-up
 
-    def check_text(self, sources: list[str], references: list[str]) -> None:
-        """Raises DataError for references that cannot be scored."""
+    def check_text(self, sources: list[str], references: list[str], tgt_lang: str) -> None:
+        """Raises DataError for references that cannot be scored, ConfigError where a library for that is missing."""
         ...
 
     def source_line(self, line: str) -> str:

@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from aiayn.data.raw_text import RawPair, RawText, remark
-from aiayn.data.text_files import OPENERS, FileScans, lines
+from aiayn.data.raw_text import RawPair, RawText, remark, texts
+from aiayn.data.text_files import OPENERS, FileScans, lines, read_lines
 from aiayn.data.translation_memory import best_match, read_units
 from aiayn.errors import DataError
 
@@ -74,6 +74,14 @@ class FileText(RawText):
             file = _named(paths)
             for number, (src, tgt) in enumerate(zip(*map(lines, paths), strict=True), 1):
                 yield RawPair(file, number, src, tgt)
+
+    def read(self) -> tuple[list[str], list[str]]:
+        sources, targets = [], []
+        for paths in self.files:
+            src, tgt = map(read_lines, paths) if len(paths) == 2 else texts(self._pairs(paths))
+            sources += src
+            targets += tgt
+        return sources, targets
 
     def identity(self) -> Any:
         kinds = ([pair_file_kind(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)

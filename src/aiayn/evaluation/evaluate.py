@@ -1,20 +1,19 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiayn.config import program
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import listed, require
-from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_plain
-from aiayn.config.tasks import TaskScores
 from aiayn.data.cleaning import learned_target
 from aiayn.data.text_files import read_lines
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.score_table import made_with, score_table
@@ -24,15 +23,14 @@ from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, resu
 from aiayn.files import atomic_write_text, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import write_report
-from aiayn.runs.checkpoints import Checkpoint, load
-from aiayn.runs.extensions import metrics_of, name_extensions
+from aiayn.runs.checkpoints import load
+from aiayn.runs.extensions import measure, metrics_of, name_extensions
 from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
 from aiayn.search.ensemble import find_ensemble
 from aiayn.search.translations import accuracy, perplexity
 from aiayn.search.translator import Translator
 
 KEPT_SAMPLES = 20
-
 
 Sharing = Callable[[Translator, int], AbstractContextManager[Translator]]
 
@@ -54,44 +52,58 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     or damaged run, checkpoint or baseline, DataError for missing or misaligned text, ConfigError for a missing GPU or
     options that do not apply to a parser, ResourceError if memory or disk run out.
     """
+    # Whatever can be refused is refused before the search.
     extensions = name_extensions(config.extensions)
-    run = Path(config.run)
-    path, *other_paths = find_ensemble(run, listed(config.ensemble), config.checkpoint)
-    checkpoint, *others = (load(found) for found in (path, *other_paths))
+    run, ensemble = Path(config.run), listed(config.ensemble)
+    paths = find_ensemble(run, ensemble, config.checkpoint)
+    checkpoint, *others = (load(path) for path in paths)
     data = checkpoint.config.data
     task = task_of(data.task)
-    if unsupported := [option for option in task.unsupported if getattr(config, option)]:
-        raise ConfigError(
-            f"{unsupported[0]} does not apply to data.task={data.task}, which {run} has learned; leave it out"
-        )
+    for option in task.unsupported:
+        if getattr(config, option):
+            raise ConfigError(
+                f"{option} does not apply to data.task={data.task}, which {run} has learned; leave it out"
+            )
     test = read_test_set(config, data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
-    task.check_text(test.sources, test.references[0])  # refused before the search
-    translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
+    task.check_text(test.sources, test.references[0], data.tgt_lang)
 
+    translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
     with sharing(translator, config.devices) as translator:
-        hypotheses, seconds = _translated(translator, test)
+        progress = TranslationProgress()
+        try:
+            hypotheses = translator.translate(test.sources, progress)
+        finally:  # a live line hides the terminal's cursor
+            seconds = progress.finish()
         forced = _forced_decoding(translator, data, test)
+
     scores = task.score(hypotheses, test.sources, test.references, data.tgt_lang)
-    result = _result(path, checkpoint, test, translator.search, scores) | {
+    figures = paper_figures(test.of_paper, data.src_lang, data.tgt_lang, len(test.references))
+    result: dict[str, Any] = {
+        "task": data.task,
+        "metrics": scores.metrics | measure(metrics_of(extensions), hypotheses, test.references[0]),
+        **{"signature": scores.signature, "signatures": scores.signatures, "details": scores.details},
+        **{"lines": scores.lines, "brackets": None, "n_references": len(test.references)},
+        **{"test_set": test.of_paper, "paper": asdict(figures) if figures else None},
+        **{"text": test.option, "split": test.split, "text_sha256": test.fingerprint},
+        **{"corpus": checkpoint.corpus, "tokenizer_sha256": Tokenizer.from_json(checkpoint.tokenizer).fingerprint},
+        **{"src_lang": data.src_lang, "tgt_lang": data.tgt_lang},
+        **{"checkpoint": paths[0].name, "checkpoint_sha256": sha256(paths[0])},
+        **{"step": checkpoint.step, "averaged": checkpoint.averaged},
+        "search": to_plain(translator.search),
+        **scores.more,
         "forced": forced,
         "ensemble": [
-            {"run": run, "checkpoint": found.name, "checkpoint_sha256": sha256(found), "step": other.step}
-            for run, found, other in zip(listed(config.ensemble), other_paths, others, strict=True)
+            {"run": name, "checkpoint": path.name, "checkpoint_sha256": sha256(path), "step": other.step}
+            for name, path, other in zip(ensemble, paths[1:], others, strict=True)
         ],
-        "seconds": round(seconds, 1),
-        "device": translator.device.type,
+        **{"seconds": round(seconds, 1), "device": translator.device.type},
         "hypotheses_sha256": lines_sha256(hypotheses),
     }
-    added = metrics_of(extensions).items()
-    result["metrics"] |= {name: float(metric(hypotheses, test.references[0])) for name, metric in added}
     if baseline:
-        own = made_with(result)
-        differs = {key: value for key, value in baseline.made_with.items() if value != own.get(key)}
-        compared = _compared(baseline.hypotheses, hypotheses, test, data.tgt_lang)
-        result["baseline"] = {"run": str(baseline.run), "differs": differs, **compared}
+        result["baseline"] = _compared(config.baseline, *baseline, result, hypotheses, test, data.tgt_lang)
 
-    written = results_folder(RunFolder(folder_of(run)), test, listed(config.ensemble))
+    written = results_folder(RunFolder(folder_of(run)), test, ensemble)
     _write(written, result, test, hypotheses)
     page = ""
     with suppress(UserError):  # the scores stand, whether or not the page can be made
@@ -100,16 +112,6 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     print(f"\nfiles    {written.scores}, {written.hypotheses.name}{page}")
     print(f"next     aiayn translate {run}" + (f" --format {task.usual_format}" if task.usual_format else ""))
     return result
-
-
-def _translated(translator: Translator, test: TestSet) -> tuple[list[str], float]:
-    """Returns the translations, and the seconds that they took; shows progress."""
-    progress = TranslationProgress()
-    try:
-        hypotheses = translator.translate(test.sources, progress)
-    finally:  # a live line hides the terminal's cursor
-        seconds = progress.finish()
-    return hypotheses, seconds
 
 
 def _forced_decoding(translator: Translator, data: DataConfig, test: TestSet) -> dict[str, Any] | None:
@@ -124,14 +126,8 @@ def _forced_decoding(translator: Translator, data: DataConfig, test: TestSet) ->
     return {"perplexity": perplexity(pairs), "accuracy": 100 * accuracy(pairs), "tokens": tokens}
 
 
-class _Baseline(NamedTuple):
-    run: Path
-    hypotheses: list[str]
-    made_with: dict[str, Any]
-
-
-def _read_baseline(run: Path, test: TestSet) -> _Baseline:
-    """Returns the other run's translations. Raises RefusedError unless they are of the same text."""
+def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], dict[str, Any]]:
+    """Returns the other run's translations and what made them. Raises RefusedError unless they are of the same text."""
     stored = results_folder(RunFolder(folder_of(run)), test)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
     scores = read_json(stored.scores)
@@ -148,44 +144,28 @@ def _read_baseline(run: Path, test: TestSet) -> _Baseline:
             f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} lines, here "
             f"{len(test.sources)}); {remedy}"
         )
-    return _Baseline(run, hypotheses, made_with(scores))
+    return hypotheses, made_with(scores)
 
 
-def _compared(baseline: list[str], hypotheses: list[str], test: TestSet, language: str) -> dict[str, Any]:
-    """Returns the paired tests against a baseline: of the score to report first, of all kinds under their names."""
-    [kinds] = compare_systems(baseline, {"system": hypotheses}, test.references, language).values()
-    reported = {key: kinds["sacrebleu"][key] for key in ("baseline", "system", "delta")}
-    reported |= {"p_value": kinds["sacrebleu"]["p_bootstrap"], "n_samples": BOOTSTRAP, "n_trials": RANDOMISATION}
-    return reported | {"signature": kinds["sacrebleu"]["signatures"]["bs"], "kinds": kinds}
-
-
-def _result(
-    path: Path, checkpoint: Checkpoint, test: TestSet, search: SearchConfig, scores: TaskScores
+def _compared(
+    run: str | None,
+    baseline: list[str],
+    made: Mapping[str, Any],
+    result: Mapping[str, Any],
+    hypotheses: list[str],
+    test: TestSet,
+    language: str,
 ) -> dict[str, Any]:
-    data = checkpoint.config.data
-    figures = paper_figures(test.of_paper, data.src_lang, data.tgt_lang, len(test.references))
+    """Returns the paired tests against a baseline: of the score to report first, of all kinds under their names."""
+    own = made_with(result)
+    [kinds] = compare_systems(baseline, {"system": hypotheses}, test.references, language).values()
+    reported = kinds["sacrebleu"]
     return {
-        "task": data.task,
-        "metrics": scores.metrics,
-        "signature": scores.signature,
-        "signatures": scores.signatures,
-        "details": scores.details,
-        "lines": scores.lines,
-        "brackets": None,
-        "n_references": len(test.references),
-        "test_set": test.of_paper,
-        "paper": asdict(figures) if figures else None,
-        "text": test.option,
-        "split": test.split,
-        "text_sha256": test.fingerprint,
-        "src_lang": data.src_lang,
-        "tgt_lang": data.tgt_lang,
-        "checkpoint": path.name,
-        "checkpoint_sha256": sha256(path),
-        "step": checkpoint.step,
-        "averaged": checkpoint.averaged,
-        "search": to_plain(search),
-    } | scores.more
+        **{"run": run, "differs": {key: value for key, value in made.items() if value != own.get(key)}},
+        **{key: reported[key] for key in ("baseline", "system", "delta")},
+        **{"p_value": reported["p_bootstrap"], "n_samples": BOOTSTRAP, "n_trials": RANDOMISATION},
+        **{"signature": reported["signatures"]["bs"], "kinds": kinds},
+    }
 
 
 def _write(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: list[str]) -> None:

@@ -5,58 +5,62 @@ from typing import Any
 
 from aiayn.evaluation.tasks import task_of
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4
+from aiayn.runs.run_folder import METRIC_KINDS
 
 
 def score_table(result: Mapping[str, Any]) -> str:
     """Returns the printed table: model, text and search, then a line for every kind of score with its signature."""
-    averaged = result["averaged"]
+    averaged, search, metrics = result["averaged"], result["search"], result["metrics"]
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
     if others := result.get("ensemble"):
         weights += "; in an ensemble with " + ", ".join(other["run"] for other in others)
-    search = result["search"]
     lines = f"{result['lines']} lines" + (f", {result['n_references']} references" * (result["n_references"] > 1))
+    penalty = f"length_penalty {search['length_penalty']:g} ({search['penalty']})"
     rows = [
         ("model", f"{result['checkpoint']}, step {result['step']}, {weights}"),
         ("text", f"{result['text']}, {result['src_lang']} -> {result['tgt_lang']}, {lines}"),
         (
             "search",
-            f"beam_size {search['beam_size']}, length_penalty {search['length_penalty']:g} ({search['penalty']}), "
-            f"at most {search['max_extra_tokens']} tokens more than the source",
+            f"beam_size {search['beam_size']}, {penalty}, at most {search['max_extra_tokens']} tokens more than the "
+            "source",
         ),
         ("time", f"{result['seconds']:.1f} s to translate on {result['device']}"),
         ("", ""),
     ]
     task = task_of(result["task"])
     for kind in task.kinds:
-        value, signature = result["metrics"][kind], result["signatures"][kind]
-        shown = "     -  does not apply to this language" if value is None else f"{value:6.2f}  {signature}"
+        ratio = (result.get("details", {}).get(kind) or {}).get("length_ratio")
+        lengths = "" if ratio is None else f"length ratio {ratio:.3f}  "
+        shown = "     -  does not apply to this language"
+        if metrics[kind] is not None:
+            shown = f"{metrics[kind]:6.2f}  {lengths}{result['signatures'][kind]}"
         rows.append((kind, shown))
-    own = [name for name in result["metrics"] if name not in result["signatures"] and name not in task.kinds]
-    rows += [(name, f"{result['metrics'][name]:6.2f}  of an extension") for name in own if result["metrics"][name]]
+    added = {name: value for name, value in metrics.items() if name not in (*METRIC_KINDS, *task.kinds)}
+    rows += [(name, f"{value:6.2f}  of an extension") for name, value in added.items() if value is not None]
     rows += task.score_rows(result)
     if forced := result.get("forced"):
-        rows += [
-            ("", ""),
-            (
-                "perplexity",
-                f"{forced['perplexity']:6.2f}  of the reference, for each of its {forced['tokens']:,} subwords",
-            ),
-            ("token accuracy", f"{forced['accuracy']:6.2f}  % of them are the model's first choice"),
-        ]
+        per_subword = f"of the reference, for each of its {forced['tokens']:,} subwords"
+        rows += [("", ""), ("perplexity", f"{forced['perplexity']:6.2f}  {per_subword}")]
+        rows.append(("token accuracy", f"{forced['accuracy']:6.2f}  % of them are the model's first choice"))
     if result["test_set"] == SECTION_23:
         figures = ", ".join(f"{row.f1} {row.training}" for row in TABLE_4)
         rows += [("", ""), ("paper", f"        {figures} ({SECTION_23}, Table 4)")]
     if paper := result["paper"]:
-        rows += [
-            ("", ""),
-            ("paper", f"{paper['base']:6.2f} base, {paper['big']:.2f} big ({result['test_set']}, {paper['table']})"),
-            ("", f"        compare {paper['kind']} with it, and no other kind: {paper['remark']}"),
-        ]
+        where = f"({result['test_set']}, {paper['table']})"
+        rows += [("", ""), ("paper", f"{paper['base']:6.2f} base, {paper['big']:.2f} big {where}")]
+        rows.append(("", f"        compare {paper['kind']} with it, and no other kind: {paper['remark']}"))
     elif result["test_set"] == SUBSET:
         rows += [("", ""), ("paper", "     -  its figures are for all 3,003 lines of newstest2014, these are 2,737")]
     if baseline := result.get("baseline"):
-        rows += [("", ""), ("baseline", f"{baseline['run']}"), *_differing(baseline["differs"], result)]
-        rows += _compared_rows(baseline)
+        here = made_with(result)
+        rows += [("", ""), ("baseline", f"{baseline['run']}")]
+        rows += [("", f"        {key}={one} there, {here.get(key)} here") for key, one in baseline["differs"].items()]
+        for kind, one in baseline["kinds"].items():
+            ps = f"p = {one['p_bootstrap']:.4f} (bootstrap), {one['p_randomisation']:.4f} (randomisation)"
+            intervals = f"95 % intervals +- {one['baseline']['ci']:.2f} (baseline), +- {one['system']['ci']:.2f}"
+            rows.append((f"  {kind}", f"{one['baseline']['score']:6.2f}  {one['delta']:+6.2f}  {ps}; {intervals}"))
+        tests = f"paired bootstrap of {baseline['n_samples']} samples, paired randomisation of {baseline['n_trials']}"
+        rows.append(("", f"        {tests} trials; not corrected for the number of kinds"))
     return "\n".join(f"{name:<20} {text}".rstrip() for name, text in rows)
 
 
@@ -64,24 +68,3 @@ def made_with(scores: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the checkpoint and the options of the search behind these scores, which change them within one run."""
     search = {f"search.{key}": value for key, value in scores.get("search", {}).items() if key != "batch_tokens"}
     return {"checkpoint": scores.get("checkpoint"), **search}
-
-
-def _differing(differs: Mapping[str, Any], result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A line for each of checkpoint and search options that the baseline was scored with another of."""
-    here = made_with(result)
-    return [("", f"        {key}={value} there, {here.get(key)} here") for key, value in differs.items()]
-
-
-def _compared_rows(baseline: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A line for every kind: the baseline's score, the difference, and the p-values of both tests."""
-    rows = [
-        (
-            f"  {kind}",
-            f"{compared['baseline']['score']:6.2f}  {compared['delta']:+6.2f}  p = {compared['p_bootstrap']:.4f} "
-            f"(bootstrap), {compared['p_randomisation']:.4f} (randomisation); 95 % intervals "
-            f"+- {compared['baseline']['ci']:.2f} (baseline), +- {compared['system']['ci']:.2f}",
-        )
-        for kind, compared in baseline["kinds"].items()
-    ]
-    tests = f"paired bootstrap of {baseline['n_samples']} samples, paired randomisation of {baseline['n_trials']}"
-    return [*rows, ("", f"        {tests} trials; not corrected for the number of kinds")]

@@ -2,21 +2,23 @@
 
 Scores of different kinds must not be compared, so each comes with its name and its signature:
 
-sacrebleu            mixed case, sacreBLEU's own 13a tokens: the number to report.
+sacrebleu            mixed case, the tokens that sacreBLEU chooses for the target language: the number to report. 13a
+                     for most; Chinese, Japanese and Korean have their own; other languages that are written without
+                     blanks between words are scored by characters. The signature names the tokens.
 bleu_tokenized       Moses punctuation and Moses tokens, mixed case, no smoothing: normalize-punctuation.perl,
-                     tokenizer.perl and multi-bleu.perl to the second decimal.
+                     tokenizer.perl and multi-bleu.perl to the second decimal. For languages that Moses has rules for.
 bleu_tokenized_lc    the same of lower-cased text as published for Multi30k, with the scripts of that time: a full stop
                      after a number that ends the line stays there (12,103 tokens in the reference of test 2016).
 bleu_compound_split  the kind of the paper's English-German tables: hyphenated words count in parts. German only. It
                      is that of get_ende_bleu.sh with typographic quotes straightened on both sides. The bare script
                      leaves „“ as they are and so scores outputs with other quotes than the reference lower, by up to
                      a point; `details` has its score, too (`bare_script`).
-chrf, ter            sacreBLEU's defaults; for TER less is better.
+chrf, ter            sacreBLEU's defaults; for TER less is better. TER cuts Chinese and Japanese into characters, and
+                     does not apply to other languages without blanks.
 """
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -25,23 +27,22 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from aiayn.errors import DataError
+from aiayn.config.tasks import TaskScores
+from aiayn.errors import ConfigError, DataError
 from aiayn.runs.run_folder import METRIC_KINDS
 
-WITHOUT_MOSES: dict[str, type[Metric]] = {"sacrebleu": BLEU, "chrf": CHRF, "ter": TER}
+# The tokenizers of BLEU that are not 13a: as sacreBLEU chooses them by language, and characters for other languages
+# that put no blanks between words.
+TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"} | dict.fromkeys(
+    ("th", "lo", "km", "my", "bo", "dz"), "char"
+)
+CODES: dict[str, str] = dict.fromkeys(
+    ("zho", "chi", "cmn", "yue", "wuu", "lzh", "cn"), "zh"
+)  # to the keys of TOKENIZERS
+CODES |= {"jpn": "ja", "jp": "ja", "kor": "ko", "tha": "th", "lao": "lo", "khm": "km", "mya": "my", "bur": "my"}
+CODES |= {"bod": "bo", "tib": "bo", "dzo": "dz"}
 # What the Moses scripts leave: the reference's German quotes would otherwise match no output of straight quotes.
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromkeys("‚‘’‹›", "'"))
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Scores by kind. A kind that does not apply to the language, or was not asked for, is None."""
-
-    metrics: dict[str, float | None]  # kind -> score in per cent
-    signature: str  # that of kind sacrebleu
-    signatures: dict[str, str | None]
-    details: dict[str, dict[str, Any] | None]  # BLEU kinds: precisions, brevity penalty, tokens on both sides
-    lines: int
 
 
 def score(
@@ -49,21 +50,24 @@ def score(
     references: list[str] | list[list[str]],
     tgt_lang: str,
     kinds: Collection[str] = METRIC_KINDS,
-) -> Scores:
-    """Scores detokenised hypotheses against untouched references.
+) -> TaskScores:
+    """Scores detokenised hypotheses against untouched references; kinds that were not asked for are None, too.
 
-    `references` holds one reference per line, or several such lists. `tgt_lang` is a language code such as de.
-    Raises DataError where hypotheses and references differ in number, or there are none.
+    `details` has for the kinds of BLEU precisions, brevity penalty, ratio of lengths, and tokens on both sides.
+
+    `references` holds one reference per line, or several such lists. `tgt_lang` is a language code such as de or
+    zh-TW. Raises DataError where hypotheses and references differ in number, or there are none, ConfigError where the
+    tokenizer of the language is not installed.
     """
     assert set(kinds) <= set(METRIC_KINDS), kinds
     streams = _reference_streams(references)
     _same_lines(hypotheses, streams)
-    lang = re.split("[-_]", tgt_lang.lower())[0]
+    lang = _language(tgt_lang)
     metrics: dict[str, float | None] = dict.fromkeys(METRIC_KINDS)
     signatures: dict[str, str | None] = dict.fromkeys(METRIC_KINDS)
     details: dict[str, dict[str, Any] | None] = dict.fromkeys(METRIC_KINDS)
     for kind in kinds:
-        if kind == "bleu_compound_split" and lang != "de":
+        if not applies(kind, lang):
             continue
         metric, prepare, tokens = _kind(kind, lang)
         result = metric.corpus_score(
@@ -75,10 +79,42 @@ def score(
             details[kind] = (_bare_script(hypotheses, streams) if kind == "bleu_compound_split" else {}) | {
                 "precisions": result.precisions,
                 "brevity_penalty": result.bp,
+                "length_ratio": result.ratio,
                 "hypothesis_tokens": result.sys_len,
                 "reference_tokens": result.ref_len,
             }
-    return Scores(metrics, signatures["sacrebleu"] or "", signatures, details, len(hypotheses))
+    return TaskScores(metrics, signatures["sacrebleu"] or "", signatures, len(hypotheses), details)
+
+
+def applies(kind: str, tgt_lang: str) -> bool:
+    """Whether a kind of score says anything about text in this language."""
+    lang = _language(tgt_lang)
+    if kind == "bleu_compound_split":
+        return lang == "de"
+    if kind.startswith("bleu_tokenized"):
+        return lang not in TOKENIZERS and lang in _moses_languages()
+    return kind != "ter" or TOKENIZERS.get(lang) != "char"
+
+
+def check_tokenizer(tgt_lang: str) -> None:
+    """Raises ConfigError where BLEU needs a tokenizer for this language that is not installed."""
+    _bleu(_language(tgt_lang))
+
+
+def _language(tgt_lang: str) -> str:
+    """Returns zh for zh-TW, zh_CN, zho_Hans."""
+    code = re.split("[-_]", tgt_lang.lower())[0]
+    return CODES.get(code, code)
+
+
+def _bleu(lang: str) -> BLEU:
+    tokenizer = TOKENIZERS.get(lang, "13a")
+    try:
+        return BLEU(tokenize=tokenizer)
+    except RuntimeError as error:  # of the two that need MeCab
+        raise ConfigError(
+            f"data.tgt_lang={lang}: BLEU needs sacreBLEU's tokenizer {tokenizer}: pip install 'sacrebleu[{lang}]'"
+        ) from error
 
 
 def sufficient_statistics(
@@ -86,11 +122,11 @@ def sufficient_statistics(
 ) -> tuple[list[list[float]], Callable[[Any], float], str]:
     """Returns what the score of a kind is computed from: numbers for each line, and the score of their sums.
 
-    The third is the signature. Raises DataError as `score` does.
+    The third is the signature. Raises as `score` does.
     """
     streams = _reference_streams(references)
     _same_lines(hypotheses, streams)
-    metric, prepare, tokens = _kind(kind, re.split("[-_]", tgt_lang.lower())[0])
+    metric, prepare, tokens = _kind(kind, _language(tgt_lang))
     lines = [prepare(line) for line in hypotheses]
     found = metric._extract_corpus_statistics(lines, [[prepare(line) for line in stream] for stream in streams])
     signature = str(metric.get_signature()).replace("tok:none", tokens)
@@ -140,8 +176,13 @@ def _bare_script(hypotheses: list[str], streams: list[list[str]]) -> dict[str, A
 
 def _kind(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
     """Returns the metric, the function that prepares a line for it, and the name of its tokens in the signature."""
-    if kind in WITHOUT_MOSES:
-        return WITHOUT_MOSES[kind](), str, ""
+    if kind == "sacrebleu":
+        return _bleu(lang), str, ""
+    if kind == "chrf":
+        return CHRF(), str, ""
+    if kind == "ter":
+        is_asian = lang in ("zh", "ja")
+        return TER(normalized=is_asian, asian_support=is_asian), str, ""
     # Published tokenised scores come from multi-bleu.perl, which neither tokenises nor smooths.
     lowercase = kind == "bleu_tokenized_lc"
     metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
@@ -158,6 +199,13 @@ class _Moses(NamedTuple):
     old_normalizer: Any
     tokenizer: Any
     version: str
+
+
+@cache
+def _moses_languages() -> frozenset[str]:
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    return frozenset(NonbreakingPrefixes().available_langs.values())
 
 
 @cache

@@ -16,9 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.evaluation.scoring import sufficient_statistics
-from aiayn.reports.intervals import Difference, Sample, student, welch
-from aiayn.runs.run_folder import METRIC_KINDS
+from aiayn.data.text_files import read_lines
+from aiayn.errors import ConfigError, DataError, RefusedError
+from aiayn.evaluation.scoring import applies, sufficient_statistics
+from aiayn.reports.differences import Difference, holm, interval
+from aiayn.reports.groups import comparable, find_baseline, group_runs
+from aiayn.reports.metrics import Metric, metrics_of
+from aiayn.reports.runs import MeasuredRun
+from aiayn.reports.tables import Column, Table
+from aiayn.runs.run_folder import METRIC_KINDS, Record
 
 SEED = 12345  # sacreBLEU's
 BOOTSTRAP, RANDOMISATION = 1000, 10_000  # resamples, as sacreBLEU's defaults
@@ -52,7 +58,7 @@ def compare_systems(
     """
     results: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in systems}
     for kind in kinds:
-        if kind == "bleu_compound_split" and not tgt_lang.lower().startswith("de"):
+        if not applies(kind, tgt_lang):
             continue
         base, signature = output(baseline, references, tgt_lang, kind)
         for name, hypotheses in systems.items():
@@ -111,36 +117,98 @@ def paired_randomisation(baseline: Output, system: Output, n_trials: int = RANDO
     return _p_value(apart, abs(system.score - baseline.score))
 
 
-def over_seeds(baseline: Sequence[Output], system: Sequence[Output], n_samples: int = BOOTSTRAP) -> Difference:
+def over_seeds(baseline: Mapping[Any, Output], system: Mapping[Any, Output], n_samples: int = BOOTSTRAP) -> Difference:
     """Compares mean scores over seeds: seeds are resampled first, then the lines of the text, the same for all.
 
-    n - 1 of n seeds are drawn, which makes the spread of their mean unbiased (Rao and Wu 1988). The interval is that of
-    Student's t with the degrees of freedom of the seeds (Satterthwaite); few seeds bring it a heavy tail that the
-    quantiles of resamples would miss. With one seed a side it is about the text alone and the models as they are.
+    With two seeds or more in common the sides are compared seed by seed. n - 1 of n seeds are drawn, which makes the
+    spread of their mean unbiased (Rao and Wu 1988). The interval is that of Student's t with the degrees of freedom of
+    the seeds (Satterthwaite); few seeds bring it a heavy tail that the quantiles of resamples would miss. With one seed
+    a side it is about the text alone and the models as they are.
     """
-    lines = len(baseline[0].lines)
-    generator = np.random.default_rng(SEED)
+    shared = [seed for seed in baseline if seed in system]
+    is_paired = len(shared) > 1
+    sides = [[side[seed] for seed in (shared if is_paired else side)] for side in (system, baseline)]
+    lines, generator = len(sides[0][0].lines), np.random.default_rng(SEED)
     drawn = np.empty(n_samples)
     for number in range(n_samples):
         places = generator.integers(lines, size=lines)
-        means = [_mean_of_drawn(side, places, generator) for side in (system, baseline)]
+        seeds = _drawn_seeds(len(sides[0]), generator)
+        others = seeds if is_paired else _drawn_seeds(len(sides[1]), generator)
+        means = [
+            np.mean([side[seed].score_of(side[seed].lines[places].sum(0)) for seed in of])
+            for side, of in zip(sides, (seeds, others), strict=True)
+        ]
         drawn[number] = means[0] - means[1]
-    first, second = (Sample(tuple(one.score for one in side)) for side in (system, baseline))
-    delta, variance = first.mean - second.mean, float(drawn.var(ddof=1))
+    first, second = (np.array([one.score for one in side]) for side in sides)
+    delta, variance = float(first.mean() - second.mean()), float(drawn.var(ddof=1))
     if variance < TIE**2:
         return Difference(delta, p=1.0 if abs(delta) < TIE else None)
-    seeds = math.fsum(one.sd**2 / one.n for one in (first, second) if one.sd)
-    of_seeds = welch(first, second).df if first.n > 1 and second.n > 1 else None
-    if of_seeds is None and max(first.n, second.n) > 1:
-        of_seeds = max(first.n, second.n) - 1
-    df = of_seeds * (variance / seeds) ** 2 if of_seeds and seeds else lines - 1
-    return student(delta, math.sqrt(variance), max(1.0, min(df, lines - 1)))
+    parts = [first - second] if is_paired else [one for one in (first, second) if len(one) > 1]
+    of_seeds = [(float(one.var(ddof=1)) / len(one), len(one) - 1) for one in parts]
+    df = float(lines - 1)
+    if any(part for part, _ in of_seeds):
+        df = min(df, max(1.0, variance**2 / sum(part**2 / freedom for part, freedom in of_seeds)))
+    return interval(delta, math.sqrt(variance), df)
 
 
-def _mean_of_drawn(side: Sequence[Output], places: np.ndarray, generator: np.random.Generator) -> float:
-    count = len(side)
-    chosen = generator.integers(count, size=count - 1) if count > 1 else np.zeros(1, dtype=int)
-    return float(np.mean([side[seed].score_of(side[seed].lines[places].sum(0)) for seed in chosen]))
+def _drawn_seeds(count: int, generator: np.random.Generator) -> np.ndarray:
+    return generator.integers(count, size=count - 1) if count > 1 else np.zeros(1, dtype=int)
+
+
+def significance_table(runs: Sequence[MeasuredRun], baseline: str, split: str, kinds: Sequence[str] = ()) -> Table:
+    """Returns for every group of runs the difference from the baseline's group in each kind of score, line by line.
+
+    It reads the hypotheses and references that `evaluate.py` wrote; no model is loaded. The p-values of the two paired
+    tests are given where both have one seed.
+    Raises ConfigError for a baseline that is none of these runs, RefusedError where translations are missing.
+    """
+    scores = [kind for kind in kinds if kind in METRIC_KINDS]
+    if kinds and not scores:
+        raise ConfigError(f"--metrics {','.join(kinds)}: resampling compares scores of text: {', '.join(METRIC_KINDS)}")
+    metrics = metrics_of(runs, scores or ("sacrebleu", "chrf"), (split,))
+    groups = group_runs(runs)
+    base = find_baseline(groups, baseline)
+    records: list[Record] = [{"group": group.name} | group.record() for group in groups]
+    places = []
+    for metric in metrics:
+        for group, record in zip(groups, records, strict=True):
+            record[metric.key] = group.sample(metric)
+            if group is base or not group.sample(metric) or not comparable(metric, group, base):
+                continue
+            first, second = ({run.seed: _output(run, metric) for run in one.runs} for one in (base, group))
+            record[f"{metric.key} difference"] = over_seeds(first, second)
+            places.append((record, f"{metric.key} difference"))
+            if len(first) == len(second) == 1:
+                [one], [other] = first.values(), second.values()
+                record[f"{metric.key} bootstrap"] = paired_bootstrap(one, other)[2]
+                record[f"{metric.key} randomisation"] = paired_randomisation(one, other)
+    for (record, key), difference in zip(places, holm([record[key] for record, key in places]), strict=True):
+        record[key] = difference
+    columns = [Column("group", "run"), Column("n", "n")]
+    for metric in metrics:
+        columns += [Column(metric.key, metric.title, 2), Column(f"{metric.key} difference", "difference", 2)]
+        tests = [
+            name for name in ("bootstrap", "randomisation") if any(f"{metric.key} {name}" in one for one in records)
+        ]
+        columns += [Column(f"{metric.key} {test}", f"p {test}", 4) for test in tests]
+    after = (
+        f"Differences are from {base.name} (n = {len(base.seeds)}), seed by seed where seeds are the same. Intervals "
+        f"of 95 % are of seeds and then lines, resampled {BOOTSTRAP} times, with Student's t over the seeds; with one "
+        f"seed on both sides they are about the text alone. p is corrected for {len(places)} comparisons (Holm). "
+        "`p bootstrap` and `p randomisation` are those of sacreBLEU's paired tests, uncorrected."
+    )
+    return Table("Systems, line by line", columns, records, after=[after], name="systems")
+
+
+def _output(run: MeasuredRun, metric: Metric) -> Output:
+    stored = run.folder.evaluation(metric.split or "")
+    try:
+        hypotheses, references = read_lines(stored.hypotheses), read_lines(stored.reference)
+        if run.evaluations[metric.split or ""].get("n_references", 1) != 1:
+            raise DataError("scored with several references, of which one is stored")
+        return output(hypotheses, references, str(run.options["data.tgt_lang"]), metric.name)[0]
+    except (DataError, KeyError) as error:
+        raise RefusedError(f"{stored.folder}: no translations to compare ({error}); run evaluate.py again") from error
 
 
 def _p_value(samples: np.ndarray, observed: float) -> float:

@@ -1,8 +1,52 @@
-"""The task of a run, as an object: what `data.task` names."""
+"""The task of a run, as an object: what `data.task` names. Parsing is in `parsing/task.py`."""
 
-from aiayn.config.tasks import Task
-from aiayn.evaluation.translation import Translation
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiayn.config.tasks import Task, TaskScores
 from aiayn.parsing.task import Parsing
+from aiayn.runs.run_folder import METRIC_KINDS
+
+
+class Translation:
+    """Text to text, scored with BLEU and other metrics of text."""
+
+    kinds: tuple[str, ...] = METRIC_KINDS
+    unsupported: tuple[str, ...] = ()
+    usual_format: str | None = None
+    reads_prose: bool = True
+
+    def __init__(self) -> None:
+        self.formats: Mapping[str, Callable[[str, str], str]] = {}
+
+    # sacreBLEU takes a while to import: only where it is used.
+
+    def check_text(self, sources: list[str], references: list[str], tgt_lang: str) -> None:
+        """Every text is a translation; there must be a tokenizer to score it."""
+        if references:
+            from aiayn.evaluation.scoring import check_tokenizer
+
+            check_tokenizer(tgt_lang)
+
+    def source_line(self, line: str) -> str:
+        return line
+
+    def score(
+        self, hypotheses: list[str], sources: list[str], references: list[list[str]], tgt_lang: str
+    ) -> TaskScores:
+        from aiayn.evaluation.scoring import score
+
+        return score(hypotheses, references, tgt_lang)
+
+    def val_score(self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str) -> float:
+        from aiayn.evaluation.scoring import score
+
+        value = score(hypotheses, references, tgt_lang, kinds=["sacrebleu"]).metrics["sacrebleu"]
+        assert value is not None, "sacreBLEU applies to every language"
+        return value
+
+    def score_rows(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
+        return []
 
 
 def task_of(name: str) -> Task:

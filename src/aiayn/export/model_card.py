@@ -7,8 +7,7 @@ from typing import Any
 
 from aiayn.config.data import DataConfig
 from aiayn.config.rules import Paths, listed
-from aiayn.reports.table import Column, Table
-from aiayn.reports.writers import markdown
+from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import METRIC_KINDS
 

@@ -25,7 +25,7 @@ class Parsing:
             "brackets": _drawn_with(penn_brackets),
         }
 
-    def check_text(self, sources: list[str], references: list[str]) -> None:
+    def check_text(self, sources: list[str], references: list[str], tgt_lang: str) -> None:
         gold_trees(sources, references)
 
     def source_line(self, line: str) -> str:

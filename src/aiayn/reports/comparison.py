@@ -1,16 +1,22 @@
 """One's own runs as a table: grouped by what differs, with mean, spread and the difference from a baseline."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiayn.config.tasks import VAL_METRICS
-from aiayn.reports.differences import comparable, compare, find_baseline
-from aiayn.reports.groups import Group, differing_options, group_runs, option_text, partitions
-from aiayn.reports.intervals import Difference
-from aiayn.reports.metrics import Metric, metrics_of
+from aiayn.reports.differences import Comparison, Difference, Sample, compare, explained, holm
+from aiayn.reports.groups import (
+    Group,
+    comparable,
+    differing_options,
+    find_baseline,
+    group_runs,
+    option_text,
+    partitions,
+)
+from aiayn.reports.metrics import Metric, metrics_of, usual_metrics
 from aiayn.reports.published import BASE
 from aiayn.reports.runs import SPLITS, MeasuredRun
-from aiayn.reports.table import Column, Table
+from aiayn.reports.tables import Column, Table
 from aiayn.runs.run_folder import Record
 
 
@@ -22,7 +28,7 @@ class Question:
     baseline: str | None = None  # a run or a group; None: the paper's base, where there is one
     metrics: Sequence[str] = ()  # empty: validation perplexity and the score to report
     splits: Sequence[str] = SPLITS
-    is_pooled: bool = False  # one standard deviation for all groups, instead of Welch's test
+    separate: bool = False  # a standard deviation for each group, instead of one for all
 
 
 def comparisons(runs: Sequence[MeasuredRun], question: Question) -> list[Table]:
@@ -32,9 +38,12 @@ def comparisons(runs: Sequence[MeasuredRun], question: Question) -> list[Table]:
     """
     metrics = metrics_of(runs, question.metrics, question.splits)
     parts = [group_runs(members, question.by) for members in partitions(runs, metrics)]
-    everything = [group for groups in parts for group in groups]
-    named = find_baseline(everything, question.baseline) if question.baseline else None
-    tables = [_comparison(groups, metrics, named, question.is_pooled) for groups in parts]
+    named = (
+        find_baseline([group for groups in parts for group in groups], question.baseline) if question.baseline else None
+    )
+    tables = [_comparison(groups, metrics, named, question.separate) for groups in parts]
+    for number, table in enumerate(tables[1:], start=2):
+        table.name += f"_{number}"
     if len(tables) > 1:
         tables[0].before.insert(
             0,
@@ -55,51 +64,78 @@ def is_base(group: Group) -> bool:
     return config is not None and any(row.is_of(config.model, config.optim.label_smoothing) for row in rows)
 
 
-def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | None, is_pooled: bool) -> Table:
+def compare_groups(
+    groups: Sequence[Group], metrics: Sequence[Metric], base: Group, separate: bool = False
+) -> dict[Metric, Comparison]:
+    """Compares every metric that has the same unit in a group and the baseline. Groups go by their first run's path."""
+    found = {}
+    for metric in metrics:
+        samples = {path_of(group): sample for group in groups if (sample := group.sample(metric))}
+        if path_of(base) in samples:
+            alike = {path_of(group) for group in groups if comparable(metric, group, base)}
+            of_one_unit = {path: sample for path, sample in samples.items() if path in alike}
+            found[metric] = compare(of_one_unit, path_of(base), separate)
+    return found
+
+
+def path_of(group: Group) -> str:
+    return group.runs[0].name
+
+
+def corrected(found: Sequence[Comparison]) -> list[dict[str, Difference]]:
+    """Returns the differences of each comparison, with p-values corrected for all of them together."""
+    after = iter(holm([one for comparison in found for one in comparison.differences.values()]))
+    return [{name: next(after) for name in comparison.differences} for comparison in found]
+
+
+def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | None, separate: bool) -> Table:
     base = named if named in groups else None if named else default_baseline(groups)
     metrics = [metric for metric in metrics if any(group.sample(metric) for group in groups)]
-    differences = compare(groups, metrics, lambda _: base, is_pooled)
     options = differing_options(groups)
-    records = []
-    for place, group in enumerate(groups):
-        record = group_record(group, options)
+    records = [group_record(group, options) for group in groups]
+    table = Table("Runs by what differs", _columns(metrics, options, groups, base is not None), records, name="groups")
+    for group, record in zip(groups, records, strict=True):
         for metric in metrics:
-            record |= {
-                metric.key: group.sample(metric),
-                f"{metric.key} difference": differences.get((place, metric.key)),
-            }
-        records.append(record)
-    columns = [Column("group", "run"), *option_columns(options), Column("n", "n")]
-    for metric in metrics:
-        digits = 2 if metric.split or metric.name in ("val/ppl", *VAL_METRICS) else None
-        columns.append(Column(metric.key, metric.title, digits))
-        if base is not None:
-            columns.append(Column(f"{metric.key} difference", "difference", digits))
-    table = Table("Runs by what differs", columns, records)
+            record |= {one.key: group.sample(one) for one in (metric, metric.ratio) if one}
     if base is not None:
-        of_base = next(record for record, group in zip(records, groups, strict=True) if group is base)
-        of_base["baseline"] = True
-        table.after += explained(
-            f"{base.name} ({len(base.seeds)} {_seeds(base)})", list(differences.values()), is_pooled
-        )
+        # The correction is for the usual metrics, too, so that no star is bought by asking for fewer.
+        runs = [run for group in groups for run in group.runs]
+        family = compare_groups(groups, [*dict.fromkeys([*metrics, *usual_metrics(runs)])], base, separate)
+        differences = dict(zip(family, corrected([*family.values()]), strict=True))
+        for group, record in zip(groups, records, strict=True):
+            record |= {f"{one.key} difference": differences.get(one, {}).get(path_of(group)) for one in metrics}
+            record |= {"baseline": True} if group is base else {}
+        shown = {metric.title: family[metric] for metric in metrics if metric in family}
+        everything = [one for of in differences.values() for one in of.values()]
+        table.after += explained(f"{base.name} ({counted_seeds(base)})", shown, everything)
         table.after += [
             f"{metric.title} is not compared across vocabularies, texts and losses."
             for metric in metrics
-            if any(not comparable(metric, group, base) for group in groups)
+            if any(not comparable(metric, group, base) for group in groups if group.sample(metric))
         ]
     elif len(groups) > 1:
         elsewhere = f"the baseline {named.name} was scored on other text" if named else "name one with --baseline"
         table.after.append(f"No baseline: {elsewhere}.")
     if any(len(group.seeds) == 1 for group in groups):
-        table.after.append("n counts seeds. One run has no spread: nothing is claimed of n = 1" + SHARED * is_pooled)
+        table.after.append("n counts seeds. One run has no spread: nothing is claimed of n = 1.")
     return table
 
 
-SHARED = ", unless all groups share one standard deviation, as assumed here"
+def _columns(
+    metrics: Sequence[Metric], options: Sequence[str], groups: Sequence[Group], compared: bool
+) -> list[Column]:
+    columns = [Column("group", "run"), *option_columns(options), Column("n", "n")]
+    for metric in metrics:
+        columns.append(Column(metric.key, metric.title, metric.digits))
+        if metric.ratio and any(group.sample(metric.ratio) for group in groups):
+            columns.append(Column(metric.ratio.key, "length ratio", 3))
+        if compared:
+            columns.append(Column(f"{metric.key} difference", "difference", metric.digits))
+    return columns
 
 
-def _seeds(group: Group) -> str:
-    return "seed" if len(group.seeds) == 1 else "seeds"
+def counted_seeds(group: Group) -> str:
+    return f"{len(group.seeds)} seed{'s' * (len(group.seeds) != 1)}"
 
 
 def group_record(group: Group, options: Sequence[str]) -> Record:
@@ -114,24 +150,5 @@ def option_columns(options: Sequence[str]) -> list[Column]:
     return [Column(key, title) for key, title in zip(options, titles, strict=True)]
 
 
-def explained(baseline: str, differences: Sequence[Difference], is_pooled: bool) -> list[str]:
-    """Returns how differences and their intervals were made, in one line."""
-    tested = [one for one in differences if one.p is not None]
-    if not tested:
-        return [f"Differences are from {baseline}; without two seeds on both sides there is no interval."]
-    freedom = f", pooled over all groups, {tested[0].df:g} degrees of freedom" if is_pooled else " (Welch)"
-    return [
-        f"Differences are from {baseline}, with 95 % intervals of Student's t{freedom}; p is corrected for "
-        f"{len(tested)} comparisons (Holm), and what stays below 0.05 is marked."
-    ]
-
-
-def by_row(groups: Sequence[Group], row_keys: Callable[[str], bool]) -> Callable[[Group], Group | None]:
-    """Returns a function that finds a group's own base: the one that differs from it only in what a row changes."""
-    bases = [group for group in groups if is_base(group)]
-
-    def base_of(group: Group) -> Group | None:
-        found = [base for base in bases if all(row_keys(key) for key in differing_options([group, base]))]
-        return found[0] if found else None
-
-    return base_of
+def ratio_of(group: Group | None, metric: Metric) -> Sample | None:
+    return group.sample(metric.ratio) if group and metric.ratio else None

@@ -1,78 +1,225 @@
-"""Differences between groups of runs, as far as they may be compared."""
+"""Differences between means over a few seeds, their 95 % intervals and p-values.
 
-from collections.abc import Callable, Sequence
+Seeds are blocks: a seed draws the order of the text and the initial weights, and moves the scores of all rows of a
+sweep together. Groups that were trained with the same seeds are therefore compared seed by seed.
+"""
 
-from aiayn.config.tasks import VAL_METRICS
-from aiayn.errors import ConfigError
-from aiayn.reports.groups import Group, agree, scored_text
-from aiayn.reports.intervals import Difference, Sample, holm, pooled, pooled_spread, welch
-from aiayn.reports.metrics import FORCED, Metric
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
+from typing import Any
 
-# Per token of one text and one vocabulary: perplexities and losses can be compared while these are equal.
-OF_THE_TEXT = ("data.source", "data.hub_path", "data.hub_name", "data.hub_revision", "data.src_lang", "data.tgt_lang")
-OF_TOKENS = (*OF_THE_TEXT, "data.train", "data.val", "data.vocab_size", "data.tokenizer_pairs")
+LEVEL = 0.05  # significance level; intervals are 95 % confidence intervals
+HOPELESS = 10  # standard errors: with so few seeds that a difference needs more, hardly any will ever be significant
 
 
-def comparable(metric: Metric, group: Group, other: Group) -> bool:
-    """Whether a metric of two groups has the same unit.
+@dataclass(frozen=True)
+class Sample:
+    """Measurements of one quantity by seed."""
 
-    Scores need the same text and signature, perplexities the same vocabulary, losses the same label smoothing, too.
+    by_seed: Mapping[Any, float]
+
+    @property
+    def values(self) -> list[float]:
+        return [*self.by_seed.values()]
+
+    @property
+    def n(self) -> int:
+        return len(self.by_seed)
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.values)
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation with n - 1 degrees of freedom; None for a single measurement."""
+        return stdev(self.values) if self.n > 1 else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean minus the baseline's, with its 95 % interval and two-sided p-value; None where nothing can be claimed."""
+
+    delta: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    df: float | None = None
+    p_holm: float | None = None  # corrected for all comparisons of a table
+
+    @property
+    def survives(self) -> bool:
+        """Whether the difference is significant after correction for all comparisons of its table."""
+        return self.p_holm is not None and self.p_holm < LEVEL
+
+    def needed(self, comparisons: int) -> tuple[float, float]:
+        """Returns how large the difference had to be to survive as the clearest of so many, also in standard errors."""
+        from scipy import stats
+
+        assert self.high is not None
+        assert self.df is not None
+        error = (self.high - self.delta) / float(stats.t.isf(LEVEL / 2, self.df))
+        errors = float(stats.t.isf(LEVEL / 2 / comparisons, self.df))
+        return errors * error, errors
+
+
+@dataclass(frozen=True)
+class SeedEffect:
+    """How much of a metric the seeds explain: F(df[0], df[1]), and the standard deviation without and with them."""
+
+    f: float
+    df: tuple[int, int]
+    p: float
+    sd_without: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Differences of a metric from the baseline by group, how they were tested, and the effect of the seed."""
+
+    differences: dict[str, Difference] = field(default_factory=dict)
+    seed: SeedEffect | None = None
+    by_seed: frozenset[str] = frozenset()  # groups that were compared seed by seed; of the others Welch's test
+
+
+def compare(samples: Mapping[str, Sample], base: str, separate: bool = False) -> Comparison:
+    """Compares groups with a baseline, seed by seed where they share at least two seeds, else by Welch's t-test.
+
+    All groups that share seeds with the baseline are taken to have one standard deviation around the sum of an effect
+    of the group and one of the seed (two-way analysis of variance; of two groups it is the paired t-test). `separate`
+    takes no such thing: a paired t-test for each. Nothing is claimed of single seeds.
     """
-    if metric.split is not None:
-        keys = OF_TOKENS if metric.name in FORCED else ()
-        return agree(*(scored_text(one.runs[0], [metric]) for one in (group, other))) and _agree_in(keys, group, other)
-    if not metric.name.startswith(("val/", "train/loss")):
-        return True
-    keys = OF_TOKENS
-    if metric.name in VAL_METRICS:
-        keys = (*OF_THE_TEXT, "data.val")
-    elif metric.name.endswith("/loss"):
-        keys = (*OF_TOKENS, "optim.label_smoothing")
-    return _agree_in(keys, group, other)
+    differences = {name: _alone(one, samples[base]) for name, one in samples.items() if name != base}
+    seeds = set(samples[base].by_seed)
+    shared = [name for name in differences if len(seeds & set(samples[name].by_seed)) > 1]
+    for name in differences:
+        if name not in shared:
+            differences[name] = _welch(samples[name], samples[base])
+    if separate:
+        for name in shared:
+            differences[name] = _blocked({key: samples[key] for key in (base, name)}, base)[0][name]
+        return Comparison(differences, by_seed=frozenset(shared))
+    found, effect = _blocked({name: samples[name] for name in (base, *shared)}, base) if shared else ({}, None)
+    return Comparison(differences | found, effect, frozenset(shared))
 
 
-def _agree_in(keys: Sequence[str], group: Group, other: Group) -> bool:
-    return all(group.options.get(key) == other.options.get(key) for key in keys)
+def _alone(sample: Sample, base: Sample) -> Difference:
+    return Difference(sample.mean - base.mean)
 
 
-def find_baseline(groups: Sequence[Group], name: str) -> Group:
-    """Returns the group with this name. Raises ConfigError unless exactly one has it."""
-    found = [group for group in groups if group.is_called(name)]
-    if len(found) != 1:
-        said = "names several groups" if found else "is none of these groups"
-        names = ", ".join(dict.fromkeys(run.name for group in found or groups for run in group.runs[:1]))
-        raise ConfigError(f"--baseline {name}: {said}; name a run's folder, such as one of {names}")
-    return found[0]
+def _welch(sample: Sample, base: Sample) -> Difference:
+    delta = sample.mean - base.mean
+    if sample.n < 2 or base.n < 2 or not (sample.sd or base.sd):
+        return Difference(delta)  # equal values of all seeds say nothing of their spread
+    from scipy import stats
+
+    test: Any = stats.ttest_ind(sample.values, base.values, equal_var=False)
+    low, high = test.confidence_interval(1 - LEVEL)
+    return Difference(delta, float(low), float(high), float(test.pvalue), float(test.df))
 
 
-def compare(
-    groups: Sequence[Group],
-    metrics: Sequence[Metric],
-    baseline_of: Callable[[Group], Group | None],
-    is_pooled: bool = False,
-) -> dict[tuple[int, str], Difference]:
-    """Returns each group's differences from its baseline, by place of the group and key of the metric.
+def _blocked(samples: Mapping[str, Sample], base: str) -> tuple[dict[str, Difference], SeedEffect | None]:
+    """Fits group + seed by least squares. Returns the differences between groups and the effect of the seed."""
+    import numpy as np
+    from scipy import stats
 
-    p-values are corrected by Holm's method for all of them. `is_pooled`: all groups share one standard deviation.
+    groups, seeds = [*samples], [*dict.fromkeys(seed for one in samples.values() for seed in one.by_seed)]
+    places = [(groups.index(name), seeds.index(seed)) for name, one in samples.items() for seed in one.by_seed]
+    measured = np.array([value for one in samples.values() for value in one.values])
+    design = np.zeros((len(places), len(groups) + len(seeds)))
+    for row, (group, seed) in enumerate(places):
+        design[row, [group, len(groups) + seed]] = 1
+    effects, _, rank, _ = np.linalg.lstsq(design, measured, rcond=None)
+    deltas = {name: float(effects[groups.index(name)] - effects[groups.index(base)]) for name in groups if name != base}
+    squares, df = float(np.sum((measured - design @ effects) ** 2)), len(measured) - int(rank)
+    if df < 1 or squares <= 1e-18 * float(np.sum(measured**2)):
+        return {name: Difference(delta) for name, delta in deltas.items()}, None
+    sd, inverse = math.sqrt(squares / df), np.linalg.pinv(design.T @ design)
+    differences = {}
+    for name, delta in deltas.items():
+        contrast = np.zeros(design.shape[1])
+        contrast[groups.index(name)], contrast[groups.index(base)] = 1, -1
+        differences[name] = interval(delta, sd * math.sqrt(contrast @ inverse @ contrast), df)
+    without = math.fsum((value - one.mean) ** 2 for one in samples.values() for value in one.values)
+    df_without = len(measured) - len(groups)
+    f = (without - squares) / (df_without - df) / sd**2
+    p = float(stats.f.sf(f, df_without - df, df))
+    return differences, SeedEffect(f, (df_without - df, df), p, math.sqrt(without / df_without), sd)
+
+
+def interval(delta: float, error: float, df: float) -> Difference:
+    """Returns a difference with the interval and the p-value of Student's t."""
+    from scipy import stats
+
+    if not error:
+        return Difference(delta)
+    reach = float(stats.t.isf(LEVEL / 2, df)) * error
+    return Difference(delta, delta - reach, delta + reach, 2 * float(stats.t.sf(abs(delta) / error, df)), df)
+
+
+def holm(differences: Sequence[Difference]) -> list[Difference]:
+    """Returns the differences with p-values corrected for all of them (Holm 1979); those without p stay as they are."""
+    tested = sorted((p, place) for place, one in enumerate(differences) if (p := one.p) is not None)
+    corrected, least = list(differences), 0.0
+    for rank, (p, place) in enumerate(tested):
+        least = max(least, min(1.0, p * (len(tested) - rank)))
+        corrected[place] = replace(differences[place], p_holm=least)
+    return corrected
+
+
+def less(measured: Sample | float | None, published: float | None) -> float | None:
+    """Returns measured - published; None where one is missing."""
+    value = measured.mean if isinstance(measured, Sample) else measured
+    return None if value is None or published is None else value - published
+
+
+def explained(base: str, found: Mapping[str, Comparison], family: Iterable[Difference]) -> list[str]:
+    """Returns how the differences of these metrics were tested, what the seed explains, and what could be found.
+
+    `family` are all differences that the correction is for.
     """
-    found: dict[tuple[int, str], Difference] = {}
-    for metric in metrics:
-        samples = [group.sample(metric) for group in groups]
-        spread = pooled_spread(_of_one_unit(metric, groups, samples, baseline_of)) if is_pooled else None
-        for place, (group, sample) in enumerate(zip(groups, samples, strict=True)):
-            base = baseline_of(group)
-            of_base = None if base is None or base is group else base.sample(metric)
-            if base is not None and sample and of_base and comparable(metric, group, base):
-                difference = pooled(sample, of_base, spread) if is_pooled else welch(sample, of_base)
-                found[place, metric.key] = difference
-    return dict(zip(found, holm(list(found.values())), strict=True))
+    tested = [one for one in family if one.p is not None]
+    if not tested:
+        return [f"Differences are from {base}; without two seeds on both sides there is no interval."]
+    effects = {name: one.seed for name, one in found.items() if one.seed}
+    count = sum(len(one.by_seed) for one in found.values())
+    how = "Welch's t-test"
+    if count:
+        how = "paired t-tests" if not effects else "seed by seed, with one standard deviation for all groups"
+        alone = [
+            name not in one.by_seed and of.p is not None
+            for one in found.values()
+            for name, of in one.differences.items()
+        ]
+        how += ", Welch's t-test where the seeds are others" if any(alone) else ""
+    shown = sum(of.p is not None for one in found.values() for of in one.differences.values())
+    also = ", also of metrics that are not shown" * (len(tested) > shown)
+    lines = [
+        f"Differences are from {base}: {how}. Intervals hold 95 % (Student's t); p is corrected for {len(tested)} "
+        f"comparisons (Holm){also}; what stays below {LEVEL} is marked."
+    ]
+    lines += [
+        f"The seed explains F({one.df[0]}, {one.df[1]}) = {one.f:.1f} of {name} (p {p_text(one.p)}): its standard "
+        f"deviation is {one.sd_without:.2g} without it, {one.sd:.2g} with it."
+        for name, one in effects.items()
+    ]
+    if not any(one.survives for one in tested):
+        needs = {name: _least_needed(one, len(tested)) for name, one in found.items()}
+        shown = [f"{need[0]:.2g} in {name}" for name, need in needs.items() if need]
+        errors = min(need[1] for need in needs.values() if need) if shown else math.inf
+        begin = "No difference is significant"
+        if errors > HOPELESS:
+            begin = f"No comparison could reach significance with so few seeds: it takes {errors:.0f} standard errors"
+        lines.append(f"{begin}; the least that could be marked is {', '.join(shown) or 'unknown'}.")
+    return lines
 
 
-def _of_one_unit(
-    metric: Metric,
-    groups: Sequence[Group],
-    samples: Sequence[Sample | None],
-    baseline_of: Callable[[Group], Group | None],
-) -> list[Sample]:
-    pairs = [(sample, group, baseline_of(group)) for sample, group in zip(samples, groups, strict=True)]
-    return [sample for sample, group, base in pairs if sample and base and comparable(metric, group, base)]
+def _least_needed(comparison: Comparison, comparisons: int) -> tuple[float, float] | None:
+    return min((one.needed(comparisons) for one in comparison.differences.values() if one.p is not None), default=None)
+
+
+def p_text(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 2 * LEVEL else f"{p:.2f}"

@@ -1,39 +1,31 @@
-"""Groups of runs that differ in their seed only.
-
-A group is identified by everything that shapes training and scoring, so that only seeds are averaged.
-"""
+"""Groups of runs that differ in their seed only, by the content of their text; pandas does the grouping."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from aiayn.config.stored import may_change
 from aiayn.errors import ConfigError
-from aiayn.reports.intervals import Sample
+from aiayn.reports.differences import Sample
 from aiayn.reports.metrics import Metric
-from aiayn.reports.runs import PARAMETERS, SPLITS, MeasuredRun
+from aiayn.reports.runs import PARAMETERS, PLACES, SPLITS, MeasuredRun
 from aiayn.runs.run_folder import Record
 
 PRECISION = "trainer.precision"
-# Options that change no result, and options derived from others.
-NOT_SHAPING = ("seed", "logger.group", PARAMETERS)
+NOT_SHAPING = ("seed", "logger.group", PARAMETERS)  # options that change no result, and one derived from others
 EARLY_STOPPING = ("trainer.max_steps", "trainer.patience", "trainer.best_metric")
 WITHOUT_SEED = re.compile(r"[-_.]?seed-?\d+$")
+TEXT, TOKENIZER = "text", "tokenizer"  # fingerprints, shown where nothing else differs
 
 
 @dataclass
 class Group:
-    """Runs with the same options except the seed."""
+    """Runs with the same options and text, and other seeds."""
 
     runs: list[MeasuredRun]
-    training: Record  # the options that shaped the weights
-    scoring: Record = field(default_factory=dict)  # weights and search of each split that was scored
-
-    @property
-    def options(self) -> Record:
-        return self.training | self.scoring
+    options: Record  # those that shaped the weights, and how each split was translated
 
     @property
     def name(self) -> str:
@@ -51,7 +43,7 @@ class Group:
         for run in self.runs:
             if (value := metric.of(run)) is not None:
                 found.setdefault(run.seed, []).append(value)
-        return Sample(tuple(fmean(values) for values in found.values())) if found else None
+        return Sample({seed: fmean(values) for seed, values in found.items()}) if found else None
 
     def record(self) -> Record:
         """Returns the runs and the number of seeds under the keys that every table has."""
@@ -71,45 +63,73 @@ def record_of(group: Group | None) -> Record:
     return group.record() if group else {"run": None, "runs": [], "seeds": [], "n": None}
 
 
+def comparable(metric: Metric, *groups: Group) -> bool:
+    """Whether a metric has the same unit in all groups. Within a group it has: its runs have the same text."""
+    scored = (next((run for run in group.runs if metric.of(run) is not None), group.runs[0]) for group in groups)
+    return len({str(metric.unit(run)) for run in scored}) == 1
+
+
+def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[list[MeasuredRun]]:
+    """Splits runs into parts whose scores can be compared: of one language, one text and one signature.
+
+    A run that was not scored joins the part that most runs of its language are in.
+    """
+    scores = [metric for metric in metrics if metric.split is not None]
+    keys = [{metric.key: str(metric.unit(run)) for metric in scores if metric.of(run) is not None} for run in runs]
+    return _alike(runs, [str(run.languages) for run in runs], keys)
+
+
 def group_runs(runs: Iterable[MeasuredRun], by: Sequence[str] = ()) -> list[Group]:
     """Groups runs by everything that shapes training and scoring except the seed; every run needs a configuration.
 
+    A run that was not scored on a split belongs to the group that most runs of its training are in.
     `by` names the only options in which groups may differ: raises ConfigError if runs that agree in these differ in
     others.
     """
     runs = list(runs)
-    place = {id(run): number for number, run in enumerate(runs)}
-    trainings: dict[str, list[Group]] = {}
-    for run in sorted(runs, key=lambda run: -len(scoring_options(run))):
-        training, scoring = training_options(run), scoring_options(run)
-        known = trainings.setdefault(str(sorted(training.items(), key=str)), [])
-        group = next((group for group in known if agree(group.scoring, scoring)), None)
-        if group is None:
-            group = Group([], training)
-            known.append(group)
-        group.runs.append(run)
-        group.scoring |= scoring
-    found = [group for known in trainings.values() for group in known]
-    for group in found:
-        group.runs.sort(key=lambda run: place[id(run)])
-    found.sort(key=lambda group: place[id(group.runs[0])])
+    trainings = [str(sorted(training_options(run).items(), key=str)) for run in runs]
+    scorings = [{split: str(found) for split, found in scoring_options(run).items()} for run in runs]
+    found = []
+    for members in _alike(runs, trainings, scorings):
+        first = members[0]
+        options = {key: first.options[key] for key in PLACES if key in first.options} | training_options(first)
+        for run in members:
+            options |= {
+                f"{split} {key}": value for split, of in scoring_options(run).items() for key, value in of.items()
+            }
+        found.append(Group(members, options))
     if by:
         _check_by(found, by)
     return found
 
 
-def agree(known: Record, found: Record) -> bool:
-    """Whether two records agree in every key that both have."""
-    return all(known.get(key, value) == value for key, value in found.items())
+def _alike(runs: Sequence[MeasuredRun], within: list[str], keys: list[dict[str, str]]) -> list[list[MeasuredRun]]:
+    """Returns runs that agree in `within` and in all keys, in their order; a missing key is that of most others."""
+    import pandas as pd
+
+    if not runs:
+        return []
+    frame = pd.DataFrame(keys, index=range(len(runs)), dtype=object).assign(within=within)
+    for key in frame.columns.drop("within"):
+        usual = frame.groupby("within")[key].transform(_usual)
+        frame[key] = frame[key].where(frame[key].notna(), usual)
+    return [[runs[place] for place in part.index] for _, part in frame.groupby([*frame.columns], sort=False)]
+
+
+def _usual(column: Any) -> Any:
+    return column.value_counts().index[0] if column.notna().any() else ""
 
 
 def training_options(run: MeasuredRun) -> Record:
-    """Returns all options that shaped the run's weights, except the seed."""
+    """Returns all options that shaped the run's weights, except the seed; its text by content, where that is known."""
     options = {key: value for key, value in run.options.items() if not may_change(key) and key not in NOT_SHAPING}
     if options.get(PRECISION) == "auto" and run.precision:
         options[PRECISION] = run.precision  # as machine.json has it
     if options.get("init_fingerprint"):
         options.pop("init_from", None)  # the weights count, not where they were kept
+    if corpus := run.content.get("corpus"):
+        options = {key: value for key, value in options.items() if key not in PLACES}
+        options |= {TEXT: corpus[:12], TOKENIZER: run.content.get("tokenizer", "")[:12]}
     if run.options.get("trainer.patience") is None:
         options["step"] = run.step
     else:  # each seed ends where it stopped improving
@@ -117,30 +137,33 @@ def training_options(run: MeasuredRun) -> Record:
     return options
 
 
-def scoring_options(run: MeasuredRun) -> Record:
+def scoring_options(run: MeasuredRun) -> dict[str, Record]:
     """Returns how each scored split was translated: weights and search. For texts and signatures see `partitions`."""
-    return {
-        key: value
-        for split in SPLITS
-        if (evaluation := run.evaluations.get(split))
-        for key, value in _scoring_of(split, evaluation, run.step).items()
-    }
+    return {split: _scoring_of(run.evaluations[split], run.step) for split in SPLITS if split in run.evaluations}
 
 
-def _scoring_of(split: str, evaluation: Record, step: int) -> Record:
-    found = {
-        f"{split} {key}": value for key, value in (evaluation.get("search") or {}).items() if key != "batch_tokens"
-    }
+def _scoring_of(evaluation: Record, step: int) -> Record:
+    found = {key: value for key, value in (evaluation.get("search") or {}).items() if key != "batch_tokens"}
     averaged, checkpoint = evaluation.get("averaged"), str(evaluation.get("checkpoint", ""))
-    weights = (
-        f"average of {len(averaged)}" if averaged else "best" if checkpoint.startswith("best") else "one checkpoint"
-    )
-    found[f"{split} weights"] = weights
-    if evaluation["step"] != step and weights != "best":
-        found[f"{split} step"] = evaluation["step"]
+    found["weights"] = "best" if checkpoint.startswith("best") else "one checkpoint"
+    if averaged:
+        apart = f", {averaged[1] - averaged[0]} steps apart" if len(averaged) > 1 else ""
+        found["weights"] = f"average of {len(averaged)}{apart}"
+    if evaluation["step"] != step and found["weights"] != "best":
+        found["step"] = evaluation["step"]
     if ensemble := evaluation.get("ensemble"):
-        found[f"{split} ensemble"] = len(ensemble) + 1
+        found["ensemble"] = len(ensemble) + 1
     return found
+
+
+def find_baseline(groups: Sequence[Group], name: str) -> Group:
+    """Returns the group with this name. Raises ConfigError unless exactly one has it."""
+    found = [group for group in groups if group.is_called(name)]
+    if len(found) != 1:
+        said = "names several groups" if found else "is none of these groups"
+        names = ", ".join(dict.fromkeys(run.name for group in found or groups for run in group.runs[:1]))
+        raise ConfigError(f"--baseline {name}: {said}; name a run's folder, such as one of {names}")
+    return found[0]
 
 
 def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
@@ -160,52 +183,23 @@ def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
 
 
 def differing_options(groups: Sequence[Group]) -> list[str]:
-    """Returns the options in which the groups differ, in the order of the configuration."""
+    """Returns the options in which the groups differ, in the order of the configuration.
+
+    Fingerprints of the text are among them only where they tell groups apart that agree in all options.
+    """
     keys = dict.fromkeys(key for group in groups for key in group.options)
 
-    def values(key: str) -> set[str]:
+    def differ(key: str) -> bool:
         # Groups that were not scored on a split do not differ in how it is scored.
-        having = [group.options for group in groups if key in group.options or key not in scoring]
-        return {str(options.get(key)) for options in having}
+        having = [group for group in groups if key in group.options or not key.startswith(("val ", "test "))]
+        return len({str(group.options.get(key)) for group in having}) > 1
 
-    scoring = {key for group in groups for key in group.scoring}
-    return [key for key in keys if len(values(key)) > 1]
+    found = [key for key in keys if differ(key)]
+    options = [key for key in found if key not in (TEXT, TOKENIZER)]
+    values: Callable[[Group], str] = lambda group: str([group.options.get(key) for key in options])  # noqa: E731
+    return options if len({values(group) for group in groups}) == len(groups) else found
 
 
 def option_text(value: Any) -> str:
     """Returns an option as it is written on the command line."""
     return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[list[MeasuredRun]]:
-    """Splits runs into parts whose scores can be compared: of one language, one text and one signature.
-
-    A run that was not scored joins the first compatible part.
-    """
-    parts: list[tuple[Record, list[MeasuredRun]]] = []
-    for run in sorted(runs, key=lambda run: -len(scored_text(run, metrics))):
-        text = scored_text(run, metrics)
-        for known, members in parts:
-            if agree(known, text):
-                known |= text
-                members.append(run)
-                break
-        else:
-            parts.append((dict(text), [run]))
-    order = {id(run): place for place, run in enumerate(runs)}
-    found = [sorted(members, key=lambda run: order[id(run)]) for _, members in parts]
-    return sorted(found, key=lambda members: order[id(members[0])])
-
-
-def scored_text(run: MeasuredRun, metrics: Sequence[Metric]) -> Record:
-    """Returns what runs must have in common for their scores to be compared."""
-    found: Record = {key: run.options.get(key) for key in ("data.task", "data.src_lang", "data.tgt_lang")}
-    for metric in metrics:
-        evaluation = run.evaluations.get(metric.split or "", {})
-        if metric.of(run) is None:
-            continue
-        signature = (evaluation.get("signatures") or {}).get(metric.name)
-        other = f"test set {evaluation.get('test_set')}"  # by versions that stored no checksum
-        facts = {"text": evaluation.get("text_sha256") or other, metric.name: signature}
-        found |= {f"{metric.split} {name}": fact for name, fact in facts.items() if fact is not None}
-    return found

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
-from aiayn.reports.table import Link, Style, Table
+from aiayn.reports.tables import Link, Style, Table
 from aiayn.runs.run_folder import is_number
 
 WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; trailing space by itself

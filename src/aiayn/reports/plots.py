@@ -2,14 +2,15 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from aiayn.config.tasks import TASKS, VAL_METRICS
+from aiayn.reports.differences import Difference
 from aiayn.reports.drawing import new_figure, render, save_figure
+from aiayn.reports.tables import Table
 from aiayn.runs.run_folder import Record, is_number, series
 
 COLOURS = ("#2f6fb3", "#d9701a", "#3a8f3f", "#c43d45", "#1f8f8a", "#8a5aa8", "#9a7d0a", "#7d5a45")
@@ -65,19 +66,19 @@ def logged(records: list[Record]) -> list[str]:
     return list(dict.fromkeys(key for record in records for key in record if "/" in key))
 
 
-def group_panel(title: str, key: str, groups: Mapping[str, Sequence[list[Record]]], log_scale: bool = False) -> Panel:
+def group_panel(title: str, log_scale: bool, key: str, groups: Mapping[str, Sequence[list[Record]]]) -> Panel:
     """Returns a series of several groups: the mean over each group's seeds, in a band from the lowest to the highest.
 
     `groups` holds the metrics of each seed by the name of the group. Only steps that all its seeds logged are drawn.
     """
+    import pandas as pd
+
     curves, bands = {}, {}
     for name, seeds in groups.items():
-        measured = [dict(series(records, key)) for records in seeds]
-        common = [step for step in measured[0] if all(step in points for points in measured)] if measured else []
-        values = {step: [points[step] for points in measured] for step in common}
-        curves[name] = [(step, fmean(found)) for step, found in values.items()]
+        frame = pd.DataFrame([dict(series(records, key)) for records in seeds]).T.dropna()  # (steps, seeds)
+        curves[name] = [*frame.mean(axis=1).items()]
         if len(seeds) > 1:
-            bands[name] = [(step, min(found), max(found)) for step, found in values.items()]
+            bands[name] = [*zip(frame.index, frame.min(axis=1), frame.max(axis=1), strict=True)]
     return Panel(title, curves, log_scale, bands=bands)
 
 
@@ -116,23 +117,53 @@ def draw_corpus(corpus: Record, path: Path) -> None:
     save_figure(figure, path)
 
 
-def panel_svg(panel: Panel, last_step: float) -> str:
-    """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
-    figure = new_figure(5.4, 2.7)
-    axis = figure.add_axes((0.12, 0.16, 0.72 if panel.rate else 0.83, 0.8))
-    _draw_panel(axis, panel)
-    axis.set_xlim(0, max(min(last_step, LARGEST), 1))
-    return _svg(figure)
-
-
 def corpus_svgs(corpus: Record) -> tuple[str, str]:
     """Returns the lengths of sentences and the padding of micro-batches as SVG."""
-    drawn = []
-    for draw in (_draw_lengths, _draw_padding):
-        figure = new_figure(5.4, 2.7)
-        draw(figure.add_axes((0.12, 0.17, 0.83, 0.78)), corpus)
-        drawn.append(_svg(figure))
-    return drawn[0], drawn[1]
+    return _svg(0.83, lambda axis: _draw_lengths(axis, corpus)), _svg(0.83, lambda axis: _draw_padding(axis, corpus))
+
+
+def panel_svg(panel: Panel, last_step: float) -> str:
+    """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
+
+    def draw(axis: Any) -> None:
+        _draw_panel(axis, panel)
+        axis.set_xlim(0, max(min(last_step, LARGEST), 1))
+
+    return _svg(0.72 if panel.rate else 0.83, draw)
+
+
+def draw_differences(table: Table, path: Path) -> bool:
+    """Draws what each row changes against the baseline, a panel for each metric, and returns whether there is any.
+
+    Discs with their 95 % intervals are measured, red where significant after correction; a row of the paper's has its
+    change there as a ring. Writes a PNG. Raises ResourceError where it cannot be written.
+    """
+    found = {
+        column: [isinstance(record.get(column.key), Difference) for record in table.records] for column in table.columns
+    }
+    columns = [column for column, has in found.items() if any(has)]
+    rows = [record for place, record in enumerate(table.records) if any(found[column][place] for column in columns)]
+    if not rows:
+        return False
+    figure = new_figure(5 * len(columns), 1.4 + 0.27 * len(rows), layout="constrained")
+    panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    for axis, column in zip(panels, columns, strict=True):
+        axis.axvline(0, color="0.8", linewidth=1)
+        axis.set_title(column.title if column.title != "difference" else column.key)
+        axis.grid(axis="x", alpha=0.3)
+        for place, record in enumerate(rows):
+            if not isinstance(one := record.get(column.key), Difference):
+                continue
+            colour = COLOURS[3] if one.survives else COLOURS[0]
+            if one.low is not None and one.high is not None:
+                axis.plot([one.low, one.high], [place, place], color=colour, linewidth=1)
+            axis.plot(one.delta, place, "o", color=colour, markersize=5)
+            if (published := record.get(f"paper_{column.key}")) is not None:
+                axis.plot(published, place, "o", color="0.45", markerfacecolor="none", markersize=6)
+    panels[0].set_yticks(range(len(rows)), [str(record[table.columns[0].key]) for record in rows])
+    panels[0].invert_yaxis()
+    save_figure(figure, path)
+    return True
 
 
 def _draw_panel(axis: Any, panel: Panel) -> None:
@@ -140,17 +171,13 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         axis.set_yscale("log", nonpositive="mask")
     for number, (name, points) in enumerate(panel.curves.items()):
         steps, values = _drawable(points, panel.log_scale)
-        style = {
-            "color": COLOURS[number % len(COLOURS)],
-            "linestyle": ("-", "--", ":", "-.")[number // len(COLOURS) % 4],
-        }
+        colour, line = COLOURS[number % len(COLOURS)], ("-", "--", ":", "-.")[number // len(COLOURS) % 4]
         if band := panel.bands.get(name):
             lows, highs = (_drawable([(row[0], row[side]) for row in band], panel.log_scale) for side in (1, 2))
             if lows[0] == highs[0]:
-                axis.fill_between(lows[0], lows[1], highs[1], color=style["color"], alpha=0.2, linewidth=0)
-        axis.plot(
-            steps, values, marker="o" if len(steps) <= 80 else "", markersize=3, linewidth=1.4, label=name, **style
-        )
+                axis.fill_between(lows[0], lows[1], highs[1], color=colour, alpha=0.2, linewidth=0)
+        marker = "o" if len(steps) <= 80 else ""
+        axis.plot(steps, values, marker, linestyle=line, color=colour, markersize=3, linewidth=1.4, label=name)
     _style(axis, "step")
     if panel.rate:
         right = axis.twinx()
@@ -175,32 +202,21 @@ def _draw_padding(axis: Any, corpus: Record) -> None:
     _style(axis, "padding of a micro-batch (%)", "micro-batches")
 
 
-def _style(axis: Any, xlabel: str, ylabel: str = "") -> None:
-    from matplotlib.ticker import FuncFormatter
+def _counts(values: list[Any]) -> list[float]:
+    return [min(value, LARGEST) for value in values if is_number(value) and value >= 0]
 
-    def leading(value: float, _: object) -> str:
-        low, high = axis.get_ylim()
-        return _short(value) if high < 10 * low or f"{value:e}"[0] in "25" else ""
+
+def _style(axis: Any, xlabel: str, ylabel: str = "") -> None:
+    from matplotlib.ticker import EngFormatter
 
     axis.patch.set_alpha(0)
     axis.grid(color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(which="both", color=GRID, labelcolor=TEXT, labelsize=9)
-    for spine in axis.spines.values():
-        spine.set_color(GRID)
+    axis.spines[:].set_color(GRID)
     axis.set_xlabel(xlabel, color=TEXT, fontsize=9)
     axis.set_ylabel(ylabel, color=TEXT, fontsize=9)
-    axis.xaxis.set_major_formatter(FuncFormatter(_short))
-    axis.yaxis.set_major_formatter(FuncFormatter(_short))
-    if axis.get_yscale() == "log":
-        axis.yaxis.set_minor_formatter(FuncFormatter(leading))
-
-
-def _short(value: float, _: object = None) -> str:
-    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if 10 * unit <= abs(value) < 1e12:
-            return f"{value / unit:g}{letter}"
-    return f"{value:g}"
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k
 
 
 def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]]:
@@ -211,12 +227,10 @@ def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]
     return [step for step, _ in kept], [value for _, value in kept]
 
 
-def _counts(values: list[Any]) -> list[float]:
-    return [min(value, LARGEST) for value in values if is_number(value) and value >= 0]
-
-
-def _svg(figure: Any) -> str:
-    """Returns the figure as an <svg> element, transparent, in the page's colours, with ids that no other figure has."""
+def _svg(width: float, draw: Callable[[Any], None]) -> str:
+    """Returns an <svg> element, transparent, in the page's colours, with ids that no other figure has."""
+    figure = new_figure(5.4, 2.7)
+    draw(figure.add_axes((0.12, 0.17, width, 0.78)))
     figure.patch.set_alpha(0)
     text = render(figure, "svg").decode()
     text = text[text.index("<svg") :]

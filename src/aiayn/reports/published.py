@@ -100,27 +100,6 @@ TABLE_2 = (
 
 
 @dataclass(frozen=True)
-class Rival:
-    """Another system of Table 2: BLEU on newstest2014 and FLOPs of training, English-German and English-French."""
-
-    model: str
-    bleu: dict[str, float]  # by target language
-    flops: dict[str, float]
-
-
-RIVALS_2 = (
-    Rival("ByteNet", {"de": 23.75}, {}),
-    Rival("Deep-Att + PosUnk", {"fr": 39.2}, {"fr": 1.0e20}),
-    Rival("GNMT + RL", {"de": 24.6, "fr": 39.92}, {"de": 2.3e19, "fr": 1.4e20}),
-    Rival("ConvS2S", {"de": 25.16, "fr": 40.46}, {"de": 9.6e18, "fr": 1.5e20}),
-    Rival("MoE", {"de": 26.03, "fr": 40.56}, {"de": 2.0e19, "fr": 1.2e20}),
-    Rival("Deep-Att + PosUnk ensemble", {"fr": 40.4}, {"fr": 8.0e20}),
-    Rival("GNMT + RL ensemble", {"de": 26.30, "fr": 41.16}, {"de": 1.8e20, "fr": 1.1e21}),
-    Rival("ConvS2S ensemble", {"de": 26.36, "fr": 41.29}, {"de": 7.7e19, "fr": 1.2e21}),
-)
-
-
-@dataclass(frozen=True)
 class ParsingResult:
     """The Transformer's lines of Table 4, on section 23 of the Wall Street Journal."""
 
@@ -136,19 +115,6 @@ class ParsingResult:
 
 
 TABLE_4 = (ParsingResult("WSJ only", 91.3, 16_000), ParsingResult("semi-supervised", 92.7, 32_000))
-# The other parsers of Table 4: name, training, F1.
-RIVALS_4 = (
-    ("Vinyals & Kaiser et al. (2014)", "WSJ only", 88.3),
-    ("Petrov et al. (2006)", "WSJ only", 90.4),
-    ("Zhu et al. (2013)", "WSJ only", 90.4),
-    ("Dyer et al. (2016)", "WSJ only", 91.7),
-    ("Zhu et al. (2013)", "semi-supervised", 91.3),
-    ("Huang & Harper (2009)", "semi-supervised", 91.3),
-    ("McClosky et al. (2006)", "semi-supervised", 92.1),
-    ("Vinyals & Kaiser et al. (2014)", "semi-supervised", 92.1),
-    ("Luong et al. (2015)", "multi-task", 93.0),
-    ("Dyer et al. (2016)", "generative", 93.3),
-)
 SECTION_23 = "section23"
 VOCABULARIES = {("en", "de"): (STATED_VOCABULARY, FITTED_VOCABULARY), ("en", "fr"): (32_000,)}
 

@@ -8,14 +8,14 @@ from aiayn.config import program
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.errors import RefusedError, writing
 from aiayn.files import atomic_write
-from aiayn.reports.groups import Group, group_runs
+from aiayn.reports.groups import group_runs
 from aiayn.reports.metrics import Metric
 from aiayn.reports.run_page import run_page
 from aiayn.reports.runs import read_run, without_copies
 from aiayn.reports.sweep_page import sweep_page
 from aiayn.runs.run_folder import RunFolder, best_and_last, runs_within
 
-NAMES, VAL_BLEU = ("val/ppl", "val sacrebleu"), Metric("sacrebleu", "val")
+SUMMED_UP = {"val/ppl": Metric("val/ppl"), "val sacrebleu": Metric("sacrebleu", "val")}
 
 
 def write_report(folder: Path, panels: Sequence[str] = ()) -> Path:
@@ -65,14 +65,15 @@ def sweep_summary(folder: Path) -> str:
     width = max((len(run.folder.path.name) for run in runs), default=0)
     lines = []
     for run in runs:
-        values = zip(NAMES, (run.ppl, VAL_BLEU.of(run)), strict=True)
-        found = [f"{name} {value:.2f}" for name, value in values if value is not None]
+        measured = {name: metric.of(run) for name, metric in SUMMED_UP.items()}
+        found = [f"{name} {value:.2f}" for name, value in measured.items() if value is not None]
         lines.append(f"scores   {run.folder.path.name:<{width}}  {'  '.join(found) or 'none yet'}")
-    groups = group_runs(without_copies(runs)[0])
-    return "\n".join(lines + [_mean_line(group) for group in groups if len(group.seeds) > 1])
-
-
-def _mean_line(group: Group) -> str:
-    samples = zip(NAMES, (group.sample(Metric("val/ppl")), group.sample(VAL_BLEU)), strict=True)
-    found = [f"{name} {one.mean:.2f}\u00a0±\u00a0{one.sd:.2f}" for name, one in samples if one and one.sd is not None]
-    return f"mean     {group.name}, {len(group.seeds)} seeds, with standard deviation  {'  '.join(found) or 'none yet'}"
+    for group in group_runs(without_copies(runs)[0]) if len(runs) > 1 else ():
+        if len(group.seeds) > 1:
+            means = {name: sample for name, metric in SUMMED_UP.items() if (sample := group.sample(metric))}
+            found = [
+                f"{name} {one.mean:.2f}\u00a0±\u00a0{one.sd:.2f}" for name, one in means.items() if one.sd is not None
+            ]
+            said = f"mean     {group.name}, {len(group.seeds)} seeds, with standard deviation  "
+            lines.append(said + ("  ".join(found) or "none yet"))
+    return "\n".join(lines)

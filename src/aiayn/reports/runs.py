@@ -1,27 +1,21 @@
 """Reads what was measured from the folder of a run, even if it is unfinished or damaged."""
 
-from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 from aiayn.config import program
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, stored_config, to_plain
+from aiayn.config.stored import flatten, may_change, stored_config, to_plain
 from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.run_folder import (
     Record,
     RunFolder,
-    is_count,
     is_of_split,
     read_json,
-    read_seal,
     runs_within,
     saved_steps,
     series,
@@ -29,6 +23,9 @@ from aiayn.runs.run_folder import (
 
 PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")
+# Options that say where the text is. What it is, fingerprints say.
+PLACES = tuple(f"data.{name}" for name in ("source", "train", "val", "hub_path", "hub_name", "hub_revision"))
+OF_STEPS = ("data.tokens_per_step", "data.micro_batches")  # they shape steps and no text
 
 
 @dataclass
@@ -42,6 +39,7 @@ class MeasuredRun:
     step: int
     records: list[Record]  # the lines of metrics.jsonl
     evaluations: dict[str, Record]  # by name of the test set; val and test are the run's own splits
+    content: dict[str, str]  # SHA-256 of corpus, tokenizer, val and val_text, as far as the run stored them
     precision: str | None = None  # the trainer's, as the machine chose it
     notes: list[str] = field(default_factory=list)
 
@@ -57,6 +55,16 @@ class MeasuredRun:
     def task(self) -> str:
         found = self.options.get("data.task")
         return found if found in TASKS else "translation"
+
+    @property
+    def languages(self) -> tuple[Any, ...]:
+        return tuple(self.options.get(key) for key in ("data.task", "data.src_lang", "data.tgt_lang"))
+
+    @property
+    def text_options(self) -> Record:
+        """All options that shaped the text: what is known of it where the run stored no fingerprints."""
+        shaping = [key for key in self.options if key.startswith("data.") and key not in OF_STEPS]
+        return {key: self.options[key] for key in shaping if not may_change(key)}
 
     @property
     def ppl(self) -> float | None:
@@ -80,11 +88,21 @@ class MeasuredRun:
         return n_parameters(config.model, config.data.vocab_size)
 
     def flops(self) -> tuple[float, bool]:
-        """Returns the FLOPs of training so far, and whether they were counted over the corpus.
+        """Returns the FLOPs of training so far, and whether they were counted from the tokens of the corpus.
 
-        Without the lengths of its sentences every step counts as full.
+        Pairs are taken to have the corpus' mean lengths; without corpus.json every step counts as full.
         """
-        return _flops(self.settled(), self.step, read_json(self.folder.corpus))
+        config, corpus = self.settled(), read_json(self.folder.corpus)
+        model, vocab_size = config.model, config.data.vocab_size
+        try:
+            train = corpus["splits"]["train"]
+            pairs = train["kept"]
+            lengths = [(train[f"{side}_tokens"] + pairs) / pairs for side in ("src", "tgt")]  # end marks included
+            epoch = pairs * training_flops(model, vocab_size, *lengths)
+            return float(epoch * self.step / corpus["steps_per_epoch"]), True
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            # Without the scores of attention, which add less than 1 % to a base model.
+            return float(config.data.tokens_per_step * self.step * training_flops(model, vocab_size, 1, 1)), False
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
@@ -114,14 +132,33 @@ def read_run(folder: RunFolder) -> MeasuredRun:
     records = folder.read_metrics()
     measured = max((record["step"] for record in records), default=0)
     step = max(saved_steps(folder.checkpoints), default=measured)
+    evaluations = folder.read_evaluations()
+    content = _content(read_json(folder.corpus), evaluations)
     precision = read_json(folder.machine).get("precision")
-    run = MeasuredRun(folder, options, config, unreadable, step, records, folder.read_evaluations(), precision)
+    run = MeasuredRun(folder, options, config, unreadable, step, records, evaluations, content, precision)
     _note_what_is_missing(run)
     return run
 
 
+def _content(corpus: Record, evaluations: dict[str, Record]) -> dict[str, str]:
+    """Returns the fingerprints that corpus.json has, or else evaluation.json."""
+    keys = {
+        "corpus": "fingerprint",
+        "tokenizer": "tokenizer_sha256",
+        "val": "val_sha256",
+        "val_text": "val_text_sha256",
+    }
+    found = {name: corpus.get(key) for name, key in keys.items()}
+    for evaluation in evaluations.values():
+        for name, key in (("corpus", "corpus"), ("tokenizer", "tokenizer_sha256")):
+            found[name] = found[name] or evaluation.get(key)
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
 def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
     """Returns the runs that can be compared, and a line for each of the others, copies and unreadable ones.
+
+    A last line counts the runs of older versions, whose text is known by its options only.
 
     Raises RefusedError for a folder that holds no run.
     """
@@ -134,38 +171,28 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
         except RefusedError as error:
             left_out.append(f"{folder.path}: not shown: {error}")
     found, copies = without_copies(runs)
-    return found, left_out + copies
+    old = sum("corpus" not in run.content for run in found)
+    said = f"{old} of {len(found)} runs stored no fingerprint of their text: seeds are told by their options alone"
+    return found, left_out + copies + [said] * bool(old)
 
 
 def without_copies(runs: Iterable[MeasuredRun]) -> tuple[list[MeasuredRun], list[str]]:
-    """Returns each training once, and a line for each copy: a run is its options, seed and weights, not its path."""
-    kept: list[MeasuredRun] = []
+    """Returns each training once, and a line for each copy.
+
+    Runs are copies if options, seed and the last measurements agree to all digits; where nothing was logged, the
+    checkpoints that were scored.
+    """
+    kept: dict[str, MeasuredRun] = {}
     copies = []
-    first: dict[tuple[str, str], MeasuredRun] = {}
     for run in runs:
-        training = str(
-            sorted((key, str(value)) for key, value in run.options.items() if key not in ("name", "outputs"))
-        )
-        marks = [(training, mark) for mark in fingerprints(run)]
-        if known := [first[mark] for mark in marks if mark in first]:
-            copies.append(f"{run.name}: a copy of {known[0].name} (same options, seed and weights): counted once")
-            continue
-        first |= dict.fromkeys(marks, run)
-        kept.append(run)
-    return kept, copies
-
-
-def fingerprints(run: MeasuredRun) -> set[str]:
-    """Returns what only this training has: checksums of its checkpoints, and its last measurements to all digits."""
-    found = set()
-    step = run.folder.checkpoints / f"step_{run.step}.ckpt"
-    for path in (step, run.folder.averaged):
-        with suppress(OSError):
-            seal = read_seal(path)
-            found |= {seal.decode("ascii")} if seal and seal.isascii() else set()
-    found |= {sha256 for one in run.evaluations.values() if isinstance(sha256 := one.get("checkpoint_sha256"), str)}
-    ends = [series(run.records, key)[-1:] for key in ("train/loss", "val/ppl")]
-    return found | ({f"measured {ends}"} if all(ends) else set())
+        options = {key: value for key, value in run.options.items() if key not in ("name", "outputs")}
+        ends = [series(run.records, key)[-1:] for key in ("train/loss", "val/ppl")]
+        weights = [one["checkpoint_sha256"] for one in run.evaluations.values() if one.get("checkpoint_sha256")]
+        mark = ends if any(ends) else sorted(map(str, weights)) or run.name
+        known = kept.setdefault(str((options, mark)), run)
+        if known is not run:
+            copies.append(f"{run.name}: a copy of {known.name} (same options, seed and measurements): counted once")
+    return [*kept.values()], copies
 
 
 def _note_what_is_missing(run: MeasuredRun) -> None:
@@ -196,27 +223,3 @@ def _check_evaluation(run: MeasuredRun, split: str) -> None:
         del run.evaluations[split]
     elif result["step"] != run.step:
         run.notes.append(f"{split} was scored at step {result['step']:,}, the run is at {run.step:,}: {command}")
-
-
-def _flops(config: Config, step: int, corpus: Record) -> tuple[float, bool]:
-    model, vocab_size = config.model, config.data.vocab_size
-    try:
-        src, tgt = (tuple(corpus["lengths"][side]) for side in ("src", "tgt"))
-        epoch = sum(n * training_flops(model, vocab_size, s, t) for (s, t), n in _pair_lengths(src, tgt).items())
-        return float(epoch) * step / corpus["steps_per_epoch"], True
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        # Without the lengths of sentences no scores of attention: they add less than 1 % to a base model.
-        return float(config.data.tokens_per_step * step * training_flops(model, vocab_size, 1, 1)), False
-
-
-@cache
-def _pair_lengths(src: tuple[int, ...], tgt: tuple[int, ...]) -> Counter[tuple[int, int]]:
-    """Pairs by source and target tokens, end marks included, from sentences of 0, 1, 2, ... subwords on each side.
-
-    The n-th shortest source is taken for the one of the n-th shortest target. Which of them belong together matters to
-    the scores of cross-attention only, a term of about 0.1 %.
-    """
-    if not all(map(is_count, (*src, *tgt))):
-        raise ValueError("corpus.json: lengths that are no counts")
-    sides = (chain.from_iterable(repeat(n, count) for n, count in enumerate(counts, 1)) for counts in (src, tgt))
-    return Counter(zip(*sides, strict=True))

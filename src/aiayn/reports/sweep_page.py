@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
+from typing import Any
 
 from aiayn.errors import ConfigError
 from aiayn.reports.comparison import Question, comparisons, option_columns
@@ -12,11 +12,16 @@ from aiayn.reports.metrics import Metric
 from aiayn.reports.page import render_page
 from aiayn.reports.plots import Panel, group_panel, logged, panel_svg
 from aiayn.reports.runs import MeasuredRun, read_run, without_copies
-from aiayn.reports.table import Column, Link, Table
-from aiayn.runs.run_folder import Record, RunFolder, is_count, read_json, read_samples
+from aiayn.reports.tables import Column, Link, Table
+from aiayn.runs.run_folder import Record, RunFolder, read_json, read_samples
 
 NOT_COMPARED = ("name", "sweep", "outputs", "logger.group")
-METRICS = (Metric("val/ppl"), Metric("val/bleu"), Metric("sacrebleu", "val"), Metric("sacrebleu", "test"))
+TITLES = {
+    Metric("val/ppl"): "val/ppl",
+    Metric("val/bleu"): "val/bleu (greedy)",
+    Metric("sacrebleu", "val"): "sacrebleu (val)",
+    Metric("sacrebleu", "test"): "sacrebleu (test)",
+}
 PANELS = {
     "val/ppl": ("validation perplexity", True),
     "val/bleu": ("validation BLEU (greedy)", False),
@@ -31,52 +36,56 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder], panels: Sequence[str]
 
     Raises RefusedError for a run without a readable configuration.
     """
-    names = {run.path: run.path.relative_to(folder).as_posix() for run in folders}
-    runs = sorted((read_run(run) for run in folders), key=lambda run: _by_number(names[run.folder.path]))
-    labels = {id(run): names[run.folder.path] for run in runs}
-    first = runs[0].options
+    named = {run.path.relative_to(folder).as_posix(): run for run in folders}
+    runs = {name: read_run(named[name]) for name in sorted(named, key=_by_number)}
+    first, *_ = runs.values()
     differing = [
         key
-        for key in dict.fromkeys(key for run in runs for key in run.options)
-        if key not in NOT_COMPARED and len({str(run.options.get(key)) for run in runs}) > 1
+        for key in dict.fromkeys(key for run in runs.values() for key in run.options)
+        if key not in NOT_COMPARED and len({str(run.options.get(key)) for run in runs.values()}) > 1
     ]
-    distinct, copies = without_copies(runs)
+    distinct, copies = without_copies(runs.values())
     groups = group_runs(distinct)
-    drawn = _panels(groups, labels, panels)
-    last_step = max(max((record["step"] for record in run.records), default=0) for run in runs)
+    drawn = _panels(groups, folder, panels)
+    last_step = max(max((record["step"] for record in run.records), default=0) for run in runs.values())
+    machines = {name: read_json(run.folder.machine) for name, run in runs.items()}
+    facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
         about=[f"{len(runs)} runs", *copies],
         heads=_heads_and_sizes(groups),
-        runs=_runs_table(runs, labels, differing),
+        runs=_runs_table(runs, differing),
         groups=_comparisons(distinct) if len(groups) < len(runs) or len(groups) > 1 else [],
         names=list(drawn[0].curves) if drawn else [],
-        panels=[(panel.title, panel_svg(panel, last_step)) for panel in drawn if any(panel.curves.values())],
-        samples=_samples(runs, labels),
-        machines=_machines(runs, labels),
-        shared={key: option_text(value) for key, value in first.items() if key not in (*NOT_COMPARED, *differing)},
+        panels=[(panel.title, panel_svg(panel, last_step)) for panel in drawn],
+        samples=_samples(runs),
+        machines=Table(
+            "Machines",
+            [Column(key, key) for key in ("run", *facts)],
+            [
+                {"run": name} | {key: option_text(of.get(key)) for key in facts}
+                for name, of in machines.items()
+                if facts
+            ],
+        ),
+        shared={
+            key: option_text(value) for key, value in first.options.items() if key not in (*NOT_COMPARED, *differing)
+        },
     )
 
 
-def _runs_table(runs: Sequence[MeasuredRun], labels: dict[int, str], differing: Sequence[str]) -> Table:
+def _runs_table(runs: dict[str, MeasuredRun], differing: Sequence[str]) -> Table:
     """Returns one row per run."""
     records = []
-    for run in runs:
-        name, page = labels[id(run)], run.folder.report
-        record: Record = {
-            "run": Link(f"{name}/{page.name}", name) if page.exists() else name,
-            "step": max((one["step"] for one in run.records), default=0),
-        }
-        record |= {metric.key: metric.of(run) for metric in METRICS}
+    for name, run in runs.items():
+        page = run.folder.report
+        record: Record = {"run": Link(f"{name}/{page.name}", name) if page.exists() else name}
+        record |= {"step": max((one["step"] for one in run.records), default=0)}
+        record |= {metric.key: metric.of(run) for metric in TITLES}
         records.append(record | {key: option_text(run.options.get(key)) for key in differing})
-    measured = [Column(metric.key, _title(metric), 2) for metric in METRICS]
-    options = option_columns(differing)
-    return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *options], records)
-
-
-def _title(metric: Metric) -> str:
-    return "val/bleu (greedy)" if metric.name == "val/bleu" else metric.title
+    measured = [Column(metric.key, title, 2) for metric, title in TITLES.items()]
+    return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *option_columns(differing)], records)
 
 
 def _comparisons(runs: Sequence[MeasuredRun]) -> list[Table]:
@@ -87,44 +96,28 @@ def _comparisons(runs: Sequence[MeasuredRun]) -> list[Table]:
         return []
 
 
-def _panels(groups: Sequence[Group], labels: dict[int, str], keys: Sequence[str]) -> list[Panel]:
+def _panels(groups: Sequence[Group], folder: Path, keys: Sequence[str]) -> list[Panel]:
     """Returns a panel for each series: the chosen ones, or the usual ones and those that an extension logged."""
-    records = {
-        labels[id(group.runs[0])] if len(group.runs) == 1 else _group_label(group): [run.records for run in group.runs]
-        for group in groups
-    }
+    records = {}
+    for group in groups:
+        name = group.runs[0].folder.path.relative_to(folder).as_posix()
+        name = name if len(group.runs) == 1 else f"{group.name} ({len(group.runs)} seeds)"
+        records[name] = [run.records for run in group.runs]
     others = [key for group in groups for run in group.runs for key in logged(run.records)]
     extra = [key for key in dict.fromkeys(others) if key not in USUAL and not key.startswith("perf/")]
-    found = []
-    for key in keys or dict.fromkeys([*PANELS, *extra]):
-        title, log_scale = PANELS.get(key, (key, False))
-        panel = group_panel(title, key, records, log_scale)
-        if any(panel.curves.values()):
-            found.append(panel)
-    return found
+    found = [
+        group_panel(*PANELS.get(key, (key, False)), key, records) for key in keys or dict.fromkeys([*PANELS, *extra])
+    ]
+    return [panel for panel in found if any(panel.curves.values())]
 
 
-def _group_label(group: Group) -> str:
-    return f"{group.name} ({len(group.runs)} seeds)"
-
-
-def _samples(runs: Sequence[MeasuredRun], labels: dict[int, str]) -> dict[tuple[str, str], dict[str, str]]:
+def _samples(runs: dict[str, MeasuredRun]) -> dict[tuple[str, str], dict[str, str]]:
     """Returns the last translations of every validation sentence, by run."""
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for run in runs:
+    for name, run in runs.items():
         for sample in read_samples(run.folder.samples):
-            texts = found.setdefault((sample["source"], sample["reference"]), {})
-            texts[labels[id(run)]] = sample["hypothesis"]
+            found.setdefault((sample["source"], sample["reference"]), {})[name] = sample["hypothesis"]
     return found
-
-
-def _machines(runs: Sequence[MeasuredRun], labels: dict[int, str]) -> Table:
-    machines = {labels[id(run)]: read_json(run.folder.machine) for run in runs}
-    facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
-    records = [
-        {"run": name} | {key: option_text(machine.get(key)) for key in facts} for name, machine in machines.items()
-    ]
-    return Table("Machines", [Column(key, key) for key in ("run", *facts)], records if facts else [])
 
 
 def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
@@ -133,23 +126,25 @@ def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
     A cell is the mean over its runs of the first metric that all runs have: BLEU of the development set, greedy BLEU,
     perplexity.
     """
-    places: dict[tuple[int, int], list[MeasuredRun]] = {}
-    for group in groups:
-        heads, size = group.options.get("model.n_heads"), group.options.get("model.d_k")
-        if not (is_count(heads) and is_count(size)):
-            return None
-        places.setdefault((heads, size), []).extend(group.runs)
-    heads_found, sizes = (sorted({place[side] for place in places}) for side in (0, 1))
-    if len(places) <= max(len(heads_found), len(sizes)):  # d_k follows from the heads
+    import pandas as pd
+
+    runs = [run for group in groups for run in group.runs]
+    measured: list[Record] = [{metric.key: metric.of(run) for metric in TITLES} for run in runs]
+    frame: Any = pd.DataFrame(measured, dtype=float)
+    frame["heads"], frame["size"] = ([run.options.get(f"model.{key}") for run in runs] for key in ("n_heads", "d_k"))
+    counts = frame.dropna(subset=["heads", "size"]).nunique()
+    places = frame.groupby(["heads", "size"]).ngroups
+    if len(frame) == 0 or places <= max(counts["heads"], counts["size"]):  # d_k follows from the heads
         return None
-    for metric in (METRICS[2], METRICS[1], METRICS[0]):
-        values = {place: [metric.of(run) for run in runs] for place, runs in places.items()}
-        if any(value is None for found in values.values() for value in found):
-            continue
-        cells = {place: mean(value for value in found if value is not None) for place, found in values.items()}
-        records = [{"heads": str(n)} | {str(size): cells.get((n, size)) for size in sizes} for n in heads_found]
-        columns = [Column("heads", "heads"), *(Column(str(size), f"d_k {size}", 2) for size in sizes)]
-        return Table(f"{_title(metric)} by number of heads and d_k", columns, records)
+    for metric in (Metric("sacrebleu", "val"), Metric("val/bleu"), Metric("val/ppl")):
+        if frame[metric.key].notna().all():
+            grid = frame.pivot_table(metric.key, "heads", "size")
+            records = [
+                {"heads": f"{heads:g}"} | {f"{size:g}": None if pd.isna(one) else one for size, one in row.items()}
+                for heads, row in grid.iterrows()
+            ]
+            columns = [Column("heads", "heads"), *(Column(f"{size:g}", f"d_k {size:g}", 2) for size in grid.columns)]
+            return Table(f"{TITLES[metric]} by number of heads and d_k", columns, records)
     return None
 
 

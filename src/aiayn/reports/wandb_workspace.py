@@ -47,6 +47,11 @@ def _workspace(entity: str, project: str) -> "Workspace":
     def curves(title: str, *keys: str, log_scale: bool = False) -> Any:
         return panels.LinePlot(title=title, x=STEP, y=list(keys), log_y=log_scale)
 
+    # A bare name would be looked for among the measurements.
+    options = {"heads": "model.n_heads", "d_k": "d_k", "d_v": "d_v", "layers": "model.n_layers"}
+    options |= {"d_model": "model.d_model", "d_ff": "model.d_ff", "dropout": "model.dropout"}
+    options = {name: panels.Config(key) for name, key in options.items()}
+    scores = {"perplexity": panels.SummaryMetric("val/ppl"), "BLEU": panels.SummaryMetric("val/bleu")}
     sections = {
         "Training": [
             curves("loss per token (nats)", "train/loss", "val/loss"),
@@ -68,7 +73,14 @@ def _workspace(entity: str, project: str) -> "Workspace":
             curves("peak memory (GB)", "perf/memory_gb"),
         ],
         "Sweep": [
-            _options_and_scores(panels),
+            panels.ParallelCoordinatesPlot(
+                title="what heads and sizes do",
+                columns=[
+                    panels.ParallelCoordinatesPlotColumn(metric=metric, display_name=name)
+                    for name, metric in (options | scores).items()
+                ],
+                layout=panels.Layout(w=24, h=10),
+            ),
             panels.ScalarChart(title="best BLEU", metric=panels.SummaryMetric("val/bleu"), groupby_aggfunc="max"),
             panels.RunComparer(diff_only=True),
         ],
@@ -79,15 +91,3 @@ def _workspace(entity: str, project: str) -> "Workspace":
         name=NAME,
         sections=[workspaces.Section(name=name, panels=found, is_open=True) for name, found in sections.items()],
     )
-
-
-def _options_and_scores(panels: Any) -> Any:
-    """Returns a plot with one line per run across its options and scores; `panels` is the library's module."""
-    options = [("model.n_heads", "heads"), ("d_k", "d_k"), ("d_v", "d_v"), ("model.n_layers", "layers")]
-    options += [("model.d_model", "d_model"), ("model.d_ff", "d_ff"), ("model.dropout", "dropout")]
-    # A bare name would be looked for among the measurements.
-    metrics = [(panels.Config(key), name) for key, name in options]
-    metrics += [(panels.SummaryMetric("val/ppl"), "perplexity"), (panels.SummaryMetric("val/bleu"), "BLEU")]
-    columns = [panels.ParallelCoordinatesPlotColumn(metric=metric, display_name=name) for metric, name in metrics]
-    title = "what heads and sizes do"
-    return panels.ParallelCoordinatesPlot(title=title, columns=columns, layout=panels.Layout(w=24, h=10))

@@ -4,12 +4,19 @@ A run stores name and SHA-256 of each. A model with parts of a file can be loade
 very file, so that loading never runs code by itself.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiayn.config.extensions import Extension, load_extensions
-from aiayn.errors import RefusedError
+from aiayn.errors import ConfigError, RefusedError
+from aiayn.runs.run_folder import BRACKET_KINDS, METRIC_KINDS, is_number
 
+log = logging.getLogger(__name__)
+
+Metrics = Mapping[str, Callable[[list[str], list[str]], float]]  # functions of hypotheses and references, by name
+# What this program measures itself, under val/NAME or in evaluation.json.
+OWN_METRICS = (*METRIC_KINDS, *BRACKET_KINDS, "loss", "ppl", "accuracy", "bleu", "perplexity", "token_accuracy")
 _named: dict[str, Extension] = {}  # by mark: those of this process
 
 
@@ -21,13 +28,42 @@ def mark(extension: Extension) -> str:
 def name_extensions(paths: Sequence[str]) -> list[Extension]:
     """Imports the files, so that models with their parts can be loaded from now on. Raises as `load_extensions`."""
     found = load_extensions(paths)
+    metrics_of(found)
     _named.update({mark(extension): extension for extension in found})
     return found
 
 
-def metrics_of(extensions: Sequence[Extension]) -> dict[str, Callable[[list[str], list[str]], float]]:
-    """Returns the METRICS of all files: functions of hypotheses and references, by name."""
-    return {name: metric for each in extensions for name, metric in getattr(each.module, "METRICS", {}).items()}
+def metrics_of(extensions: Sequence[Extension]) -> Metrics:
+    """Returns the METRICS of all files. Raises ConfigError for names that are taken, and for what is no function."""
+    found: dict[str, Any] = {}
+    for each in extensions:
+        for name, metric in getattr(each.module, "METRICS", {}).items():
+            if name in OWN_METRICS or name in found:
+                owner = "this program" if name in OWN_METRICS else "another extension"
+                raise ConfigError(f"extensions: {each.path}: METRICS has {name}, a score of {owner}; rename it")
+            if not (isinstance(name, str) and callable(metric)):
+                raise ConfigError(
+                    f"extensions: {each.path}: METRICS must be functions by name, not {name!r}: {metric!r}"
+                )
+            found[name] = metric
+    return found
+
+
+def measure(metrics: Metrics, hypotheses: list[str], references: list[str]) -> dict[str, float | None]:
+    """Returns what every metric gives, as floats; None, with a warning, for one that fails or gives no finite number.
+
+    It must not cost the translations, which took long.
+    """
+    found: dict[str, float | None] = {}
+    for name, metric in metrics.items():
+        try:
+            value, reason = float(metric(hypotheses, references)), ""
+        except Exception as error:  # whatever an extension raises
+            value, reason = float("nan"), f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        found[name] = value if is_number(value) else None
+        if found[name] is None:
+            log.warning("the extension's metric %s gave no finite number%s: it is left out", name, reason)
+    return found
 
 
 def marks_of_parts(extensions: Sequence[Extension]) -> str | None:

@@ -18,8 +18,7 @@ from aiayn.config.stored import flatten, to_plain
 from aiayn.errors import ConfigError
 from aiayn.files import atomic_write_text
 from aiayn.reports.drawing import read_picture
-from aiayn.reports.table import Column, Table
-from aiayn.reports.writers import markdown
+from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import Record, RunFolder, append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.distributed.rank import global_rank

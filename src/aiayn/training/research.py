@@ -2,7 +2,7 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 from aiayn.config.extensions import Extension, check_extensions
 from aiayn.config.schema import Options
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.runs.extensions import mark, marks_of_parts, metrics_of, name_extensions
+from aiayn.runs.extensions import Metrics, mark, marks_of_parts, metrics_of, name_extensions
 from aiayn.training.module import TranslationModule
 
 
@@ -35,8 +35,7 @@ class Research:
         return marks
 
     @property
-    def metrics(self) -> dict[str, Callable[[list[str], list[str]], float]]:
-        """Functions of hypotheses and references, by name."""
+    def metrics(self) -> Metrics:
         return metrics_of(self.extensions)
 
     def callbacks_of(self, run: Any) -> list[pl.Callback]:

@@ -1,5 +1,6 @@
 """Writes what describes a run: corpus.json, machine.json and the picture of its attention."""
 
+import hashlib
 import logging
 
 import pytorch_lightning as pl
@@ -7,6 +8,7 @@ import pytorch_lightning as pl
 from aiayn.data.batch import Batch
 from aiayn.data.corpus_statistics import describe_corpus
 from aiayn.errors import UserError
+from aiayn.evaluation.test_set import lines_sha256
 from aiayn.hardware import describe_machine
 from aiayn.reports.plots import draw_corpus
 from aiayn.runs.run_folder import read_json, write_json
@@ -40,13 +42,25 @@ class RunArtifacts(StepCallback):
             machine = describe_machine(pl_module.device, trainer.precision, trainer.world_size)
             write_json(folder.machine, machine)
             corpus = read_json(folder.corpus)
-            if not corpus:
-                corpus = describe_corpus(self.run.prepared, self.run.plan)
+            if "fingerprint" not in corpus:
+                corpus = describe_corpus(self.run.prepared, self.run.plan) | self._fingerprints()
                 draw_corpus(corpus, folder.corpus_picture)
                 write_json(folder.corpus, corpus)
             send_facts(trainer.loggers, {"corpus": corpus["splits"], "padding": corpus["padding"], "machine": machine})
             if self.run.start_step == 0:
                 send_picture(trainer.loggers, "corpus", folder.corpus_picture, 0)
+
+    def _fingerprints(self) -> dict[str, str]:
+        """Which text this is, by content: only runs of the same text are seeds of each other (`reports/groups.py`)."""
+        prepared, val = self.run.prepared, self.run.prepared.val
+        return {
+            "fingerprint": prepared.fingerprint,
+            "tokenizer_sha256": prepared.tokenizer.fingerprint,
+            "val_sha256": hashlib.sha256(
+                val.src.flat.tobytes() + val.tgt.flat.tobytes()
+            ).hexdigest(),  # of the subwords
+            "val_text_sha256": lines_sha256(*self.run.validation_text),
+        }
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         settings = self.run.config.trainer

@@ -11,6 +11,7 @@ from aiayn.data.batch import Batch
 from aiayn.errors import ResourceError
 from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import is_out_of_memory, tokens_per_device
+from aiayn.runs.extensions import measure
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.context import RunContext
@@ -33,7 +34,7 @@ class Validate(StepCallback):
         self.sources, self.references = (side[:count] for side in run.validation_text)
         self.batch: Batch | None = None  # the current validation batch
         self.task = task_of(run.config.data.task)
-        self.task.check_text(self.sources, self.references)  # refused before training
+        self.task.check_text(self.sources, self.references, run.config.data.tgt_lang)  # refused before training
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Repeats a validation that an interruption cut off; with `init_from`, validates the initial weights."""
@@ -68,8 +69,8 @@ class Validate(StepCallback):
             data = self.run.config.data
             score = self.task.val_score(hypotheses, self.sources, self.references, data.tgt_lang)
             metrics[TASKS[data.task].val_metric] = score
-            for name, metric in self.run.research.metrics.items():
-                metrics[f"val/{name}"] = float(metric(hypotheses, self.references))
+            measured = measure(self.run.research.metrics, hypotheses, self.references)
+            metrics |= {f"val/{name}": value for name, value in measured.items() if value is not None}
         self.run.check_folder()
         log_metrics(trainer, metrics, step)
         self.run.validations.add(step, metrics)

@@ -1,0 +1,213 @@
+"""What a table is, and how it is written: plain text, Markdown, LaTeX (booktabs), CSV and JSON."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeGuard
+
+from aiayn.reports.differences import Difference, Sample, p_text
+from aiayn.runs.run_folder import Record, is_number
+
+NOT_RUN = "not run"
+
+
+class Link(NamedTuple):
+    """A cell that leads to another file, where the page can."""
+
+    target: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """How the values under one key of the records are shown."""
+
+    key: str
+    title: str
+    digits: int | None = None  # decimals of all its numbers; None: as many as the column needs
+    sign: bool = False  # + before positive numbers
+    spec: str | None = None  # a format() specification, instead of digits and sign
+
+
+@dataclass
+class Table:
+    """A table with its title, the lines before and after it, and the name of its file."""
+
+    title: str
+    columns: Sequence[Column]
+    records: Sequence[Record]
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    name: str = "table"
+
+    def cells(self, style: "Style") -> list[list[Any]]:
+        """Returns the cells as a writer shows them, row by row."""
+        digits = [column_digits(column, self.records) for column in self.columns]
+        return [
+            [_cell(record.get(c.key), c, number, style) for c, number in zip(self.columns, digits, strict=True)]
+            for record in self.records
+        ]
+
+    def is_numeric(self, place: int) -> bool:
+        """Whether a column holds numbers, apart from cells that say why there is none."""
+        key = self.columns[place].key
+        values = [value for record in self.records if (value := record.get(key)) not in (None, NOT_RUN)]
+        return bool(values) and not any(isinstance(value, (str, list, Link)) for value in values)
+
+
+@dataclass(frozen=True)
+class Style:
+    """What differs between the forms of a table."""
+
+    plus_minus: str = " ± "
+    escape: Callable[[str], Any] = lambda text: " ".join(text.split("\n"))
+    number: Callable[[str], Any] = str  # around a cell of numbers
+    strong: Callable[[Any], Any] = lambda cell: f"{cell}*"  # what is significant
+    link: Callable[[Link], Any] | None = None  # None: its text
+    missing: str = "-"  # for None
+
+
+def _cell(value: Any, column: Column, digits: int, style: Style) -> Any:
+    if value is None:
+        return style.missing
+    if isinstance(value, Link):
+        return style.link(value) if style.link else style.escape(value.text)
+    if isinstance(value, Sample):
+        spread = "" if value.sd is None else f"{style.plus_minus}{value.sd:,.{digits}f}"
+        return style.number(f"{value.mean:,.{digits}f}{spread}")
+    if isinstance(value, Difference):
+        cell = style.number(f"{value.delta:+,.{digits}f}" + _claim(value, digits))
+        return style.strong(cell) if value.survives else cell
+    if is_number(value) and column.spec is not None:
+        return style.number(format(value, column.spec))
+    if is_number(value):
+        sign = "+" if column.sign else ""
+        return style.number(f"{value:{sign},}" if isinstance(value, int) else f"{value:{sign},.{digits}f}")
+    return style.escape(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
+
+
+def _claim(value: Difference, digits: int) -> str:
+    if value.low is None or value.high is None:
+        return ""
+    interval = f" [{value.low:+,.{digits}f}, {value.high:+,.{digits}f}]"
+    return interval if value.p_holm is None else f"{interval} p {p_text(value.p_holm)}"
+
+
+def column_digits(column: Column, records: Sequence[Record]) -> int:
+    """Returns the decimals of a column: its own, or two, or three significant digits of its smallest number."""
+    if column.digits is not None:
+        return column.digits
+    values = [record.get(column.key) for record in records]
+    sizes = [abs(value.mean if isinstance(value, Sample) else value) for value in values if _is_real(value)]
+    smallest = min((size for size in sizes if size), default=1.0)
+    digits = 2
+    while smallest * 10**digits < 100 and smallest < 0.1 and digits < 8:
+        digits += 1
+    return digits
+
+
+def _is_real(value: Any) -> TypeGuard[Sample | float]:
+    return isinstance(value, Sample) or (is_number(value) and not isinstance(value, int))
+
+
+def text(tables: Sequence[Table]) -> str:
+    """Returns the tables with aligned columns; significant differences have a star."""
+    return _pages(tables, lambda table: _tabulated(table, Style(), "simple"), heading="{}\n{}")
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """Returns the tables as Markdown whose columns line up as plain text, too; significant differences are bold."""
+    style = Style(escape=lambda text: " ".join(text.split("\n")).replace("|", "\\|"), strong="**{}**".format)
+    return _pages(tables, lambda table: _tabulated(table, style, "pipe"), heading="## {}")
+
+
+def _pages(tables: Sequence[Table], write: Callable[[Table], str], heading: str) -> str:
+    parts = []
+    for table in tables:
+        if table.title:
+            parts.append(heading.format(table.title, "=" * len(table.title)))
+        parts += [*table.before, *([write(table)] if table.records else []), *table.after]
+    return "\n\n".join(parts) + "\n"
+
+
+def _tabulated(table: Table, style: Style, form: str) -> str:
+    import tabulate
+
+    tabulate.MIN_PADDING = 0  # no wider than the widest cell
+    sides = ["right" if table.is_numeric(place) else "left" for place in range(len(table.columns))]
+    titles = [style.escape(column.title) for column in table.columns]
+    written = tabulate.tabulate(table.cells(style), titles, tablefmt=form, colalign=sides, disable_numparse=True)
+    return "\n".join(line.rstrip() for line in written.split("\n"))
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """Returns a table environment each, for the package booktabs; significant differences are bold."""
+    return "\n\n".join(["% \\usepackage{booktabs}", *map(_environment, tables)]) + "\n"
+
+
+def _environment(table: Table) -> str:
+    import pandas as pd
+
+    notes = [f"% {line}".rstrip() for paragraph in (*table.before, *table.after) for line in paragraph.split("\n")]
+    if not table.records:
+        return "\n".join(notes)
+    style = Style(r" \pm ", _escaped, _mathematics, r"{{\boldmath {}}}".format, missing="--")
+    titles = [_escaped(column.title) for column in table.columns]
+    sides = "".join("r" if table.is_numeric(place) else "l" for place in range(len(titles)))
+    frame = pd.DataFrame(table.cells(style), columns=titles)
+    body = frame.to_latex(index=False, escape=False, column_format=sides)
+    head = f"\\begin{{table}}\n\\centering\n\\caption{{{_escaped(table.title)}}}\n"
+    return "\n".join([*notes, f"{head}{body}\\end{{table}}"])
+
+
+SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "±": r"$\pm$"}
+SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\u00a0": "~"}
+SPECIAL |= {"|": r"\textbar{}"} | {sign: f"{{{sign}}}" for sign in "[]*"}  # after a row's end these are its options
+
+
+def _mathematics(cell: str) -> str:
+    """Digits grouped by commas without the space of a list, a space before p, powers of ten."""
+    cell = re.sub(r"e\+(\d+)", r" \\cdot 10^{\1}", cell)
+    return f"${cell.replace(',', '{,}').replace('{,} ', ', ').replace(' p ', chr(92) + '; p' + chr(92) + ',')}$"
+
+
+def _escaped(value: str) -> str:
+    return "".join(SPECIAL.get(character, character) for character in re.sub(r"\s+", " ", value))
+
+
+def as_csv(table: Table) -> str:
+    """Returns one table: its columns, numbers to all digits, means and differences with their parts."""
+    import pandas as pd
+
+    rows = [plain(record) for record in table.records]
+    found = dict.fromkeys(key for row in rows for key in row)
+    ends = ("", "_sd", "_low", "_high", "_p", "_p_holm", "_significant")
+    keys = [column.key + end for column in table.columns for end in ends if column.key + end in found]
+    return pd.DataFrame(rows, dtype=object).reindex(columns=keys).to_csv(index=False, lineterminator="\n")
+
+
+def as_json(tables: Mapping[str, Any]) -> str:
+    """Returns the records of tables by name, and whatever else stands beside them, as plain values."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, list):
+            return [read(one) for one in value]
+        return plain(value, by_seed=True) if isinstance(value, dict) else value
+
+    return json.dumps({name: read(value) for name, value in tables.items()}, indent=2, ensure_ascii=False) + "\n"
+
+
+def plain(record: Record, by_seed: bool = False) -> Record:
+    """Returns a record of plain values: means, intervals and p-values under keys of their own."""
+    found: Record = {}
+    for key, value in record.items():
+        if isinstance(value, Sample):
+            found |= {key: value.mean, f"{key}_sd": value.sd}
+            found |= {f"{key}_n": value.n, f"{key}_by_seed": value.values} if by_seed else {}
+        elif isinstance(value, Difference):
+            found |= {key: value.delta, f"{key}_low": value.low, f"{key}_high": value.high}
+            found |= {f"{key}_p": value.p, f"{key}_p_holm": value.p_holm, f"{key}_significant": value.survives}
+        else:
+            found[key] = value.text if isinstance(value, Link) else value
+    return found
