@@ -33,10 +33,11 @@ def imported_room(name: str) -> str | None:
 # Room: the rooms that it may import from, besides itself. `__init__` holds the version and the public functions.
 GROUND = {"errors", "files", "hardware", "signals", "token_ids", "config", "runs"}
 WALLS = {
-    "__init__": {"config", "errors", "search", "training", "evaluation", "runs"},
+    "__init__": {"config", "errors", "signals", "search", "training", "evaluation", "runs"},
+    "__main__": {"cli"},
     "errors": set(),
     "files": set(),
-    "signals": set(),
+    "signals": {"errors"},
     "token_ids": set(),
     "hardware": {"config", "errors"},
     "config": {"errors"},
@@ -99,6 +100,8 @@ HOMES = {
     "wandb_workspaces": {"reports/wandb_workspace"},
     "rich": {"training/callbacks", "evaluation/progress"},
     "yaml": {"runs/run_folder"},
+    "filelock": {"files", "training/resume", "cli/shards", "data/prepare"},
+    "psutil": {"hardware"},
     "typer": {"cli"},
     "submitit": {"sweep"},
     "ctranslate2": {"export/export"},
@@ -227,7 +230,7 @@ def test_heavy_and_optional_libraries_are_imported_when_they_are_needed():
 
 
 def test_what_runs_before_the_configuration_holds_imports_nothing_slow():
-    light = {"hydra", "omegaconf", "typer", "yaml", *sys.stdlib_module_names, *OURS}
+    light = {"hydra", "omegaconf", "typer", "yaml", "filelock", *sys.stdlib_module_names, *OURS}
     eager = [(module, found.name) for module in LIGHT for found in all_imports()[module] if not found.lazy]
 
     assert [(module, name) for module, name in eager if name.split(".")[0] not in light] == []

@@ -88,7 +88,9 @@ def train(
     from aiayn.config.rows import chosen_options
     from aiayn.config.schema import Options
     from aiayn.errors import ConfigError
+    from aiayn.signals import refuse_windows
 
+    refuse_windows()
     texts = [option for option in options if isinstance(option, str)]
     composed = [option for option in options if isinstance(option, Options)]
     if composed and len(options) > 1:

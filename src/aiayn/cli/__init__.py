@@ -59,7 +59,7 @@ def main() -> None:
     # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters. A server would end
     # by the same signal whenever a client closes its connection too early.
     command = sys.argv[1:2]
-    if command not in (["train"], ["evaluate"], ["serve"]):
+    if command not in (["train"], ["evaluate"], ["serve"]) and hasattr(signal, "SIGPIPE"):  # not on Windows
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     debug = "--debug" in sys.argv  # an option of every command
     try:

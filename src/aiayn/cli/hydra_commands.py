@@ -25,7 +25,7 @@ from aiayn.config.rows import chosen_options
 from aiayn.config.schema import Options
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
-from aiayn.signals import exit_signal, handle_signals
+from aiayn.signals import exit_signal, handle_signals, refuse_windows
 
 
 def train(script: str | None = None) -> None:
@@ -118,6 +118,7 @@ def _offer_our_plugins(schema: type) -> None:
 
 def _train(composed: DictConfig) -> None:
     with one_line_errors(Options):
+        refuse_windows()
         _refuse_several_jobs()
         runtime, overrides = HydraConfig.get().runtime, HydraConfig.get().overrides.task
         options = compose.resolve_options(composed, runtime, overrides)

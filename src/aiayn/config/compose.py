@@ -16,10 +16,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.extensions import check_extensions
+from aiayn.config.logger import WANDB_MODES
 from aiayn.config.messages import COMPOSITION_ERRORS, no_such_option, one_line, refuse_unsupported
 from aiayn.config.program import conf_folder
 from aiayn.config.rows import check_row, overridden
-from aiayn.config.rules import NAME_CHARACTERS
+from aiayn.config.rules import NAME_CHARACTERS, one_of
 from aiayn.config.schema import Options
 from aiayn.config.settle import check_open_model
 from aiayn.config.stored import flatten, from_plain, is_option, is_section
@@ -90,6 +91,8 @@ def resolve_options(composed: DictConfig, runtime: RuntimeConf, overrides: Seque
     runtime is Hydra's: the files that were chosen and where they are. overrides are the arguments that chose them.
     """
     options = check_config(composed, Options)
+    if "wandb" in options.logger.kinds and (mode := os.environ.get("WANDB_MODE")):
+        one_of("WANDB_MODE", mode, WANDB_MODES)
     options = replace(options, extension=check_extensions(options.extensions, options.extension))
     if options.data.source == "hub" and _names_files(options, overrides):
         options = replace(options, data=replace(options.data, source="files"))
