@@ -55,7 +55,7 @@ WALLS = {
     "evaluation": GROUND - {"hardware", "signals", "token_ids"} | {"data", "search", "reports", "parsing"},
     "training": GROUND | {"data", "model", "kernels", "search", "evaluation", "reports", "visualize", "parsing"},
     "sweep": GROUND | {"data", "reports"},
-    "hydra_plugins": {"sweep"},
+    "hydra_plugins": {"config", "errors", "runs", "sweep"},
     "cli": GROUND
     | {"data", "model", "kernels", "search", "export", "evaluation", "reports", "visualize", "training"}
     | {"parsing", "server", "phrasebook", "sweep"},
@@ -64,7 +64,7 @@ LEARNING = {"training/module", "training/loss", "training/schedule"}  # these kn
 
 # Library: the modules, or rooms, that may import it.
 HYDRA = {
-    *(f"config/{name}" for name in ("compose", "rows", "messages", "help")),
+    *(f"config/{name}" for name in ("compose", "messages", "help")),
     *("cli/hydra_commands", "sweep", "hydra_plugins"),
 }
 HOMES = {
