@@ -10,7 +10,20 @@ IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# The build of torch: cuda where there is an NVIDIA driver, else cpu. make install TORCH=cuda decides otherwise.
+TORCH ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
+UV := $(shell command -v uv)
+ifneq ($(UV),)
+VENV = uv venv --quiet --allow-existing --python $(PYTHON) .venv
+PIP := uv pip install --python $(BIN)/python -c constraints.txt
+TORCH_BUILD = --torch-backend=$(if $(filter cpu,$(TORCH)),cpu,auto)
+else
+VENV = $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+# Everywhere but on Linux there is only one build.
+TORCH_BUILD = $(if $(filter cpu-Linux,$(TORCH)-$(shell uname)),--retries 1 --extra-index-url https://download.pytorch.org/whl/cpu)
+endif
+SIZE = $(if $(filter cpu,$(TORCH)),about 0.2 GB to download,about 3 GB to download; without a GPU: make install TORCH=cpu)
 START := $(shell date +%s)
 
 .DEFAULT_GOAL := help
@@ -49,7 +62,7 @@ coverage: $(INSTALLED)  ## run the test suite and show which lines of src/aiayn 
 	@$(BIN)/python -m coverage report
 
 docs: $(INSTALLED)  ## build the site of all pages and of the API: outputs/site
-	@$(BIN)/python -c 'import material, mkdocs, mkdocstrings_handlers.python' 2>/dev/null || $(PIP) -e '.[docs]'
+	@$(BIN)/python -c 'import material, mkdocs, mkdocstrings_handlers.python' 2>/dev/null || $(PIP) --quiet -e '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo outputs/site/index.html
 
@@ -57,9 +70,9 @@ docs: $(INSTALLED)  ## build the site of all pages and of the API: outputs/site
 $(INSTALLED): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo 'error: $(PYTHON) not found; install Python 3.11, or make PYTHON=PATH' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit("error: $(PYTHON) is Python %d.%d, 3.11 or newer is needed; make PYTHON=PATH" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@echo 'installing into .venv: '$$(grep '^torch==' constraints.txt)
-	@$(PIP) "$$(grep '^torch==' constraints.txt)"
-	@echo 'installing into .venv: the rest'
+	@$(VENV)
+	@echo "installing into .venv: $$(grep '^torch==' constraints.txt) for $(TORCH), $(SIZE)"
+	@$(PIP) $(TORCH_BUILD) "$$(grep '^torch==' constraints.txt)"
+	@echo 'installing into .venv: everything else'
 	@$(PIP) -e '.[dev]'
 	@touch $@

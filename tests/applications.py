@@ -25,7 +25,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hydra.types import RunMode
 
-from aiayn.config.compose import check_config, register
+from aiayn.config.compose import check_config, keep_text, register
 from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config, Options
 from aiayn.config.settle import settled
@@ -194,7 +194,8 @@ def composed_options(*overrides: str) -> Options:
     """The options of `python train.py` with these arguments, as they are before any is settled."""
     register(Options)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return check_config(compose("train", overrides=list(overrides)), Options)
+        kept = [keep_text(override, Options) for override in overrides]
+        return check_config(compose("train", overrides=kept), Options)
 
 
 def composed_jobs(*batch: list[str]) -> list[SweepJob]:
@@ -202,7 +203,10 @@ def composed_jobs(*batch: list[str]) -> list[SweepJob]:
     register(Options)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        return make_jobs(lambda overrides: loader.load_configuration("train", overrides, run_mode=RunMode.RUN), batch)
+        typed = [override for override in batch[0] if all(override in job for job in batch)]
+        return make_jobs(
+            lambda overrides: loader.load_configuration("train", overrides, run_mode=RunMode.RUN), batch, typed
+        )
 
 
 def small_model(**changes: Any) -> ModelConfig:

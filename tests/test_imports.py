@@ -33,10 +33,11 @@ def imported_room(name: str) -> str | None:
 # Room: the rooms that it may import from, besides itself. `__init__` holds the version and the public functions.
 GROUND = {"errors", "files", "hardware", "signals", "token_ids", "config", "runs"}
 WALLS = {
-    "__init__": {"config", "errors", "search", "training", "evaluation", "runs"},
+    "__init__": {"config", "errors", "signals", "search", "training", "evaluation", "runs"},
+    "__main__": {"cli"},
     "errors": set(),
     "files": set(),
-    "signals": set(),
+    "signals": {"errors"},
     "token_ids": set(),
     "hardware": {"config", "errors"},
     "config": {"errors"},
@@ -54,7 +55,7 @@ WALLS = {
     "evaluation": GROUND - {"hardware", "signals", "token_ids"} | {"data", "search", "reports", "parsing"},
     "training": GROUND | {"data", "model", "kernels", "search", "evaluation", "reports", "visualize", "parsing"},
     "sweep": GROUND | {"data", "reports"},
-    "hydra_plugins": {"sweep"},
+    "hydra_plugins": {"config", "errors", "runs", "sweep"},
     "cli": GROUND
     | {"data", "model", "kernels", "search", "export", "evaluation", "reports", "visualize", "training"}
     | {"parsing", "server", "phrasebook", "sweep"},
@@ -63,7 +64,7 @@ LEARNING = {"training/module", "training/loss", "training/schedule"}  # these kn
 
 # Library: the modules, or rooms, that may import it.
 HYDRA = {
-    *(f"config/{name}" for name in ("compose", "rows", "messages", "help")),
+    *(f"config/{name}" for name in ("compose", "messages", "help")),
     *("cli/hydra_commands", "sweep", "hydra_plugins"),
 }
 HOMES = {
@@ -102,6 +103,8 @@ HOMES = {
     "wandb_workspaces": {"reports/wandb_workspace"},
     "rich": {"training/callbacks", "evaluation/progress"},
     "yaml": {"runs/run_folder"},
+    "filelock": {"files", "training/resume", "cli/shards", "data/prepare"},
+    "psutil": {"hardware"},
     "typer": {"cli"},
     "submitit": {"sweep"},
     "ctranslate2": {"export/export"},
@@ -230,7 +233,7 @@ def test_heavy_and_optional_libraries_are_imported_when_they_are_needed():
 
 
 def test_what_runs_before_the_configuration_holds_imports_nothing_slow():
-    light = {"hydra", "omegaconf", "typer", "yaml", *sys.stdlib_module_names, *OURS}
+    light = {"hydra", "omegaconf", "typer", "yaml", "filelock", *sys.stdlib_module_names, *OURS}
     eager = [(module, found.name) for module in LIGHT for found in all_imports()[module] if not found.lazy]
 
     assert [(module, name) for module, name in eager if name.split(".")[0] not in light] == []

@@ -1,7 +1,9 @@
 """What surrounds the code: the site of all pages, the changelog, the citation, continuous integration."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -66,9 +68,56 @@ def test_continuous_integration_and_commits_run_what_developers_run():
         ".ci/run",
         "make docs",
     }
-    versions = {step["with"]["python-version"] for job in jobs.values() for step in job["steps"] if "with" in step}
-    assert python == f">={min(versions)}"
+    assert python == f">={min(jobs['test']['strategy']['matrix']['python'])}"
     assert [hook["entry"] for hook in hooks] == ["make lint"]
+
+
+@pytest.mark.parametrize(
+    ("programs", "options", "torch"),
+    [
+        ((), (), "for cpu, about 0.2 GB"),
+        (("nvidia-smi",), (), "for cuda, about 3 GB"),
+        ((), ("TORCH=cuda",), "for cuda, about 3 GB"),
+        (("nvidia-smi", "uv"), ("TORCH=cpu",), "for cpu, about 0.2 GB"),
+    ],
+)
+def test_make_install_takes_the_build_of_torch_that_fits_the_machine_and_says_its_size(
+    tmp_path, programs, options, torch
+):
+    for name in ("sh", "uname", "date", "make", "git"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    for name in programs:
+        (tmp_path / name).symlink_to(shutil.which("true"))
+    said = subprocess.run(
+        ["make", "-n", "-W", "pyproject.toml", "install", *options],
+        cwd=ROOT,
+        env=os.environ | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    assert torch in said
+    installs = [line for line in said.split("\n") if "pip install" in line]
+    assert all(line.startswith("uv pip" if "uv" in programs else ".venv/bin/python -m pip") for line in installs)
+    with_cpu_build = "--torch-backend=cpu" if "uv" in programs else "download.pytorch.org/whl/cpu"
+    assert (with_cpu_build in installs[0]) == ("for cpu" in torch)
+
+
+def test_the_container_is_built_of_files_that_are_here_and_left_in_its_context():
+    lines = (ROOT / "Dockerfile").read_text("utf-8").split("\n")
+    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
+    kept = (ROOT / ".dockerignore").read_text("utf-8").split("\n")
+    started = json.loads(next(line for line in lines if line.startswith("ENTRYPOINT")).removeprefix("ENTRYPOINT "))
+
+    assert all((ROOT / name).exists() and f"!{name}" in kept for name in copied)
+    assert started[0] in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+
+
+def test_python_m_aiayn_is_the_command():
+    said = subprocess.run([sys.executable, "-m", "aiayn", "--version"], capture_output=True, text=True, check=True)
+
+    assert said.stdout == f"aiayn {aiayn.__version__}\n"
 
 
 def test_types_are_checked_everywhere_and_ignored_only_where_the_reason_is_said():

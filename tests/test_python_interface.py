@@ -45,6 +45,13 @@ def test_what_python_composes_is_what_the_command_line_would_train():
     assert aiayn.compose().name == "wmt14_en_de-base"
 
 
+def test_a_mode_that_wandb_does_not_know_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "nonsense")
+    with pytest.raises(ConfigError, match=r"^WANDB_MODE=nonsense: choose one of online, offline"):
+        aiayn.compose("logger=wandb")
+    assert aiayn.compose("logger=none")
+
+
 @pytest.mark.parametrize(
     ("option", "line"),
     [

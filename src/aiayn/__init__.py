@@ -70,7 +70,7 @@ def compose(*options: str) -> "Options":
     """Returns the checked configuration that `aiayn train OPTIONS` runs with. Raises ConfigError."""
     from aiayn.config.compose import compose_training
 
-    return compose_training(options)[0]
+    return compose_training(options)
 
 
 def train(
@@ -84,11 +84,12 @@ def train(
     It runs in this process, on one device. Raises UserError for whatever `aiayn train` would refuse, and
     InterruptedRunError if Ctrl-C stops it, after everything has been saved.
     """
-    from aiayn.config.compose import compose_training
-    from aiayn.config.rows import chosen_options
+    from aiayn.config.compose import chosen_options, compose_training
     from aiayn.config.schema import Options
     from aiayn.errors import ConfigError
+    from aiayn.signals import refuse_windows
 
+    refuse_windows()
     texts = [option for option in options if isinstance(option, str)]
     composed = [option for option in options if isinstance(option, Options)]
     if composed and len(options) > 1:
@@ -96,8 +97,8 @@ def train(
     if composed:
         config, chosen = composed[0], None
     else:
-        config, runtime = compose_training(texts)
-        chosen = chosen_options(texts, runtime)
+        config = compose_training(texts)
+        chosen = chosen_options(texts, config)
     from aiayn.training.run import train as train_run
 
     return train_run(config, chosen=chosen, module=module, callbacks=callbacks)

@@ -147,7 +147,7 @@ def _is_of_output(error: OSError) -> bool:
         mode = os.fstat(output).st_mode
     except (OSError, AttributeError):  # closed, or replaced by something that is no file
         return False
-    if error.errno == errno.EPIPE:
+    if error.errno == errno.EPIPE and hasattr(select, "poll"):  # not on Windows
         poll = select.poll()
         poll.register(output, 0)
         return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -1,6 +1,5 @@
 """Files that are never seen half-written, even after a kill or a power cut."""
 
-import fcntl
 import glob
 import hashlib
 import os
@@ -9,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+from filelock import lock_descriptor
 
 
 def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
@@ -27,7 +28,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     try:
         with open(temporary, "wb") as file:
             with suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_descriptor(file.fileno(), blocking=False)
             _remove_leftovers(path)
             yield file
             file.flush()
@@ -47,8 +48,8 @@ def _remove_leftovers(path: Path) -> None:
     """
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.{host()}.*.part"):
         with suppress(OSError), open(leftover, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            leftover.unlink()
+            if lock_descriptor(file.fileno(), blocking=False):
+                leftover.unlink()
 
 
 def host() -> str:
@@ -63,6 +64,8 @@ def atomic_write_text(path: Path, text: str) -> None:
 
 def fsync_folder(folder: Path) -> None:
     """Flushes a folder's entries to the disk, so that renames inside it survive a power cut."""
+    if os.name == "nt":
+        return  # which cannot open folders
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

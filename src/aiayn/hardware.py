@@ -3,7 +3,6 @@
 import ctypes
 import os
 import platform
-import resource
 import statistics
 import time
 import timeit
@@ -15,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import psutil
 import torch
 
 from aiayn.config.rules import one_of
@@ -149,7 +149,8 @@ def has_bfloat16(device: torch.device) -> bool:
     """Whether the hardware itself computes in bfloat16: emulation is slower than float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)  # not in macOS' wheels
+    return is_supported is not None and is_supported()
 
 
 def tokens_per_device(config: Options) -> int:
@@ -187,7 +188,7 @@ def explain_memory(doing: str) -> Iterator[None]:
 
 def machine_memory() -> int:
     """Returns the bytes of main memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return psutil.virtual_memory().total
 
 
 def gpu_memory() -> int:
@@ -251,6 +252,10 @@ def peak_memory(device: torch.device) -> float:
     """Returns the most bytes this process has held so far: GPU memory, or main memory on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return psutil.Process().memory_info().peak_wset
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if platform.system() == "Darwin" else peak * 1024
 

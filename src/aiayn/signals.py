@@ -1,13 +1,23 @@
 """The signals that ask a program to end."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-# Schedulers announce the end of a job's time by SIGUSR1 or SIGTERM.
-TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+from aiayn.errors import ConfigError
+
+# Schedulers announce the end of a job's time by SIGUSR1 or SIGTERM. Windows has only the first two.
+NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
+TERMINATION_SIGNALS = tuple(signal.Signals[name] for name in NAMES if hasattr(signal, name))
+
+
+def refuse_windows() -> None:
+    """Raises ConfigError where training cannot run: Windows has no SIGHUP, no fork, and no locks that end by a kill."""
+    if not hasattr(os, "fork"):
+        raise ConfigError("training needs Linux, macOS or WSL; translating, scoring and tables work here")
 
 
 def exit_signal(number: int) -> int:

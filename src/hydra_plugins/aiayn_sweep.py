@@ -1,31 +1,207 @@
-"""Where Hydra looks for plugins; the code is in aiayn.sweep.
+"""Hydra's plugins: the sweeper and the launchers of `train.py -m` and `evaluate.py -m`. Hydra looks for them here.
 
-Hydra takes only classes that are defined in this package, and executes this file anew whenever it looks for them.
+The launchers check all jobs, then run each in a process, or a SLURM job, of its own. Jobs in one process would share
+leftover state of distributed training, loggers and allocators: with several devices the second job would silently
+train on a part of its data.
 """
 
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import PurePath
+from typing import Any
+
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, open_dict, read_write
 
-from aiayn.sweep import grid, launcher
+from aiayn.config import program
+from aiayn.config.rules import at_least
+from aiayn.errors import ConfigError, FailedJobsError
+from aiayn.runs.run_folder import RunFolder
+from aiayn.sweep.jobs import SweepJob, asked_scores, check_texts, make_jobs
+from aiayn.sweep.processes import Processes
+from aiayn.sweep.slurm import check_slurm, submit
 
 
-class Grid(grid.Grid):
-    """The sweeper."""
+@dataclass
+class ProcessesConfig:
+    _target_: str = "hydra_plugins.aiayn_sweep.ProcessLauncher"
+    jobs: int = 1  # that run at the same time
+    score: list[str] = field(default_factory=lambda: ["val"])  # val, test; with another checkpoint: test:last
 
 
-class ProcessLauncher(launcher.ProcessLauncher):
-    """A process per job."""
+@dataclass
+class SlurmConfig:
+    _target_: str = "hydra_plugins.aiayn_sweep.SlurmLauncher"
+    partition: str | None = None  # null: the cluster's default
+    time: int = 1440  # minutes
+    gpus: int | None = None  # a node; null: trainer.devices, or none with trainer.accelerator=cpu
+    cpus: int = 4  # a device
+    memory: float | None = None  # GB a node; null: the cluster's default
+    requeue: bool = True  # requeue a job after a time-out or preemption
+    score: list[str] = field(default_factory=lambda: ["val"])  # as above
+    sbatch: dict[str, Any] = field(default_factory=dict)  # any other option of sbatch: {account: mine}
 
 
-class SlurmLauncher(launcher.SlurmLauncher):
-    """A SLURM job per job."""
+@dataclass
+class GridConfig:
+    _target_: str = "hydra_plugins.aiayn_sweep.Grid"
 
 
-class ScoresLauncher(launcher.ScoresLauncher):
-    """A process per evaluation."""
+@dataclass
+class ScoresConfig:
+    _target_: str = "hydra_plugins.aiayn_sweep.ScoresLauncher"
+
+
+class Grid(Sweeper):
+    """Unlike Hydra's own sweeper it writes no files: a refused sweep must leave nothing behind."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.context = hydra_context
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Raises FailedJobsError, with the exit code of the first job that failed, after all have run."""
+        assert self.launcher is not None, "setup has been called"
+        overrides = OverridesParser.create(config_loader=self.context.config_loader).parse_overrides(arguments)
+        values = {override.get_key_element(): self._values(override) for override in overrides}
+        results = self.launcher.launch([list(job) for job in product(*values.values())], initial_job_idx=0)
+        failed = [result._return_value for result in results if result.status == JobStatus.FAILED]
+        if failed:
+            raise FailedJobsError(
+                f"{len(failed)} of {len(results)} jobs failed: {', '.join(map(str, failed))}; the same command tries "
+                "them again",
+                failed[0].exit_code,
+            )
+
+    def _values(self, override: Override) -> Sequence[str]:
+        """Returns the override once for each of its values. Raises ConfigError for what cannot be swept."""
+        key, line = override.key_or_group, override.input_line or ""
+        if key == "name":
+            raise ConfigError("name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead")
+        if not override.is_sweep_override():
+            return [line]
+        if key in ("sweep", "outputs"):
+            raise ConfigError(f"{key}=: takes one {'name' if key == 'sweep' else 'folder'}, for all jobs")
+        if not override.is_discrete_sweep():
+            raise ConfigError(
+                f"{line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP), or choose a sweeper that "
+                "searches, such as hydra/sweeper=optuna (docs/sweeps.md)"
+            )
+        found = list(override.sweep_string_iterator())
+        if isinstance(glob := override.value(), Glob):  # Hydra matches the files of the group's own folder only
+            folders = dict.fromkeys(PurePath(pattern).parent.as_posix() for pattern in glob.include if "/" in pattern)
+            loader = self.context.config_loader
+            found += glob.filter([f"{at}/{name}" for at in folders for name in loader.get_group_options(f"{key}/{at}")])
+        if not found:
+            raise ConfigError(f"{line}: matches nothing")
+        if twice := next((value for value in found if found.count(value) > 1), None):
+            raise ConfigError(f"{line}: gives {key}={twice} twice; give each value once")
+        return [f"{override.get_key_element()}={value}" for value in found]
+
+
+# Hydra's own flags that are passed on to the jobs, as `cli/hydra_commands.py` writes them: --config-dir=FOLDER.
+FLAGS = ("--config-dir", "--config-path", "--config-name")
+
+
+class SweepLauncher(Launcher):
+    """What all launchers share."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.context, self.config = hydra_context, config
+
+    def command(self, name: str) -> list[str]:
+        """Returns the beginning of the command of a job with this one's flags: `python train.py --config-dir=x`."""
+        return [*program.process(name), *(each for each in sys.argv[1:] if each.partition("=")[0] in FLAGS)]
+
+    def checked_jobs(self, batch: Sequence[Sequence[str]], score: Sequence[str]) -> list[SweepJob]:
+        """Returns the jobs, each to be scored on these splits.
+
+        Raises ConfigError or DataError with a line for each mistake.
+        """
+        if "LOCAL_RANK" in os.environ:
+            raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
+        loader, config = self.context.config_loader, self.config
+        typed = list(config.hydra.overrides.task)
+        jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), batch, typed)
+        jobs = [replace(job, scored=asked_scores(score)) for job in jobs]
+        if "test" in jobs[0].scored and any(job.config.data.test is None for job in jobs):
+            raise ConfigError("hydra.launcher.score: there is no data.test to score; set it, or leave out test")
+        check_texts(jobs)
+        with read_write(config), open_dict(config):
+            config.hydra.sweep.dir = str(jobs[0].folder.parent)  # where a sweeper may write what it found
+        return jobs
+
+
+class ProcessLauncher(SweepLauncher):
+    def __init__(self, jobs: int, score: Sequence[str]) -> None:
+        self.jobs, self.score = jobs, score
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Trains and scores every job that is not finished. What a job returns is its `optimized_metric`.
+
+        Raises ConfigError or DataError before the first job starts, and InterruptedRunError after a signal.
+        """
+        at_least("hydra.launcher.jobs", self.jobs, 1)
+        jobs = self.checked_jobs(job_overrides, self.score)
+        failed = Processes(jobs, self.command("train"), program.process("evaluate"), self.jobs).run()
+        return [_returned(job.name, failed.get(job.name, 0), _optimized_metric(job)) for job in jobs]
+
+
+class SlurmLauncher(SweepLauncher):
+    def __init__(self, **options: Any) -> None:
+        self.options = SlurmConfig(**options)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Submits every job that is neither finished nor in SLURM's queue, and returns an empty list.
+
+        Raises ConfigError or DataError before the first one is submitted, and ConfigError if SLURM refuses one.
+        """
+        check_slurm(self.options)
+        if (sweeper := self.config.hydra.runtime.choices["hydra/sweeper"]) != "grid":
+            raise ConfigError(f"hydra/launcher=slurm: does not wait for results; leave out hydra/sweeper={sweeper}")
+        jobs = self.checked_jobs(job_overrides, self.options.score)
+        submit(jobs, self.command("train"), program.process("evaluate"), self.options)
+        return []
+
+
+class ScoresLauncher(SweepLauncher):
+    """`evaluate.py -m run=A,B`: each evaluation in a process of its own, one after the other."""
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        command = self.command("evaluate")
+        return [
+            _returned(" ".join(options), subprocess.run([*command, *options]).returncode) for options in job_overrides
+        ]
+
+
+def _returned(name: str, code: int, value: float | None = None) -> JobReturn:
+    """Returns a job's result in Hydra's form; reading that of one that failed raises FailedJobsError."""
+    result = JobReturn(status=JobStatus.FAILED if code else JobStatus.COMPLETED)
+    result.return_value = FailedJobsError(f"{name} (exit {code})", code) if code else value
+    return result
+
+
+def _optimized_metric(job: SweepJob) -> float | None:
+    """Returns the last value of `optimized_metric` in the run's metrics.jsonl."""
+    key = job.config.optimized_metric
+    return next((one[key] for one in reversed(RunFolder(job.folder).read_metrics()) if key in one), None)
 
 
 store = ConfigStore.instance()
-store.store(group="hydra/sweeper", name="grid", node=grid.GridConfig, provider="aiayn")
-store.store(group="hydra/launcher", name="processes", node=launcher.ProcessesConfig, provider="aiayn")
-store.store(group="hydra/launcher", name="slurm", node=launcher.SlurmConfig, provider="aiayn")
-store.store(group="hydra/launcher", name="scores", node=launcher.ScoresConfig, provider="aiayn")
+store.store(group="hydra/sweeper", name="grid", node=GridConfig, provider="aiayn")
+store.store(group="hydra/launcher", name="processes", node=ProcessesConfig, provider="aiayn")
+store.store(group="hydra/launcher", name="slurm", node=SlurmConfig, provider="aiayn")
+store.store(group="hydra/launcher", name="scores", node=ScoresConfig, provider="aiayn")

@@ -209,16 +209,16 @@ def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a
     from aiayn.runs.run_folder import RunFolder
     from aiayn.training import resume
 
-    plain, opened = resume.fcntl.flock, []
+    plain, opened = resume.lock_descriptor, []
 
-    def removed_meanwhile(lock, how):
+    def removed_meanwhile(descriptor, **how):
         if not opened:
-            opened.append(lock)
+            opened.append(descriptor)
             (tmp_path / ".lock").unlink()
-        return plain(lock, how)
+        return plain(descriptor, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resume.fcntl, "flock", removed_meanwhile)
+        patch.setattr(resume, "lock_descriptor", removed_meanwhile)
         with (
             resume.run_lock(RunFolder(tmp_path)),
             pytest.raises(ConfigError, match="in use by process"),

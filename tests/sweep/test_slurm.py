@@ -12,7 +12,7 @@ import submitit
 from applications import ROOT, TEXT, TINY, composed_jobs, run_application, write_text
 
 from aiayn.sweep import slurm
-from aiayn.sweep.slurm import Row
+from aiayn.sweep.slurm import SlurmRow
 
 # What each command does, in a folder where `next` holds the next job's number, `queue` what squeue prints.
 COMMANDS = {
@@ -165,9 +165,9 @@ def in_job(cluster, monkeypatch) -> Path:
     return cluster
 
 
-def row(program: str, requeue: bool = True) -> Row:
+def row(program: str, requeue: bool = True) -> SlurmRow:
     [job] = composed_jobs([*TEXT, *TINY, "sweep=s", "seed=1"])
-    return Row(job, [sys.executable, "-c", program], [sys.executable, "-c", ""], requeue)
+    return SlurmRow(job, [sys.executable, "-c", program], [sys.executable, "-c", ""], requeue)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_job_trains_and_scores_its_row_which_is_then_passed_over(cluster):
     executor = submitit.AutoExecutor(cluster / "submitit", cluster="local")
     executor.update_parameters(timeout_min=10)
 
-    submitted = executor.submit(Row(job, train, evaluate, requeue=True))
+    submitted = executor.submit(SlurmRow(job, train, evaluate, requeue=True))
     submitted.wait()
 
     assert submitted.exception() is None

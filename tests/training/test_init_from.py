@@ -12,9 +12,8 @@ import torch
 import yaml
 from applications import run_application
 
-from aiayn.config.compose import Sources, composition
-from aiayn.config.rows import chosen_options
-from aiayn.config.schema import Config, Options
+from aiayn.config.compose import chosen_options, compose_training
+from aiayn.config.schema import Config
 from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
@@ -254,31 +253,19 @@ def test_the_reverse_direction_may_be_learnt_and_is_mentioned(child, tmp_path, c
     assert "it translates en-xx, this text is xx-en" in caplog.text
 
 
-def chosen(*overrides: str, folder: Path | None = None) -> set[str]:
-    with composition(Sources("train", folder=str(folder) if folder else None), overrides, Options) as (_, hydra):
-        return chosen_options(overrides, hydra.runtime)
+def chosen(*overrides: str) -> set[str]:
+    return chosen_options(overrides, compose_training(overrides))
 
 
 def test_the_command_line_says_which_options_were_set():
     model = {f"model.{name}" for name in ("n_layers", "n_heads", "positions", "dropout")}
-    assert chosen("data=files", "++model.n_layers=3", "seed=1") == {"data", "model.n_layers", "seed"}
+    text = ("data=files", "data.train=t", "data.val=v")
+    assert chosen(*text, "++model.n_layers=3") == {"data", "data.train", "data.val", "model.n_layers"}
     assert model < chosen("model=tiny")
-    assert model < chosen("experiment=multi30k")
+    assert model - {"model.positions"} < chosen("experiment=multi30k")  # as in base, which nobody chose
     assert chosen("ablation=base") == {"ablation"}
     assert chosen("ablation=a_h4") == {"ablation", "model.n_heads"}
     assert chosen("experiment=quickstart") >= {"experiment"}
-
-
-def test_an_experiment_sets_what_the_one_sets_that_it_is_built_on(tmp_path):
-    assert chosen("experiment=multi30k_en_fr") - {"experiment"} == chosen("model=tiny") - {"model"}
-    (tmp_path / "experiment").mkdir()
-    for name, text in (
-        ("first", "model: {dropout: 0.2}"),
-        ("second", "defaults: [first, _self_]\nmodel: {d_k: 3}"),
-        ("third", "defaults: [/experiment/second]\nname: third"),
-    ):
-        (tmp_path / f"experiment/{name}.yaml").write_text(f"# @package _global_\n{text}\n")
-    assert chosen("experiment=third", folder=tmp_path) == {"experiment", "model.dropout", "model.d_k"}
 
 
 def test_from_the_command_line_the_model_follows_and_a_contradiction_is_one_line(child, parent, tmp_path, monkeypatch):

@@ -64,6 +64,20 @@ def test_a_training_on_one_device_is_not_moved_by_a_forgotten_variable(environme
     assert global_rank() == 0
 
 
+@pytest.mark.parametrize(
+    ("variables", "rank", "line"),
+    [
+        ({"LOCAL_RANK": 1}, 1, "one device, but the environment says rank 1: unset LOCAL_RANK"),
+        ({"RANK": 2, "WORLD_SIZE": 3}, 2, "one device, but the environment says rank 2: unset RANK"),
+        ({"SLURM_NTASKS": 4, "SLURM_JOB_NAME": "job"}, 0, r"SLURM_NTASKS=4 without SLURM_NTASKS_PER_NODE: .*unset"),
+    ],
+)
+def test_variables_of_a_cluster_that_contradict_one_device_are_refused_in_one_line(environment, variables, rank, line):
+    environment(variables, imported=rank)
+    with pytest.raises(ConfigError, match=f"^{line}"):
+        find_rank(settings(devices=1, nodes=1))
+
+
 def test_a_machine_that_the_options_do_not_have_is_refused(environment):
     environment({"NODE_RANK": 2})
     with pytest.raises(ConfigError, match=r"^trainer\.num_nodes=2: NODE_RANK=2 in the environment is none of these"):

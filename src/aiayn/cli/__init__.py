@@ -1,6 +1,7 @@
 """The command `aiayn`: trains, and uses trained runs. One module per command."""
 
 import os
+import re
 import signal
 import sys
 from typing import Annotated
@@ -27,6 +28,8 @@ from aiayn.errors import ConfigError, UserError, exit_with_error, writable_outpu
 # and on a busy machine from the product's own threads. Read when torch is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+HOME_IN_OPTION = re.compile(r"(?<==)~(?=/|$).*", re.DOTALL)  # --out=~/x, which shells leave as it is
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -58,8 +61,9 @@ def main() -> None:
     """The console script. Errors that a user can cause end it with one line and their exit code."""
     # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters. A server would end
     # by the same signal whenever a client closes its connection too early.
+    sys.argv[1:] = [HOME_IN_OPTION.sub(lambda found: os.path.expanduser(found[0]), each) for each in sys.argv[1:]]
     command = sys.argv[1:2]
-    if command not in (["train"], ["evaluate"], ["serve"]):
+    if command not in (["train"], ["evaluate"], ["serve"]) and hasattr(signal, "SIGPIPE"):  # not on Windows
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     debug = "--debug" in sys.argv  # an option of every command
     try:

@@ -20,12 +20,11 @@ from aiayn import __version__
 from aiayn.config import compose, program
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.help import help_text
-from aiayn.config.messages import PLUGINS, one_line_errors, refuse_unsupported
-from aiayn.config.rows import chosen_options
+from aiayn.config.messages import LAUNCHERS, one_line_errors, refuse_unsupported
 from aiayn.config.schema import Options
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
-from aiayn.signals import exit_signal, handle_signals
+from aiayn.signals import exit_signal, handle_signals, refuse_windows
 
 
 def train(script: str | None = None) -> None:
@@ -94,6 +93,7 @@ def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
     parsed = parser.parse_intermixed_args(list(arguments))
     if not parsed.shell_completion:
         refuse_unsupported(parsed.overrides, schema)
+        parsed.overrides = [compose.keep_text(override, schema) for override in parsed.overrides]
     modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info", "shell_completion") if getattr(parsed, flag)]
     if len(modes) > 1:
         raise ConfigError(f"{' and '.join(modes)}: only one of them at a time")
@@ -110,17 +110,17 @@ def _canonical(arguments: argparse.Namespace) -> list[str]:
 def _offer_our_plugins(schema: type) -> None:
     """Keeps the completion of `hydra/launcher=` from offering what is refused."""
     Plugins.instance()  # registers all
-    for group in PLUGINS if schema is Options else ():
-        registered = ConfigStore.instance().repo["hydra"][group.partition("/")[2]]
-        for file in set(registered) - {f"{name}.yaml" for name in PLUGINS[group]}:
-            del registered[file]
+    registered = ConfigStore.instance().repo["hydra"]["launcher"]
+    for file in set(registered) - {f"{name}.yaml" for name in LAUNCHERS} if schema is Options else ():
+        del registered[file]
 
 
 def _train(composed: DictConfig) -> None:
     with one_line_errors(Options):
+        refuse_windows()
         _refuse_several_jobs()
-        runtime, overrides = HydraConfig.get().runtime, HydraConfig.get().overrides.task
-        options = compose.resolve_options(composed, runtime, overrides)
+        choices, overrides = HydraConfig.get().runtime.choices, HydraConfig.get().overrides.task
+        options = compose.resolve_options(composed, choices, overrides)
         if options.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
             from aiayn.data.prepare import check_text
 
@@ -128,7 +128,7 @@ def _train(composed: DictConfig) -> None:
         with _loading():
             from aiayn.training.run import train  # imports torch: only once configuration and text are checked
 
-        train(options, chosen=chosen_options(overrides, runtime))
+        train(options, chosen=compose.chosen_options(overrides, options))
 
 
 def _refuse_several_jobs() -> None:

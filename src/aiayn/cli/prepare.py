@@ -24,7 +24,7 @@ def prepare(
     from aiayn.data.prepare import prepare as prepare_corpus
     from aiayn.errors import ConfigError
 
-    composed, _ = compose_training(options or [])
+    composed = compose_training(options or [])
     if composed.init_from is not None:
         raise ConfigError(f"init_from={composed.init_from}: its vocabulary is taken over when the training starts")
     logging.basicConfig(format="%(message)s")

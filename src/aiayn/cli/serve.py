@@ -19,7 +19,8 @@ def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch, debug:
 
     Needs the extra `serve`.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a reload while the model is being loaded would end the command
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a reload while the model is being loaded would end the command
     if options.api_key_file:
         read_keys(options.api_key_file)  # errors of options come before slow imports
     try:

@@ -1,6 +1,5 @@
 """Where translations are written: to standard output, or into shards, from which an interrupted command resumes."""
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -9,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import lock_descriptor
 
 from aiayn.cli.output import as_bytes, write_lines
 from aiayn.errors import ConfigError, RefusedError, writing
@@ -117,13 +118,11 @@ def output_to(out: Path | None, made_by: dict[str, Any], devices: int = 1) -> It
         shards.folder.mkdir(exist_ok=True)
     with open(shards.folder / "lock", "w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(
-                f"{shards.folder}: another command writes to it; wait, or choose another --out"
-            ) from error
+            is_free = lock_descriptor(lock.fileno(), blocking=False)
         except OSError:
-            pass  # a file system without locks
+            is_free = True  # a file system without locks
+        if not is_free:
+            raise ConfigError(f"{shards.folder}: another command writes to it; wait, or choose another --out")
         _refuse_existing(out)  # another command may have ended in between
         with writing(shards.folder, REMEDY):
             shards.open()

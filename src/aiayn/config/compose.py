@@ -10,19 +10,21 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydra import compose, initialize_config_dir
-from hydra.conf import RuntimeConf
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.extensions import check_extensions
+from aiayn.config.logger import WANDB_MODES
 from aiayn.config.messages import COMPOSITION_ERRORS, no_such_option, one_line, refuse_unsupported
+from aiayn.config.model import ModelOptions
 from aiayn.config.program import conf_folder
-from aiayn.config.rows import check_row, overridden
-from aiayn.config.rules import NAME_CHARACTERS
+from aiayn.config.rules import NAME_CHARACTERS, one_of
 from aiayn.config.schema import Options
 from aiayn.config.settle import check_open_model
-from aiayn.config.stored import flatten, from_plain, is_option, is_section
+from aiayn.config.stored import flatten, from_plain, is_option, is_section, option_names, option_type, to_plain
 from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +34,39 @@ T = TypeVar("T", bound="DataclassInstance")
 
 ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([^,}]*)")
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
+
+
+ELEMENT = re.compile(r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)""")  # a value, or one of a list of them
+
+
+def keep_text(override: str, schema: type) -> str:
+    """Returns an override whose value keeps the characters that were typed, if its option is text.
+
+    Hydra would read name=2_16 as 216, data.train=1e6 as 1000000.0, and name=true as True. It would not read ~/text,
+    whose ~ becomes the home folder.
+    """
+    key, sign, value = override.partition("=")
+    if key.lstrip("+") not in _text_options(schema):
+        return override
+    parser = OverridesParser.create()
+
+    def quoted(element: re.Match[str]) -> str:
+        if element[0].startswith("~/"):
+            return f'"{os.path.expanduser(element[0])}"'
+        try:
+            read = parser.parse_override(f"x={element[0]}").value()
+        except HydraException:  # it is not for this function to refuse it
+            return element[0]
+        return f'"{element[0]}"' if isinstance(read, bool | int | float) else element[0]
+
+    return f"{key}{sign}{ELEMENT.sub(quoted, value)}"
+
+
+@cache
+def _text_options(schema: type) -> set[str]:
+    """Returns the dotted names of the options that are text, or lists of it."""
+    kinds = (str, str | None, list[str], Any)
+    return {name for name in option_names(schema) if option_type(schema, name) in kinds}
 
 
 def register(schema: type) -> None:
@@ -84,20 +119,21 @@ def _refuse_secrets(value: str) -> None:
             )
 
 
-def resolve_options(composed: DictConfig, runtime: RuntimeConf, overrides: Sequence[str]) -> Options:
+def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str]) -> Options:
     """Returns the checked options of one training run, with its name. Raises ConfigError.
 
-    runtime is Hydra's: the files that were chosen and where they are. overrides are the arguments that chose them.
+    choices are the files of each group that were chosen, overrides the arguments that chose them.
     """
     options = check_config(composed, Options)
+    if "wandb" in options.logger.kinds and (mode := os.environ.get("WANDB_MODE")):
+        one_of("WANDB_MODE", mode, WANDB_MODES)
     options = replace(options, extension=check_extensions(options.extensions, options.extension))
     if options.data.source == "hub" and _names_files(options, overrides):
         options = replace(options, data=replace(options.data, source="files"))
-    check_row(options, runtime, overrides)
     if options.init_from is None:  # else the model is that run's
         check_open_model(options)
     if options.name is None:
-        options = replace(options, name=default_name(runtime.choices, options.init_from))
+        options = replace(options, name=default_name(choices, options.init_from))
     options.outputs_folder  # noqa: B018  (checked before anything starts)
     return options
 
@@ -107,13 +143,33 @@ def _names_files(options: Options, overrides: Sequence[str]) -> bool:
     data = options.data
     if isinstance(data.train, list) or "/" in f"{data.train}":
         return True
-    typed = overridden(overrides)
+    typed = typed_keys(overrides)
     endings = ("", f".{data.src_lang}", f".{data.src_lang}.gz")
     return (
         "data.train" in typed
         and "data.source" not in typed
         and any(Path(f"{data.train}{ending}").is_file() for ending in endings)
     )
+
+
+def typed_keys(overrides: Sequence[str]) -> set[str]:
+    """Returns the keys of command-line arguments: {"model.n_heads"} for ["+model.n_heads=4"]."""
+    return {override.lstrip("+").partition("=")[0] for override in overrides}
+
+
+def chosen_options(overrides: Sequence[str], options: Options) -> set[str]:
+    """Returns the options that these arguments set, by name or, for the model's, through the files they choose."""
+    typed = typed_keys(overrides)
+    if "model" in typed:
+        return typed | {name for name in option_names(Options) if name.startswith("model.")}
+    if typed & {"ablation", "experiment"}:
+        usual = to_plain(ModelOptions())
+        return typed | {
+            f"model.{name}"
+            for name, value in to_plain(options.model).items()
+            if value is not None and value != usual[name]
+        }
+    return typed
 
 
 def default_name(choices: Mapping[str, str], init_from: str | None = None) -> str:
@@ -145,6 +201,7 @@ def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Ite
     Raises ConfigError.
     """
     refuse_unsupported(overrides, schema)
+    overrides = [keep_text(override, schema) for override in overrides]
     register(schema)
     searched = [f"hydra.searchpath=[file://{os.path.abspath(sources.folder)}]"] if sources.folder else []
     with initialize_config_dir(os.path.abspath(sources.path or conf_folder()), version_base="1.3"):
@@ -163,10 +220,10 @@ def without_hydra(composed: DictConfig) -> DictConfig:
     return options
 
 
-def compose_training(overrides: Sequence[str], sources: Sources = Sources("train")) -> tuple[Options, RuntimeConf]:
-    """Returns the checked options of `train OVERRIDES`, and `hydra.runtime`. Raises ConfigError."""
+def compose_training(overrides: Sequence[str], sources: Sources = Sources("train")) -> Options:
+    """Returns the checked options of `train OVERRIDES`. Raises ConfigError."""
     with composition(sources, overrides, Options) as (composed, hydra):
-        return resolve_options(composed, hydra.runtime, overrides), hydra.runtime
+        return resolve_options(composed, hydra.runtime.choices, overrides)
 
 
 def implied_overrides(overrides: Sequence[str], sources: Sources) -> list[str]:
@@ -175,7 +232,7 @@ def implied_overrides(overrides: Sequence[str], sources: Sources) -> list[str]:
     Raises ConfigError.
     """
     with composition(sources, overrides, Options) as (composed, hydra):
-        source = resolve_options(composed, hydra.runtime, overrides).data.source
+        source = resolve_options(composed, hydra.runtime.choices, overrides).data.source
         return [] if composed.data.source == source else [f"data.source={source}"]
 
 

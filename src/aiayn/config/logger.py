@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from aiayn.config.rules import OneOrMore, listed, one_of
 
+# What W&B's own variable, which wins over `logger.mode`, may say.
+WANDB_MODES = ("online", "offline", "disabled", "dryrun", "run", "shared")
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoggerConfig:

@@ -31,10 +31,10 @@ UNKNOWN_KEY = re.compile("In '([^']+)'.*Key '([^']+)' not in")  # in a configura
 
 # Settings of Hydra that have no effect here, or would make it write files.
 WITHOUT_EFFECT = (
-    *("hydra.run.", "hydra.sweep.", "hydra.sweeper.", "hydra.job.", "hydra.output_subdir"),
+    *("hydra.run.", "hydra.sweep.", "hydra.job.", "hydra.output_subdir"),
     *("hydra/job_logging", "hydra/hydra_logging", "hydra/output"),
 )
-PLUGINS = {"hydra/launcher": ("processes", "slurm"), "hydra/sweeper": ("grid",)}
+LAUNCHERS = ("processes", "slurm")
 
 
 @contextmanager
@@ -138,8 +138,8 @@ def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
         in_no_section = "." in key and key.partition(".")[0] not in sections
         if sign and schema is not Options and key not in known and (key in train_keys or in_no_section):
             raise ConfigError(no_such_option(key, schema))
-        if key in PLUGINS and value not in PLUGINS[key]:
-            raise ConfigError(f"{key}={value}: choose one of {', '.join(PLUGINS[key])} (docs/sweeps.md)")
+        if key == "hydra/launcher" and value not in LAUNCHERS:
+            raise ConfigError(f"{key}={value}: choose one of {', '.join(LAUNCHERS)} (docs/sweeps.md)")
         if key.startswith(WITHOUT_EFFECT) and (key, value.lower()) != ("hydra.job.chdir", "false"):
             raise ConfigError(
                 f"{key}: has no effect, Hydra writes no files here; a run is the folder OUTPUTS/NAME, a sweep "

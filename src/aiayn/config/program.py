@@ -37,7 +37,7 @@ def process(command: str) -> list[str]:
     """Returns the beginning of the command that starts `train` or `evaluate` in a process of its own."""
     if _script:
         return [sys.executable, str(_script.with_name(f"{command}.py"))]
-    return [sys.executable, os.path.abspath(sys.argv[0]), command]
+    return [sys.executable, "-m", "aiayn", command]
 
 
 def same_again() -> list[str]:
@@ -45,11 +45,13 @@ def same_again() -> list[str]:
 
     Raises ConfigError in a notebook, which cannot be started again.
     """
+    if _subcommand:
+        return [sys.executable, "-m", "aiayn", *_arguments()]
     if _in_notebook() or not os.path.isfile(sys.argv[0]):
         raise ConfigError(
             "trainer.devices: a notebook trains on one device; for more use aiayn train trainer.devices=N"
         )
-    return [sys.executable, os.path.abspath(sys.argv[0]), *_arguments()]
+    return [sys.executable, os.path.abspath(sys.argv[0]), *sys.argv[1:]]
 
 
 def _in_notebook() -> bool:

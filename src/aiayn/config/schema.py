@@ -21,7 +21,7 @@ from aiayn.config.data import DataConfig, DataOptions
 from aiayn.config.logger import LoggerConfig
 from aiayn.config.model import ModelConfig, ModelOptions
 from aiayn.config.optim import OptimConfig, OptimOptions
-from aiayn.config.rules import require, valid_name
+from aiayn.config.rules import one_of, require, valid_name
 from aiayn.config.search import SearchConfig
 from aiayn.config.tasks import TASKS
 from aiayn.config.trainer import TrainerConfig, TrainerOptions
@@ -38,6 +38,7 @@ class Options:
     init_from: str | None = None  # fine-tuning: the run's folder, or a checkpoint file, to start from
     init_fingerprint: str | None = None  # SHA-256 of the weights there; null: taken as found, then stored
     seed: int = 0
+    optimized_metric: str = "val/loss"  # with -m: what a row returns to a sweeper that searches, hydra/sweeper=optuna
     debug: bool = False  # show tracebacks
     extensions: list[str] = field(default_factory=list)  # Python files, see `config/extensions.py`
     extensions_sha256: list[str] = field(default_factory=list)  # FILE:SHA-256 of each; none: as found, then stored
@@ -63,6 +64,7 @@ class Options:
         require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         score = TASKS[self.data.task].val_metric
+        one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
         require(
             self.trainer.best_metric in ("val/loss", score),
             f"trainer.best_metric={self.trainer.best_metric}: data.task={self.data.task} has val/loss and {score}",

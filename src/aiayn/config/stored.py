@@ -20,6 +20,7 @@ MAY_CHANGE = (
     "name",
     "outputs",
     "sweep",
+    "optimized_metric",
     "extensions",  # where they are; what they are is in extensions_sha256
     "debug",
     "logger.*",
@@ -84,6 +85,13 @@ def option_names(schema: "type[DataclassInstance]", prefix: str = "") -> list[st
         name = prefix + option.name
         names += option_names(option.type, f"{name}.") if is_section(option.type) else [name]
     return names
+
+
+def option_type(schema: "type[DataclassInstance]", key: str) -> Any:
+    """Returns the type of a dotted option of a schema class."""
+    name, _, rest = key.partition(".")
+    kind = next(option.type for option in fields(schema) if option.name == name)
+    return option_type(kind, rest) if rest and is_section(kind) else kind
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -55,8 +55,9 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
     metrics.watch("aiayn_failed_loads", "Times that they could not be loaded again.", lambda: service.failures)
     with listen(options.host, options.port) as listener:
         on_terminal = sys.stdin.isatty()
-        # Before anybody hears that there is a server: until then SIGHUP ends the process.
-        signal.signal(signal.SIGHUP, lambda *_: _on_hangup(service, on_terminal))
+        if hasattr(signal, "SIGHUP"):  # not on Windows
+            # Before anybody hears that there is a server: until then SIGHUP ends the process.
+            signal.signal(signal.SIGHUP, lambda *_: _on_hangup(service, on_terminal))
         host, port = listener.getsockname()[:2]
         print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
         log.info("serving %s", service.now.describe())

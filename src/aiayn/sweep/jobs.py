@@ -1,16 +1,14 @@
-"""The jobs of a sweep: their names, their checked configurations, and whether they are finished."""
+"""The jobs of a sweep: their names, their checked options, and whether they are finished."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hydra.conf import RuntimeConf
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from aiayn.config.compose import resolve_options, without_hydra
+from aiayn.config.compose import chosen_options, keep_text, resolve_options, without_hydra
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
-from aiayn.config.rows import chosen_options
 from aiayn.config.rules import NAME_CHARACTERS
 from aiayn.config.schema import Options
 from aiayn.config.settle import fill
@@ -19,17 +17,7 @@ from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs.run_folder import RunFolder, read_json
 
 MAX_NAME = 150  # characters of a folder's name
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """What a job scores when it is trained: a split, with the last checkpoint or the averaged one."""
-
-    split: str
-    checkpoint: str
-
-
-DEV_SET = (Scoring("val", "last"),)  # as Table 3 does
+SCORED = {"val": "last", "test": "averaged"}  # the checkpoint that a split is scored with; Table 3 has the former
 
 
 @dataclass(frozen=True)
@@ -40,79 +28,57 @@ class SweepJob:
     overrides: list[str]
     config: Options
     chosen: frozenset[str]
-    scorings: tuple[Scoring, ...] = DEV_SET
+    scored: dict[str, str] = field(default_factory=lambda: {"val": "last"})  # splits, and with which checkpoint
 
     @property
     def folder(self) -> Path:
         return self.config.outputs_folder / self.config.run_name
 
 
-def make_jobs(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]]) -> list[SweepJob]:
+def make_jobs(
+    compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]], typed: Sequence[str] = ()
+) -> list[SweepJob]:
     """Checks the options of all jobs. Raises ConfigError with a line for each mistake.
 
-    compose returns Hydra's configuration for a list of overrides.
+    compose returns Hydra's configuration for a list of overrides; typed are the arguments of the whole sweep.
     """
-    names = job_names(batch)
-    _refuse_common_mistake(compose, batch)
-    found, mistakes = [], {}
+    parser = OverridesParser.create()
+    typed = [keep_text(override, Options) for override in typed]
+    # Sweepers other than ours write fixed values anew, and null as None.
+    fixed = {line.partition("=")[0]: line for line in typed}
+    fixed = {key: line for key, line in fixed.items() if not parser.parse_override(line).is_sweep_override()}
+    batch = [[keep_text(override, Options) for override in job] for job in batch]
+    batch = [[fixed.get(line.partition("=")[0], line) for line in job] for job in batch]
+    names = job_names(batch, typed)
+    found, choices, mistakes = [], [], {}
     for name, overrides in zip(names, batch, strict=True):
         try:
-            found.append(_resolve(compose, overrides))
+            composed = compose(overrides)
+            found.append(resolve_options(without_hydra(composed), composed.hydra.runtime.choices, overrides))
+            choices.append(composed.hydra.runtime.choices)
         except ConfigError as error:
             mistakes.setdefault(str(error), []).append(name)
+        except COMPOSITION_ERRORS as error:
+            mistakes.setdefault(one_line(error, Options, overrides), []).append(name)
     _refuse(mistakes, len(batch), ConfigError)
-    sweep = found[0][0].sweep or _sweep_name([runtime.choices for _, runtime in found])
+    sweep = found[0].sweep or _sweep_name(choices)
     jobs = []
-    for name, overrides, (options, runtime) in zip(names, batch, found, strict=True):
+    for name, overrides, options in zip(names, batch, found, strict=True):
         settings = {"name": f"sweeps/{sweep}/{name}", "sweep": sweep}
         options = replace(options, **settings)
         if options.logger.group is None:
             settings["logger.group"] = sweep
             options = replace(options, logger=replace(options.logger, group=sweep))
-        written = [*overrides, *(f"{key}={_quoted(value)}" for key, value in settings.items())]
-        jobs.append(SweepJob(name, written, options, frozenset(chosen_options(written, runtime))))
+        written = [*overrides, *(keep_text(f"{key}={value}", Options) for key, value in settings.items())]
+        jobs.append(SweepJob(name, written, options, frozenset(chosen_options(written, options))))
     return jobs
 
 
-def _resolve(compose: Callable[[list[str]], DictConfig], overrides: Sequence[str]) -> tuple[Options, RuntimeConf]:
-    """Returns the checked options of a job and `hydra.runtime`. Raises ConfigError."""
-    try:
-        composed = compose(list(overrides))
-    except COMPOSITION_ERRORS as error:
-        raise ConfigError(one_line(error, Options, overrides)) from error
-    runtime = composed.hydra.runtime
-    try:
-        return resolve_options(without_hydra(composed), runtime, overrides), runtime
-    except COMPOSITION_ERRORS as error:  # an interpolation
-        raise ConfigError(one_line(error, Options, overrides)) from error
-
-
-def _refuse_common_mistake(compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]]) -> None:
-    """Raises ConfigError for a mistake that the first job has without what is swept: then all have it."""
-    try:
-        _resolve(compose, batch[0])
-        return
-    except ConfigError as error:
-        mistake = str(error)
-    shared = [override for override in batch[0] if all(override in job for job in batch)]
-    try:
-        _resolve(compose, shared)
-    except ConfigError as error:
-        if str(error) == mistake:
-            raise
-
-
-def _quoted(value: str) -> str:
-    """Returns a name as an override takes it: in quotes if it would be read as something else, such as a number."""
-    parsed = OverridesParser.create().parse_override(f"x={value}").value()
-    return value if parsed == value else f'"{value}"'
-
-
-def job_names(batch: Sequence[Sequence[str]]) -> list[str]:
+def job_names(batch: Sequence[Sequence[str]], typed: Sequence[str]) -> list[str]:
     """Returns what each job changes, as a folder name: a_h1, n_heads-4_d_k-16. Raises ConfigError if two are equal."""
-    split = [[override.lstrip("+~").partition("=") for override in job] for job in batch]
-    jobs = [{key: value for key, _, value in job} for job in split]
-    varied = [key for key in jobs[0] if len({job.get(key) for job in jobs}) > 1]
+    jobs = [{key: value for key, _, value in (line.lstrip("+").partition("=") for line in job)} for job in batch]
+    lines = {line.lstrip("+").partition("=")[0]: line.lstrip("+") for line in typed}
+    varied = [key for key in jobs[0] if any(f"{key}={job[key]}" != lines.get(key) for job in jobs)]
     swept = [key for key in varied if key != "ablation"]
     short = [key.rpartition(".")[2] for key in swept]
     labels = [name if short.count(name) == 1 else key for key, name in zip(swept, short, strict=True)]
@@ -127,22 +93,18 @@ def job_names(batch: Sequence[Sequence[str]]) -> list[str]:
     return names
 
 
-def scorings_of(asked: Sequence[str]) -> tuple[Scoring, ...]:
-    """Returns what hydra.launcher.score=[val,test:last] asks for: val with the last checkpoint, test with the average.
-
-    Raises ConfigError for anything else.
-    """
-    usual = {"val": "last", "test": "averaged"}
-    found = {}
-    for text in asked:
-        split, _, checkpoint = str(text).partition(":")
-        if split not in usual or checkpoint not in ("", "last", "averaged", "best") or split in found:
+def asked_scores(asked: Sequence[str]) -> dict[str, str]:
+    """Returns the checkpoint for each split of hydra.launcher.score=[val,test:last]. Raises ConfigError for others."""
+    found: dict[str, str] = {}
+    for text in map(str, asked):
+        split, _, checkpoint = text.partition(":")
+        if split not in SCORED or checkpoint not in ("", "last", "averaged", "best") or split in found:
             raise ConfigError(
                 f"hydra.launcher.score={','.join(map(str, asked))}: name val, test or both, each once, and if need be "
                 "the checkpoint: [val:averaged,test:last]"
             )
-        found[split] = Scoring(split, checkpoint or usual[split])
-    return tuple(found.values())
+        found[split] = checkpoint or SCORED[split]
+    return found
 
 
 def check_texts(jobs: Sequence[SweepJob]) -> None:
@@ -174,19 +136,19 @@ def is_finished(job: SweepJob) -> bool:
     if job.config.init_from is not None:
         changed -= {key for key in changed if is_from_source(key) and key not in job.chosen}
     is_trained = not changed and config.trainer.max_steps is not None and run.averaged.exists()
-    return is_trained and all(_is_scored(run, config, scoring) for scoring in job.scorings)
+    return is_trained and all(_is_scored(run, config, *scored) for scored in job.scored.items())
 
 
-def _is_scored(run: RunFolder, config: Options, scoring: Scoring) -> bool:
+def _is_scored(run: RunFolder, config: Options, split: str, checkpoint: str) -> bool:
     """Whether a split was scored with this search and this checkpoint of the last step."""
-    scored = read_json(run.evaluation(scoring.split).scores)
+    scored = read_json(run.evaluation(split).scores)
     search = scored.get("search")
     anything = {"batch_tokens": None}  # which changes no result
     return (
         isinstance(search, dict)
         and search | anything == to_plain(config.search) | anything
-        and scored.get("checkpoint") == f"{scoring.checkpoint}.ckpt"
-        and (scoring.checkpoint == "best" or scored.get("step", 0) >= (config.trainer.max_steps or 0))
+        and scored.get("checkpoint") == f"{checkpoint}.ckpt"
+        and (checkpoint == "best" or scored.get("step", 0) >= (config.trainer.max_steps or 0))
     )
 
 

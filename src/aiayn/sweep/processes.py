@@ -4,200 +4,168 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
-from typing import IO
 
 from aiayn.config.stored import as_option, to_plain
-from aiayn.errors import FailedJobsError, InterruptedRunError, UserError
+from aiayn.errors import InterruptedRunError, ResourceError, UserError
 from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import exit_signal, handle_signals
 from aiayn.sweep.jobs import SweepJob, is_finished
 
-ORPHANS_TIMEOUT = 10  # seconds that the children of an ended job may keep running
+POLL = 0.2  # seconds
 
 
-class Processes:
-    """Trains and then scores each job, at most `parallel` at a time, in the order given."""
+class JobProcess:
+    """A job's processes, one after the other: its training, then the scores that were asked for."""
 
-    def __init__(self, jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], parallel: int) -> None:
-        """train and evaluate are the beginnings of the commands that train and score a job."""
-        self.jobs, self.train, self.evaluate, self.parallel = jobs, train, evaluate, parallel
-        self.folder = jobs[0].folder.parent
-        # Reentrant, because the signal handler runs in the main thread, which may hold it.
-        self.lock = threading.RLock()
-        self.running: set[subprocess.Popen] = set()
-        self.requested: int | None = None  # the signal that asked to stop
-        self.gpu_users: dict[str, int] = {}  # GPU -> running jobs on it; one job at a time may use all GPUs
-        if parallel > 1:
-            from aiayn.hardware import visible_gpus
-
-            self.gpu_users = dict.fromkeys(visible_gpus(), 0)
-        self.open = [job.name for job in jobs if not is_finished(job)]
-        self.seconds: list[float] = []  # how long each successful job ran
-        self.failed: dict[str, int] = {}  # job -> exit code
-
-    def run(self) -> None:
-        """Raises InterruptedRunError after a signal, FailedJobsError if a job could not be trained or scored."""
-        to_run = [(number, job) for number, job in enumerate(self.jobs, 1) if job.name in self.open]
-        say(f"sweep {self.folder}: {len(self.jobs)} jobs, {len(self.jobs) - len(to_run)} finished before")
-        with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as pool:
-            futures = [pool.submit(self._run_job, *job) for job in to_run]
-            # The main thread alone runs signal handlers, and a signal that another thread received does not wake it.
-            while wait(futures, timeout=1).not_done:
-                pass
-            for future in futures:
-                future.result()
-        done = f"{len(self.jobs) - len(self.open) - len(self.failed)} of {len(self.jobs)} jobs finished"
-        if self.requested:
-            raise InterruptedRunError(f"sweep stopped, {done}; run the same command to continue", self.requested)
-        say(f"sweep {self.folder}: {done}")
-        self._summarise(write=bool(to_run))
-        codes = {job.name: self.failed[job.name] for job in self.jobs if job.name in self.failed}
-        if codes:
-            listed = ", ".join(f"{name} (exit {code})" for name, code in codes.items())
-            raise FailedJobsError(
-                f"{len(codes)} of {len(self.jobs)} jobs failed: {listed}; the same command tries them again",
-                next(iter(codes.values())),
-            )
-
-    def _summarise(self, write: bool) -> None:
-        """Prints scores, the sweep's page, and what to type next. Writes the page if jobs ran."""
-        from aiayn.reports.report import sweep_summary, write_report
-
-        with suppress(UserError):  # jobs that failed before they wrote anything
-            page = write_report(self.folder) if write else RunFolder(self.folder).report
-            say(f"{sweep_summary(self.folder)}\npage     {page}")
-        say(f"next     aiayn table {self.folder}")
-
-    def _run_job(self, number: int, job: SweepJob) -> None:
-        if self.requested:
-            return
-        title = f"sweep {number}/{len(self.jobs)} {job.name}:"
-        log = self.folder / f"{job.name}.log"
-        say(f"{title} started, log {log}")
-        start = time.monotonic()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with self._own_gpus(job) as environment:
-                code, last = self._train_and_score(job, log, environment)
-        except OSError as error:
-            code, last = 6, f"{error.filename}: {error.strerror}"
-        seconds = time.monotonic() - start
-        if code and self.requested:
-            say(f"{title} stopped after {_clock(seconds)}")
-            return
-        with self.lock:
-            self.open.remove(job.name)
-            if code:
-                self.failed[job.name] = code
-                result = f"failed with exit code {code} after {_clock(seconds)}: {last}"
-            else:
-                self.seconds.append(seconds)
-                result = f"done in {_clock(seconds)}"
-            left = f"{len(self.open)} left"
-            if self.open and self.seconds:
-                mean = sum(self.seconds) / len(self.seconds)
-                left += f", ETA {_clock(mean * len(self.open) / self.parallel)}"
-        say(f"{title} {result}; {left}")
-
-    @contextmanager
-    def _own_gpus(self, job: SweepJob) -> Iterator[dict[str, str]]:
-        """Yields environment variables that show a parallel job `trainer.devices` GPUs, those that fewest jobs use."""
-        count = job.config.trainer.devices
-        if job.config.trainer.accelerator == "cpu" or count > len(self.gpu_users):
-            yield {}
-            return
-        with self.lock:
-            chosen = sorted(self.gpu_users, key=self.gpu_users.__getitem__)[:count]
-            for gpu in chosen:
-                self.gpu_users[gpu] += 1
-        try:
-            yield {"CUDA_VISIBLE_DEVICES": ",".join(chosen)}
-        finally:
-            with self.lock:
-                for gpu in chosen:
-                    self.gpu_users[gpu] -= 1
-
-    def _train_and_score(self, job: SweepJob, log: Path, environment: dict[str, str]) -> tuple[int, str]:
-        """Returns exit code and last line of the first process that failed, or else 0 and the last line."""
-        code, last = self._run_process([*self.train, *job.overrides], job.name, log, environment)
-        if code or self.requested:
-            return code or 128 + (self.requested or 0), last
+    def __init__(self, job: SweepJob, train: list[str], evaluate: list[str], gpus: str | None) -> None:
+        self.job, self.began = job, time.monotonic()
+        self.environment = os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
+        self.log = job.folder.with_name(f"{job.name}.log")
+        self.commands = [[*train, *job.overrides]]
         # The search as configured now: the checkpoint may have been written with another one.
         search = [f"search.{key}={as_option(value)}" for key, value in to_plain(job.config.search).items()]
-        for scoring in job.scorings:
-            asked = [f"run={job.folder}", f"split={scoring.split}", f"checkpoint={scoring.checkpoint}"]
-            asked.append(f"accelerator={job.config.trainer.accelerator}")
-            code, last = self._run_process([*self.evaluate, *asked, *search], job.name, log, environment)
-            if code or self.requested:
-                break
-        return code, last
+        for split, checkpoint in job.scored.items():
+            asked = [f"run={job.folder}", f"split={split}", f"checkpoint={checkpoint}"]
+            self.commands.append([*evaluate, *asked, f"accelerator={job.config.trainer.accelerator}", *search])
 
-    def _run_process(
-        self, command: Sequence[str], name: str, log: Path, environment: dict[str, str]
-    ) -> tuple[int, str]:
-        """Returns the exit code, as a shell shows it, and the last error line of the output, or else the last line."""
-        kept: list[str] = []
-        with open(log, "ab", buffering=0) as file:
-            # In a session of its own, so that the terminal's Ctrl-C reaches it only once, through this process.
-            process = subprocess.Popen(
-                command,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
+    def start(self) -> None:
+        """Starts the next process. Raises OSError if the log cannot be written."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "ab") as file:
+            self.read_from = file.tell()
+            # In a session of its own, so that the terminal's Ctrl-C reaches it only once, through the sweep.
+            self.process = subprocess.Popen(
+                self.commands.pop(0),
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            with self.lock:
-                self.running.add(process)
-                if self.requested:
-                    process.send_signal(self.requested)
-            reader = threading.Thread(target=_copy_output, args=(process.stdout, name, file, kept), daemon=True)
-            reader.start()
-            code = process.wait()
-            with self.lock:
-                self.running.discard(process)
-            reader.join(ORPHANS_TIMEOUT)
-            if reader.is_alive():  # other ranks of a job that died would wait for it until their time-out
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                reader.join()
-        errors = [line for line in kept if line.startswith("error: ")]
-        last = (errors or kept or ["no output"])[-1].removeprefix("error: ")
-        return (128 - code, f"killed by signal {-code}; {last}") if code < 0 else (code, last)
+
+    def said_last(self) -> str:
+        """Returns the last error, or else the last line, that the newest process wrote to the log."""
+        with open(self.log, "rb") as file:
+            file.seek(self.read_from)
+            lines = [line.strip() for line in file.read().decode(errors="replace").split("\n") if line.strip()]
+        errors = [line for line in lines if line.startswith("error: ")]
+        return (errors or lines or ["no output"])[-1].removeprefix("error: ")
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+
+class Processes:
+    """Trains and then scores the jobs that are not finished, at most `parallel` at a time, in the order given."""
+
+    def __init__(self, jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], parallel: int = 1) -> None:
+        """train and evaluate are the beginnings of the commands that train and score a job."""
+        self.jobs, self.commands, self.folder = jobs, (train, evaluate), jobs[0].folder.parent
+        self.waiting = [job for job in jobs if not is_finished(job)]
+        self.running: list[JobProcess | None] = [None] * parallel  # each of the places has GPUs of its own
+        self.gpus: list[str] = []
+        if parallel > 1:
+            from aiayn.hardware import visible_gpus
+
+            self.gpus = visible_gpus()
+        self.seconds: list[float] = []  # how long each successful job ran
+        self.failed: dict[str, int] = {}  # job -> exit code
+        self.requested: int | None = None  # the signal that asked to stop
+
+    def run(self) -> dict[str, int]:
+        """Returns the exit codes of the jobs that failed. Raises InterruptedRunError after a signal."""
+        to_run, finished = len(self.waiting), len(self.jobs) - len(self.waiting)
+        say(f"sweep {self.folder}: {len(self.jobs)} jobs, {finished} finished before")
+        with handle_signals(self._stop):
+            while any(self.running) or (self.waiting and not self.requested):
+                for place, row in enumerate(self.running):
+                    if row is None and self.waiting and not self.requested:
+                        job = self.waiting.pop(0)
+                        row = JobProcess(job, *self.commands, self._gpus_of(place, job))
+                        say(f"{self._title(row)} started, log {row.log}")
+                        self._start(place, row)
+                    elif row is not None and (code := row.process.poll()) is not None:
+                        self.running[place] = None
+                        self._continue(place, row, code)
+                time.sleep(POLL)
+        done = f"{finished + len(self.seconds)} of {len(self.jobs)} jobs finished"
+        if self.requested:
+            raise InterruptedRunError(f"sweep stopped, {done}; run the same command to continue", self.requested)
+        say(f"sweep {self.folder}: {done}")
+        from aiayn.reports.report import sweep_summary, write_report
+
+        with suppress(UserError):  # jobs that failed before they wrote anything
+            page = write_report(self.folder) if to_run else RunFolder(self.folder).report
+            say(f"{sweep_summary(self.folder)}\npage     {page}")
+        say(f"next     aiayn table {self.folder}")
+        return self.failed
+
+    def _start(self, place: int, row: JobProcess) -> None:
+        """Starts the row's next process."""
+        try:
+            row.start()
+        except OSError as error:
+            self._end(row, ResourceError.exit_code, f"{error.filename}: {error.strerror}")
+            return
+        self.running[place] = row
+        if self.requested:  # since the loop looked
+            row.process.send_signal(self.requested)
+
+    def _continue(self, place: int, row: JobProcess, code: int) -> None:
+        """Starts the next process of a row whose last one ended, or ends the row."""
+        if code == 0 and row.commands and not self.requested:
+            self._start(place, row)
+            return
+        if code:  # other ranks of a job that died would wait for it until their time-out
+            with suppress(ProcessLookupError):
+                os.killpg(row.process.pid, signal.SIGKILL)
+        if self.requested and (code or row.commands):
+            say(f"{self._title(row)} stopped after {_clock(row.seconds())}")
+        elif code < 0:
+            self._end(row, 128 - code, f"killed by signal {-code}; {row.said_last()}")
+        else:
+            self._end(row, code, row.said_last())
+
+    def _end(self, row: JobProcess, code: int, last: str) -> None:
+        if code:
+            self.failed[row.job.name] = code
+            result = f"failed with exit code {code} after {_clock(row.seconds())}: {last}"
+        else:
+            self.seconds.append(row.seconds())
+            result = f"done in {_clock(row.seconds())}"
+        count = len(self.waiting) + sum(map(bool, self.running))
+        left = f"{count} left"
+        if count and self.seconds:
+            mean = sum(self.seconds) / len(self.seconds)
+            left += f", ETA {_clock(mean * count / len(self.running))}"
+        say(f"{self._title(row)} {result}; {left}")
 
     def _stop(self, number: int, frame: object) -> None:
-        """Passes the first signal on to the running jobs; no more are started."""
-        with self.lock:
-            self.requested = self.requested or exit_signal(number)
-            for process in self.running:
-                process.send_signal(self.requested)
+        """Passes every signal on to the running jobs as the first one; no more are started."""
+        self.requested = self.requested or exit_signal(number)
+        for row in filter(None, self.running):
+            row.process.send_signal(self.requested)
 
+    def _gpus_of(self, place: int, job: SweepJob) -> str | None:
+        """Returns the CUDA_VISIBLE_DEVICES of a job, shared evenly; None leaves them as they are."""
+        trainer = job.config.trainer
+        if trainer.accelerator == "cpu" or trainer.devices > len(self.gpus):
+            return None
+        numbers = range(place * trainer.devices, (place + 1) * trainer.devices)
+        return ",".join(self.gpus[number % len(self.gpus)] for number in numbers)
 
-def _copy_output(stream: IO[bytes], name: str, log: IO[bytes], kept: list[str]) -> None:
-    """Copies every line to the job's log and, with the job's name, to stderr. Keeps error lines and the last line."""
-    with stream:
-        for raw in stream:
-            with suppress(OSError):  # if a full disk stopped this thread, the job would block on its output
-                log.write(raw)
-            line = raw.decode(errors="replace").rstrip()
-            if line:
-                say(f"[{name}] {line}")
-                kept[:] = [*(other for other in kept if other.startswith("error: ")), line]
-
-
-def say(text: str) -> None:
-    # One write per line, so that the lines of parallel jobs do not mix.
-    with suppress(BrokenPipeError):
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+    def _title(self, row: JobProcess) -> str:
+        return f"sweep {self.jobs.index(row.job) + 1}/{len(self.jobs)} {row.job.name}:"
 
 
 def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
+
+
+def say(text: str) -> None:
+    with suppress(BrokenPipeError):
+        print(text, file=sys.stderr, flush=True)

@@ -4,8 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,13 +12,13 @@ from signal import SIGTERM
 from typing import Any
 
 from aiayn.config.rules import at_least
-from aiayn.errors import ConfigError, InterruptedRunError, ResourceError, UserError
+from aiayn.errors import ConfigError, InterruptedRunError, ResourceError
 from aiayn.sweep.jobs import SweepJob, is_finished
 from aiayn.sweep.processes import Processes, say
 
 
 @dataclass
-class Row:
+class SlurmRow:
     """What a SLURM job runs, in every task: one task for each device."""
 
     job: SweepJob
@@ -36,28 +35,28 @@ class Row:
         if submitit.JobEnvironment().global_rank:
             os.execv(self.train[0], [*self.train, *self.job.overrides])
         try:
-            Processes([self.job], self.train, self.evaluate, 1).run()
-        except (UserError, InterruptedRunError) as error:
+            code = Processes([self.job], self.train, self.evaluate, 1).run().get(self.job.name, 0)
+        except InterruptedRunError as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
-            if self.requeue and error.exit_code == 128 + SIGTERM:
-                _requeue()
-            sys.exit(error.exit_code)
+            code = error.exit_code
+        number = os.environ["SLURM_JOB_ID"]
+        # A cancelled job is COMPLETING, and SLURM would put it back into the queue all the same.
+        is_stopped = self.requeue and code == 128 + SIGTERM
+        if is_stopped and _slurm("squeue", "--noheader", f"--jobs={number}", "--format=%T").strip() == "RUNNING":
+            _slurm("scontrol", "requeue", number)
+        if code:
+            sys.exit(code)
 
 
 def check_slurm(options: Any) -> None:
     """Raises ConfigError for an option out of range, and where no job can be submitted."""
     for name, least in (("time", 1), ("gpus", 0), ("cpus", 1), ("memory", 0.001)):
         at_least(f"hydra.launcher.{name}", getattr(options, name), least)
-    require_slurm("hydra/launcher=slurm")
-
-
-def require_slurm(asked: str) -> None:
-    """Raises ConfigError, beginning with what asked for it, where no job can be submitted."""
     if find_spec("submitit") is None:
-        raise ConfigError(f"{asked}: needs submitit: pip install 'aiayn[cluster]'")
+        raise ConfigError("hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'")
     for command in ("sbatch", "srun", "squeue"):
         if shutil.which(command) is None:
-            raise ConfigError(f"{asked}: {command} is not on this machine; use a login node")
+            raise ConfigError(f"hydra/launcher=slurm: {command} is not on this machine; use a login node")
 
 
 def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], options: Any) -> None:
@@ -76,15 +75,16 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
         place = folder / ".slurm" / job.name
         submitted = queue & {path.name.partition("_")[0] for path in place.glob("*_submitted.pkl")}
         waiting = ", ".join(sorted(submitted))
-        started = waiting or _submit(Row(job, train, evaluate, options.requeue), place, options)
+        started = waiting or _submit(SlurmRow(job, train, evaluate, options.requeue), place, options)
         state = "already in the queue" if waiting else "submitted"
         say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {folder / job.name}.log")
     say(f"next     squeue --me, aiayn table {folder}, and this command again for what was cancelled or failed")
 
 
-def _submit(row: Row, place: Path, options: Any) -> str:
+def _submit(row: SlurmRow, place: Path, options: Any) -> str:
     """Returns the number of the submitted job. place is the folder of submitit's own files."""
     import submitit
+    from submitit.core.utils import FailedJobError
 
     trainer = row.job.config.trainer
     gpus = 0 if trainer.accelerator == "cpu" else trainer.devices
@@ -110,32 +110,11 @@ def _submit(row: Row, place: Path, options: Any) -> str:
             **options.sbatch,
         },
     )
-    with submitting(row.job.name):
-        return executor.submit(row).job_id
-
-
-@contextmanager
-def submitting(name: str) -> Iterator[None]:
-    """Turns SLURM's refusal of a job into a ConfigError."""
-    from submitit.core.utils import FailedJobError
-
     try:
-        yield
+        return executor.submit(row).job_id
     except FailedJobError as error:
-        raise ConfigError(f"SLURM: {name} is not accepted: {str(error).strip().split(chr(10))[-1]}") from error
-
-
-def is_queued(number: str) -> bool:
-    """Whether a job, or a part of an array of them, runs or waits."""
-    return number in _slurm("squeue", "--me", "--noheader", "--format=%F").split()
-
-
-def _requeue() -> None:
-    """Puts the job that this process is a part of back into the queue, unless it was cancelled."""
-    number = os.environ["SLURM_JOB_ID"]
-    # A cancelled job is COMPLETING, and SLURM would put it back all the same.
-    if _slurm("squeue", "--noheader", f"--jobs={number}", "--format=%T").strip() == "RUNNING":
-        _slurm("scontrol", "requeue", number)
+        reason = str(error).strip().split("\n")[-1]
+        raise ConfigError(f"SLURM: {row.job.name} is not accepted: {reason}") from error
 
 
 def _slurm(*command: str) -> str:

@@ -1,6 +1,5 @@
 """What connects the starts of one run: its lock, its configuration, and the newest checkpoint."""
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 import torch
+from filelock import lock_descriptor
 from torch import Tensor
 
 from aiayn.config.schema import Options
@@ -219,13 +219,11 @@ def _lock(folder: RunFolder) -> TextIO:
     """The open, locked lock file. Raises ConfigError if another process has locked it."""
     while True:
         lock = open(folder.lock, "a+", encoding="utf-8")  # noqa: SIM115 - it is locked for as long as it is open
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not lock_descriptor(lock.fileno(), blocking=False):
             with lock:
                 lock.seek(0)
                 owner = lock.read().strip() or "another process"
-            raise ConfigError(f"{folder.path} is in use by {owner}; wait, or choose another name=") from error
+            raise ConfigError(f"{folder.path} is in use by {owner}; wait, or choose another name=")
         # The last owner removes the file, so the one that is locked now may no longer be at this path.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock.fileno()), os.stat(folder.lock)):

@@ -1,5 +1,7 @@
 """Which of the run's processes this one is."""
 
+import os
+
 from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.lsf import LSFEnvironment
@@ -13,6 +15,8 @@ from aiayn.errors import ConfigError
 
 STARTERS = (TorchElasticEnvironment, SLURMEnvironment, LSFEnvironment, MPIEnvironment)  # as the Trainer looks for them
 
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")  # as Lightning reads them
+
 
 def global_rank() -> int:
     """Returns the rank of this process, as Lightning reads it from the environment; 0 for a single process."""
@@ -23,11 +27,20 @@ def find_rank(settings: TrainerOptions) -> None:
     """Sets what `global_rank` returns to what it will be once there is a Trainer.
 
     Lightning itself, when it is imported, looks at no NODE_RANK: on every machine it would be 0 until then.
-    Raises ConfigError for a NODE_RANK that is not below `trainer.num_nodes`.
+    Raises ConfigError where the environment contradicts `trainer.devices` and `trainer.num_nodes`.
     """
+    if settings.world_size == 1 and (rank := global_rank()):
+        stray = [name for name in RANK_VARIABLES if name in os.environ]
+        raise ConfigError(f"one device, but the environment says rank {rank}: unset {' '.join(stray)}")
+    try:
+        environment: ClusterEnvironment = next((kind() for kind in STARTERS if kind.detect()), LightningEnvironment())
+    except RuntimeError as error:
+        raise ConfigError(
+            f"SLURM_NTASKS={os.environ.get('SLURM_NTASKS')} without SLURM_NTASKS_PER_NODE: start the job with "
+            "--ntasks-per-node, or unset SLURM_NTASKS to train in this process alone"
+        ) from error
     if settings.world_size == 1:
         return
-    environment: ClusterEnvironment = next((kind() for kind in STARTERS if kind.detect()), LightningEnvironment())
     node = environment.node_rank()
     if isinstance(environment, LightningEnvironment):
         if not 0 <= node < settings.num_nodes:

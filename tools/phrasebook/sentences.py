@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from aiayn.phrasebook.grammar import (
+from grammar import (
     ARTICLE,
     IT,
     MODALS,
@@ -22,7 +22,7 @@ from aiayn.phrasebook.grammar import (
     prepositional,
     words,
 )
-from aiayn.phrasebook.lexicon import (
+from lexicon import (
     ADJECTIVE,
     ADJECTIVES_OF,
     ADVERBS,

@@ -1,19 +1,23 @@
-"""A generated English-German corpus: 40,000 pairs from a small grammar, without files, network or licence.
+"""Makes the built-in English-German corpus, `src/aiayn/phrasebook.tsv.bz2`: 40,000 pairs from a small grammar.
+
+    python tools/phrasebook/generate.py
 
 Every English sentence has exactly one German translation. The test split measures composition: each of its sentences
 contains a (verb, object) or (adjective, noun) pair of lemmas that occurs in no training or validation sentence, while
 every single word of it occurs in training.
 """
 
+import bz2
 import hashlib
 import re
 from collections import Counter
 from functools import cache
+from pathlib import Path
 
-from aiayn.phrasebook.sentences import KINDS, Dice, Sentence
+from sentences import KINDS, Dice, Sentence
 
-# Raise it when any sentence of any split changes: prepared corpora of another version are then not reused.
-VERSION = 2
+FILE = Path(__file__).resolve().parents[2] / "src/aiayn/phrasebook.tsv.bz2"
+SEED = 2
 SPLIT_SIZES = {"train": 38_000, "val": 1_000, "test": 1_000}
 HELD_OUT_PERCENT = 8
 LONGEST = 18  # English words
@@ -34,7 +38,7 @@ def _words(sentence: Sentence) -> set[str]:
 def splits() -> dict[str, list[Sentence]]:
     """Returns the sentences of "train", "val" and "test", in their fixed order."""
     kinds = [kind for weight, kind in KINDS for _ in range(weight)]
-    dice = Dice(VERSION)
+    dice = Dice(SEED)
     translation: dict[str, str] = {}
     german: set[str] = set()
     familiar: list[Sentence] = []
@@ -57,6 +61,11 @@ def splits() -> dict[str, list[Sentence]]:
     return {"train": train, "val": val[: SPLIT_SIZES["val"]], "test": test[: SPLIT_SIZES["test"]]}
 
 
-def pairs(split: str) -> list[tuple[str, str]]:
-    """Returns the (English, German) sentences of "train", "val" or "test", in their fixed order."""
-    return [(sentence.en, sentence.de) for sentence in splits()[split]]
+def text() -> bytes:
+    """Returns the corpus as lines of split, English and German, with tabs between them."""
+    lines = (f"{split}\t{sentence.en}\t{sentence.de}\n" for split, found in splits().items() for sentence in found)
+    return "".join(lines).encode()
+
+
+if __name__ == "__main__":
+    FILE.write_bytes(bz2.compress(text()))

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import NamedTuple
 
-from aiayn.phrasebook.lexicon import Adjective, Noun, Verb
+from lexicon import Adjective, Noun, Verb
 
 Pair = tuple[str, str]  # English, German
 Combo = tuple[str, str]  # (adjective, noun) or (verb, object), as English lemmas

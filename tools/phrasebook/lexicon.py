@@ -10,7 +10,7 @@ g "is eating now", h "often eats", s "knows", p "ate yesterday", m "can eat". Re
 "definite" verbs take no indefinite object; "*" behind the German participle marks the perfect tense with "sein".
 """
 
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -51,7 +51,7 @@ class Verb(NamedTuple):
 
 
 def _rows(table: str) -> list[list[str]]:
-    lines = files("aiayn.phrasebook").joinpath(f"{table}.tsv").read_text("utf-8").split("\n")
+    lines = Path(__file__).with_name(f"{table}.tsv").read_text("utf-8").split("\n")
     return [line.split("\t") for line in lines[1:] if line]
 
 

@@ -1,0 +1,5 @@
+"""`python -m aiayn`: the same as `aiayn`."""
+
+from aiayn.cli import main
+
+main()
