@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from aiayn.training.predict import SharedTranslator
 from applications import TINY, in_new_interpreter, run_application, text_in, write_pairs
 from pytorch_lightning import Trainer
 
 import aiayn
 from aiayn.errors import ConfigError
 from aiayn.search.translator import Translator
-from aiayn.training.predict import SharedTranslator
 
 
 @pytest.fixture(scope="module")
