@@ -61,21 +61,29 @@ class SplitTranslator(LineTranslator):
         size = max(1, -(-lines // (1 + len(self.others))))
         own, *parts = ([column[start : start + size] for column in columns] for start in range(0, max(lines, 1), size))
         for number, (other, part) in enumerate(zip(self.others, parts, strict=False), 1):
-            other.send((method, part, options, first_line + number * size))
+            with _alive():
+                other.send((method, part, options, first_line + number * size))
         # The other processes are about as far as this one.
         shown: Progress | None = on_batch and (lambda done, of: on_batch(done * lines // max(of, 1), lines))
         found = getattr(self.translator, method)(*own, *options, shown, first_line)
         for other in self.others[: len(parts)]:
-            try:
+            with _alive():
                 answer = other.recv()
-            except EOFError as error:
-                raise ResourceError(
-                    "a process that shares the lines has ended, probably because memory ran out; use fewer devices"
-                ) from error
             if isinstance(answer, Exception):
                 raise answer
             found += answer
         return found
+
+
+@contextmanager
+def _alive() -> Iterator[None]:
+    """Raises ResourceError where a process has ended."""
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        raise ResourceError(
+            "a process that shares the lines has ended, probably because memory ran out; use fewer devices"
+        ) from error
 
 
 @contextmanager
@@ -110,6 +118,7 @@ def on_devices(
     finally:
         for process in started:
             process.terminate()
+            process.join()
         torch.set_num_threads(threads)
 
 
