@@ -79,7 +79,7 @@ def train(
         batch = collate(prepared.train, plan.micro_batch(step), step)
         torch.manual_seed(dropout_seed(seed, step))
         states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
-        loss = output_cross_entropy(states, model.embedding.weight, batch.tgt_out, 0.1) / batch.n_tokens
+        loss = output_cross_entropy(states, model.output, batch.tgt_out, 0.1) / batch.n_tokens
         loss.backward()
         adam.param_groups[0]["lr"] = peak * (step + 1) / steps
         adam.step()

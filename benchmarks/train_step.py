@@ -60,9 +60,9 @@ def our_loss(model: Transformer, compiled: bool = False, packed: bool = False) -
         torch.manual_seed(dropout_seed(0, batch.number))
         if packed:
             row = pack(batch)
-            return output_loss(row.states(model, form), model.embedding.weight, row.tgt_out, 0.1)
+            return output_loss(row.states(model, form), model.output, row.tgt_out, 0.1)
         states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
-        return output_loss(states, model.embedding.weight, batch.tgt_out, 0.1)
+        return output_loss(states, model.output, batch.tgt_out, 0.1)
 
     return loss
 

@@ -46,7 +46,7 @@ WALLS = {
     "data": {"config", "errors", "files", "signals", "token_ids", "phrasebook"},
     "model": {"config"},
     "kernels": GROUND | {"model"},
-    "search": GROUND | {"data", "model", "kernels", "export"},
+    "search": GROUND | {"data", "model", "kernels"},
     "export": GROUND | {"data", "model", "search", "reports"},
     "parsing": {"data", "errors", "files", "config", "runs"},
     "reports": {"config", "errors", "files", "runs", "model", "parsing"},
@@ -107,7 +107,7 @@ HOMES = {
     "psutil": {"hardware"},
     "typer": {"cli"},
     "submitit": {"sweep"},
-    "ctranslate2": {"export/export"},
+    "ctranslate2": {"search/convert", "search/engine", "search/fast_translator"},
     "transformers": {"export/export"},
     "starlette": {"server"},
     "uvicorn": {"server/serve", "server/connections"},
@@ -116,7 +116,7 @@ HOMES = {
 # Slow or optional: never imported before they are needed.
 LAZY = {
     *("datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"),
-    *("submitit", "sentencex"),
+    *("submitit", "sentencex", "ctranslate2"),
 }
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
@@ -135,7 +135,7 @@ INSTALLED_WITH = {
 
 # Lines of text end at LF only, so these are the places where text is no corpus: messages, and line breaks of every kind
 # that a model wrote and that must become spaces.
-MAY_SPLIT_LINES = {"config/messages", "search/translator"}
+MAY_SPLIT_LINES = {"config/messages", "search/line_translator"}
 
 
 class Import(NamedTuple):

@@ -4,6 +4,7 @@ import glob
 import hashlib
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,6 +40,26 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yields a temporary folder to write into; at the end it is flushed to the disk and renamed to `path`.
+
+    Raises OSError, as if there is a folder that is not empty under `path`, and then leaves that as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        for file in (one for one in temporary.rglob("*") if one.is_file()):
+            with open(file, "rb") as opened:
+                os.fsync(opened.fileno())
+        fsync_folder(temporary)
+        os.replace(temporary, path)
+        fsync_folder(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -1,13 +1,12 @@
 """Which device and precision to compute in, what the machine is, and how fast it multiplies."""
 
-import ctypes
 import os
 import platform
 import statistics
 import time
 import timeit
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
@@ -26,10 +25,6 @@ from aiayn.errors import ConfigError, ResourceError
 # tokens (but a step of 25,000 only 26.3), 18.3 GB with 16,384, and base in float32 14.7.
 TOKENS_BY_MEMORY = {39e9: 32_768, 21e9: 16_384, 11e9: 8_192, 0: 4_096}
 
-# Parameters of glibc's `mallopt`, from its malloc.h.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-
-REGISTER = 16  # float32 elements of an AVX-512 register
 NARROW = 128  # d_model, up to which a training on a CPU takes one thread
 
 
@@ -79,21 +74,6 @@ def keep_few_kernels() -> None:
     Has no effect once oneDNN has compiled a kernel, or if the variable is already set.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
-
-
-def keep_freed_memory() -> None:
-    """Lets this process keep memory that it freed, at most 256 MB more than otherwise, for its next tensors.
-
-    glibc returns large blocks to the system, which fills every page with zeros again when the next tensor touches it:
-    8 % of the time of a greedy search with a small model. Has no effect with another C library, or if a MALLOC_
-    variable is set.
-    """
-    if any(name.startswith("MALLOC_") for name in os.environ):
-        return
-    with suppress(AttributeError, OSError):  # of C libraries without it
-        library = ctypes.CDLL(None)
-        for parameter, value in ((M_MMAP_THRESHOLD, 32 * 2**20), (M_TRIM_THRESHOLD, 256 * 2**20)):
-            library.mallopt(parameter, value)
 
 
 def choose_hardware(settings: TrainerOptions) -> Hardware:

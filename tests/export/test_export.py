@@ -12,6 +12,7 @@ from applications import ROOT, composed, run_application
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiayn.config.extensions import load_extension
 from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -20,6 +21,7 @@ from aiayn.export import export as module
 from aiayn.export.export import export
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore, save
+from aiayn.runs.extensions import mark
 from aiayn.search.beam_search import beam_search
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
@@ -241,23 +243,52 @@ def test_the_exported_tokenizer_spaces_lines_as_training_did(checkpoint, text):
     assert core.encode(text).ids == ours.encode([normalise(text)])[0]
 
 
-@pytest.mark.parametrize("target", ["ctranslate2", "marian"])
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("target", "model", "message"),
     [
-        ({"d_k": 5}, r"model\.d_k=5 \(other than d_model / n_heads = 6\)"),
-        ({"d_v": 7}, r"model\.d_v=7 \(other than d_model / n_heads = 6\)"),
-        ({"attention_window": 3}, r"model\.attention_window=3"),
-        ({"positions": "learned"}, r"model\.positions=learned"),
+        ("marian", {"d_k": 5}, r"model\.d_k=5 \(other than d_model / n_heads = 6\)"),
+        ("marian", {"d_v": 7}, r"model\.d_v=7 \(other than d_model / n_heads = 6\)"),
+        ("marian", {"positions": "learned"}, r"model\.positions=learned"),
+        ("marian", {"attention_window": 3}, r"model\.attention_window=3"),
+        ("ctranslate2", {"attention_window": 3}, r"model\.attention_window=3"),
     ],
 )
 def test_what_a_format_cannot_express_is_refused_by_name(checkpoint, tmp_path, monkeypatch, target, model, message):
     monkeypatch.setattr(module, "find_spec", lambda name: name)
-    if target == "ctranslate2" and "positions" in model:
-        pytest.skip("CTranslate2 has tables of positions")
+    config = replace(checkpoint.config.model, **model)
+    weights = Transformer(config, checkpoint.vocab_size).state_dict()
     with pytest.raises(RefusedError, match=f"--format {target} cannot express {message}"):
-        export(changed(checkpoint, **model), target, tmp_path / "model")
+        export(replace(changed(checkpoint, **model), weights=weights), target, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+GELU = """
+from torch.nn import functional as F
+from aiayn.model.layers import FeedForward, Parts
+
+class Gelu(FeedForward):
+    def forward(self, x):
+        return self.w_2(F.gelu(self.w_1(x)))
+
+PARTS = Parts(feed_forward=lambda config: Gelu(config.d_model, config.d_ff))
+"""
+
+
+@pytest.mark.parametrize("target", ["ctranslate2", "marian"])
+def test_a_model_with_parts_of_an_extension_is_never_written_as_the_papers(checkpoint, tmp_path, monkeypatch, target):
+    monkeypatch.setattr(module, "find_spec", lambda name: name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gelu.py").write_text(f"# for {target}: named in no other test\n{GELU}")
+    extended = changed(checkpoint, parts=mark(load_extension("gelu.py")))
+    (tmp_path / "outputs/mine/checkpoints").mkdir(parents=True)
+    save(tmp_path / "outputs/mine/checkpoints/last.ckpt", extended)
+    command = ("aiayn", "export", "outputs/mine", "model", "--format", target)
+    unnamed = run_application(*command)
+    assert (unnamed.code, "add extensions=" in unnamed.err) == (4, True)
+    named = run_application(*command, "--extension", "gelu.py")
+    assert named.code == 4
+    assert f"--format {target} cannot express encoder.0.feed_forward (Gelu" in named.err
+    assert not (tmp_path / "model").exists()
 
 
 def test_unknown_formats_missing_libraries_and_folders_in_use_are_named(checkpoint, tmp_path, monkeypatch):
@@ -273,12 +304,18 @@ def test_unknown_formats_missing_libraries_and_folders_in_use_are_named(checkpoi
 
 
 def test_an_export_that_fails_leaves_nothing_behind(checkpoint, tmp_path, monkeypatch):
-    def full(checkpoint: Checkpoint, folder: Path) -> None:
+    def full(model, tokenizer, folder: Path) -> None:
         (folder / "half").write_text("half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "find_spec", lambda name: name)
-    monkeypatch.setattr(module, "_write_ctranslate2", full)
+    monkeypatch.setattr(module, "write_ctranslate2", full)
     with pytest.raises(ResourceError, match="No space left on device"):
         export(checkpoint, "ctranslate2", tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_options_of_search_are_in_the_export(checkpoint, tmp_path):
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
+    export(checkpoint, "ctranslate2", tmp_path / "model")
+    assert json.loads((tmp_path / "model/search.json").read_text()) == vars(checkpoint.config.search)

@@ -51,7 +51,7 @@ def evaluated(run, test: str, **changes) -> dict:
 def exported(run, monkeypatch, *options: str) -> tuple[str, dict, str]:
     """Returns what was printed, the card's header and the card's text."""
     monkeypatch.setattr(module, "find_spec", lambda name: name)
-    monkeypatch.setattr(module, "_write_marian", lambda checkpoint, folder: None)
+    monkeypatch.setattr(module, "_write_marian", lambda *given: None)
     target = run.parent / "my model"
     outcome = run_application("aiayn", "export", str(run), str(target), "--format", "marian", *options)
     assert outcome.code == 0, outcome.err

@@ -1,43 +1,42 @@
-"""Every faster form against the plain one."""
+"""Every faster form against the plain one, and code of extensions, which no faster form may pass over."""
 
 import copy
-import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from search.test_beam_search import SEARCH, SENTENCES, padded, search, transformer
+from search.test_beam_search import SEARCH, SENTENCES, search, transformer
 from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 from aiayn.errors import ConfigError
-from aiayn.hardware import has_bfloat16
-from aiayn.kernels.accelerate import accelerate
-from aiayn.kernels.attention import (
-    JoinedSelfAttention,
-    JointAttention,
-    cpu_attention,
-    fused_attention,
-    fused_causal_attention,
-    softmax,
-)
-from aiayn.kernels.cache import GPUCache, PreallocatedCache, least_keys
-from aiayn.kernels.masks import AlignedBiases, Biases
+from aiayn.kernels.accelerate import accelerate, attends_as_the_paper
+from aiayn.kernels.attention import fused_attention, fused_causal_attention
+from aiayn.kernels.dropout import FastDropout
+from aiayn.kernels.masks import GPUMasks
+from aiayn.kernels.prepacked import PrepackedLinear
 from aiayn.model.attention import MultiHeadAttention, attention
-from aiayn.model.layers import Parts, multi_head_attention
+from aiayn.model.embedding import SinusoidalPositions, TiedOutput
+from aiayn.model.layers import AddNorm, DecoderLayer, FeedForward, Parts
 from aiayn.model.masks import Masks
+from aiayn.model.overrides import HalfOverriddenError
 from aiayn.model.transformer import Transformer
-from aiayn.token_ids import BOS_ID
+from aiayn.search import build
+from aiayn.training.loss import output_cross_entropy
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 VOCAB, BEAMS = 17, 4
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 
-
-@pytest.fixture
-def plain(tiny_config) -> Transformer:
-    model = Transformer(tiny_config, VOCAB).eval()
-    with torch.no_grad():
-        model.embedding.weight.mul_(3)
-    return model
+# The forms for a GPU are portable torch, too.
+FORMS = {
+    "to train": lambda model: accelerate(model, CPU),
+    "to translate": lambda model: accelerate(model, CPU, translates=True),
+    "on a GPU": lambda model: accelerate(model, GPU),
+}
+forms = pytest.mark.parametrize("form", FORMS)
 
 
 def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -46,15 +45,19 @@ def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return torch.randint(3, VOCAB, (3, 6)) * real, torch.randint(3, VOCAB, (3, 7)), real[:, None, None]
 
 
-# The forms for a GPU are portable torch, too.
-@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+def stepwise(model: Transformer, src: torch.Tensor, tgt_in: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The logits of `model(src, tgt_in, mask)`, computed as a search does."""
+    cache = model.init_cache(model.encode(src, mask), mask, 1)
+    return torch.cat([model.project(model.step(tgt_in[:, [t]], cache)) for t in range(tgt_in.size(1))], 1)
+
+
+@pytest.mark.parametrize("form", ["to train", "on a GPU"])
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("training", [False, True])
-def test_an_accelerated_model_has_the_plain_models_logits_and_gradients(tiny_config, device, window, training):
+def test_an_accelerated_model_has_the_plain_models_logits_and_gradients(tiny_config, form, window, training):
     config = replace(tiny_config, attention_window=window, dropout=0.0)
     plain = Transformer(config, VOCAB).train(training)
-    fast = accelerate(copy.deepcopy(plain), device)
-    assert isinstance(fast.decoder[1].cross_attention, JointAttention)
+    fast = FORMS[form](copy.deepcopy(plain))
     assert fast.state_dict().keys() == plain.state_dict().keys()
     inputs, results = example(), []
     for model in (plain, fast):
@@ -62,53 +65,89 @@ def test_an_accelerated_model_has_the_plain_models_logits_and_gradients(tiny_con
         gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
         results.append((logits, *gradients))
     for found, expected in zip(*reversed(results), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found, expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+@forms
 @pytest.mark.parametrize("beams", [1, SEARCH.beam_size])
-def test_a_model_that_only_translates_has_the_plain_models_logits_and_beams(device, beams):
+def test_an_accelerated_model_finds_the_plain_models_translations(form, beams):
     config = replace(SEARCH, beam_size=beams)
     plain = transformer(41, seed=3)
-    fast = accelerate(copy.deepcopy(plain), device, "float32")
-    assert isinstance(fast.encoder[0].self_attention, JoinedSelfAttention)
-    src, mask = padded(SENTENCES)
-    tgt_in = torch.tensor([[BOS_ID, 7, 5, 20]] * len(SENTENCES))
-    with torch.inference_mode():
-        torch.testing.assert_close(fast(src, tgt_in, mask), plain(src, tgt_in, mask), rtol=0, atol=1e-5)
+    fast = FORMS[form](copy.deepcopy(plain))
     for found, expected in zip(search(fast, SENTENCES, config), search(plain, SENTENCES, config), strict=True):
         assert [each.tokens for each in found] == [each.tokens for each in expected]
         assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-5)
 
 
-def test_int8_is_refused_on_a_gpu(plain):
-    with pytest.raises(ConfigError, match="precision=int8 is for CPUs"):
-        accelerate(plain, GPU, "int8")
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+def test_a_model_that_translates_on_a_cpu_has_prepacked_weights_and_its_logits(tiny_config):
+    plain = Transformer(tiny_config, VOCAB).eval()
+    fast = accelerate(copy.deepcopy(plain), CPU, translates=True)
+    assert not [name for name, each in fast.named_modules() if type(each) in (nn.Linear, TiedOutput)]
+    torch.testing.assert_close(fast.output.weight, plain.embedding.weight)
+    inputs = example()
+    with torch.inference_mode():
+        torch.testing.assert_close(fast(*inputs), plain(*inputs), rtol=0, atol=1e-5)
+    in_16_bits = accelerate(copy.deepcopy(plain).bfloat16(), CPU, translates=True)
+    assert type(in_16_bits.output) is TiedOutput
 
 
-def test_accelerating_twice_changes_nothing(plain):
-    names = [(name, type(each)) for name, each in accelerate(plain, CPU).named_modules()]
-    assert [(name, type(each)) for name, each in accelerate(plain, CPU).named_modules()] == names
+@forms
+def test_accelerating_twice_changes_nothing(tiny_config, form):
+    model = FORMS[form](Transformer(tiny_config, VOCAB).eval())
+    names = [(name, type(each)) for name, each in model.named_modules()]
+    assert [(name, type(each)) for name, each in FORMS[form](model).named_modules()] == names
 
 
-def test_dropout_and_the_mode_of_a_model_stay_as_they_are(tiny_config):
+def test_dropout_keeps_its_probability_and_its_mode(tiny_config):
     model = accelerate(Transformer(tiny_config, VOCAB).eval(), CPU)
     assert not any(each.training for each in model.modules())
     assert not any(isinstance(each, nn.Dropout) for each in model.modules())
-    assert {each.p for each in model.modules() if hasattr(each, "p")} == {tiny_config.dropout}
+    assert {each.p for each in model.modules() if isinstance(each, FastDropout)} == {tiny_config.dropout}
 
 
-class ReversedKeys(MultiHeadAttention):
-    """An extension's projections."""
+# Extensions. Each case makes a model of which one part is not the paper's.
 
+
+class OwnForward(MultiHeadAttention):
+    def forward(self, x, context, mask, cached=None):
+        return super().forward(x, context, mask, cached) * x.sigmoid()
+
+
+class OwnProject(MultiHeadAttention):
     def project(self, x, context, position=None):
         q, k, v = super().project(x, context, position)
         return q, -k, v
 
 
-class OwnAttention(MultiHeadAttention):
-    """An extension's equation (1)."""
+class OwnQueries(MultiHeadAttention):
+    def queries(self, x):
+        return super().queries(x).tanh()
 
+
+class OwnKeysValues(MultiHeadAttention):
+    def keys_values(self, context):
+        k, v = super().keys_values(context)
+        return -k, v.tanh()
+
+
+class OwnHeads(MultiHeadAttention):
+    """Masks by itself, as most implementations do."""
+
+    def heads(self, q, k, v, mask):
+        assert mask is None or mask.dtype == torch.bool
+        scores = -(q @ k.mT)
+        if mask is not None:
+            scores = torch.where(mask, scores, -torch.inf)
+        return scores.softmax(-1) @ v
+
+
+class OwnAttend(MultiHeadAttention):
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask).tanh()
+
+
+class OwnAttention(MultiHeadAttention):
     def __init__(self, *sizes, dropout=0.0):
         super().__init__(*sizes, dropout)
         self.attention = self.uniform
@@ -118,26 +157,195 @@ class OwnAttention(MultiHeadAttention):
         return attention(q * 0, k, v, mask)
 
 
-@pytest.mark.parametrize("own", [ReversedKeys, OwnAttention])
-@pytest.mark.parametrize("precision", [None, "float32"])
-def test_parts_of_an_extension_keep_their_meaning(tiny_config, own, precision):
-    def made(config):
-        return own(config.d_model, config.n_heads, config.d_k, config.d_v)
+class LoRA(nn.Linear):
+    def __init__(self, plain: nn.Linear):
+        super().__init__(plain.in_features, plain.out_features, plain.bias is not None)
+        self.load_state_dict(plain.state_dict())
+        self.a, self.b = (nn.Parameter(torch.randn(size, 2)) for size in (self.in_features, self.out_features))
 
-    plain = Transformer(tiny_config, VOCAB, Parts(self_attention=made)).eval()
-    fast = accelerate(copy.deepcopy(plain), CPU, precision)
-    assert type(fast.encoder[0].self_attention) is own
-    with torch.inference_mode():
-        expected = plain(*example_of(3))
-        torch.testing.assert_close(fast(*example_of(3)), expected, rtol=0, atol=1e-5)
-        usual = Transformer(tiny_config, VOCAB, Parts(self_attention=multi_head_attention)).eval()
-        usual.load_state_dict(plain.state_dict())
-        assert not torch.allclose(usual(*example_of(3)), expected, atol=1e-3)
+    def forward(self, input):
+        return super().forward(input) + input @ self.a @ self.b.T
 
 
-def example_of(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    torch.manual_seed(seed)
-    return example()
+class LoRAInQueries(MultiHeadAttention):
+    def __init__(self, *sizes, dropout=0.0):
+        super().__init__(*sizes, dropout)
+        self.w_q = LoRA(self.w_q)
+
+
+class GELU(FeedForward):
+    def forward(self, x):
+        return self.w_2(F.gelu(self.w_1(x)))
+
+
+class LoRAFeedForward(FeedForward):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.w_1, self.w_2 = LoRA(self.w_1), LoRA(self.w_2)
+
+
+class PreNorm(AddNorm):
+    def forward(self, x, sublayer):
+        return x + self.dropout(sublayer(self.norm(x)))
+
+
+class Backwards(SinusoidalPositions):
+    def forward(self, start, length):
+        return -super().forward(start, length)
+
+
+class Gated(nn.Dropout):
+    def forward(self, input):
+        return input.sigmoid() * input
+
+
+class GatedNorm(AddNorm):
+    def __init__(self, d_model, dropout):
+        super().__init__(d_model, dropout)
+        self.dropout = Gated(dropout)
+
+
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return 2 * weight
+
+
+def attention_of(kind: type[MultiHeadAttention]) -> Callable:
+    return lambda c: kind(c.d_model, c.n_heads, c.d_k, c.d_v)
+
+
+ATTENTIONS = (OwnForward, OwnQueries, OwnKeysValues, OwnHeads, OwnAttend, OwnAttention, LoRAInQueries)
+PARTS = {
+    **{f"self {kind.__name__}": Parts(self_attention=attention_of(kind)) for kind in (*ATTENTIONS, OwnProject)},
+    **{f"cross {kind.__name__}": Parts(cross_attention=attention_of(kind)) for kind in ATTENTIONS},
+    "GELU": Parts(feed_forward=lambda c: GELU(c.d_model, c.d_ff)),
+    "LoRA in feed-forward": Parts(feed_forward=lambda c: LoRAFeedForward(c.d_model, c.d_ff)),
+    "pre-norm": Parts(add_norm=lambda c: PreNorm(c.d_model, c.dropout)),
+    "other norm": Parts(add_norm=lambda c: AddNorm(c.d_model, c.dropout, nn.RMSNorm(c.d_model))),
+    "dropout": Parts(add_norm=lambda c: GatedNorm(c.d_model, c.dropout)),
+    "positions": Parts(positions=lambda c: Backwards(c.d_model)),
+    "final norm": Parts(final_norm=lambda c: nn.Tanh()),
+}
+
+
+def every(model: Transformer, kind: type[nn.Module]) -> list[nn.Module]:
+    return [each for each in model.modules() if type(each) is kind]
+
+
+def hook(module: nn.Module) -> None:
+    module.register_forward_hook(lambda module, inputs, output: output * 0.5)
+
+
+def untie(model: Transformer) -> None:
+    model.output = nn.Linear(model.config.d_model, VOCAB, bias=False)
+
+
+def own_method(model: Transformer) -> None:
+    for each in every(model, FeedForward):
+        each.forward = lambda x, each=each: each.w_2(each.w_1(x).tanh())
+
+
+CHANGES: dict[str, Callable[[Transformer], object]] = {
+    "parametrization": lambda model: [
+        parametrize.register_parametrization(each.w_k, "weight", Doubled()) for each in every(model, MultiHeadAttention)
+    ],
+    "parametrized embedding": lambda model: parametrize.register_parametrization(model.embedding, "weight", Doubled()),
+    "hook on linear layers": lambda model: [hook(each) for each in every(model, nn.Linear)],
+    "hook on attention": lambda model: [hook(each) for each in every(model, MultiHeadAttention)],
+    "hook on feed-forward networks": lambda model: [hook(each) for each in every(model, FeedForward)],
+    "hook on the output layer": lambda model: hook(model.output),
+    "untied output": untie,
+    "method of an object": own_method,
+}
+
+
+def extended(config, case: str) -> Transformer:
+    torch.manual_seed(3)
+    model = Transformer(config, VOCAB, PARTS.get(case, Parts())).eval()
+    if case in CHANGES:
+        CHANGES[case](model)
+    return model
+
+
+@forms
+@pytest.mark.parametrize("case", [*PARTS, *CHANGES])
+def test_overridden_code_runs_in_every_form_in_a_whole_pass_and_in_steps(tiny_config, case, form):
+    config = replace(tiny_config, dropout=0.0)
+    plain = extended(config, case)
+    fast = FORMS[form](extended(config, case))
+    inputs = example()
+    with torch.no_grad():
+        expected = plain(*inputs)
+        usual = Transformer(config, VOCAB).eval()
+        usual.load_state_dict(plain.state_dict(), strict=False)
+        assert not torch.allclose(usual(*inputs), expected, atol=1e-3), "the case changes nothing"
+        torch.testing.assert_close(stepwise(plain, *inputs), expected, **TOLERANCE)
+        torch.testing.assert_close(fast(*inputs), expected, **TOLERANCE)
+        torch.testing.assert_close(stepwise(fast, *inputs), expected, **TOLERANCE)
+        later = inputs[1].clone()
+        later[:, 4] = 3 + (later[:, 4] - 2) % (VOCAB - 3)
+        torch.testing.assert_close(fast(inputs[0], later, inputs[2])[:, :4], expected[:, :4], **TOLERANCE)
+
+
+@pytest.mark.parametrize("form", ["to train", "on a GPU"])
+@pytest.mark.parametrize("case", [*PARTS, *CHANGES])
+def test_overridden_code_is_trained_by_the_loss_of_the_models_own_logits(tiny_config, case, form):
+    config = replace(tiny_config, dropout=0.0)
+    src, tgt_in, mask = example()
+    targets = torch.randint(3, VOCAB, (3, 7))
+    plain, fast = extended(config, case).train(), FORMS[form](extended(config, case).train())
+    losses = [
+        F.cross_entropy(
+            plain(src, tgt_in, mask).flatten(0, 1), targets.flatten(), reduction="sum", label_smoothing=0.1
+        ),
+        output_cross_entropy(fast.decode(tgt_in, fast.encode(src, mask), mask), fast.output, targets, 0.1),
+    ]
+    torch.testing.assert_close(losses[1], losses[0], **TOLERANCE)
+    gradients = [
+        torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+        for loss, model in zip(losses, (plain, fast), strict=True)
+    ]
+    assert sum(gradient is None for gradient in gradients[0]) == 0
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, **TOLERANCE)
+
+
+class OwnLayer(DecoderLayer):
+    def forward(self, x, memory, tgt_mask, src_mask):
+        return super().forward(x, memory, tgt_mask, src_mask) * 2
+
+
+class SkippedLayer(OwnLayer):
+    step = DecoderLayer.step
+
+
+class OwnDecode(Transformer):
+    def decode(self, tgt_in, memory, src_mask):
+        return super().decode(tgt_in, memory, src_mask) * 2
+
+
+def test_methods_that_a_search_would_pass_over_are_refused_with_those_to_override(tiny_config, monkeypatch):
+    with pytest.raises(HalfOverriddenError, match="OwnProject overrides project and not queries"):
+        Transformer(tiny_config, VOCAB, Parts(cross_attention=attention_of(OwnProject)))
+    with pytest.raises(HalfOverriddenError, match="OwnLayer overrides forward and not step"):
+        OwnLayer(tiny_config)
+    assert SkippedLayer(tiny_config)
+    with pytest.raises(HalfOverriddenError, match="OwnDecode overrides decode and not step"):
+        OwnDecode(tiny_config, VOCAB)
+    monkeypatch.setattr(build, "parts_of", lambda marks: [Parts(cross_attention=attention_of(OwnProject))])
+    with pytest.raises(ConfigError, match="extensions: OwnProject overrides project"):
+        build.build_model(tiny_config, VOCAB)
+
+
+def test_masks_are_of_another_kind_only_where_all_attention_is_the_papers(tiny_config):
+    assert attends_as_the_paper(Transformer(tiny_config, VOCAB))
+    for case in ("self OwnHeads", "cross OwnAttend", "hook on attention"):
+        model = accelerate(extended(tiny_config, case), GPU)
+        assert type(model.masks) is Masks, case
+    assert type(accelerate(extended(tiny_config, "GELU"), GPU).masks) is GPUMasks
+
+
+# The forms by themselves.
 
 
 def random_mask(*shape: int) -> torch.Tensor:
@@ -146,149 +354,37 @@ def random_mask(*shape: int) -> torch.Tensor:
     return mask
 
 
-@pytest.mark.parametrize("form", [cpu_attention, fused_attention])
-def test_attention_with_a_bias_is_equation_1_with_the_mask(form):
+def test_attention_with_a_bias_is_equation_1_with_the_mask():
     q, k, v = (torch.randn(2, 3, length, d) for length, d in ((4, 6), (5, 6), (5, 7)))
     mask = random_mask(2, 1, 4, 5)
-    torch.testing.assert_close(form(q, k, v, Biases().bias(mask, q)), attention(q, k, v, mask))
-    torch.testing.assert_close(form(q, k, v, None), attention(q, k, v, None))
-
-
-@pytest.mark.parametrize("width", [1, 6, 15, 16, 17])
-def test_softmax_of_short_rows_is_that_of_equation_1_with_its_gradient(width):
-    scores = torch.randn(2, 3, 5, width, requires_grad=True)
-    bias = torch.zeros(5, width).masked_fill(torch.rand(5, width) < 0.4, -math.inf)
-    bias[:, 0] = 0
-    weights, wanted = softmax(scores + bias), (scores + bias).softmax(-1)
-    torch.testing.assert_close(weights, wanted)
-    upstream = torch.randn(weights.shape)
-    found, expected = (torch.autograd.grad(each, scores, upstream)[0] for each in (weights, wanted))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(fused_attention(q, k, v, GPUMasks().bias(mask, q)), attention(q, k, v, mask))
+    torch.testing.assert_close(fused_attention(q, k, v, mask), attention(q, k, v, mask))
+    torch.testing.assert_close(fused_attention(q, k, v, None), attention(q, k, v, None))
 
 
 def test_causal_attention_needs_no_mask():
     q, k, v = (torch.randn(2, 3, 5, d) for d in (6, 6, 7))
     causal = Masks().decoder(torch.zeros(2, 5, 12))
     torch.testing.assert_close(fused_causal_attention(q, k, v, None), attention(q, k, v, causal))
-    assert AlignedBiases().decoder(torch.zeros(2, 5, 12)) is None
+    assert GPUMasks().decoder(torch.zeros(2, 5, 12)) is None
 
 
 @pytest.mark.parametrize("size", [1, 15, 16, 37])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_bias_for_a_gpu_gives_the_same_attention_in_rows_of_whole_sixteens(size, dtype):
-    q, k, v = (torch.randn(2, 3, length, 8, dtype=dtype) for length in (5, size, size))
-    mask = random_mask(2, 1, 5, size)
-    bias = AlignedBiases().bias(mask, q)
+def test_a_bias_for_a_gpu_is_in_rows_of_whole_sixteens_in_the_data_type_of_products(size, dtype):
+    x, mask = torch.zeros(2, 4, 6, dtype=dtype), random_mask(2, 1, 5, size)
+    bias = GPUMasks().bias(mask, x)
     assert (bias.shape, bias.dtype) == (mask.shape, dtype)
     assert all(step % 16 == 0 for step in bias.stride()[:-1])
-    found = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    expected = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    torch.testing.assert_close(found, expected)
-
-
-def test_a_bias_for_a_gpu_has_the_data_type_of_products_under_autocast():
     with torch.autocast("cpu", torch.bfloat16):
-        assert AlignedBiases().bias(random_mask(2, 1, 4, 5), torch.zeros(2, 4, 6)).dtype == torch.bfloat16
+        assert GPUMasks().bias(mask, x).dtype == torch.bfloat16
 
 
 @torch.no_grad()
-def test_each_mask_is_made_once_for_all_layers(tiny_config, monkeypatch):
-    made = []
-    plain = Biases.bias
-    monkeypatch.setattr(Biases, "bias", lambda self, mask, x: (made.append(tuple(mask.shape)), plain(self, mask, x))[1])
-    model = accelerate(Transformer(replace(tiny_config, n_layers=3), VOCAB).eval(), CPU)
-    src, tgt_in, mask = example()
-    memory = model.encode(src, mask)
-    model.decode(tgt_in, memory, mask)
-    assert made == [(3, 1, 1, 6), (7, 7), (3, 1, 1, 6)]
-    made.clear()
-    cache = model.init_cache(memory, mask, BEAMS)
-    for beams in (1, *[BEAMS] * 4):
-        model.step(torch.ones(3, beams, dtype=torch.long), cache)
-        cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
-    keys = least_keys(BEAMS, [(torch.empty(3, 3, 6, 5), torch.empty(3, 3, 6, 7))])
-    assert keys > 6
-    assert made == [(3, 1, 1, keys)], "padded, because products of fewer keys are slow"
-
-
-@torch.no_grad()
-def test_room_that_is_not_used_yet_is_never_attended_to(plain):
-    accelerate(plain, CPU)
-    src, _, mask = example()
-    clean, poisoned = (plain.init_cache(plain.encode(src, mask), mask, BEAMS) for _ in range(2))
-    for beams in (1, BEAMS, BEAMS):
-        tokens = torch.randint(3, VOCAB, (3, beams))
-        assert torch.equal(plain.step(tokens, clean), plain.step(tokens, poisoned))
-        for layer in poisoned.layers:
-            layer.self_k[:, :, layer.used :], layer.self_v[:, :, layer.used :] = 1e6, -1e6
-        for cache in (clean, poisoned):
-            cache.reorder(torch.tensor([[1, 1, 0, 3]] * 3) % beams)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
-def test_a_greedy_search_keeps_its_keys_when_the_cache_grows_and_sentences_leave(plain, device):
-    src, _, mask = example()
-    tokens = torch.randint(3, VOCAB, (3, GPUCache.growth + 20))
-    whole = plain.decode(tokens, plain.encode(src, mask), mask)
-    model = accelerate(copy.deepcopy(plain), device, "float32")
-    cache, staying = model.init_cache(model.encode(src, mask), mask, 1), torch.arange(3)
-    for position in range(tokens.size(1)):
-        if position in (7, 21):  # between growths
-            which = torch.tensor([0, 2] if position == 7 else [1])
-            cache.select(which)
-            staying = staying[which]
-        newest = tokens[staying, position : position + 1]
-        found = model.step(newest, cache)[:, 0]
-        torch.testing.assert_close(found, whole[staying, position], rtol=1e-4, atol=1e-4)
-    assert cache.layers[0].self_k.size(2) > max(GPUCache.growth, PreallocatedCache.growth)
-
-
-@torch.no_grad()
-def test_a_gpus_cache_grows_in_larger_steps(plain):
-    src, _, mask = example()
-    tokens = torch.randint(1, VOCAB, (PreallocatedCache.growth + 3, 3, BEAMS))
-    states = []
-    for device in (CPU, GPU):
-        model = accelerate(copy.deepcopy(plain), device)
-        cache = model.init_cache(model.encode(src, mask), mask, BEAMS)
-        model.step(tokens[0, :, :1], cache)
-        cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
-        states.append(torch.stack([model.step(newest, cache).clone() for newest in tokens[1:]]))
-        on_gpu, layer = isinstance(cache, GPUCache), cache.layers[0]
-        assert on_gpu == (device == GPU)
-        assert layer.cross_k.is_contiguous()
-        assert layer.self_k.size(2) == BEAMS * (GPUCache.growth if on_gpu else 2 * PreallocatedCache.growth)
-        assert not on_gpu or cache.extend().stride(2) % 16 == 0
-    torch.testing.assert_close(*states)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("precision", ["float32", "int8", *["bfloat16"] * has_bfloat16(CPU)])
-def test_a_search_on_a_cpu_attends_in_float32_in_any_precision(plain, precision):
-    """For other types oneDNN compiles and keeps a kernel for every number of keys."""
-    src, _, mask = example()
-    whole = plain.decode(torch.tensor([[1, 7, 9]] * 3), plain.encode(src, mask), mask)
-    model = accelerate(copy.deepcopy(plain), CPU, precision)
-    cache = model.init_cache(model.encode(src, mask), mask, BEAMS)
-    for newest, beams in ((1, 1), (7, BEAMS), (9, BEAMS)):
-        states = model.step(torch.full((3, beams), newest), cache)
-        cache.reorder(torch.arange(BEAMS).expand(3, -1) % beams)
-    layer = cache.layers[1]
-    assert {x.dtype for x in (layer.cross_k, layer.cross_v, layer.self_k, layer.self_v)} == {torch.float32}
-    tolerance = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.1}[precision]
-    torch.testing.assert_close(states.float(), whole[:, -1:].expand_as(states), rtol=0, atol=tolerance)
-
-
-@torch.no_grad()
-def test_slots_that_no_beam_attends_to_are_dropped(plain):
-    model = accelerate(plain, CPU)
-    src, _, mask = example()
-    cache = model.init_cache(model.encode(src, mask), mask, BEAMS)
-    for beams in (1, *[BEAMS] * 5):
-        model.step(torch.randint(3, VOCAB, (3, beams)), cache)
-        cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))  # all beams continue the first
-    assert cache.used == 1 + 5 * BEAMS
-    cache.select(torch.tensor([2, 0]))
-    assert cache.used == cache.layers[0].used == 6
-    assert cache.layers[0].self_k.shape[:2] == (2, 3)
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_prepacked_product_is_that_of_the_plain_layer(biased):
+    linear = nn.Linear(6, 7, bias=biased)
+    quick, x = PrepackedLinear(linear.weight, linear.bias), torch.randn(5, 3, 6)
+    torch.testing.assert_close(quick(x), linear(x))
+    assert torch.equal(quick.weight, linear.weight)

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from aiayn.kernels.dropout import Dropout
+from aiayn.kernels.dropout import FastDropout
 
 
 def kept(p: float, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
     """Which of n elements survive."""
     torch.manual_seed(seed)
-    return Dropout(p)(torch.ones(n, dtype=dtype)) != 0
+    return FastDropout(p)(torch.ones(n, dtype=dtype)) != 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -24,7 +24,7 @@ def test_the_rate_is_p_within_binomial_bounds(p, dtype):
 @pytest.mark.parametrize("shape", [(1,), (3,), (3, 5, 7), (2, 9, 5), (0, 4), (4, 6)])
 def test_survivors_are_scaled_by_the_inverse_of_their_share_and_the_others_are_zero(shape, dtype):
     x = torch.randn(shape).to(dtype)
-    y = Dropout(0.3)(x)
+    y = FastDropout(0.3)(x)
     assert y.shape == x.shape
     expected = torch.where(y != 0, x.float() / 0.7, 0.0)
     torch.testing.assert_close(y.float(), expected, rtol=1e-6 if dtype == torch.float32 else 2**-8, atol=0)
@@ -32,7 +32,7 @@ def test_survivors_are_scaled_by_the_inverse_of_their_share_and_the_others_are_z
 
 def test_gradients_pass_where_values_passed_on_strided_inputs_too():
     x = torch.rand(7, 5, 3).add(1).transpose(0, 2).requires_grad_()
-    y = Dropout(0.4)(x)
+    y = FastDropout(0.4)(x)
     y.sum().backward()
     assert 0 < int((y == 0).sum()) < y.numel()
     torch.testing.assert_close(x.grad, (y != 0) / 0.6)
@@ -40,8 +40,8 @@ def test_gradients_pass_where_values_passed_on_strided_inputs_too():
 
 def test_it_is_the_identity_while_evaluating_and_at_rate_zero():
     x = torch.randn(3, 5)
-    assert Dropout(0.5).eval()(x) is x
-    assert Dropout(0.0)(x) is x
+    assert FastDropout(0.5).eval()(x) is x
+    assert FastDropout(0.0)(x) is x
 
 
 def test_torchs_seed_alone_decides_what_is_dropped():
@@ -52,7 +52,7 @@ def test_torchs_seed_alone_decides_what_is_dropped():
 
 def test_two_applications_in_a_row_drop_different_elements():
     torch.manual_seed(0)
-    layer, x = Dropout(0.5), torch.ones(10_001)
+    layer, x = FastDropout(0.5), torch.ones(10_001)
     assert float(((layer(x) != 0) == (layer(x) != 0)).float().mean()) == pytest.approx(0.5, abs=0.03)
 
 

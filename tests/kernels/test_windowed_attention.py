@@ -11,9 +11,9 @@ from torch import Tensor
 from aiayn.config.search import SearchConfig
 from aiayn.kernels import windowed_attention
 from aiayn.kernels.accelerate import accelerate
-from aiayn.kernels.attention import cpu_attention
-from aiayn.kernels.masks import Biases
-from aiayn.kernels.windowed_attention import window_mask
+from aiayn.kernels.attention import fused_attention
+from aiayn.kernels.masks import GPUMasks
+from aiayn.kernels.windowed_attention import block_attention, window_mask
 from aiayn.model.attention import attention_weights
 from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
@@ -25,7 +25,7 @@ VOCAB = 17
 
 @pytest.fixture(params=["plain", "whole", "blocks"])
 def form(request, monkeypatch) -> str:
-    """Plain masks, biases, or always blocks, of at least 2 positions, at the lengths of a test."""
+    """Plain masks, whole ones for a GPU, or always blocks, of at least 2 positions, at the lengths of a test."""
     monkeypatch.setattr(windowed_attention, "MIN_BLOCK_SIZE", 2)
     monkeypatch.setattr(windowed_attention, "MIN_BLOCKS", 0 if request.param == "blocks" else 10**9)
     return request.param
@@ -41,10 +41,6 @@ def allowed(length: int, window: int, causal: bool, real: Tensor | None) -> Tens
                 near = -(window // 2) <= j - i <= (0 if causal else window // 2)
                 mask[b, 0, i, j] = (near and (real is None or bool(real[b, j]))) or i == j
     return mask
-
-
-def heads(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return cpu_attention(q, k, v, Biases().bias(mask, q))
 
 
 def states(length: int) -> Tensor:
@@ -89,10 +85,15 @@ def test_attention_in_blocks_equals_attention_with_the_whole_mask(length, window
         mask = window_mask(length, window // 2, causal=causal, real=real)
     assert mask.dim() == 5
     whole = allowed(length, window, causal, real)
-    outputs = heads(*leaves, mask), attention_weights(*leaves[:2], whole) @ leaves[2]
-    results = [(output, *torch.autograd.grad((output * sample).sum(), leaves)) for output in outputs]
-    for ours, expected in zip(*results, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
+    outputs = [
+        attention_weights(*leaves[:2], whole) @ leaves[2],
+        block_attention(*leaves, mask),
+        fused_attention(*leaves, GPUMasks().bias(mask, leaves[0])),
+    ]
+    expected, *results = [(output, *torch.autograd.grad((output * sample).sum(), leaves)) for output in outputs]
+    for found in results:
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
 def test_the_mask_of_a_long_sequence_grows_with_the_sequence_and_not_with_its_square():
@@ -104,7 +105,7 @@ def test_gradients_through_blocks_are_those_of_finite_differences():
     mask = window_mask(200, 1, causal=True)[:, :3]  # the first three blocks of 32 positions
     assert mask.shape == (1, 3, 1, 32, 64)
     q, k, v = (torch.randn(1, 1, 67, d, dtype=torch.float64, requires_grad=True) for d in (2, 2, 1))
-    assert torch.autograd.gradcheck(lambda *inputs: heads(*inputs, mask), (q, k, v), fast_mode=True)
+    assert torch.autograd.gradcheck(lambda *inputs: block_attention(*inputs, mask), (q, k, v), fast_mode=True)
 
 
 def trained_with(window: int | None, config, form: str) -> Transformer:
@@ -112,7 +113,7 @@ def trained_with(window: int | None, config, form: str) -> Transformer:
     model = Transformer(replace(config, attention_window=window), VOCAB).eval()
     with torch.no_grad():
         model.embedding.weight.mul_(3)
-    return model if form == "plain" else accelerate(model, torch.device("cpu"))
+    return model if form == "plain" else accelerate(model, torch.device("cuda" if form == "whole" else "cpu"))
 
 
 def example() -> tuple[Tensor, Tensor, Tensor]:

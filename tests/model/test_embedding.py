@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions, sinusoids
+from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions, TiedOutput, sinusoids
 from aiayn.model.transformer import Transformer
 
 
@@ -56,7 +56,7 @@ def test_embeddings_are_scaled_by_the_root_of_d_model_and_outputs_are_not():
     torch.testing.assert_close(embedding(ids), embedding.weight[ids] * math.sqrt(6))
     states = torch.randn(2, 3, 6)
     expected = torch.stack([states @ row for row in embedding.weight], dim=-1)
-    torch.testing.assert_close(embedding.project(states), expected)
+    torch.testing.assert_close(TiedOutput(embedding)(states), expected)
 
 
 def test_source_target_and_output_share_one_matrix(tiny_config):

@@ -13,6 +13,27 @@ class Bug(NamedTuple):
 
 BUGS = [
     Bug(
+        "a_hook_does_not_count",
+        "model/overrides.py",
+        "return not has_hooks and not",
+        "return not",
+        "kernels/test_accelerate.py::test_overridden_code_runs_in_every_form_in_a_whole_pass_and_in_steps",
+    ),
+    Bug(
+        "the_papers_penalty_is_that_of_ctranslate2",
+        "search/fast_translator.py",
+        "log_prob / length_penalty(len(ids) + 1, self.search)",
+        "log_prob / (len(ids) + 1)",
+        "search/test_engine.py::test_it_finds_the_translations_of_torch_with_their_scores_by_either_penalty",
+    ),
+    Bug(
+        "cut_outputs_do_not_pay_for_their_end",
+        "search/fast_translator.py",
+        "math.fsum(one.log_probs)",
+        "math.fsum(one.log_probs[:-1])",
+        "search/test_engine.py::test_an_output_that_is_cut_at_its_own_limit_is_scored_with_its_end",
+    ),
+    Bug(
         "future_mask_off_by_one",
         "model/masks.py",
         "mask = distance <= 0",
@@ -43,8 +64,8 @@ BUGS = [
     Bug(
         "missing_root_of_d_k",
         "model/attention.py",
-        "k.transpose(-2, -1) / math.sqrt(q.size(-1))",
-        "k.transpose(-2, -1)",
+        "(q / math.sqrt(q.size(-1))) @",
+        "q @",
         "model/test_attention.py::test_attention_is_equation_1_written_out_as_a_loop",
     ),
     Bug(
@@ -57,9 +78,8 @@ BUGS = [
     Bug(
         "output_matrix_untied",
         "model/transformer.py",
-        "self.dropout = nn.Dropout(config.dropout)",
-        "self.embedding.project = nn.Linear(config.d_model, vocab_size, bias=False)\n"
-        "        self.dropout = nn.Dropout(config.dropout)",
+        "TiedOutput(self.embedding)\n",
+        "nn.Linear(config.d_model, vocab_size, bias=False)\n",
         "model/test_embedding.py::test_source_target_and_output_share_one_matrix",
     ),
     Bug(
@@ -198,8 +218,8 @@ BUGS = [
     Bug(
         "save_straight_to_the_target",
         "files.py",
-        'path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")',
-        "path",
+        'path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")\n    try:\n        with open',
+        "path\n    try:\n        with open",
         "runs/test_checkpoints.py::test_a_full_disk_leaves_the_old_file_and_nothing_else_and_says_what_is_needed",
     ),
     Bug(

@@ -17,7 +17,8 @@ from aiayn.config.search import SearchConfig
 from aiayn.errors import DivergedError
 from aiayn.model.transformer import Transformer
 from aiayn.search import beam_search as module
-from aiayn.search.beam_search import beam_search, length_penalty
+from aiayn.search.beam_search import beam_search
+from aiayn.search.translations import length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 SEARCH = SearchConfig(beam_size=4, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, batch_tokens=1000)

@@ -13,9 +13,8 @@ from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DivergedError
 from aiayn.model.transformer import Transformer
-from aiayn.search.beam_search import Hypothesis
 from aiayn.search.sampling import draw_tokens, sample, uniform
-from aiayn.search.translations import Translation
+from aiayn.search.translations import Hypothesis, Translation
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,11 +18,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from aiayn.kernels import loss as kernels
+from aiayn.model.embedding import TiedOutput
 from aiayn.token_ids import PAD_ID
 from aiayn.training.loss import cross_entropy, output_cross_entropy
 from aiayn.training.module import dropout_seed
 
 B, T, D, V = 3, 5, 6, 23
+
+
+def tied(weight: Tensor) -> TiedOutput:
+    """The output layer of an embedding with this matrix (V, D)."""
+    return TiedOutput(SimpleNamespace(weight=weight))
 
 
 @pytest.fixture
@@ -61,19 +68,19 @@ def test_the_smoothed_loss_of_a_perfect_model_is_the_entropy_of_the_smoothed_dis
 def test_padding_adds_nothing_to_the_loss_and_gets_no_gradient(targets):
     pads = targets == PAD_ID
     states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
-    loss = output_cross_entropy(states, embedding, targets, 0.1)
+    loss = output_cross_entropy(states, tied(embedding), targets, 0.1)
     of_states, of_embedding = torch.autograd.grad(loss, (states, embedding))
     assert torch.all(of_states[pads] == 0)
     assert torch.all(of_states[~pads].abs().sum(-1) > 0)
     noisy = (states + torch.randn(B, T, D) * 50 * pads[..., None]).detach().requires_grad_()
-    again = output_cross_entropy(noisy, embedding, targets, 0.1)
+    again = output_cross_entropy(noisy, tied(embedding), targets, 0.1)
     assert torch.equal(again, loss)
     assert torch.equal(torch.autograd.grad(again, embedding)[0], of_embedding)
 
 
 def test_a_batch_of_nothing_but_padding_has_loss_and_gradients_of_zero():
     states, embedding = torch.randn(1, 1, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
-    loss = output_cross_entropy(states, embedding, torch.tensor([[PAD_ID]]), 0.1)
+    loss = output_cross_entropy(states, tied(embedding), torch.tensor([[PAD_ID]]), 0.1)
     (loss * 2).backward()
     assert loss.item() == 0
     assert torch.equal(states.grad, torch.zeros(1, 1, D))
@@ -86,7 +93,7 @@ def losses_and_gradients(states, embedding, targets, eps, autocast=False):
     for by_rows in (False, True):
         with torch.autocast("cpu", torch.bfloat16) if autocast and by_rows else nullcontext():
             loss = (
-                output_cross_entropy(states, embedding, targets, eps)
+                output_cross_entropy(states, tied(embedding), targets, eps)
                 if by_rows
                 else cross_entropy(F.linear(states, embedding), targets, eps)
             )
@@ -157,7 +164,7 @@ def test_on_a_gpu_it_is_the_loss_of_all_logits_at_once_too_without_waiting_for_t
         assert found.dtype == torch.float32
         assert distance(found, expected) < (0.01 if autocast else 1e-6)
     with Waits() as waits:
-        output_cross_entropy(states, embedding, targets, eps)
+        output_cross_entropy(states, tied(embedding), targets, eps)
     assert waits.found == set()
 
 
@@ -173,10 +180,13 @@ def test_padding_is_left_out_on_a_gpu_too(as_on_a_gpu, targets, test):
 
 
 FUSED = """
+from types import SimpleNamespace
 import torch
 from aiayn.kernels import loss as kernels, triton_loss
+from aiayn.model.embedding import TiedOutput
 from aiayn.training.loss import cross_entropy, output_cross_entropy
 
+tied = lambda weight: TiedOutput(SimpleNamespace(weight=weight))
 kernels._on_cpu, kernels._in_few_kernels = (lambda states: False), None
 kernels.GPU_ROWS, triton_loss.BLOCK = 4, 8  # a row of 23 logits in three parts
 states, embedding = torch.randn(3, 5, 6, requires_grad=True), torch.randn(23, 6, requires_grad=True)
@@ -184,11 +194,11 @@ targets = torch.randint(1, 23, (3, 5)).where(torch.arange(5) < torch.tensor([5, 
 for eps, bf16 in ((0.0, False), (0.1, False), (0.1, True)):
     expected = cross_entropy(states @ embedding.T, targets, eps)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        found = output_cross_entropy(states, embedding, targets, eps, fused=True)
+        found = output_cross_entropy(states, tied(embedding), targets, eps, fused=True)
     for a, b in zip(*((x, *torch.autograd.grad(x * 0.37, (states, embedding))) for x in (found, expected))):
         print(float((a - b).norm() / b.norm()), 0.01 if bf16 else 1e-6)
 states, embedding = torch.full((1, 2, 1), 1e4, requires_grad=True), torch.tensor([[0.0], [3.0], [-3.0]])
-output_cross_entropy(states, embedding, torch.tensor([[1, 2]]), 0.0, fused=True).backward()
+output_cross_entropy(states, tied(embedding), torch.tensor([[1, 2]]), 0.0, fused=True).backward()
 print(float(states.grad.isfinite().logical_not().sum()), 0.5)
 """
 
@@ -206,7 +216,7 @@ def test_fused_in_a_triton_kernel_it_is_the_loss_of_all_logits_at_once():
 def test_gradients_in_float16_are_left_to_torch_because_the_scale_comes_later(monkeypatch):
     monkeypatch.setattr(kernels, "rows_at_a_time", None)
     states, embedding = torch.randn(B, T, D, dtype=torch.float16), torch.randn(V, D, dtype=torch.float16)
-    assert output_cross_entropy(states, embedding, torch.ones(B, T, dtype=torch.int64), 0.1).isfinite()
+    assert output_cross_entropy(states, tied(embedding), torch.ones(B, T, dtype=torch.int64), 0.1).isfinite()
 
 
 @pytest.mark.parametrize("autocast", [False, True])
@@ -225,7 +235,7 @@ def test_compiled_it_is_the_plain_loss_and_stores_the_logits_once_in_the_product
             torch.autocast("cpu", torch.bfloat16, enabled=autocast),
             torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: kept.append(x) or x, lambda x: x),
         ):
-            loss = function(states, embedding, targets, 0.1)
+            loss = function(states, embedding if function is plain else tied(embedding), targets, 0.1)
         found.append((loss, *torch.autograd.grad(loss * 0.37, (states, embedding))))
     for expected, mine in zip(*found, strict=True):
         torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-6)
@@ -235,7 +245,7 @@ def test_compiled_it_is_the_plain_loss_and_stores_the_logits_once_in_the_product
 
 def test_extreme_logits_stay_finite():
     states, embedding = torch.full((1, 2, 1), 1e4, requires_grad=True), torch.tensor([[0.0], [3.0], [-3.0]])
-    loss = output_cross_entropy(states, embedding.requires_grad_(), torch.tensor([[1, 2]]), 0.0)
+    loss = output_cross_entropy(states, tied(embedding.requires_grad_()), torch.tensor([[1, 2]]), 0.0)
     loss.backward()
     assert loss.item() == pytest.approx(6e4)
     assert torch.isfinite(states.grad).all()
@@ -245,9 +255,9 @@ def test_extreme_logits_stay_finite():
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_where_no_gradient_is_wanted_none_is_computed(targets, mode):
     states, embedding = torch.randn(B, T, D), torch.randn(V, D, requires_grad=True)
-    expected = output_cross_entropy(states, embedding, targets, 0.1)
+    expected = output_cross_entropy(states, tied(embedding), targets, 0.1)
     with mode(), FlopCounterMode(display=False) as counter:
-        loss = output_cross_entropy(states, embedding, targets, 0.1)
+        loss = output_cross_entropy(states, tied(embedding), targets, 0.1)
     assert torch.equal(loss, expected.detach())
     assert not loss.requires_grad
     assert counter.get_total_flops() == 2 * 11 * D * V, "the logits, and nothing more"
@@ -256,11 +266,11 @@ def test_where_no_gradient_is_wanted_none_is_computed(targets, mode):
 def test_gradients_can_be_wanted_of_one_side_only(targets):
     states, embedding = torch.randn(B, T, D), torch.randn(V, D)
     both = [x.clone().requires_grad_() for x in (states, embedding)]
-    expected = torch.autograd.grad(output_cross_entropy(*both, targets, 0.1), both)
+    expected = torch.autograd.grad(output_cross_entropy(both[0], tied(both[1]), targets, 0.1), both)
     for which in (0, 1):
         sides = [states, embedding]
         sides[which] = sides[which].clone().requires_grad_()
-        loss = output_cross_entropy(*sides, targets, 0.1)
+        loss = output_cross_entropy(sides[0], tied(sides[1]), targets, 0.1)
         assert torch.equal(torch.autograd.grad(loss, sides[which])[0], expected[which])
 
 

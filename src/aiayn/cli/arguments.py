@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from aiayn.config.rules import one_of
-from aiayn.config.search import PRECISIONS, SearchOverrides
-from aiayn.files import sha256
+from aiayn.config.search import ENGINES, PRECISIONS, SearchOverrides
+from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
 
 if TYPE_CHECKING:
+    from aiayn.search.line_translator import LineTranslator
     from aiayn.search.translator import Translator
 
 RunArgument = Annotated[
@@ -30,9 +32,10 @@ Patience = Annotated[
     float,
     typer.Option(help="A search ends once this many times --beam-size translations ended; 0: when none can be better."),
 ]
-Precision = Annotated[
+Precision = Annotated[str, typer.Option(help="float32; faster, less exact: int8 (CTranslate2 only), bfloat16.")]
+Engine = Annotated[
     str,
-    typer.Option(help="float32; faster, less exact: bfloat16, int8 (CPUs only); auto: the fastest here."),
+    typer.Option(help="ctranslate2, the faster one; torch; auto: ctranslate2 where it can do what is asked."),
 ]
 With = Annotated[
     list[Path] | None,
@@ -63,18 +66,18 @@ class ModelChoice:
         """Returns the files that `load` loads. Raises what `find_checkpoint` raises."""
         return [find_checkpoint(one, self.checkpoint) for one in (run, *(self.ensemble or ()))]
 
-    def checksums(self, run: Path) -> str:
-        """Returns those of `checkpoints`, and raises what it raises."""
-        return " ".join(map(sha256, self.checkpoints(run)))
+    def check(self) -> None:
+        """Raises ConfigError for impossible options."""
+        one_of("--accelerator", self.accelerator, ("auto", "cpu", "gpu"))
+        one_of("--precision", self.precision, PRECISIONS)
 
     def load(self, run: Path) -> "Translator":
-        """Loads the model of a run. Checks options and files before torch is imported.
+        """Loads the model of a run in torch. Checks options and files before that is imported.
 
         Raises what `Translator.from_run` raises.
         """
+        self.check()
         search = self.search()
-        one_of("--accelerator", self.accelerator, ("auto", "cpu", "gpu"))
-        one_of("--precision", self.precision, PRECISIONS)
         self.checkpoints(run)
         from aiayn.runs.extensions import name_extensions
         from aiayn.search.translator import Translator
@@ -87,10 +90,39 @@ class ModelChoice:
 
 @dataclass(kw_only=True, frozen=True)
 class ModelAndSearch(ModelChoice):
-    """Which model a command loads, and how it searches."""
+    """Which model a command loads, how it searches, and with which engine."""
 
     beam_size: BeamSize = None
     patience: Patience = 2.0  # on three test sets the scores of the exact search, a third faster
+    engine: Engine = "auto"
+
+    def open(
+        self, run: Path, devices: int = 1, only_torch: str | None = None
+    ) -> "AbstractContextManager[tuple[LineTranslator, str]]":
+        """Returns a context with the translator of a run and a line that says what its engine is.
+
+        `only_torch` says why torch is needed, if it is. Checks options and files before anything slow is imported.
+        Raises what `open_translator` raises.
+        """
+        self.check()
+        one_of("--engine", self.engine, ENGINES)
+        if only_torch and self.engine == "ctranslate2":
+            raise ConfigError(f"--engine ctranslate2: {only_torch}; choose torch or auto")
+        checkpoints, search = self.checkpoints(run), self.search()
+        from aiayn.search.engine import Choice, open_translator
+
+        return open_translator(
+            Choice(
+                checkpoints=checkpoints,
+                search=search,
+                engine=self.engine,
+                accelerator=self.accelerator,
+                precision=self.precision,
+                devices=devices,
+                extensions=self.extension or [],
+                only_torch=only_torch,
+            )
+        )
 
     def search(self) -> SearchOverrides:
         return SearchOverrides(

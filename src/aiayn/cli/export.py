@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import CheckpointName, Debug, RunArgument
+from aiayn.cli.arguments import CheckpointName, Debug, Extensions, RunArgument
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of
 
 
@@ -18,6 +18,7 @@ def export(
         str, typer.Option("--licence", "--license", help="For the model card, as hubs spell it: mit, cc-by-4.0, ...")
     ] = "unknown",
     checkpoint: CheckpointName = None,
+    extension: Extensions = None,
     debug: Debug = False,
 ) -> None:
     """Writes the model and its tokenizer in the format of another engine.
@@ -32,7 +33,9 @@ def export(
     from aiayn.export.model_card import model_card
     from aiayn.files import sha256
     from aiayn.runs.checkpoints import load
+    from aiayn.runs.extensions import name_extensions
 
+    name_extensions(extension or [])
     found, name, card = load(path), run.resolve().name.removesuffix(".ckpt"), None
     if target == "marian":
         digest = sha256(path)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aiayn.search.line_translator import LineTranslator
     from aiayn.search.translations import Translation
-    from aiayn.search.translator import Translator
 
 Results = "list[list[Translation]]"  # for each line its n best, best first
 
@@ -29,7 +29,7 @@ def as_shown(lines: list[str], results: "list[list[Translation]]", show: Callabl
 
 
 def as_json(
-    translator: "Translator", lines: list[str], results: "list[list[Translation]]", first_index: int
+    translator: "LineTranslator", lines: list[str], results: "list[list[Translation]]", first_index: int
 ) -> Iterator[str]:
     """Yields one JSON object per translation, in order of the lines."""
     from aiayn.search.alignment import alignments

@@ -148,12 +148,7 @@ def _evaluate(composed: DictConfig) -> None:
             from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
 
         with handle_signals(_interrupt):
-            if config.devices > 1:
-                from aiayn.training.predict import on_devices
-
-                evaluate(config, on_devices)
-            else:
-                evaluate(config)
+            evaluate(config)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

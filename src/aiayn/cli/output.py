@@ -5,7 +5,6 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,12 +14,12 @@ FILE_LINES = 2000  # translated at once from a file
 
 
 @contextmanager
-def show_progress(lines: int, out: Path | None = None) -> "Iterator[TranslationProgress | None]":
-    """Shows progress while a file of `lines` lines is turned into another file: `out`, or standard output.
+def show_progress(lines: int) -> "Iterator[TranslationProgress | None]":
+    """Shows progress while a file of `lines` lines is turned into another file, to which standard output goes.
 
-    For standard output only if it is redirected to a file: what reads a pipe may write to the same terminal.
+    Only then: what reads a pipe may write to the same terminal.
     """
-    if not lines or (out is None and not (sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode))):
+    if not lines or not (sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)):
         yield None
         return
     from aiayn.evaluation.progress import TranslationProgress
@@ -33,11 +32,6 @@ def show_progress(lines: int, out: Path | None = None) -> "Iterator[TranslationP
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Writes and flushes lines as bytes, so that neither locale nor platform changes text or line ends."""
-    sys.stdout.buffer.write(as_bytes(lines))
+    """Writes and flushes lines as bytes, UTF-8 and ended by LF, so that no locale or platform changes them."""
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
     sys.stdout.buffer.flush()
-
-
-def as_bytes(lines: Iterable[str]) -> bytes:
-    """Returns lines as they are written: in UTF-8, each ended by LF."""
-    return "".join(f"{line}\n" for line in lines).encode()

@@ -29,12 +29,9 @@ def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch, debug:
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'aiayn[serve]'") from error
 
-    from aiayn.hardware import keep_few_kernels
-
-    keep_few_kernels()
-
     def load() -> Served:
         api_keys = read_keys(options.api_key_file) if options.api_key_file else []
-        return Served(model.load(run), api_keys, str(find_checkpoint(run, model.checkpoint)))
+        with model.open(run) as (translator, engine):
+            return Served(translator, api_keys, str(find_checkpoint(run, model.checkpoint)), engine)
 
     serve_until_stopped(Service(load), run.resolve().name, options)

@@ -3,26 +3,22 @@
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from aiayn import __version__
 from aiayn.cli import formats, texts
 from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
-from aiayn.cli.output import show_progress
-from aiayn.cli.shards import StandardOutput, check_output, output_to
+from aiayn.cli.output import show_progress, write_lines
 from aiayn.cli.texts import Chunk
 from aiayn.cli.translate_options import OutputOptions, SampleOptions
 from aiayn.config.search import SamplingConfig
 from aiayn.errors import ConfigError, DataError
-from aiayn.files import sha256
 
 if TYPE_CHECKING:
     from aiayn.evaluation.progress import TranslationProgress
-    from aiayn.search.batches import Progress
+    from aiayn.search.line_translator import LineTranslator, Progress
     from aiayn.search.places import Places
     from aiayn.search.translator import Translator
 
@@ -35,10 +31,6 @@ def translate(
     model: ModelAndSearch,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="OUT", help="A file instead of standard output; if interrupted, run the command again."),
     ] = None,
     devices: Annotated[int, typer.Option(min=1, metavar="N", help="Processes that share the lines of FILE.")] = 1,
     debug: Debug = False,
@@ -65,8 +57,8 @@ def translate(
     With --sample every line's translation is drawn from the model's distribution. What is drawn depends on the seed and
     the line's number only, so the same command gives the same text.
 
-    With --out OUT translations are kept in shards, in OUT.shards, until OUT is complete. The same command goes on after
-    the last complete shard of one that was interrupted; another model, text or option is refused.
+    CTranslate2 does the search wherever it can; for that the model is converted once, into a folder beside its
+    checkpoint. In torch are --sample, --with, --patience 0, and models with parts of extensions.
     """
     drawing = sampling.config(output.n_best, model.beam_size)
     for name in [f"--{name}" for name in ("markup", "paragraphs", "tsv") if getattr(output, name)]:
@@ -74,51 +66,17 @@ def translate(
     kind = _kind(run, file, output, sampling.sample)
     if devices > 1 and kind == "stream":
         raise ConfigError(f"--devices {devices}: for a FILE only; leave it out to translate a stream")
-    check_output(out, file)
-    if out and model.precision == "auto":
-        raise ConfigError("--precision auto: is measured at every start, and --out needs one; name float32 or another")
     from aiayn.data.text_files import read_lines
 
     lines = read_lines(file) if file and kind == "lines" else []
-    translator = model.load(run)
-    _check_task(translator, run, output)
-    made_by = _made_by(translator, model.checksums(run), model.precision, file, output, drawing) if file and out else {}
-    with output_to(out, made_by, devices) as writer, _sharing(translator, devices) as translator:
+    with model.open(run, devices, "--sample draws in torch" if drawing else None) as (translator, engine):
+        _check_task(translator, run, output)
+        print(engine, file=sys.stderr, flush=True)
         chunks = _chunks(translator, run, file, kind, lines)
         if output.tsv:
             chunks = texts.column_chunks(chunks, output.tsv)
-        with show_progress(len(lines), out) as progress:
-            _Work(translator, output, drawing).write(chunks, writer, progress, len(lines))
-
-
-def _made_by(
-    translator: "Translator",
-    checksums: str,
-    precision: str,
-    file: Path,
-    output: OutputOptions,
-    drawing: SamplingConfig | None,
-) -> dict[str, Any]:
-    """Returns everything that the translations of a file depend on."""
-    options = vars(output) | vars(translator.search) | (vars(drawing) if drawing else {})
-    options["format"] = options.pop("style")
-    return {
-        "model": checksums,
-        "text": f"{file.suffixes} {sha256(file)}",  # the suffixes say how it is read
-        "program": __version__,
-        "--accelerator": translator.device.type,
-        "--precision": precision,
-        "--sample": drawing is not None,
-        **{f"--{name.replace('_', '-')}": value for name, value in options.items()},
-    }
-
-
-def _sharing(translator: "Translator", devices: int) -> "AbstractContextManager[Translator]":
-    if devices == 1:
-        return nullcontext(translator)
-    from aiayn.training.predict import on_devices
-
-    return on_devices(translator, devices)
+        with show_progress(len(lines)) as progress:
+            _Work(translator, output, drawing).write(chunks, progress, len(lines))
 
 
 def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> str:
@@ -142,7 +100,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     return kind
 
 
-def _chunks(translator: "Translator", run: Path, file: Path | None, kind: str, lines: list[str]) -> Iterator[Chunk]:
+def _chunks(translator: "LineTranslator", run: Path, file: Path | None, kind: str, lines: list[str]) -> Iterator[Chunk]:
     if file is None or kind == "stream":
         if sys.stdin.isatty() and sys.stdout.isatty():
             return texts.prompted_chunks(f"{run}: a line to translate, or Ctrl-D to leave")
@@ -151,7 +109,7 @@ def _chunks(translator: "Translator", run: Path, file: Path | None, kind: str, l
     return readers[kind](file, translator.languages) if kind in readers else texts.file_chunks(lines)
 
 
-def _check_task(translator: "Translator", run: Path, output: OutputOptions) -> None:
+def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) -> None:
     """Raises ConfigError for output that this model does not have."""
     from aiayn.evaluation.tasks import task_of
 
@@ -170,20 +128,15 @@ def _check_task(translator: "Translator", run: Path, output: OutputOptions) -> N
 class _Work:
     """Translates chunks as the options say."""
 
-    def __init__(self, translator: "Translator", output: OutputOptions, drawing: SamplingConfig | None):
+    def __init__(self, translator: "LineTranslator", output: OutputOptions, drawing: SamplingConfig | None):
         self.translator, self.output, self.drawing = translator, output, drawing
         self.places: Places | None = None  # where tags and placeholders were put
 
-    def write(
-        self, chunks: Iterator[Chunk], writer: StandardOutput, progress: "TranslationProgress | None", n_lines: int
-    ) -> None:
-        """Writes the translations of all chunks except those already written."""
+    def write(self, chunks: Iterator[Chunk], progress: "TranslationProgress | None", n_lines: int) -> None:
+        """Writes the translations of all chunks as they come."""
         done = 0
-        for number, chunk in enumerate(chunks):
-            if not writer.has(number):
-                writer.write(number, self.translated(chunk, done, _within(progress, done, chunk, n_lines)))
-            elif progress:
-                progress.before += len(chunk.lines)
+        for chunk in chunks:
+            write_lines(self.translated(chunk, done, _within(progress, done, chunk, n_lines)))
             done += len(chunk.lines)
         if self.places:
             print(f"mark-up: {self.places.shown()}", file=sys.stderr)
@@ -199,7 +152,8 @@ class _Work:
         if show:
             lines = [task.source_line(line) for line in lines]
         if self.drawing:
-            results = [[drawn] for drawn in self.translator.sample(lines, self.drawing, on_batch, done + 1)]
+            drawn = cast("Translator", self.translator).sample(lines, self.drawing, on_batch, done + 1)
+            results = [[one] for one in drawn]
         else:
             results = self.translator.n_best(lines, output.n_best or 1, on_batch, done + 1)
         if output.style == "jsonl":

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 
 from aiayn.config.rules import at_least, one_of, require
 
-# The number formats that a translation can be computed in; auto: the fastest one here, which is measured.
-PRECISIONS = ("float32", "bfloat16", "int8", "auto")
+PRECISIONS = ("float32", "bfloat16", "int8")  # the number formats that a translation can be computed in
+ENGINES = ("auto", "ctranslate2", "torch")
 
 MAX_BEAM_SIZE = 1000
 

@@ -139,15 +139,16 @@ class Tokenizer:
         """Returns how many bytes of text each id stands for, a line's added space included; 0 for special ids."""
         special = set(SPECIAL_IDS.values())
         # The library writes every byte as one character.
-        return [0 if number in special else len(self._subword(number)) for number in ids]
+        return [0 if number in special else len(self.subword(number)) for number in ids]
 
     def tokens(self, ids: list[int]) -> list[str]:
         """Returns a readable subword for each id, for plots: `▁` is a space, U+FFFD a part of a character."""
         readable = decoders.ByteLevel()
         special = {number: token for token, number in SPECIAL_IDS.items()}
-        return [special[i] if i in special else readable.decode([self._subword(i)]).replace(" ", "▁") for i in ids]
+        return [special[i] if i in special else readable.decode([self.subword(i)]).replace(" ", "▁") for i in ids]
 
-    def _subword(self, number: int) -> str:
+    def subword(self, number: int) -> str:
+        """Returns the subword of an id as the vocabulary writes it, a character for every byte."""
         subword = self._core.id_to_token(number)
         assert subword is not None, f"the vocabulary has no id {number}"
         return subword

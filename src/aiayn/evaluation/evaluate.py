@@ -1,7 +1,7 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from aiayn.config import program
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.rules import listed, require
+from aiayn.config.rules import listed
 from aiayn.config.stored import to_plain
 from aiayn.data.cleaning import learned_target
 from aiayn.data.text_files import read_lines
@@ -27,24 +27,14 @@ from aiayn.runs.checkpoints import load
 from aiayn.runs.extensions import measure, metrics_of, name_extensions
 from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
 from aiayn.search.ensemble import find_ensemble
+from aiayn.search.processes import SplitTranslator, on_devices
 from aiayn.search.translations import accuracy, perplexity
 from aiayn.search.translator import Translator
 
 KEPT_SAMPLES = 20
 
-Sharing = Callable[[Translator, int], AbstractContextManager[Translator]]
 
-
-@contextmanager
-def on_one_device(translator: Translator, devices: int) -> Iterator[Translator]:
-    """Raises ConfigError for more than one: `training/predict.py: on_devices` shares the work of a command."""
-    require(
-        devices == 1, f"devices={devices}: a notebook evaluates on one device; use aiayn evaluate devices={devices}"
-    )
-    yield translator
-
-
-def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[str, Any]:
+def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Translates raw source, scores the text, prints a table, and writes all of it into the run's folder.
 
     `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it, `evaluation.json`,
@@ -68,8 +58,9 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
     task.check_text(test.sources, test.references[0], data.tgt_lang)
 
-    translator = Translator.from_checkpoint(checkpoint, config.search, config.accelerator, others=others)
-    with sharing(translator, config.devices) as translator:
+    made_of = (checkpoint, config.search, config.accelerator, "float32", others)
+    translator = Translator.from_checkpoint(*made_of)
+    with on_devices(translator, config.devices, made_of, config.extensions) as translator:
         progress = TranslationProgress()
         try:
             hypotheses = translator.translate(test.sources, progress)
@@ -114,7 +105,9 @@ def evaluate(config: EvaluateConfig, sharing: Sharing = on_one_device) -> dict[s
     return result
 
 
-def _forced_decoding(translator: Translator, data: DataConfig, test: TestSet) -> dict[str, Any] | None:
+def _forced_decoding(
+    translator: Translator | SplitTranslator, data: DataConfig, test: TestSet
+) -> dict[str, Any] | None:
     """Returns how probable the model finds the first reference; None where it has too few learned positions."""
     sources, references = test.sources, [learned_target(data, line) for line in test.references[0]]
     try:

@@ -15,7 +15,6 @@ class TranslationProgress:
 
     def __init__(self) -> None:
         self.start = self.last = time.monotonic()
-        self.before = 0  # lines that an earlier command has done
         self.bar: Progress | None = None
         if sys.stderr.isatty():
             columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
@@ -25,7 +24,7 @@ class TranslationProgress:
 
     def __call__(self, done: int, lines: int) -> None:
         now = time.monotonic()
-        rate = max(done - self.before, 1) / max(now - self.start, 1e-9)
+        rate = max(done, 1) / max(now - self.start, 1e-9)
         text = f"{rate:,.0f} lines/s  ETA {timedelta(seconds=round((lines - done) / rate))}"
         if self.bar:
             self.bar.update(self.task, completed=done, total=lines, description=text)

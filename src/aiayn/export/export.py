@@ -4,9 +4,7 @@ Models that a format cannot express are refused.
 """
 
 import json
-import os
 import re
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,16 +14,21 @@ from torch import Tensor
 
 from aiayn.config.model import ModelConfig
 from aiayn.config.rules import one_of
+from aiayn.config.search import SearchConfig
+from aiayn.config.stored import to_plain
 from aiayn.data.cleaning import SEPARATOR
-from aiayn.data.tokenizer import SPECIAL_IDS
-from aiayn.errors import ConfigError, RefusedError, ResourceError
-from aiayn.files import atomic_write_text
-from aiayn.model.embedding import sinusoids
-from aiayn.runs.checkpoints import Checkpoint
+from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
+from aiayn.errors import ConfigError, RefusedError, writing
+from aiayn.files import atomic_folder, atomic_write_text
+from aiayn.model.embedding import TiedOutput
+from aiayn.model.transformer import Transformer
+from aiayn.runs.checkpoints import Checkpoint, restore
+from aiayn.search.build import build_model
+from aiayn.search.convert import why_not_converted, write_ctranslate2
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "transformers"}  # by format
-POSITIONS = 1024  # length of exported position tables; CTranslate2 truncates longer sources
+MARIAN_POSITIONS = 1024  # that its tables have
 TOKEN = {number: token for token, number in SPECIAL_IDS.items()}
 MARIAN_NAMES = {  # applied in this order
     r"^(encoder|decoder)": r"model.\1.layers",
@@ -52,34 +55,40 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None =
     one_of("format", target, tuple(LIBRARIES))
     if find_spec(LIBRARIES[target]) is None:
         raise ConfigError(f"--format {target} needs {LIBRARIES[target]}: pip install 'aiayn[export]'")
-    _check_expressible(checkpoint.config.model, target)
+    model = build_model(checkpoint.config.model, checkpoint.vocab_size)
+    restore(model, checkpoint)
+    reason = why_not_converted(model) if target == "ctranslate2" else _why_not_marian(model)
+    if reason:
+        raise RefusedError(f"--format {target} cannot express {reason}; translate with `aiayn translate` instead")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RefusedError(f"{folder}: exists and is not an empty folder; give a new one")
-    # Written to a temporary folder and renamed, so that a folder under its final name is complete.
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    try:
-        unfinished.mkdir(parents=True)
-        (_write_ctranslate2 if target == "ctranslate2" else _write_marian)(checkpoint, unfinished)
+    tokenizer = _tokenizer(checkpoint)
+    with writing(folder, "make room and repeat"), atomic_folder(folder) as unfinished:
+        if target == "ctranslate2":
+            write_ctranslate2(model, Tokenizer.from_json(checkpoint.tokenizer), unfinished)
+            # Without added tokens, text that looks like a special token is encoded as text.
+            text = json.dumps(tokenizer | {"added_tokens": []}, ensure_ascii=False)
+            atomic_write_text(unfinished / "tokenizer.json", text)
+            atomic_write_text(unfinished / "search.json", json.dumps(to_plain(checkpoint.config.search)))
+        else:
+            _write_marian(model, checkpoint.config.search, tokenizer, unfinished)
         if card:
             atomic_write_text(unfinished / "README.md", card)
-        os.replace(unfinished, folder)
-    except OSError as error:
-        raise ResourceError(f"{folder}: cannot be written ({error.strerror or error}); make room and repeat") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _check_expressible(config: ModelConfig, target: str) -> None:
-    per_head = config.d_model // config.n_heads
+def _why_not_marian(model: Transformer) -> str | None:
+    """Returns what of a model Marian cannot express, in words; None if it can."""
+    if reason := why_not_converted(model):
+        return reason
+    config, per_head = model.config, model.config.d_model // model.config.n_heads
     unsupported = {
-        f"model.attention_window={config.attention_window}": config.attention_window is not None,
         f"model.d_k={config.d_k} (other than d_model / n_heads = {per_head})": config.d_k != per_head,
         f"model.d_v={config.d_v} (other than d_model / n_heads = {per_head})": config.d_v != per_head,
-        f"model.positions={config.positions}": config.positions == "learned" and target == "marian",
+        "model.positions=learned": config.positions == "learned",
+        "an output layer of its own": not isinstance(model.output, TiedOutput),
+        "an encoder and a decoder of unequal depth": len(model.encoder) != len(model.decoder),
     }
-    for option, applies in unsupported.items():
-        if applies:
-            raise RefusedError(f"--format {target} cannot express {option}; translate with `aiayn translate` instead")
+    return next((option for option, applies in unsupported.items() if applies), None)
 
 
 def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -95,61 +104,11 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any]:
     return tree
 
 
-def _write_ctranslate2(checkpoint: Checkpoint, folder: Path) -> None:
-    from ctranslate2.specs import TransformerSpec  # pyright: ignore[reportMissingImports]
-
-    config = checkpoint.config.model
-    weights = {name: weight.float() for name, weight in checkpoint.weights.items()}
-    spec: Any = TransformerSpec.from_config((config.n_layers, config.n_layers), config.n_heads, pre_norm=False)
-
-    def put_linear(linear: Any, module: str, *names: str) -> None:
-        """Stacks projections into one, with a bias of zero where ours have none."""
-        matrices = [weights[f"{module}.{name}.weight"] for name in names]
-        biases = [weights.get(f"{module}.{name}.bias", torch.zeros(len(matrices[0]))) for name in names]
-        linear.weight, linear.bias = torch.cat(matrices).numpy(), torch.cat(biases).numpy()
-
-    for side, stack, positions in (("encoder", spec.encoder, "src"), ("decoder", spec.decoder, "tgt")):
-        table = weights.get(f"{positions}_positions.table", sinusoids(POSITIONS, config.d_model))
-        stack.position_encodings.encodings = table.numpy()
-        for number, layer in enumerate(stack.layer):
-            ours = f"{side}.{number}"
-            norms = [layer.self_attention.layer_norm, layer.ffn.layer_norm]
-            put_linear(layer.self_attention.linear[0], f"{ours}.self_attention", "w_q", "w_k", "w_v")
-            put_linear(layer.self_attention.linear[1], f"{ours}.self_attention", "w_o")
-            if side == "decoder":
-                norms.insert(1, layer.attention.layer_norm)
-                put_linear(layer.attention.linear[0], f"{ours}.cross_attention", "w_q")
-                put_linear(layer.attention.linear[1], f"{ours}.cross_attention", "w_k", "w_v")
-                put_linear(layer.attention.linear[2], f"{ours}.cross_attention", "w_o")
-            put_linear(layer.ffn.linear_0, f"{ours}.feed_forward", "w_1")
-            put_linear(layer.ffn.linear_1, f"{ours}.feed_forward", "w_2")
-            for i, norm in enumerate(norms, 1):
-                norm.gamma, norm.beta = (weights[f"{ours}.norm_{i}.norm.{name}"].numpy() for name in ("weight", "bias"))
-    embedding = weights["embedding.weight"].numpy()
-    for embeddings in (*spec.encoder.embeddings, spec.decoder.embeddings):
-        embeddings.weight, embeddings.multiply_by_sqrt_depth = embedding, True
-    spec.decoder.projection.weight = embedding
-
-    tree = _tokenizer(checkpoint)
-    tokens = sorted(tree["model"]["vocab"], key=tree["model"]["vocab"].get)
-    spec.register_source_vocabulary(tokens)
-    spec.register_target_vocabulary(tokens)
-    spec.config.add_source_eos = True
-    spec.config.decoder_start_token = spec.config.bos_token = TOKEN[BOS_ID]
-    spec.config.eos_token, spec.config.unk_token = TOKEN[EOS_ID], TOKEN[UNK_ID]
-    spec.validate()
-    spec.optimize()
-    spec.save(str(folder))
-    # Without added tokens, text that looks like a special token is encoded as text.
-    atomic_write_text(folder / "tokenizer.json", json.dumps(tree | {"added_tokens": []}, ensure_ascii=False))
-
-
-def _write_marian(checkpoint: Checkpoint, folder: Path) -> None:
+def _write_marian(model: Transformer, search: SearchConfig, tokenizer: dict[str, Any], folder: Path) -> None:
     from transformers import GenerationConfig, MarianConfig, MarianMTModel  # pyright: ignore[reportMissingImports]
     from transformers.utils import logging  # pyright: ignore[reportMissingImports]
 
     logging.disable_progress_bar()
-    config, search = checkpoint.config.model, checkpoint.config.search
     ids = {
         "pad_token_id": PAD_ID,
         "bos_token_id": BOS_ID,
@@ -157,26 +116,25 @@ def _write_marian(checkpoint: Checkpoint, folder: Path) -> None:
         "decoder_start_token_id": BOS_ID,
         "forced_eos_token_id": None,
     }
-    model = MarianMTModel(MarianConfig(**marian_settings(config, checkpoint.vocab_size), **ids))
+    marian = MarianMTModel(MarianConfig(**marian_settings(model.config, model.vocab_size), **ids))
     # Not strict: Marian's biases in attention and output layer, which ours lacks, are initialised to zero.
-    model.load_state_dict(_marian_weights(checkpoint), strict=False)
-    model.generation_config = GenerationConfig(
+    marian.load_state_dict(_marian_weights(model), strict=False)
+    marian.generation_config = GenerationConfig(
         num_beams=search.beam_size,
         length_penalty=search.length_penalty,
-        max_length=POSITIONS // 2,
+        max_length=MARIAN_POSITIONS // 2,
         suppress_tokens=[PAD_ID, BOS_ID],
         **ids,
     )
-    model.save_pretrained(folder)
+    marian.save_pretrained(folder)
     # save_pretrained makes this file readable for its owner only; give it the mode of the other files.
     (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode & 0o777)
-    _write_marian_tokenizer(checkpoint, folder)
+    _write_marian_tokenizer(tokenizer, folder)
 
 
-def _write_marian_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
+def _write_marian_tokenizer(tree: dict[str, Any], folder: Path) -> None:
     from transformers import PreTrainedTokenizerFast  # pyright: ignore[reportMissingImports]
 
-    tree = _tokenizer(checkpoint)
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
     eos = {"SpecialToken": {"id": TOKEN[EOS_ID], "type_id": 0}}
     tree["post_processor"] = {
@@ -195,7 +153,7 @@ def _write_marian_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
         unk_token=TOKEN[UNK_ID],
         split_special_tokens=True,  # text that looks like a special token is encoded as text
         clean_up_tokenization_spaces=False,
-        model_max_length=POSITIONS,
+        model_max_length=MARIAN_POSITIONS,
         model_input_names=["input_ids", "attention_mask"],
     ).save_pretrained(folder)
 
@@ -212,7 +170,7 @@ def marian_settings(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
         "encoder_ffn_dim": config.d_ff,
         "decoder_ffn_dim": config.d_ff,
         "dropout": config.dropout,
-        "max_position_embeddings": POSITIONS,
+        "max_position_embeddings": MARIAN_POSITIONS,
         "activation_function": "relu",
         "scale_embedding": True,
         "static_position_embeddings": True,
@@ -221,15 +179,15 @@ def marian_settings(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
     }
 
 
-def _marian_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
+def _marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Returns the weights under Marian's names, with d_model channels in Marian's order.
 
     Marian computes its own sinusoids, all sines before all cosines; ours alternate. The order of channels means nothing
     to a Transformer, so permuting them in every weight gives the same function.
     """
-    order = torch.arange(checkpoint.config.model.d_model).view(-1, 2).T.flatten()  # 0, 2, 4, ..., 1, 3, 5, ...
+    order = torch.arange(model.config.d_model).view(-1, 2).T.flatten()  # 0, 2, 4, ..., 1, 3, 5, ...
     found = {}
-    for name, weight in checkpoint.weights.items():
+    for name, weight in model.state_dict().items():
         if name.endswith(("w_q.weight", "w_k.weight", "w_v.weight", "w_1.weight", "embedding.weight")):
             weight = weight[:, order]  # reads channels
         elif not name.endswith("w_1.bias"):

@@ -1,76 +1,70 @@
-"""Replaces a model's parts by faster forms, whose results equal those of the plain parts up to rounding."""
+"""Puts faster forms in place of a model's parts, whose results equal those of the plain parts up to rounding.
+
+A form stays here only if a training step of tiny or base, or `evaluate.py` with base, takes 10 % longer without it
+(docs/performance.md has the table). It takes the place of modules that are exactly the paper's, so that code of an
+extension runs as it was written.
+"""
 
 import torch
 from torch import nn
 
-from aiayn.errors import ConfigError
-from aiayn.kernels.attention import (
-    JoinedSelfAttention,
-    JointAttention,
-    cpu_attention,
-    fused_attention,
-    fused_causal_attention,
-)
-from aiayn.kernels.cache import GPUCache, PreallocatedCache
-from aiayn.kernels.decoder_step import quicken
-from aiayn.kernels.dropout import Dropout
-from aiayn.kernels.int8 import quantize_int8
-from aiayn.kernels.linear import Linear
-from aiayn.kernels.masks import AlignedBiases, Biases
+from aiayn.kernels.attention import fused_attention, fused_causal_attention
+from aiayn.kernels.dropout import FastDropout
+from aiayn.kernels.masks import BlockMasks, GPUMasks
 from aiayn.kernels.packed_attention import check
 from aiayn.kernels.prepacked import prepack
+from aiayn.kernels.windowed_attention import block_attention
 from aiayn.model.attention import MultiHeadAttention, attention
+from aiayn.model.layers import DecoderLayer, EncoderLayer
+from aiayn.model.masks import Masks
+from aiayn.model.overrides import is_exactly
 from aiayn.model.transformer import Transformer
 
 
-def accelerate(
-    model: Transformer, device: torch.device, precision: str | None = None, packed: bool = False
-) -> Transformer:
+def accelerate(model: Transformer, device: torch.device, packed: bool = False, translates: bool = False) -> Transformer:
     """Prepares a model for a device in place and returns it; weights keep their names, and nothing is moved.
 
-    With a precision (float32, bfloat16, int8) it can only translate: on a CPU its matrices are prepacked for products.
-    `packed`: it will be trained without padding, by `kernels/packed_attention.py`.
-    Parts that an extension brought stay as they are. Raises ConfigError for int8 on a GPU, and for a model that cannot
-    be packed.
+    `packed`: it will be trained without padding, by `kernels/packed_attention.py`. `translates`: it will not be trained
+    any more. Raises ConfigError for a model that cannot be packed.
     """
     if packed:
         check(model)
     on_gpu = device.type == "cuda"
-    if on_gpu and precision == "int8":
-        raise ConfigError("precision=int8 is for CPUs; set accelerator=cpu, or precision=bfloat16")
-    _replace_attention(model, on_gpu)
+    if attends_as_the_paper(model):
+        _replace_attention(model, on_gpu)
     if not on_gpu:
         for name, module in list(model.named_modules()):
-            if type(module) is nn.Dropout:
-                model.set_submodule(name, Dropout(module.p).train(module.training))
-            elif type(module) is nn.Linear and precision is None:
-                module.__class__ = Linear  # rather than another module: an extension's may have hooks
-    if precision is None:
-        return model
-    for layer in [*model.encoder, *model.decoder]:
-        if type(layer.self_attention) is JointAttention:
-            layer.self_attention = JoinedSelfAttention(layer.self_attention)
-    if on_gpu:
-        return model.to(getattr(torch, precision))
-    model = quantize_int8(model) if precision == "int8" else prepack(model.to(getattr(torch, precision)))
-    quicken(model)
+            if is_exactly(module, nn.Dropout) and not module.inplace:
+                model.set_submodule(name, FastDropout(module.p).train(module.training))
+        if translates:
+            prepack(model)
     return model
 
 
+def attends_as_the_paper(model: Transformer) -> bool:
+    """Whether no code of an extension sees a mask: only then may masks be of another kind."""
+    if not is_exactly(model, Transformer) or type(model.masks) is not Masks:
+        return False
+    layers = [*((layer, EncoderLayer) for layer in model.encoder), *((layer, DecoderLayer) for layer in model.decoder)]
+    if not all(is_exactly(layer, kind) for layer, kind in layers):
+        return False
+    return all(is_exactly(each, MultiHeadAttention) and each.attention is attention for each in _attentions(model))
+
+
+def _attentions(model: Transformer) -> list[MultiHeadAttention]:
+    layers = [*model.encoder, *model.decoder]
+    return [layer.self_attention for layer in layers] + [layer.cross_attention for layer in model.decoder]
+
+
 def _replace_attention(model: Transformer, on_gpu: bool) -> None:
-    """Equation (1) with biases for masks, unless an extension has attention of its own, which needs the masks."""
-    names = [(layer, "self_attention") for layer in (*model.encoder, *model.decoder)]
-    names += [(layer, "cross_attention") for layer in model.decoder]
-    modules = [getattr(layer, name) for layer, name in names]
-    if not all(isinstance(module, MultiHeadAttention) and module.attention is attention for module in modules):
-        return
-    for (layer, name), module in zip(names, modules, strict=True):
-        module.attention = fused_attention if on_gpu else cpu_attention
-        if type(module) is MultiHeadAttention:
-            setattr(layer, name, JointAttention(module))
+    window = model.config.attention_window
     if on_gpu:
+        model.masks = GPUMasks(window)
+        for module in _attentions(model):
+            module.attention = fused_attention
         for layer in model.decoder:
             layer.self_attention.attention = fused_causal_attention
-    window = model.config.attention_window
-    model.masks = AlignedBiases(window) if on_gpu else Biases(window)
-    model.new_cache = GPUCache if on_gpu else PreallocatedCache
+    elif window is not None:
+        model.masks = BlockMasks(window)
+        for module in _attentions(model):
+            module.attention = block_attention

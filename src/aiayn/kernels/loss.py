@@ -8,23 +8,25 @@ step of 25,000 tokens of the base model takes.
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
-from aiayn.kernels.linear import ROWS, padded_rows
+from aiayn.model.embedding import TiedOutput
+from aiayn.model.overrides import is_exactly
 from aiayn.token_ids import PAD_ID
 
-CPU_LOGITS = 2**22  # at a time, 16 MB: with fewer, accumulating the embedding's gradient costs more than it saves
+CPU_LOGITS = 2**22  # at a time, 16 MB: with fewer, accumulating the weight's gradient costs more than it saves
 GPU_ROWS = 4096  # at a time, 1 GB with 37,000 subwords: as fast as all at once
 
 
-def applies(states: Tensor) -> bool:
-    """Whether rows at a time are faster: a compiled graph stores the logits once and computes all else from them.
+def applies(states: Tensor, output: nn.Module) -> bool:
+    """Whether the loss is computed by rows: if the output layer is a product with its weight and nothing else.
 
-    Gradients in float16 would be computed before the gradient scaler's factor is known, and underflow.
+    A compiled graph stores the logits once and computes all else from them. Gradients in float16 would be computed
+    before the gradient scaler's factor is known, and underflow.
     """
-    return not torch.compiler.is_compiling() and _dtype(states) != torch.float16
+    is_product = is_exactly(output, TiedOutput) or (is_exactly(output, nn.Linear) and output.bias is None)
+    return is_product and not torch.compiler.is_compiling() and _dtype(states) != torch.float16
 
 
 def _on_cpu(states: Tensor) -> bool:
@@ -38,9 +40,9 @@ def _dtype(states: Tensor) -> torch.dtype:
 
 
 def rows_at_a_time(
-    states: Tensor, embedding: Tensor, targets: Tensor, label_smoothing: float, fused: bool = False
+    states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, fused: bool = False
 ) -> Tensor:
-    """The summed loss of the logits states @ embedding.T: states (B, T, D), embedding (V, D), targets (B, T).
+    """The summed loss of the logits states @ weight.T: states (B, T, D), weight (V, D), targets (B, T).
 
     With logits z that of a token y is logsumexp(z) - (1 - eps) z_y - (eps / V) sum(z). `fused`: on a GPU, loss and
     gradient of a row are one Triton kernel, `kernels/triton_loss.py`.
@@ -48,54 +50,50 @@ def rows_at_a_time(
     real = targets != PAD_ID
     settings = label_smoothing, _dtype(states), torch.is_grad_enabled(), fused
     if _on_cpu(states):
-        return _RowsAtATime.apply(states[real], embedding, targets[real], None, *settings)
+        return _RowsAtATime.apply(states[real], weight, targets[real], None, *settings)
     # How many tokens are real is not known to the host: rows of padding get states and weights of 0.
     states = torch.where(real[..., None], states, 0)
-    return _RowsAtATime.apply(states.flatten(0, 1), embedding, targets.flatten(), real.flatten().float(), *settings)
+    return _RowsAtATime.apply(states.flatten(0, 1), weight, targets.flatten(), real.flatten().float(), *settings)
 
 
 class _RowsAtATime(torch.autograd.Function):
-    """states (N, D), embedding (V, D), targets (N,), weights of the rows (N,) or None. Returns the summed loss."""
+    """states (N, D), weight (V, D), targets (N,), row_row_weights (N,) or None. Returns the summed loss."""
 
     @staticmethod
     def forward(
         ctx: Any,
         states: Tensor,
-        embedding: Tensor,
+        weight: Tensor,
         targets: Tensor,
-        weights: Tensor | None,
+        row_weights: Tensor | None,
         label_smoothing: float,
         dtype: torch.dtype,
         grad_enabled: bool,
         fused: bool,
     ) -> Tensor:
-        count, w = len(states), embedding.to(dtype)
-        if weights is None and dtype == torch.bfloat16:
-            x = padded_rows(states)
-            targets = F.pad(targets, (0, len(x) - count))
-        else:
-            x = states.to(dtype)
-        rows = max(ROWS, CPU_LOGITS // len(w) // ROWS * ROWS) if weights is None else GPU_ROWS
-        losses_and_gradient = _in_place if weights is None else _in_few_kernels
-        if fused and weights is not None:
+        w = weight.to(dtype)
+        x = states.to(dtype)
+        rows = max(1, CPU_LOGITS // len(w)) if row_weights is None else GPU_ROWS
+        losses_and_gradient = _in_place if row_weights is None else _in_few_kernels
+        if fused and row_weights is not None:
             from aiayn.kernels.triton_loss import losses_and_gradient
         loss = torch.zeros((), dtype=torch.float32, device=states.device)
         needs_gradient = grad_enabled and any(ctx.needs_input_grad)
-        sum_dtype = torch.promote_types(embedding.dtype, torch.float32)
+        sum_dtype = torch.promote_types(weight.dtype, torch.float32)
         gradients = None
         if needs_gradient:
-            gradients = states.new_empty(x.shape), torch.zeros_like(embedding, dtype=sum_dtype)
+            gradients = states.new_empty(x.shape), torch.zeros_like(weight, dtype=sum_dtype)
         for start in range(0, len(x), rows):
             here = slice(start, start + rows)
             losses, grad_z = losses_and_gradient(x[here] @ w.T, targets[here, None], label_smoothing, needs_gradient)
-            loss += (losses[: count - start] if weights is None else losses * weights[here, None]).sum()
+            loss += (losses if row_weights is None else losses * row_weights[here, None]).sum()
             if gradients is not None and grad_z is not None:
                 grad_x, grad_w = gradients
                 grad_x[here] = grad_z @ w
                 grad_w += grad_z.T @ x[here]
         if gradients is not None:
             grad_x, grad_w = gradients
-            ctx.save_for_backward(grad_x[:count], grad_w.to(embedding.dtype))
+            ctx.save_for_backward(grad_x, grad_w.to(weight.dtype))
         return loss
 
     @staticmethod

@@ -1,6 +1,4 @@
-"""Masks as faster attention takes them: biases, 0 where a mask is True and -inf elsewhere, made once for all layers."""
-
-import math
+"""Masks as faster attention takes them, made once for all layers."""
 
 import torch
 from torch import Tensor
@@ -9,41 +7,40 @@ from aiayn.kernels.windowed_attention import is_long, window_mask
 from aiayn.model.masks import Masks
 
 
-class Biases(Masks):
-    """For CPUs. With a window, long sequences get block biases (B or 1, N, 1, W, K)."""
+class BlockMasks(Masks):
+    """With a window, long sequences get block masks (B or 1, N, 1, W, K)."""
 
     def encoder(self, src_mask: Tensor, x: Tensor) -> Tensor:
         if self.reach is not None and is_long(x.size(1), self.reach):
-            return self.bias(window_mask(x.size(1), self.reach, causal=False, real=src_mask, device=x.device), x)
-        return self.bias(super().encoder(src_mask, x), x)
+            return window_mask(x.size(1), self.reach, causal=False, real=src_mask, device=x.device)
+        return super().encoder(src_mask, x)
 
     def decoder(self, x: Tensor) -> Tensor | None:
         if self.reach is not None and is_long(x.size(1), self.reach):
-            return self.bias(window_mask(x.size(1), self.reach, causal=True, device=x.device), x)
-        mask = super().decoder(x)
+            return window_mask(x.size(1), self.reach, causal=True, device=x.device)
+        return super().decoder(x)
+
+
+class GPUMasks(BlockMasks):
+    """Biases, 0 where a mask is True and -inf elsewhere, in rows that begin at multiples of 16 elements.
+
+    Fused kernels need such rows and copy others. The decoder's causal mask without a window is None: its attention
+    knows it.
+    """
+
+    def encoder(self, src_mask: Tensor, x: Tensor) -> Tensor:
+        return self.bias(super().encoder(src_mask, x), x)
+
+    def decoder(self, x: Tensor) -> Tensor | None:
+        mask = None if self.reach is None else super().decoder(x)
         return None if mask is None else self.bias(mask, x)
 
     def source(self, src_mask: Tensor, x: Tensor) -> Tensor:
         return self.bias(src_mask, x)
 
     def bias(self, mask: Tensor, x: Tensor) -> Tensor:
-        """Returns 0 where the mask is True and -inf elsewhere, in the data type of x."""
-        return torch.zeros(mask.shape, dtype=x.dtype).masked_fill_(~mask, -math.inf)
-
-
-class AlignedBiases(Biases):
-    """For GPUs. The decoder's causal mask without a window is None: its attention knows it."""
-
-    def decoder(self, x: Tensor) -> Tensor | None:
-        return None if self.reach is None else super().decoder(x)
-
-    def bias(self, mask: Tensor, x: Tensor) -> Tensor:
-        """Returns the bias in rows that begin at multiples of 16 elements, in the data type of products of x.
-
-        Fused kernels need such rows and copy others. A compiled graph would be compiled twice, for lengths that are
-        multiples and for those that are not.
-        """
+        """Returns the bias of a mask, in the data type of products of x."""
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
         rows = torch.zeros(*mask.shape[:-1], (mask.size(-1) + 15) // 16 * 16, dtype=dtype, device=mask.device)
-        return rows[..., : mask.size(-1)].masked_fill_(~mask, -math.inf)
+        return rows[..., : mask.size(-1)].masked_fill_(~mask, -torch.inf)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from aiayn.model.attention import attention
+
 MIN_BLOCK_SIZE = 32  # positions; smaller matrix products take about as long
 MIN_BLOCKS = 6  # with fewer blocks the ordinary mask is as fast
 
@@ -63,3 +65,10 @@ def split_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor,
 def merge_blocks(heads: Tensor, batch_size: int, length: int) -> Tensor:
     """Puts the blocks (B * N, H, W, d_v) of `split_blocks` back together as (B, H, T, d_v)."""
     return heads.unflatten(0, (batch_size, -1)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+
+
+def block_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p_drop: float = 0.0) -> Tensor:
+    """`attention`, block by block where the mask is a block mask."""
+    if mask is None or mask.dim() != 5:
+        return attention(q, k, v, mask, p_drop)
+    return merge_blocks(attention(*split_blocks(q, k, v, mask), p_drop), q.size(0), q.size(2))

@@ -18,13 +18,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p_drop: floa
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(q kᵀ / √d_k): how much each query attends to each key. Returns (B, H, T, S); rows sum to 1."""
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    scores = (q / math.sqrt(q.size(-1))) @ k.transpose(-2, -1)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
+        # 0 where the mask is True and -inf elsewhere. Added, because masks are smaller than scores and a sum needs no
+        # pass over them for its gradient.
+        scores = scores + mask.log().to(scores.dtype)
     return scores.softmax(dim=-1)
 
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]  # (q, k, v, mask, p_drop)
+Cached = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]  # from x to q, k, v
 
 
 class MultiHeadAttention(nn.Module):
@@ -42,10 +45,16 @@ class MultiHeadAttention(nn.Module):
         self.w_k = nn.Linear(d_model, n_heads * d_k, bias=False)
         self.w_v = nn.Linear(d_model, n_heads * d_v, bias=False)
         self.w_o = nn.Linear(n_heads * d_v, d_model, bias=False)
-        self.attention: Attention = attention  # or a faster form of it (kernels/attention.py)
+        self.attention: Attention = attention  # on a GPU a fused form of it (kernels/accelerate.py)
 
-    def forward(self, x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
-        """Queries from x (B, T, D); keys and values from context (B, S, D). Returns (B, T, D)."""
+    def forward(self, x: Tensor, context: Tensor | None, mask: Tensor | None, cached: Cached | None = None) -> Tensor:
+        """Queries from x (B, T, D); keys and values from context (B, S, D). Returns (B, T, D).
+
+        In a search `cached` gives queries, keys and values of x (N, K, D), and context is None; subclasses pass it on.
+        """
+        if cached is not None:
+            return self.attend(*cached(x), mask)
+        assert context is not None
         return self.attend(*self.project(x, context), mask)
 
     def project(self, x: Tensor, context: Tensor, position: int | None = None) -> tuple[Tensor, Tensor, Tensor]:

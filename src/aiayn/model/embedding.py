@@ -52,7 +52,7 @@ class LearnedPositions(nn.Module):
 
 
 class SharedEmbedding(nn.Module):
-    """Section 3.4: one matrix embeds source and target, and turns the decoder's output into logits."""
+    """Section 3.4: one matrix embeds source and target, and is that of the output layer, too."""
 
     def __init__(self, vocab_size: int, d_model: int):
         super().__init__()
@@ -63,6 +63,18 @@ class SharedEmbedding(nn.Module):
         """ids (B, T). Returns their embeddings times sqrt(d_model), (B, T, D)."""
         return F.embedding(ids, self.weight) * self.scale
 
-    def project(self, states: Tensor) -> Tensor:
+
+class TiedOutput(nn.Module):
+    """Section 3.4: the output layer, whose matrix is the embedding's."""
+
+    def __init__(self, embedding: SharedEmbedding):
+        super().__init__()
+        self.tied_to = (embedding,)  # in a tuple, so that the matrix is counted and saved once, as the embedding's
+
+    @property
+    def weight(self) -> Tensor:
+        return self.tied_to[0].weight
+
+    def forward(self, states: Tensor) -> Tensor:
         """states (..., D). Returns logits (..., V)."""
         return F.linear(states, self.weight)

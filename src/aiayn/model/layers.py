@@ -13,6 +13,7 @@ from aiayn.config.model import ModelConfig
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.cache import LayerCache
 from aiayn.model.embedding import LearnedPositions, SinusoidalPositions
+from aiayn.model.overrides import refuse_half_overridden
 
 
 class FeedForward(nn.Module):
@@ -54,7 +55,19 @@ def positions(config: ModelConfig) -> nn.Module:
 
 @dataclass(frozen=True)
 class Parts:
-    """Constructors of what a model consists of: the paper's, unless an extension gives others."""
+    """Constructors of what a model consists of: the paper's, unless an extension gives others.
+
+    What a part can rely on, in training, validation and search, on every device and in every precision:
+
+    - Masks are boolean, True = may attend, broadcastable to (B, H, T, S), and leave every query at least one key; None
+      hides nothing. Nothing else hides a position: a part that ignores its mask sees the future.
+    - A search decodes position by position, K beams in the place of T positions: (N, K, D) for (B, T, D). It calls the
+      same modules, hooks included, and gives attention `cached`, which calls `project` of self-attention with the
+      position, `queries` of attention over the source, and once for every source `keys_values`.
+    - Overridden code runs everywhere or is refused. Faster forms (`aiayn.kernels`) take the place of modules that are
+      exactly the paper's, nothing else (`aiayn.model.overrides`).
+    - What a model in evaluation mode computes for a position depends on what it may attend to, and on nothing else.
+    """
 
     self_attention: Callable[[ModelConfig], MultiHeadAttention] = multi_head_attention
     cross_attention: Callable[[ModelConfig], MultiHeadAttention] = multi_head_attention
@@ -91,6 +104,8 @@ class DecoderLayer(nn.Module):
         self.norm_1 = parts.add_norm(config)
         self.norm_2 = parts.add_norm(config)
         self.norm_3 = parts.add_norm(config)
+        refuse_half_overridden(self.cross_attention, "project", "queries", "keys_values")
+        refuse_half_overridden(self, "forward", "step")
 
     def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor | None, src_mask: Tensor) -> Tensor:
         """x (B, T, D), memory (B, S, D), tgt_mask broadcastable to (B, H, T, T), src_mask (B, 1, 1, S).
@@ -108,15 +123,14 @@ class DecoderLayer(nn.Module):
         each beam, None: all. Returns (N, K, D).
         """
 
-        def attend_to_prefix(x: Tensor) -> Tensor:
+        def of_prefix(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             q, k, v = self.self_attention.project(x, x, position)
-            return self.self_attention.attend(q, *cache.append(k, v), ancestry)
+            return q, *cache.append(k, v)
 
-        def attend_to_source(x: Tensor) -> Tensor:
+        def of_source(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             # All beams of a sentence attend to the same keys and values, so they take the place of target positions.
-            q = self.cross_attention.queries(x)
-            return self.cross_attention.attend(q, cache.cross_k, cache.cross_v, src_mask)
+            return self.cross_attention.queries(x), cache.cross_k, cache.cross_v
 
-        x = self.norm_1(x, attend_to_prefix)
-        x = self.norm_2(x, attend_to_source)
+        x = self.norm_1(x, lambda x: self.self_attention(x, None, ancestry, cached=of_prefix))
+        x = self.norm_2(x, lambda x: self.cross_attention(x, None, src_mask, cached=of_source))
         return self.norm_3(x, self.feed_forward)

@@ -7,7 +7,8 @@ from torch import Tensor
 class Masks:
     """Makes each mask of a model once, for all of its layers; x (B, T, D) is what attends.
 
-    `kernels` has subclasses whose masks are biases or blocks, which faster attention takes.
+    Where all attention of a model is the paper's, `kernels/accelerate.py` puts a subclass here whose masks its faster
+    attention takes; code of an extension gets these.
     """
 
     def __init__(self, window: int | None = None):

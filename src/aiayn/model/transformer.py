@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from aiayn.config.model import ModelConfig
 from aiayn.model.cache import DecoderCache
-from aiayn.model.embedding import SharedEmbedding
+from aiayn.model.embedding import SharedEmbedding, TiedOutput
 from aiayn.model.layers import DecoderLayer, EncoderLayer, Parts
 from aiayn.model.masks import Masks
+from aiayn.model.overrides import refuse_half_overridden
 
 
 class Transformer(nn.Module):
@@ -34,8 +35,10 @@ class Transformer(nn.Module):
         self.encoder_norm = parts.final_norm(config)
         self.decoder_norm = parts.final_norm(config)
         self.dropout = nn.Dropout(config.dropout)  # section 5.4: also on the sum of embeddings and positions
-        self.masks = Masks(config.attention_window)  # `accelerate` replaces this and the next (kernels)
-        self.new_cache = DecoderCache
+        # Any module from states (..., D) to logits (..., V) may take its place: loss and search use no other.
+        self.output: nn.Module = TiedOutput(self.embedding)
+        self.masks = Masks(config.attention_window)
+        refuse_half_overridden(self, "decode", "step")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -74,13 +77,13 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)
 
     def project(self, states: Tensor) -> Tensor:
-        """states (..., D). Returns logits (..., V), through the embedding matrix (section 3.4)."""
-        return self.embedding.project(states)
+        """states (..., D). Returns logits (..., V)."""
+        return self.output(states)
 
     def init_cache(self, memory: Tensor, src_mask: Tensor, beam_size: int) -> DecoderCache:
         """Returns an empty cache for `step` over N sentences: memory (N, S, D), src_mask (N, 1, 1, S)."""
         cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder]
-        return self.new_cache(cross, self.masks, src_mask, beam_size)
+        return DecoderCache(cross, self.masks, src_mask, beam_size)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """Decodes one more position; tokens (N, K) are the newest of each beam, K = 1 at the first position.

@@ -9,14 +9,14 @@ from torch import Tensor
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.hardware import explain_memory
 from aiayn.model.attention import MultiHeadAttention
-from aiayn.search.translator import Translator
+from aiayn.search.line_translator import LineTranslator
 from aiayn.token_ids import BOS_ID
 
 BATCH_SIZE = 64  # pairs, at most
 BATCH_WEIGHTS = 4_000_000  # at once, for each head; one pair may have more
 
 
-def alignments(translator: Translator, src_ids: list[list[int]], outputs: list[list[int]]) -> list[list[int]]:
+def alignments(translator: LineTranslator, src_ids: list[list[int]], outputs: list[list[int]]) -> list[list[int]]:
     """Returns for every target subword the position, from 0, of the source subword that it attends to most.
 
     Attention is that of `alignment_weights`. An empty source or output has no alignment.
@@ -27,7 +27,7 @@ def alignments(translator: Translator, src_ids: list[list[int]], outputs: list[l
 
 @torch.inference_mode()
 def alignment_weights(
-    translator: Translator, src_ids: list[list[int]], outputs: list[list[int]]
+    translator: LineTranslator, src_ids: list[list[int]], outputs: list[list[int]]
 ) -> list[Tensor | None]:
     """Returns for every pair how much each target subword attends to each source subword, (T, S); None if one is empty.
 
@@ -35,6 +35,7 @@ def alignment_weights(
     over heads, at the step that produced the subword. In trained models this layer comes nearest to a word alignment.
     The source's eos is left out, so rows sum to less than 1, and neither list may contain it.
     """
+    translator = translator.in_torch()
     model = translator.models[0]  # the first of an ensemble
     layer = model.decoder[max(len(model.decoder) - 2, 0)].cross_attention
     found: list[Tensor | None] = [None for _ in outputs]

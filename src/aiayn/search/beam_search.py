@@ -11,29 +11,22 @@ do). Both lists are tensors over N sentences and K beams.
 """
 
 import math
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from aiayn.config.search import SearchConfig
 from aiayn.errors import NonFiniteOutputError
-from aiayn.kernels.prepacked import round_up
-from aiayn.kernels.top_tokens import best_continuations
 from aiayn.model.transformer import Transformer
 from aiayn.search.ensemble import Ensemble
-from aiayn.token_ids import BOS_ID, EOS_ID
+from aiayn.search.translations import Hypothesis, length_penalty
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 # Checking whether sentences are done waits for a GPU. Checking late changes no result: a done sentence stays done.
 STEPS_PER_CHECK = {"cpu": 1}
-
-
-class Hypothesis(NamedTuple):
-    """One translation: ids without bos and eos, score, and log P, which includes that of eos."""
-
-    tokens: list[int]
-    score: float
-    log_prob: float
+ROWS = 512  # hypotheses whose logits are in memory at once, 76 MB with 37,000 subwords
 
 
 class Beams(NamedTuple):
@@ -53,14 +46,6 @@ class Beams(NamedTuple):
 
     def select(self, rows: Tensor) -> "Beams":
         return Beams(*(field[rows] for field in self))
-
-
-Length = TypeVar("Length", int, Tensor)
-
-
-def length_penalty(length: Length, config: SearchConfig) -> Length | float:
-    """Returns lp(Y) for |Y| = length: the paper's ((5 + |Y|) / 6)^alpha (Wu et al. 2016), or |Y|^alpha."""
-    return ((5 + length) / 6 if config.penalty == "gnmt" else length) ** config.length_penalty
 
 
 @torch.inference_mode()
@@ -89,23 +74,20 @@ def beam_search(
     for length in range(1, longest + 1):  # |Y| of what ends in this step
         states = model.step(last_tokens, cache)  # (N, K, D)
         only_eos = length > beams.limit if length > min(limits) else None
-        log_probs, from_beam, new_tokens = best_continuations(
-            model.project, states, beams.log_probs, n_best, only_eos, model.gives_log_probs
-        )
+        log_probs, from_beam, new_tokens = best_continuations(model, states, beams.log_probs, n_best, only_eos)
         beams, parents = _extend(beams, log_probs, from_beam, new_tokens, length, config)
         sums.append(log_probs.sum())
         if length % steps_per_check == 0 or length == longest:
             _refuse_nan(sums, length)
             sums.clear()
             n_alive = len(beams.done) - int(beams.done.sum())
-            staying = min(round_up(n_alive), len(beams.done))
             # Copying the caches also takes time, so sentences leave when at least an eighth of them can.
-            if 8 * (len(beams.done) - staying) >= len(beams.done):
+            if 8 * (len(beams.done) - n_alive) >= len(beams.done):
                 order = beams.done.byte().argsort(stable=True)
-                _collect(beams.select(order[staying:]), results)
+                _collect(beams.select(order[n_alive:]), results)
                 if not n_alive:
                     break
-                remaining = order[:staying]
+                remaining = order[:n_alive]
                 beams, parents = beams.select(remaining), parents[remaining]
                 cache.select(remaining)
         cache.reorder(parents)
@@ -114,6 +96,41 @@ def beam_search(
     if not all(results):
         raise NonFiniteOutputError(f"at step {longest} (the end token has no probability) of the search")
     return results
+
+
+def best_continuations(
+    model: Ensemble, states: Tensor, log_probs: Tensor, n_best: int, only_eos: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Extends N sentences' K hypotheses by one token each, and returns the best of all K * V continuations.
+
+    states (N, K, D), log_probs (N, K) of the hypotheses. Padding and bos are no continuations; where only_eos (N,), eos
+    is the only one. Returns log P, hypothesis and token of each continuation, (N, n_best), best first; a NaN before
+    all others, -inf where there are too few.
+    """
+    at_once = max(1, ROWS // log_probs.size(1))
+    ends = [None] * len(states) if only_eos is None else only_eos.split(at_once)
+    parts = zip(states.split(at_once), log_probs.split(at_once), ends, strict=False)
+    best, parents, tokens = zip(*(_best_of_part(model, *part, n_best) for part in parts), strict=True)
+    return torch.cat(best), torch.cat(parents), torch.cat(tokens)
+
+
+def _best_of_part(
+    model: Ensemble, states: Tensor, log_probs: Tensor, only_eos: Tensor | None, n_best: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `best_continuations`, of so few sentences that their logits may be in memory at once."""
+    scores = model.project(states).float()
+    if not model.gives_log_probs:
+        scores = scores.log_softmax(-1)  # before tokens are excluded: that must not change the others' probabilities
+    vocab_size = scores.size(-1)
+    scores[..., PAD_ID : BOS_ID + 1] = -torch.inf
+    if only_eos is not None:
+        eos = scores[..., EOS_ID].clone()
+        scores.masked_fill_(only_eos[:, None, None], -torch.inf)[..., EOS_ID] = eos
+    sums = (scores + log_probs[..., None]).flatten(1)
+    best, places = sums.topk(min(n_best, sums.size(1)))
+    missing = (0, n_best - best.size(1))
+    best, places = F.pad(best, missing, value=-torch.inf), F.pad(places, missing)
+    return best, places // vocab_size, places % vocab_size
 
 
 def _n_candidates(config: SearchConfig) -> int:

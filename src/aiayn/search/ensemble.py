@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.kernels.encode import encode
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
@@ -44,7 +43,7 @@ class Ensemble(nn.Module):
 
     def encode(self, src: Tensor, src_mask: Tensor) -> list[Tensor]:
         """src (B, S). Returns the memory (B, S, D) of every model."""
-        return [encode(model, src, src_mask) for model in self.models]
+        return [model.encode(src, src_mask) for model in self.models]
 
     def init_cache(self, memories: list[Tensor], src_mask: Tensor, beam_size: int) -> "EnsembleCache":
         """Returns an empty cache for `step`, as `Transformer.init_cache` does."""

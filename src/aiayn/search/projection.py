@@ -11,9 +11,9 @@ from torch import Tensor
 from aiayn.data.placeholders import PLACEHOLDER, TAG, TAG_START
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.search.alignment import alignment_weights
+from aiayn.search.line_translator import LineTranslator
 from aiayn.search.paragraphs import Paragraph
 from aiayn.search.translations import Translation
-from aiayn.search.translator import Translator
 
 # A web address begins a unit even where a tag was between it and the word before.
 UNIT = re.compile(rf"{PLACEHOLDER.pattern}|(?:(?!(?:https?|ftp|file)://)\w)+|[^\w\s]", PLACEHOLDER.flags)
@@ -37,7 +37,7 @@ class AlignedText:
     weights: Tensor  # (units, source units): how much each unit attends to each source unit; rows sum to 1 or are 0
 
 
-def align(translator: Translator, sources: list[str], translations: Sequence[Translation]) -> list[AlignedText]:
+def align(translator: LineTranslator, sources: list[str], translations: Sequence[Translation]) -> list[AlignedText]:
     """Aligns the words of sources, which must be sentences without white space around them, and translations."""
     src_ids = translator.source_ids(sources)
     outputs = [translation.tokens for translation in translations]

@@ -12,8 +12,8 @@ from torch import Tensor
 from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.errors import NonFiniteOutputError
 from aiayn.model.transformer import Transformer
-from aiayn.search.beam_search import Hypothesis, length_penalty
 from aiayn.search.ensemble import Ensemble
+from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from itertools import islice
 
 from aiayn.errors import DataError
-from aiayn.search.batches import Progress
+from aiayn.search.line_translator import LineTranslator, Progress
 from aiayn.search.markup import MarkedText, Restored, parse_markup
 from aiayn.search.paragraphs import Paragraph, split_paragraph
 from aiayn.search.projection import MAX_WEIGHTS, align, count_units, join
 from aiayn.search.translations import Translation
-from aiayn.search.translator import Translator
 
 
-def translate_paragraphs(translator: Translator, texts: list[str], on_batch: Progress | None = None) -> list[str]:
+def translate_paragraphs(translator: LineTranslator, texts: list[str], on_batch: Progress | None = None) -> list[str]:
     """Translates texts sentence by sentence, all in one batch. Raises what `n_best` and `split_paragraph` raise."""
     split = [split_paragraph(text, translator.languages[0]) for text in texts]
     found = iter(translator.translate([one for paragraph in split for one in paragraph.sentences], on_batch))
@@ -21,7 +20,7 @@ def translate_paragraphs(translator: Translator, texts: list[str], on_batch: Pro
 
 
 def translate_markup(
-    translator: Translator,
+    translator: LineTranslator,
     texts: list[str],
     is_html: bool = False,
     paragraphs: bool = False,
@@ -71,7 +70,7 @@ def _groups(sizes: list[int]) -> Iterator[slice]:
 
 
 def _restored(
-    translator: Translator, texts: list[MarkedText], split: list[list[Paragraph]], best: Iterator[Translation]
+    translator: LineTranslator, texts: list[MarkedText], split: list[list[Paragraph]], best: Iterator[Translation]
 ) -> list[Restored]:
     """Returns texts with their mark-up. `best` gives the translations of their sentences, and goes on after them."""
     sentences = [sentence for text in split for paragraph in text for sentence in paragraph.sentences]

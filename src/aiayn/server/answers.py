@@ -5,9 +5,9 @@ import asyncio
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
+from aiayn.search.line_translator import LineTranslator
 from aiayn.search.projection import AlignedText, align
 from aiayn.search.translations import Translation
-from aiayn.search.translator import Translator
 from aiayn.server.batching import BATCH_LINES, Batcher
 from aiayn.server.fields import Fields, count_of, line_of, texts_of
 from aiayn.server.metrics import Metrics
@@ -81,7 +81,7 @@ class Answers:
             answer["detectedLanguage"] = [detected for _ in texts] if is_list else detected
         return answer
 
-    async def _written(self, translator: Translator, texts: list[CutText], found: list[Translation]) -> list[str]:
+    async def _written(self, translator: LineTranslator, texts: list[CutText], found: list[Translation]) -> list[str]:
         """Returns the translation of every text, given those of all sentences."""
         remaining = iter(found)
         if not any(text.marked for text in texts):
@@ -108,7 +108,7 @@ class Answers:
         src_ids, tgt_ids = await self._subwords(translator, lines, state)
         return await self.batcher.call(word_attention, translator, src_ids, tgt_ids)
 
-    async def _subwords(self, translator: Translator, lines: list[str], state: State) -> list[list[int]]:
+    async def _subwords(self, translator: LineTranslator, lines: list[str], state: State) -> list[list[int]]:
         """Returns the subwords of lines. Raises DataError for what is not text, and 413 for a line that is too long."""
         limits = (self.options.max_line, translator.longest_source)
         most = min(limit for limit in limits if limit is not None)
@@ -131,11 +131,11 @@ def _check_languages(fields: Fields, languages: tuple[str, str]) -> None:
         raise HTTPException(400, f"format {fields['format']!r:.40}: choose text or html")
 
 
-def _max_alternatives(translator: Translator) -> int:
+def _max_alternatives(translator: LineTranslator) -> int:
     return translator.search.beam_size - 1
 
 
-def _detected(translator: Translator) -> list[Answer]:
+def _detected(translator: LineTranslator) -> list[Answer]:
     """The language in the form of a detection; its confidence says that nothing was detected."""
     return [{"language": translator.languages[0], "confidence": 0.0}]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aiayn.errors import UserError
-from aiayn.search.translator import Translator
+from aiayn.search.line_translator import LineTranslator
 
 log = logging.getLogger(__name__)
 
@@ -15,13 +15,15 @@ log = logging.getLogger(__name__)
 class Served:
     """A model, and the API keys of which a request must have one; without any, the server is open to everybody."""
 
-    translator: Translator
+    translator: LineTranslator
     api_keys: list[str] = field(default_factory=list)
     source: str = ""  # the checkpoint's file
+    engine: str = ""  # which it is, and why
 
     def describe(self) -> str:
         keys = f"API keys: {len(self.api_keys)}" if self.api_keys else "no API keys, everybody may use it"
-        return f"{self.source} ({' to '.join(self.translator.languages)}); {keys}"
+        engine = f"; {' '.join(self.engine.split())}" if self.engine else ""
+        return f"{self.source} ({' to '.join(self.translator.languages)}); {keys}{engine}"
 
 
 class Service:

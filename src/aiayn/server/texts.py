@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 
 from aiayn.errors import DataError
+from aiayn.search.line_translator import SURROGATE
 from aiayn.search.markup import MarkedText, Restored, parse_markup
 from aiayn.search.paragraphs import Paragraph, split_paragraph
 from aiayn.search.projection import MAX_WEIGHTS, AlignedText, join
 from aiayn.search.translations import Translation
-from aiayn.search.translator import SURROGATE
 
 # The time to place tags grows with the tags times the words.
 MAX_HTML = 30_000  # characters of a text

@@ -6,7 +6,7 @@ from typing import TypedDict
 from torch import Tensor
 
 from aiayn.search.alignment import alignment_weights
-from aiayn.search.translator import Translator
+from aiayn.search.line_translator import LineTranslator
 
 
 class WordAttention(TypedDict):
@@ -17,7 +17,7 @@ class WordAttention(TypedDict):
     weights: list[list[float]]  # T rows of S numbers
 
 
-def word_attention(translator: Translator, src_ids: list[int], tgt_ids: list[int]) -> WordAttention:
+def word_attention(translator: LineTranslator, src_ids: list[int], tgt_ids: list[int]) -> WordAttention:
     """Returns the attention between the words of a line and of its translation, given by their subwords.
 
     The weight of two words is that of `alignment_weights`, summed over the source word's subwords and averaged over the
@@ -37,7 +37,7 @@ def _sums(weights: Tensor, sizes: list[int]) -> Tensor:
     return ends.diff(dim=1, prepend=ends.new_zeros(len(ends), 1))
 
 
-def _words(translator: Translator, ids: list[int]) -> tuple[list[str], list[int]]:
+def _words(translator: LineTranslator, ids: list[int]) -> tuple[list[str], list[int]]:
     """Returns the words, as spaces divide them, and the number of subwords of each."""
     tokens = translator.tokenizer.tokens(ids)
     starts = [place for place, token in enumerate(tokens) if place == 0 or token.startswith("▁")]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aiayn.kernels.packed_attention import decoder_layer, encoder_layer, packed_states
 from aiayn.model.transformer import Transformer
@@ -12,7 +12,7 @@ from aiayn.training.loss import output_cross_entropy
 from aiayn.training.packed_batch import PackedStates
 
 
-def compile_apart(model: Transformer) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
+def compile_apart(model: Transformer) -> Callable[[Tensor, nn.Module, Tensor, float], Tensor]:
     """Compiles every layer of a model in place, and returns a compiled `output_cross_entropy`.
 
     One graph of each for batches of every shape: the backward pass of one graph for all of them would hand over all

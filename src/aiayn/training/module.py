@@ -75,7 +75,7 @@ class TranslationModule(pl.LightningModule):
     def training_loss(self, batch: Batch) -> Tensor:
         """Returns what training minimises: section 5.4's loss, summed over this batch's target tokens, ()."""
         smoothing = self.config.optim.label_smoothing
-        return self.output_loss(self.states(batch), self.model.embedding.weight, batch.tgt_out, smoothing)
+        return self.output_loss(self.states(batch), self.model.output, batch.tgt_out, smoothing)
 
     def rate(self, step: int) -> float:
         """Returns the learning rate of optimizer step 1, 2, ...: equation (3)."""
@@ -251,8 +251,8 @@ class TranslationModule(pl.LightningModule):
 
     def evaluation_sums(self, batch: Batch) -> Tensor:
         """Returns (4,) float64, over this batch's target tokens: smoothed loss, negative log-likelihood, right, all."""
-        weight, smoothing = self.model.embedding.weight, self.config.optim.label_smoothing
-        sums = evaluate_output(self.states(batch), weight, batch.tgt_out, smoothing)
+        smoothing = self.config.optim.label_smoothing
+        sums = evaluate_output(self.states(batch), self.model.output, batch.tgt_out, smoothing)
         return torch.cat([sums, sums.new_tensor([batch.n_tokens])])
 
     def _means(self, split: str) -> dict[str, float]:

@@ -1,0 +1,169 @@
+"""Converts a model for CTranslate2, and keeps it beside its checkpoint, where `FastTranslator` finds it.
+
+The folder is named by the fingerprint of the checkpoint file, so it is never that of other weights.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from aiayn.config.stored import to_plain
+from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
+from aiayn.files import atomic_folder, atomic_write_text, sha256
+from aiayn.model.attention import MultiHeadAttention, attention
+from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions, TiedOutput, sinusoids
+from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
+from aiayn.model.masks import Masks
+from aiayn.model.overrides import is_exactly
+from aiayn.model.transformer import Transformer
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.search.converted import ABOUT, FORMAT, converted_folder, fingerprint, outdated_folders
+from aiayn.token_ids import BOS_ID, EOS_ID, UNK_ID
+
+POSITIONS = 4096  # of the tables that sinusoids are written into; longer lines are for torch
+TOKEN = {number: token for token, number in SPECIAL_IDS.items()}
+# What can stand in a model that is converted: modules of exactly these classes.
+EXPRESSIBLE = (
+    *(Transformer, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, AddNorm, SharedEmbedding, TiedOutput),
+    *(SinusoidalPositions, LearnedPositions, nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity),
+)
+
+
+def why_not_converted(model: Transformer) -> str | None:
+    """Returns what of a model CTranslate2 cannot express, in words; None if it can. The model is not accelerated."""
+    if model.config.attention_window is not None:
+        return f"model.attention_window={model.config.attention_window}"
+    modules = {"": "the model"} | {name: name for name, _ in model.named_modules() if name}
+    for name, module in model.named_modules():
+        if not any(is_exactly(module, kind) for kind in EXPRESSIBLE):
+            return f"{modules[name]} ({type(module).__name__}, or its hooks)"
+        own = isinstance(module, MultiHeadAttention | FeedForward)
+        if own and not all(is_exactly(child, nn.Linear) for child in module.children()):
+            return f"{name}, whose matrices are not plain linear layers"
+        if isinstance(module, MultiHeadAttention) and module.attention is not attention:
+            return f"{name}.attention"
+        if isinstance(module, AddNorm) and (type(module.norm) is not nn.LayerNorm or module.norm.eps != 1e-5):
+            return f"{name}.norm"
+    if not is_exactly(model.encoder_norm, nn.Identity) or not is_exactly(model.decoder_norm, nn.Identity):
+        return "a norm after the layers"
+    if type(model.output) not in (TiedOutput, nn.Linear) or type(model.masks) is not Masks:
+        return "the output layer or the masks"
+    return None
+
+
+def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) -> None:
+    """Writes a model in float32 as CTranslate2 reads it. `why_not_converted` must be None."""
+    from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
+
+    config = model.config
+    wide: dict[str, Any] = {"pre_norm": False}
+    if config.d_k != config.d_v or config.d_k * config.n_heads != config.d_model:
+        wide["head_dim"] = max(config.d_k, config.d_v)  # to which heads are padded with zeros
+    spec: Any = TransformerSpec(
+        TransformerEncoderSpec(len(model.encoder), config.n_heads, **wide),
+        TransformerDecoderSpec(len(model.decoder), config.n_heads, **wide),
+    )
+    for stack, layers, positions in (
+        (spec.encoder, model.encoder, model.src_positions),
+        (spec.decoder, model.decoder, model.tgt_positions),
+    ):
+        learned = isinstance(positions, LearnedPositions)
+        stack.position_encodings.encodings = _array(
+            positions.table if learned else sinusoids(POSITIONS, config.d_model)
+        )
+        for to, layer in zip(stack.layer, layers, strict=True):
+            norms = [(to.self_attention, layer.norm_1), (to.ffn, layer.norm_2)]
+            q, k, v, o = _projections(layer.self_attention)
+            _put(to.self_attention.linear[0], torch.cat([q, k, v]))
+            _put(to.self_attention.linear[1], o)
+            scaled = [to.self_attention]
+            if isinstance(layer, DecoderLayer):
+                norms = [norms[0], (to.attention, layer.norm_2), (to.ffn, layer.norm_3)]
+                q, k, v, o = _projections(layer.cross_attention)
+                for linear, matrix in zip(to.attention.linear, (q, torch.cat([k, v]), o), strict=True):
+                    _put(linear, matrix)
+                scaled.append(to.attention)
+            for each in scaled if "head_dim" in wide else []:
+                each.queries_scale = _array(torch.tensor(config.d_k**-0.5))
+            assert isinstance(layer.feed_forward, FeedForward)
+            for linear, ours in (
+                (to.ffn.linear_0, layer.feed_forward.w_1),
+                (to.ffn.linear_1, layer.feed_forward.w_2),
+            ):
+                _put(linear, ours.weight, ours.bias)
+            for place, add_norm in norms:
+                norm = cast(nn.LayerNorm, add_norm.norm)
+                place.layer_norm.gamma, place.layer_norm.beta = _array(norm.weight), _array(norm.bias)
+    for embeddings in (*spec.encoder.embeddings, spec.decoder.embeddings):
+        embeddings.weight, embeddings.multiply_by_sqrt_depth = _array(model.embedding.weight), True
+    assert isinstance(model.output.weight, Tensor)
+    spec.decoder.projection.weight = _array(model.output.weight)
+    if (bias := getattr(model.output, "bias", None)) is not None:
+        spec.decoder.projection.bias = _array(bias)
+
+    tokens = [tokenizer.subword(number) for number in range(model.vocab_size)]
+    spec.register_source_vocabulary(tokens)
+    spec.register_target_vocabulary(tokens)
+    spec.config.add_source_eos = True
+    spec.config.decoder_start_token = spec.config.bos_token = TOKEN[BOS_ID]
+    spec.config.eos_token, spec.config.unk_token = TOKEN[EOS_ID], TOKEN[UNK_ID]
+    spec.validate()
+    spec.optimize()
+    spec.save(str(folder))
+
+
+def _put(linear: Any, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Sets weights, and a bias of zero where ours have none."""
+    linear.weight = _array(weight)
+    linear.bias = _array(torch.zeros(len(weight)) if bias is None else bias)
+
+
+def _array(weight: Tensor) -> Any:
+    return weight.detach().float().contiguous().numpy()
+
+
+def _projections(module: MultiHeadAttention) -> list[Tensor]:
+    """Returns w_q, w_k, w_v and w_o with heads of one size: zeros are added to the smaller ones."""
+    size = max(len(linear.weight) for linear in (module.w_q, module.w_v)) // module.n_heads
+
+    def padded(weight: Tensor) -> Tensor:
+        heads = weight.detach().unflatten(0, (module.n_heads, -1))
+        return nn.functional.pad(heads, (0, 0, 0, size - heads.size(1))).flatten(0, 1)
+
+    q, k, v = (padded(linear.weight) for linear in (module.w_q, module.w_k, module.w_v))
+    return [q, k, v, padded(module.w_o.weight.T).T]
+
+
+def about(checkpoint: Checkpoint, model: Transformer) -> dict[str, Any]:
+    """Returns what `FastTranslator` needs besides CTranslate2's own files."""
+    data, learned = checkpoint.config.data, model.config.positions == "learned"
+    return {
+        "search": to_plain(checkpoint.config.search),
+        "task": data.task,
+        "src_lang": data.src_lang,
+        "tgt_lang": data.tgt_lang,
+        "positions": model.config.max_positions if learned else POSITIONS,
+        "learned": learned,
+        "tokenizer": checkpoint.tokenizer,
+    }
+
+
+def write_converted(path: Path, checkpoint: Checkpoint, model: Transformer, into: Path | None = None) -> Path:
+    """Converts the model of a checkpoint file, by default beside it, and removes what was converted of its name before.
+
+    Returns the new folder, whole under its final name. Raises OSError if it cannot be written.
+    """
+    folder = into or converted_folder(path)
+    shutil.rmtree(folder, ignore_errors=True)  # a damaged one
+    with atomic_folder(folder) as unfinished:
+        write_ctranslate2(model, Tokenizer.from_json(checkpoint.tokenizer), unfinished)
+        files = {file.name: sha256(file) for file in sorted(unfinished.iterdir())}
+        text = {"format": FORMAT, "checkpoint": fingerprint(path), "files": files, **about(checkpoint, model)}
+        atomic_write_text(unfinished / ABOUT, json.dumps(text, ensure_ascii=False))
+    for outdated in outdated_folders(path) if into is None else []:
+        shutil.rmtree(outdated, ignore_errors=True)
+    return folder

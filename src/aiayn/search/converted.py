@@ -1,0 +1,41 @@
+"""The folder of a model that was converted for CTranslate2: its name, and what it holds. Read without torch."""
+
+import glob
+import json
+from pathlib import Path
+from typing import Any
+
+from aiayn.files import sha256
+from aiayn.runs.seal import read_seal
+
+FORMAT = 1  # of the folder; another one is converted anew
+ABOUT = "aiayn.json"  # settings, tokenizer and the checksums of the other files
+
+
+def fingerprint(checkpoint: Path) -> str:
+    """Returns the SHA-256 that a checkpoint file ends with, or that of its bytes if it has none of its own."""
+    seal = read_seal(checkpoint)
+    return seal.decode().partition(":")[2] or sha256(checkpoint)
+
+
+def converted_folder(checkpoint: Path) -> Path:
+    """Returns where the converted model of a checkpoint file is."""
+    return checkpoint.with_name(f"{checkpoint.stem}.ctranslate2-{fingerprint(checkpoint)[:16]}")
+
+
+def outdated_folders(checkpoint: Path) -> list[Path]:
+    """Returns the converted models of earlier checkpoints under this name."""
+    found = checkpoint.parent.glob(f"{glob.escape(checkpoint.stem)}.ctranslate2-*")
+    return [folder for folder in found if folder != converted_folder(checkpoint)]
+
+
+def read_converted(folder: Path, checkpoint: Path) -> dict[str, Any] | None:
+    """Returns the settings of a whole converted model of this checkpoint file; None if there is none."""
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        if about["format"] != FORMAT or about["checkpoint"] != fingerprint(checkpoint):
+            return None
+        whole = all(sha256(folder / name) == digest for name, digest in about["files"].items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return about if whole else None

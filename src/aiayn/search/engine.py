@@ -1,0 +1,153 @@
+"""Chooses what translates: CTranslate2 wherever it can express model and options, else torch; and says which, and why.
+
+Nothing here imports torch before it is needed.
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiayn.config.rules import at_least, one_of
+from aiayn.config.search import ENGINES, PRECISIONS, SearchConfig, SearchOverrides
+from aiayn.errors import ConfigError, RefusedError
+from aiayn.search.converted import converted_folder, fingerprint, read_converted
+from aiayn.search.fast_translator import FastTranslator
+from aiayn.search.line_translator import LineTranslator
+
+if TYPE_CHECKING:
+    from aiayn.runs.checkpoints import Checkpoint
+    from aiayn.search.translator import Translator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What a command translates with."""
+
+    checkpoints: Sequence[Path]  # of an ensemble several
+    search: SearchOverrides
+    engine: str = "auto"
+    accelerator: str = "auto"
+    precision: str = "float32"
+    devices: int = 1
+    extensions: Sequence[str] = ()
+    only_torch: str | None = None  # why this command needs torch
+
+    def __post_init__(self) -> None:
+        one_of("engine", self.engine, ENGINES)
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("accelerator", self.accelerator, ("auto", "cpu", "gpu"))
+        at_least("devices", self.devices, 1, most=1000)
+
+
+@contextmanager
+def open_translator(choice: Choice) -> Iterator[tuple[LineTranslator, str]]:
+    """Yields a translator, and a line that says which engine it is and why.
+
+    Raises ConfigError for an engine that cannot do what is asked, RefusedError for a damaged checkpoint.
+    """
+    device, reason = _device(choice)
+    with tempfile.TemporaryDirectory(prefix="aiayn-") as temporary:
+        if reason is None:
+            made = _in_ctranslate2(choice, device, Path(temporary))
+            if isinstance(made, FastTranslator):
+                yield made, f"engine   CTranslate2, {choice.precision}, {device}"
+                return
+            reason = made
+        if choice.engine == "ctranslate2":
+            raise ConfigError(f"engine=ctranslate2: {reason}; choose torch or auto")
+        if choice.precision == "int8":
+            raise ConfigError(f"precision=int8: needs CTranslate2, but {reason}; choose float32")
+    from aiayn.runs.extensions import name_extensions
+    from aiayn.search.processes import on_devices
+    from aiayn.search.translator import Translator
+
+    name_extensions(choice.extensions)
+    first, *others = _loaded(choice.checkpoints)
+    made_of = (first, choice.search, choice.accelerator, choice.precision, others)
+    translator = Translator.from_checkpoint(*made_of)
+    line = f"engine   torch, {choice.precision}, {translator.device.type}: {reason}"
+    with on_devices(translator, choice.devices, made_of, choice.extensions) as shared:
+        yield shared, line
+
+
+def _loaded(paths: Sequence[Path]) -> "list[Checkpoint]":
+    from aiayn.runs.checkpoints import load
+
+    return [load(path) for path in paths]
+
+
+def _device(choice: Choice) -> tuple[str, str | None]:
+    """Returns CTranslate2's device, and what keeps it from what is asked, as far as is known without the model."""
+    if choice.engine == "torch":
+        return "cpu", "as --engine says"
+    if choice.only_torch:
+        return "cpu", choice.only_torch
+    if len(choice.checkpoints) > 1:
+        return "cpu", "several models translate as one"
+    try:
+        import ctranslate2
+    except (ImportError, OSError) as error:
+        return "cpu", f"CTranslate2 cannot be imported ({error!s:.100})"
+    gpus = ctranslate2.get_cuda_device_count()
+    if choice.accelerator == "gpu" and not gpus:
+        return "cuda", "CTranslate2 finds no GPU"
+    device = "cuda" if gpus and choice.accelerator != "cpu" else "cpu"
+    if device == "cuda" and choice.devices > gpus:
+        raise ConfigError(f"devices={choice.devices}: this machine has {gpus} GPUs; lower it, or set accelerator=cpu")
+    if choice.precision == "bfloat16" and "bfloat16" not in ctranslate2.get_supported_compute_types(device):
+        return device, f"CTranslate2 does not compute in bfloat16 on this {device}"
+    return device, None
+
+
+def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTranslator | str:
+    """Returns a translator, with a model that is converted if it was not yet, or why there is none."""
+    [path] = choice.checkpoints
+    stamp, folder = fingerprint(path), converted_folder(path)
+    about = read_converted(folder, path)
+    if about is None:
+        folder = _convert(choice, path, temporary)
+        if isinstance(folder, str):
+            return folder
+        about = read_converted(folder, path)
+        assert about is not None
+    search = choice.search.apply(SearchConfig(**about["search"]))
+    if search.beam_size > 1 and search.patience is None:
+        return "an exact search (search.patience=null) is one of torch"
+
+    def in_torch() -> "Translator":
+        from aiayn.runs.extensions import name_extensions
+        from aiayn.search.translator import Translator
+
+        if fingerprint(path) != stamp:
+            raise RefusedError(f"{path}: has been replaced since this command began; run it again")
+        name_extensions(choice.extensions)
+        precision = "float32" if choice.precision == "int8" else choice.precision
+        [checkpoint] = _loaded([path])
+        return Translator.from_checkpoint(checkpoint, choice.search, choice.accelerator, precision)
+
+    try:
+        return FastTranslator(folder, about, search, device, choice.precision, choice.devices, in_torch)
+    except RuntimeError as error:  # such as a GPU without its libraries
+        return f"CTranslate2 fails ({error!s:.200})"
+
+
+def _convert(choice: Choice, path: Path, temporary: Path) -> Path | str:
+    """Returns the folder of the converted model, a temporary one where none can be written; or why there is none."""
+    from aiayn.runs.checkpoints import restore
+    from aiayn.runs.extensions import name_extensions
+    from aiayn.search.build import build_model
+    from aiayn.search.convert import why_not_converted, write_converted
+
+    name_extensions(choice.extensions)
+    [checkpoint] = _loaded([path])
+    model = build_model(checkpoint.config.model, checkpoint.vocab_size)
+    restore(model, checkpoint)
+    if reason := why_not_converted(model):
+        return f"CTranslate2 cannot express {reason}"
+    try:
+        return write_converted(path, checkpoint, model)
+    except OSError:  # a folder that only its owner may write, or a full disk
+        return write_converted(path, checkpoint, model, temporary / "model")

@@ -1,0 +1,195 @@
+"""Translation by CTranslate2, without torch: the same model and the same options of search, several times as fast.
+
+The model was converted once, into a folder beside its checkpoint (`search/convert.py`). What CTranslate2 does otherwise
+than `beam_search`, and how the results become the same:
+
+- It divides log P by |Y|^alpha. So it is asked for all hypotheses that it finished, with alpha = 1, and they are ranked
+  anew by the run's own length penalty.
+- All lines of a call have one limit of lengths. A line with an output that reaches its own limit is searched again,
+  with lines of the same limit.
+- It does not score the end of an output that it cut at the limit. That is added by scoring the output.
+- It may write <s> and <pad>, and its tables of positions end. Such lines are translated in torch.
+"""
+
+import math
+import os
+from collections import defaultdict, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiayn.config.search import SearchConfig
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import NonFiniteOutputError, ResourceError
+from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
+from aiayn.search.translations import Hypothesis, length_penalty
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
+
+if TYPE_CHECKING:
+    from aiayn.search.translator import Translator
+
+COMPUTE_TYPES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8_float32"}  # by our names of precisions
+
+
+class FastTranslator(LineTranslator):
+    """Translates lines with CTranslate2."""
+
+    def __init__(
+        self,
+        folder: Path,
+        about: dict[str, Any],
+        search: SearchConfig,
+        device: str,
+        precision: str,
+        devices: int,
+        load_in_torch: "Callable[[], Translator]",
+    ):
+        """`folder` and `about` are those of a converted model. Raises RuntimeError if the device cannot be used."""
+        import ctranslate2
+
+        tokenizer = Tokenizer.from_json(about["tokenizer"])
+        super().__init__(tokenizer, search, about["task"], (about["src_lang"], about["tgt_lang"]))
+        self.positions: int = about["positions"]  # of its tables
+        self.is_learned: bool = about["learned"]
+        self.devices = devices
+        self.batch_tokens = search.batch_tokens or BATCH_TOKENS[device]
+        self._load_in_torch = load_in_torch
+        self._torch: Translator | None = None
+        self._tokens = [tokenizer.subword(number) for number in range(tokenizer.vocab_size)]
+        self._ids = {token: number for number, token in enumerate(self._tokens)}
+        threads = max(1, _threads() // devices)
+        parallel = {"device_index": list(range(devices))} if device == "cuda" else {"inter_threads": devices}
+        self._engine = ctranslate2.Translator(
+            str(folder), device, compute_type=COMPUTE_TYPES[precision], intra_threads=threads, **parallel
+        )
+
+    def in_torch(self) -> "Translator":
+        self._torch = self._torch or self._load_in_torch()
+        return self._torch
+
+    @property
+    def max_positions(self) -> int | None:
+        return self.positions if self.is_learned else None
+
+    def find(
+        self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
+    ) -> list[list[Hypothesis]]:
+        extra, beams = self.search.max_extra_tokens, self.search.beam_size
+        found: list[list[Hypothesis]] = [[] for _ in src_ids]
+        again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
+        left = [line for line in longest_first(src_ids) if len(src_ids[line]) + extra + 1 > self.positions]
+        order = longest_first(src_ids)[len(left) :]
+        done = len(src_ids) - len(order)
+
+        batches = []
+        while order:
+            size = max(1, self.batch_tokens // ((len(src_ids[order[0]]) + 1) * beams))
+            batches.append(order[:size])
+            order = order[size:]
+        for batch, results in self._results(batches, src_ids, first_line):
+            for line, hypotheses in zip(batch, results, strict=True):
+                limit = len(src_ids[line]) + extra
+                if any(not {PAD_ID, BOS_ID}.isdisjoint(one.tokens) for one in hypotheses):
+                    left.append(line)
+                elif limit < len(src_ids[batch[0]]) + extra and any(len(one.tokens) >= limit for one in hypotheses):
+                    again[limit].append(line)
+                else:
+                    found[line] = hypotheses
+            done += len(batch)
+            if on_batch:
+                on_batch(done, len(src_ids))
+        for batch, results in self._results(list(again.values()), src_ids, first_line):
+            for line, hypotheses in zip(batch, results, strict=True):
+                found[line] = hypotheses
+        if left:
+            slowly = self.in_torch().find([src_ids[line] for line in left], n, None, first_line)
+            for line, hypotheses in zip(left, slowly, strict=True):
+                found[line] = hypotheses
+        return [hypotheses[:n] for hypotheses in found]
+
+    def _results(self, batches: list[list[int]], src_ids: list[list[int]], first_line: int) -> Any:
+        """Yields each batch of lines with the hypotheses of each line, best first; several are searched at a time."""
+        running: deque[tuple[list[int], Any]] = deque()
+        waiting = deque(batches)
+        while waiting or running:
+            while waiting and len(running) < 2 * self.devices:  # so few that an interrupt need not wait for many
+                batch = waiting.popleft()
+                running.append((batch, self._start([src_ids[line] for line in batch])))
+            batch, futures = running.popleft()
+            try:
+                results = [future.result() for future in futures]
+            except (RuntimeError, MemoryError) as error:
+                if not isinstance(error, MemoryError) and "memory" not in str(error) and "alloc" not in str(error):
+                    raise
+                if len(batch) == 1:
+                    raise ResourceError(
+                        f"out of memory with line {first_line + batch[0]} ({len(src_ids[batch[0]])} subwords) alone: "
+                        f"split it, or lower search.beam_size (now {self.search.beam_size})"
+                    ) from error
+                half = len(batch) // 2
+                waiting.extendleft([batch[half:], batch[:half]])
+                continue
+            yield batch, self._ranked([src_ids[line] for line in batch], results)
+
+    def _start(self, sources: list[list[int]]) -> list[Any]:
+        """Begins to search a batch of which the first source is the longest."""
+        beams = self.search.beam_size
+        ended = math.ceil(beams * (self.search.patience or 1)) if beams > 1 else 1  # hypotheses, until a search ends
+        return self._engine.translate_batch(
+            [self._subwords(ids) for ids in sources],
+            beam_size=beams,
+            patience=ended / beams,
+            num_hypotheses=ended,
+            length_penalty=1,
+            min_decoding_length=0,
+            max_decoding_length=len(sources[0]) + self.search.max_extra_tokens,
+            max_input_length=0,
+            return_end_token=True,
+            return_scores=True,
+            asynchronous=True,
+        )
+
+    def _ranked(self, sources: list[list[int]], results: list[Any]) -> list[list[Hypothesis]]:
+        """Returns what was found, ranked by the run's own score."""
+        outputs: list[list[tuple[list[int], float]]] = []  # of each source ids and log P
+        cut: list[tuple[int, int]] = []  # places of those without an end
+        for number, result in enumerate(results):
+            of_source = []
+            for tokens, score in zip(result.hypotheses, result.scores, strict=True):
+                ids = [self._ids[token] for token in tokens]
+                if ids and ids[-1] == EOS_ID:
+                    of_source.append((ids[:-1], score * len(ids)))
+                else:
+                    cut.append((number, len(of_source)))
+                    of_source.append((ids, math.nan))
+            outputs.append(of_source)
+        if cut:
+            rows = [(sources[number], outputs[number][place][0]) for number, place in cut]
+            scored = self._engine.score_batch(
+                [self._subwords(source) for source, _ in rows],
+                [self._subwords(ids) for _, ids in rows],
+                max_input_length=0,
+            )
+            for (number, place), one in zip(cut, scored, strict=True):
+                outputs[number][place] = outputs[number][place][0], math.fsum(one.log_probs)
+        if not all(outputs) or not all(math.isfinite(log_prob) for found in outputs for _, log_prob in found):
+            raise NonFiniteOutputError
+        found = []
+        for of_source in outputs:
+            hypotheses = [
+                Hypothesis(ids, log_prob / length_penalty(len(ids) + 1, self.search), log_prob)
+                for ids, log_prob in of_source
+            ]
+            hypotheses.sort(key=lambda one: one.score, reverse=True)
+            found.append(hypotheses[: self.search.beam_size])
+        return found
+
+    def _subwords(self, ids: list[int]) -> list[str]:
+        return [self._tokens[number] for number in ids]
+
+
+def _threads() -> int:
+    """Returns how many threads products may take: OMP_NUM_THREADS, or as many as there are cores for this process."""
+    chosen = os.environ.get("OMP_NUM_THREADS", "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(chosen) if chosen.isdecimal() and int(chosen) else cores

@@ -1,0 +1,123 @@
+"""Text to text around a search: what every engine does with lines before it searches, and with what it found."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiayn.config.search import SearchConfig
+from aiayn.data.text_files import MAX_LINE_BYTES
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import ConfigError, DataError
+from aiayn.search.translations import Hypothesis, Translation
+
+if TYPE_CHECKING:
+    from aiayn.search.translator import Translator
+
+# Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # padded subwords x beams at once, without search.batch_tokens
+
+Progress = Callable[[int, int], None]  # called with the number of lines done and of all lines
+
+
+class LineTranslator(ABC):
+    """Translates lines with an engine that searches."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        search: SearchConfig,
+        task: str = "translation",
+        languages: tuple[str, str] = ("", ""),
+    ):
+        """`task` and `languages`, source and target, are those of the run."""
+        self.tokenizer = tokenizer
+        self.search = search
+        self.task = task
+        self.languages = languages
+
+    @abstractmethod
+    def find(
+        self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
+    ) -> list[list[Hypothesis]]:
+        """Returns up to n hypotheses for the subwords of every line, best first; none for a line without subwords."""
+
+    @abstractmethod
+    def in_torch(self) -> "Translator":
+        """Returns a translator of the same model in torch, which has its attention weights."""
+
+    def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
+        """Returns the best translation of every line; that of a blank line is empty.
+
+        Raises DataError for input that is not text or too long for the model, DivergedError for a broken model,
+        ResourceError if memory runs out.
+        """
+        return [best.text for best, *_ in self.n_best(lines, 1, on_batch)]
+
+    def n_best(
+        self, lines: list[str], n: int, on_batch: Progress | None = None, first_line: int = 1
+    ) -> list[list[Translation]]:
+        """Returns the n best translations of every line, best first; fewer if the search finished fewer.
+
+        `first_line` is the number of lines[0] in error messages. Raises ConfigError if n exceeds `beam_size`, and what
+        `translate` raises.
+        """
+        if not 1 <= n <= self.search.beam_size:
+            raise ConfigError(
+                f"{n} translations per line asked for, but search.beam_size={self.search.beam_size}: ask for 1 to "
+                f"{self.search.beam_size} or set search.beam_size={max(n, 1)}"
+            )
+        found = self.find(self.sources(lines, first_line), n, on_batch, first_line)
+        return [self.to_text(hypotheses) if hypotheses else [Translation()] for hypotheses in found]
+
+    def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
+        """Returns the subword ids of every line, without eos, after the normalisation of the training text.
+
+        A blank line has none. Raises DataError for input that is not text.
+        """
+        if isinstance(lines, str):
+            raise DataError("the source is a single string: give a list of lines")
+        for number, line in enumerate(lines, first_line):
+            if not isinstance(line, str) or SURROGATE.search(line):
+                raise DataError(f"line {number} is not valid text: {line!r:.80}; correct it")
+            if len(line) > MAX_LINE_BYTES:
+                raise DataError(f"line {number} has {len(line):,} characters; split it into sentences")
+        return self.tokenizer.encode([self.tokenizer.normalise(line) for line in lines])
+
+    def sources(self, lines: list[str], first_line: int) -> list[list[int]]:
+        """Returns `source_ids`. Raises DataError if learned positions are too few for a line and its translation."""
+        src_ids, longest = self.source_ids(lines, first_line), self.longest_source
+        for number, ids in enumerate(src_ids, first_line):
+            if longest is not None and len(ids) > longest:
+                raise DataError(
+                    f"line {number} has {len(ids)} subwords: with search.max_extra_tokens="
+                    f"{self.search.max_extra_tokens} this model's {self.max_positions} learned positions allow at most "
+                    f"{longest}; split the line or lower search.max_extra_tokens"
+                )
+        return src_ids
+
+    @property
+    def max_positions(self) -> int | None:
+        """The learned positions of the model; None without any."""
+        return None
+
+    @property
+    def longest_source(self) -> int | None:
+        """The most subwords of a line that learned positions allow with its translation; None without any."""
+        positions = self.max_positions
+        return max(positions - self.search.max_extra_tokens - 1, 0) if positions else None
+
+    def to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:
+        """Returns the text of hypotheses; a line break, which bytes of a vocabulary can make, becomes a space."""
+        texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])
+        return [
+            Translation(" ".join(text.splitlines()), hypothesis.score, hypothesis.log_prob, hypothesis.tokens)
+            for text, hypothesis in zip(texts, hypotheses, strict=True)
+        ]
+
+
+def longest_first(ids: list[list[int]]) -> list[int]:
+    """Returns the numbers of the lines that are not blank, by their numbers of subwords."""
+    return sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)

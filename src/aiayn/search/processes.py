@@ -1,0 +1,145 @@
+"""A translator whose lines are split over processes of this machine, each with the model on a device of its own."""
+
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from aiayn.config.rules import at_least
+from aiayn.config.search import SamplingConfig
+from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, ResourceError
+from aiayn.runs.extensions import name_extensions
+from aiayn.search.line_translator import LineTranslator, Progress
+from aiayn.search.translations import Hypothesis, ScoredPair, Translation
+from aiayn.search.translator import Translator
+
+
+class SplitTranslator(LineTranslator):
+    """Deals lines out in equal parts, in their order: one to this process, the others to further ones."""
+
+    def __init__(self, translator: Translator, others: list[Connection]):
+        super().__init__(translator.tokenizer, translator.search, translator.task, translator.languages)
+        self.translator, self.others = translator, others
+
+    def in_torch(self) -> Translator:
+        return self.translator
+
+    @property
+    def max_positions(self) -> int | None:
+        return self.translator.max_positions
+
+    @property
+    def device(self) -> torch.device:
+        return self.translator.device
+
+    def find(
+        self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
+    ) -> list[list[Hypothesis]]:
+        return self._split("find", [src_ids], [n], on_batch, first_line)
+
+    def sample(
+        self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
+    ) -> list[Translation]:
+        """As `Translator.sample`."""
+        return self._split("sample", [lines], [sampling], on_batch, first_line)
+
+    def score(
+        self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
+    ) -> list[ScoredPair]:
+        """As `Translator.score`."""
+        return self._split("score", [sources, targets], [], on_batch, first_line)
+
+    def _split(
+        self, method: str, columns: list[list], options: list, on_batch: Progress | None, first_line: int
+    ) -> list:
+        """Calls a method of every process' translator with its part of the lines, each a row of the columns."""
+        lines = len(columns[0])
+        size = max(1, -(-lines // (1 + len(self.others))))
+        own, *parts = ([column[start : start + size] for column in columns] for start in range(0, max(lines, 1), size))
+        for number, (other, part) in enumerate(zip(self.others, parts, strict=False), 1):
+            with _alive():
+                other.send((method, part, options, first_line + number * size))
+        # The other processes are about as far as this one.
+        shown: Progress | None = on_batch and (lambda done, of: on_batch(done * lines // max(of, 1), lines))
+        found = getattr(self.translator, method)(*own, *options, shown, first_line)
+        for other in self.others[: len(parts)]:
+            with _alive():
+                answer = other.recv()
+            if isinstance(answer, Exception):
+                raise answer
+            found += answer
+        return found
+
+
+@contextmanager
+def _alive() -> Iterator[None]:
+    """Raises ResourceError where a process has ended."""
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        raise ResourceError(
+            "a process that shares the lines has ended, probably because memory ran out; use fewer devices"
+        ) from error
+
+
+@contextmanager
+def on_devices(
+    translator: Translator, devices: int, made_of: Sequence[Any], extensions: Sequence[str]
+) -> Iterator[Translator | SplitTranslator]:
+    """Yields a translator that shares its lines with `devices` - 1 further processes, which end with the context.
+
+    `made_of` are the arguments of `Translator.from_checkpoint` that made it, `extensions` the files whose parts it has.
+    Raises ConfigError for devices that are not there.
+    """
+    at_least("devices", devices, 1, most=1000)
+    if devices == 1:
+        yield translator
+        return
+    gpus, on_gpu = torch.cuda.device_count(), translator.device.type == "cuda"
+    if on_gpu and gpus < devices:
+        raise ConfigError(f"devices={devices}: this machine has {gpus} GPUs; lower it, or set accelerator=cpu")
+    threads = torch.get_num_threads()
+    context = torch.multiprocessing.get_context("spawn")
+    started, others = [], []
+    torch.set_num_threads(max(1, threads // devices))
+    try:
+        for number in range(1, devices):
+            here, there = context.Pipe()
+            work = (there, number, max(1, threads // devices), made_of, extensions)
+            started.append(context.Process(target=_work, args=work, daemon=True))
+            started[-1].start()
+            there.close()
+            others.append(here)
+        yield SplitTranslator(translator, others)
+    finally:
+        for process in started:
+            process.terminate()
+            process.join()
+        torch.set_num_threads(threads)
+
+
+def _work(tasks: Connection, number: int, threads: int, made_of: Sequence[Any], extensions: Sequence[str]) -> None:
+    """Translates what comes, with a model on the GPU of this number, if there are any."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
+    torch.set_num_threads(threads)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(number % torch.cuda.device_count())
+    name_extensions(extensions)
+    translator = Translator.from_checkpoint(*made_of)
+    while True:
+        try:
+            method, columns, options, first_line = tasks.recv()
+        except EOFError:  # the command has ended
+            return
+        try:
+            answer = getattr(translator, method)(*columns, *options, None, first_line)
+        except NonFiniteOutputError as error:
+            answer = DivergedError(str(error))  # which can be sent to another process
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            answer = error
+        tasks.send(answer)

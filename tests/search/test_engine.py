@@ -1,0 +1,488 @@
+"""CTranslate2 against the search in torch: the same translations, scores and refusals; and when which is chosen."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from applications import composed, run_application
+from torch import nn
+
+from aiayn.config.search import SamplingConfig, SearchConfig, SearchOverrides
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import ConfigError, DataError, DivergedError, RefusedError
+from aiayn.model.transformer import Transformer
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.search import convert
+from aiayn.search.converted import ABOUT, converted_folder
+from aiayn.search.engine import Choice, open_translator
+from aiayn.search.fast_translator import FastTranslator
+from aiayn.search.line_translator import LineTranslator
+from aiayn.search.translator import Translator
+from aiayn.token_ids import BOS_ID, EOS_ID
+
+pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
+
+WORDS = ["the", "old", "house", "of", "man", "sees", "two", "cats", "near", "a", "red", "door", "and", "some", "more"]
+
+
+def taught(steps: int = 700, **model) -> Checkpoint:
+    """A model that has learnt to write a line backwards, and is not sure of everything."""
+    sizes = {"n_layers": 2, "d_model": 32, "d_ff": 40, "n_heads": 2, "dropout": 0.0} | model
+    config = composed(
+        *("data=files", "data.train=x", "data.val=x"), *(f"model.{name}={value}" for name, value in sizes.items())
+    )
+    config = replace(config, search=SearchConfig(beam_size=4, max_extra_tokens=20))
+    tokenizer = Tokenizer.train([[" ".join(WORDS)] * 3], 300)
+    words = torch.tensor([ids[0] for ids in tokenizer.encode(WORDS)])
+    torch.manual_seed(5)
+    network = Transformer(config.model, tokenizer.vocab_size)
+    adam = torch.optim.Adam(network.parameters(), lr=0.005)
+    end, start = (torch.full((32, 1), token) for token in (EOS_ID, BOS_ID))
+    for step in range(steps):
+        src = words[torch.randint(len(words), (32, 2 + step % 6))]
+        tgt, mask = src.flip(1), torch.ones(32, 1, 1, src.size(1) + 1, dtype=torch.bool)
+        logits = network(torch.cat([src, end], 1), torch.cat([start, tgt], 1), mask).flatten(0, 1)
+        loss = nn.functional.cross_entropy(logits, torch.cat([tgt, end], 1).flatten(), label_smoothing=0.1)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return Checkpoint(9, config, network.state_dict(), tokenizer.to_json(), "corpus", 1, [])
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    return taught()
+
+
+def lines(count: int = 40, longest: int = 7) -> list[str]:
+    torch.manual_seed(1)
+    drawn = [torch.randint(len(WORDS), (1 + number % longest,)).tolist() for number in range(count)]
+    return [" ".join(WORDS[word] for word in words) for words in drawn]
+
+
+def stored(checkpoint: Checkpoint, folder: Path) -> Path:
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    checkpoints.save(folder / "checkpoints/last.ckpt", checkpoint)
+    return folder / "checkpoints/last.ckpt"
+
+
+def opened(path: Path, **choice) -> tuple[LineTranslator, str]:
+    search = SearchOverrides(**{"patience": 2} | choice.pop("search", {}))
+    with open_translator(Choice(checkpoints=[path], search=search, accelerator="cpu", **choice)) as found:
+        return found
+
+
+def differences(fast: LineTranslator, slow: LineTranslator, text: list[str], n: int) -> int:
+    """Checks every score against torch's; returns for how many lines another translation was found than in torch."""
+    found, expected = fast.n_best(text, n), slow.n_best(text, n)
+    count = 0
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [one.score for one in ours] == sorted((one.score for one in ours), reverse=True)
+        assert len({tuple(one.tokens) for one in ours}) == len(ours)
+        known = {tuple(one.tokens): one for one in theirs}
+        for one in ours:
+            if same := known.get(tuple(one.tokens)):
+                assert one.score == pytest.approx(same.score, abs=1e-4)
+                assert one.log_prob == pytest.approx(same.log_prob, abs=1e-4)
+                assert one.text == same.text
+        count += ours[0].tokens != theirs[0].tokens
+    return count
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"beam_size": 1},
+        {"beam_size": 4, "penalty": "gnmt", "length_penalty": 0.6},
+        {"beam_size": 4, "penalty": "gnmt", "length_penalty": 2.0},
+        {"beam_size": 5, "penalty": "power", "length_penalty": 1.0, "patience": 1},
+        {"beam_size": 3, "penalty": "power", "length_penalty": 0.0, "patience": 3.5},
+    ],
+    ids=str,
+)
+def test_it_finds_the_translations_of_torch_with_their_scores_by_either_penalty(checkpoint, tmp_path, search):
+    path, text = stored(checkpoint, tmp_path), ["", *lines(), " \t"]
+    fast, slow = (opened(path, engine=engine, search=search)[0] for engine in ("ctranslate2", "torch"))
+    assert isinstance(fast, FastTranslator)
+    # CTranslate2 ends a hypothesis only among the best K of a step, our search among the best 2 K.
+    assert differences(fast, slow, text, search["beam_size"]) <= 2
+    assert fast.n_best(["", " \t"], 1) == slow.n_best(["", " \t"], 1)
+
+
+def forced(slow: Translator, line: str, output: list[int]) -> float:
+    """log P of an output and its end."""
+    src = torch.tensor([[*slow.source_ids([line])[0], EOS_ID]])
+    with torch.no_grad():
+        mask = torch.ones(1, 1, 1, src.size(1), dtype=torch.bool)
+        logits = slow.models[0](src, torch.tensor([[BOS_ID, *output]]), mask)[0]
+    return float(logits.double().log_softmax(-1)[range(len(output) + 1), [*output, EOS_ID]].sum())
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_an_output_that_is_cut_at_its_own_limit_is_scored_with_its_end(tmp_path, beam_size):
+    """Untaught, the model does not end, and lines of a batch have limits of their own."""
+    path = stored(taught(steps=0), tmp_path)
+    fast, _ = opened(path, search={"beam_size": beam_size, "max_extra_tokens": 3})
+    text, longest = lines(12), 0
+    found = fast.n_best(text, beam_size)
+    for line, best in zip(text, found, strict=True):
+        limit = len(fast.source_ids([line])[0]) + 3
+        longest += sum(len(one.tokens) == limit for one in best)
+        assert all(len(one.tokens) <= limit for one in best)
+        assert [one.log_prob for one in best] == pytest.approx(
+            [forced(fast.in_torch(), line, one.tokens) for one in best], abs=1e-4
+        )
+    assert longest >= 6
+    if beam_size == 1:
+        assert [best[0].tokens for best in found] == [best[0].tokens for best in fast.in_torch().n_best(text, 1)]
+
+
+def test_a_lines_result_does_not_depend_on_longer_lines_in_its_batch(checkpoint, tmp_path):
+    path = stored(checkpoint, tmp_path)
+    fast, _ = opened(path, search={"max_extra_tokens": 1})
+    text = lines(14)
+    alone = [fast.n_best([line], 4)[0] for line in text]
+    together = fast.n_best(text, 4)
+    assert [[one.tokens for one in best] for best in together] == [[one.tokens for one in best] for best in alone]
+    small, _ = opened(path, search={"max_extra_tokens": 1, "batch_tokens": 30})
+    seen = []
+    assert [best[0].text for best in small.n_best(text, 1, lambda *done: seen.append(done))] == [
+        best[0].text for best in together
+    ]
+    assert seen[-1] == (14, 14)
+    assert len(seen) > 3
+
+
+def test_sources_and_outputs_beyond_1024_and_256_subwords_are_translated_whole(checkpoint, tmp_path, monkeypatch):
+    """CTranslate2 cuts sources after 1,024 and outputs after 256 unless it is told otherwise."""
+    monkeypatch.setattr(convert, "POSITIONS", 1200)
+    long = " ".join(WORDS[number % 3] for number in range(1100))
+    fast, _ = opened(stored(checkpoint, tmp_path), search={"beam_size": 1, "max_extra_tokens": 2})
+    slow = fast.in_torch()
+    assert len(fast.source_ids([long])[0]) > 1024
+    assert fast.translate([long]) == slow.translate([long])
+    assert len(fast.n_best([long], 1)[0][0].tokens) > 256
+    other = long.replace("the", "door", 1) if long.startswith("the") else f"door {long}"
+    beyond = f"{long} {other}"  # more than the tables have: in torch
+    monkeypatch.setattr(fast, "_start", lambda sources: pytest.fail("not in CTranslate2"))
+    assert fast.translate([beyond]) == slow.translate([beyond])
+
+
+def test_an_output_with_a_special_token_inside_is_searched_again_in_torch(checkpoint, tmp_path):
+    weights = {name: weight.clone() for name, weight in checkpoint.weights.items()}
+    weights["embedding.weight"][BOS_ID] = 3 * weights["embedding.weight"][20:40].mean(0)
+    weights["embedding.weight"][BOS_ID] += weights["embedding.weight"][EOS_ID]
+    path, text = stored(replace(checkpoint, weights=weights), tmp_path), lines(12)
+    fast, _ = opened(path, search={"max_extra_tokens": 2})
+    found, expected = fast.n_best(text, 2), fast.in_torch().n_best(text, 2)
+    assert not any(BOS_ID in one.tokens for best in found for one in best)
+    assert [[one.tokens for one in best] for best in found] == [[one.tokens for one in best] for best in expected]
+    assert fast._torch is not None
+
+
+def test_special_tokens_are_not_suppressed_as_that_would_change_the_probability_of_the_others(checkpoint, tmp_path):
+    fast, _ = opened(stored(checkpoint, tmp_path), search={"beam_size": 1})
+    for line, (best, *_) in zip(lines(8), fast.n_best(lines(8), 1), strict=True):
+        assert best.log_prob == pytest.approx(forced(fast.in_torch(), line, best.tokens), abs=1e-5)
+
+
+def test_alignments_come_from_a_forced_pass_in_torch_over_the_finished_output(checkpoint, tmp_path):
+    from aiayn.search.alignment import alignments
+
+    fast, _ = opened(stored(checkpoint, tmp_path))
+    text = lines(6)
+    src_ids, outputs = fast.source_ids(text), [best.tokens for best, *_ in fast.n_best(text, 1)]
+    assert alignments(fast, src_ids, outputs) == alignments(fast.in_torch(), src_ids, outputs)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"d_k": 8, "d_v": 12},
+        {"d_k": 20, "d_v": 16},
+        {"d_k": 16, "d_v": 24},
+        {"n_heads": 1, "n_layers": 1},
+        {"positions": "learned", "max_positions": 306},
+    ],
+    ids=str,
+)
+def test_rows_of_table_3_are_converted_too(tmp_path, model):
+    path = stored(taught(60, **model), tmp_path)
+    search = {"beam_size": 1, "max_extra_tokens": 5}
+    fast, slow = (opened(path, engine=engine, search=search)[0] for engine in ("ctranslate2", "torch"))
+    assert isinstance(fast, FastTranslator)
+    assert differences(fast, slow, lines(12), 1) == 0
+    if "positions" in model:
+        assert fast.longest_source == slow.longest_source == 300
+        with pytest.raises(DataError, match="this model's 306 learned positions allow at most 300"):
+            fast.translate(["the " * 350])
+
+
+def test_the_model_is_converted_once_for_every_state_of_the_checkpoint(checkpoint, tmp_path, monkeypatch):
+    path = stored(checkpoint, tmp_path)
+    expected = opened(path)[0].translate(lines(4))
+    folder = converted_folder(path)
+    assert {one.name for one in path.parent.iterdir()} == {path.name, folder.name}
+    ordinary = path.stat().st_mode & 0o666
+    assert {one.stat().st_mode & 0o666 for one in folder.iterdir()} == {ordinary}
+    with monkeypatch.context() as patch:
+        patch.setattr(convert, "write_converted", lambda *given: pytest.fail("again"))
+        assert opened(path)[0].translate(lines(4)) == expected
+    damaged = (folder / "model.bin").read_bytes()
+    (folder / "model.bin").write_bytes(damaged[:-9] + b"something")
+    assert opened(path)[0].translate(lines(4)) == expected
+    assert (folder / "model.bin").read_bytes() == damaged
+    (folder / ABOUT).write_text("{")
+    assert opened(path)[0].translate(lines(4)) == expected
+
+    stored(replace(checkpoint, weights={name: weight * 1.1 for name, weight in checkpoint.weights.items()}), tmp_path)
+    assert isinstance(opened(path)[0], FastTranslator)
+    assert converted_folder(path) != folder
+    assert {one.name for one in path.parent.iterdir()} == {path.name, converted_folder(path).name}, "old ones go"
+
+
+def test_where_nothing_can_be_written_beside_the_checkpoint_it_is_converted_for_the_one_command(
+    checkpoint, tmp_path, monkeypatch
+):
+    path = stored(checkpoint, tmp_path)
+    folder = convert.atomic_folder
+
+    def refuses(to: Path):
+        if to.is_relative_to(path.parent):
+            raise PermissionError(13, "Permission denied")
+        return folder(to)
+
+    monkeypatch.setattr(convert, "atomic_folder", refuses)
+    assert opened(path)[0].translate(lines(2)) == opened(path, engine="torch")[0].translate(lines(2))
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def test_a_checkpoint_that_changes_while_a_command_runs_is_not_mixed_with_the_model_that_was_converted(
+    checkpoint, tmp_path
+):
+    path = stored(checkpoint, tmp_path)
+    fast, _ = opened(path)
+    stored(replace(checkpoint, step=10), tmp_path)
+    with pytest.raises(RefusedError, match="has been replaced since this command began; run it again"):
+        fast.in_torch()
+
+
+class GELU(nn.Module):
+    def __init__(self, d_model: int, d_ff: int):
+        super().__init__()
+        self.w_1, self.w_2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+
+    def forward(self, x):
+        return self.w_2(nn.functional.gelu(self.w_1(x)))
+
+
+def hooked(model: Transformer) -> None:
+    model.encoder[0].feed_forward.register_forward_hook(lambda *given: given[-1])
+
+
+CHANGES: dict[str, tuple[Callable[[Transformer], object], str]] = {
+    "part": (lambda m: setattr(m.encoder[1], "feed_forward", GELU(32, 40)), r"encoder\.1\.feed_forward \(GELU"),
+    "hook": (hooked, r"encoder\.0\.feed_forward \(FeedForward, or its hooks"),
+    "norm": (lambda m: setattr(m, "decoder_norm", nn.LayerNorm(32)), "a norm after the layers"),
+    "epsilon": (lambda m: setattr(m.decoder[0].norm_2.norm, "eps", 1e-3), r"decoder\.0\.norm_2\.norm"),
+    "linear": (
+        lambda m: setattr(m.encoder[0].self_attention, "w_q", nn.utils.parametrizations.orthogonal(nn.Linear(32, 32))),
+        r"encoder\.0\.self_attention, whose matrices|Parametrized",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_with_other_code_is_translated_in_torch_and_the_line_says_what_it_is(
+    checkpoint, tmp_path, monkeypatch, change
+):
+    from aiayn.search import build, translator
+
+    def built(config, vocab_size):
+        model = Transformer(config, vocab_size)
+        CHANGES[change][0](model)
+        return model
+
+    for place in (build, translator):
+        monkeypatch.setattr(place, "build_model", built)
+    monkeypatch.setattr("aiayn.runs.checkpoints.restore", lambda model, checkpoint: None)
+    monkeypatch.setattr(translator, "restore", lambda model, checkpoint: None)
+    found, line = opened(stored(checkpoint, tmp_path))
+    assert isinstance(found, Translator)
+    assert line.startswith("engine   torch, float32, cpu: CTranslate2 cannot express ")
+    assert re.search(CHANGES[change][1], line)
+    with pytest.raises(ConfigError, match="engine=ctranslate2: CTranslate2 cannot express"):
+        opened(stored(checkpoint, tmp_path), engine="ctranslate2")
+
+
+def test_an_untied_output_is_converted(checkpoint, tmp_path):
+    model = Transformer(checkpoint.config.model, checkpoint.vocab_size)
+    model.load_state_dict(checkpoint.weights)
+    model.output = nn.Linear(32, checkpoint.vocab_size)
+    assert convert.why_not_converted(model) is None
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [
+        ({"engine": "torch"}, "as --engine says"),
+        ({"only_torch": "--sample draws in torch"}, "--sample draws in torch"),
+        ({"precision": "bfloat16"}, "CTranslate2 does not compute in bfloat16 on this cpu"),
+        ({"search": {"patience": None}}, "an exact search"),
+    ],
+    ids=str,
+)
+def test_what_ctranslate2_cannot_do_is_done_in_torch_with_the_reason(checkpoint, tmp_path, monkeypatch, choice, reason):
+    monkeypatch.setattr("ctranslate2.get_supported_compute_types", lambda device: {"float32", "int8_float32"})
+    path = stored(checkpoint, tmp_path)
+    found, line = opened(path, **choice)
+    assert isinstance(found, Translator)
+    assert reason in line
+    if choice.get("engine") != "torch":
+        with pytest.raises(ConfigError, match="engine=ctranslate2: "):
+            opened(path, engine="ctranslate2", **choice)
+
+
+def test_several_models_translate_in_torch(checkpoint, tmp_path):
+    path = stored(checkpoint, tmp_path)
+    with open_translator(Choice(checkpoints=[path, path], search=SearchOverrides(), accelerator="cpu")) as (
+        found,
+        line,
+    ):
+        assert len(found.in_torch().models) == 2
+    assert "several models translate as one" in line
+
+
+def test_everything_works_where_ctranslate2_cannot_be_imported(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    found, line = opened(stored(checkpoint, tmp_path))
+    assert isinstance(found, Translator)
+    assert line.startswith("engine   torch, float32, cpu: CTranslate2 cannot be imported (")
+    assert all(found.translate(lines(3)))
+    with pytest.raises(ConfigError, match="precision=int8: needs CTranslate2, but CTranslate2 cannot be imported"):
+        opened(stored(checkpoint, tmp_path), precision="int8")
+
+
+def test_int8_translates_nearly_as_float32(checkpoint, tmp_path):
+    path = stored(checkpoint, tmp_path)
+    exact, quick = (opened(path, precision=precision)[0].n_best(lines(), 1) for precision in ("float32", "int8"))
+    assert quick != exact
+    close = [abs(a.score - b.score) < 0.1 for (a,), (b,) in zip(quick, exact, strict=True)]
+    assert sum(close) >= 0.9 * len(close)
+
+
+def test_impossible_choices_are_refused(tmp_path):
+    for option, value in (("engine", "onnx"), ("precision", "auto"), ("accelerator", "tpu"), ("devices", 0)):
+        with pytest.raises(ConfigError, match=option):
+            Choice(checkpoints=[tmp_path], search=SearchOverrides(), **{option: value})
+
+
+def test_a_broken_model_is_told_by_its_output(checkpoint, tmp_path):
+    weights = {name: torch.full_like(weight, math.nan) for name, weight in checkpoint.weights.items()}
+    with pytest.raises(DivergedError, match="the model's output is NaN or infinite"):
+        opened(stored(replace(checkpoint, weights=weights), tmp_path))[0].translate(["the old man"])
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_halved(checkpoint, tmp_path, monkeypatch):
+    fast, _ = opened(stored(checkpoint, tmp_path))
+    expected, start, sizes = fast.translate(lines(9)), fast._start, []
+
+    class Full:
+        def result(self):
+            raise RuntimeError("CUDA failed with error out of memory")
+
+    def small(sources):
+        sizes.append(len(sources))
+        return start(sources) if len(sources) <= 2 else [Full()]
+
+    monkeypatch.setattr(fast, "_start", small)
+    assert fast.translate(lines(9)) == expected
+    assert sizes[0] == 9
+
+
+def test_several_processors_translate_as_one(checkpoint, tmp_path):
+    path, text = stored(checkpoint, tmp_path), ["", *lines(30)]
+    search = {"batch_tokens": 60}
+    one, two = (opened(path, devices=devices, search=search)[0].translate(text) for devices in (1, 2))
+    assert one == two
+
+
+TORCH_FREE = """
+import sys
+from aiayn.cli import main
+sys.argv = ["aiayn", "translate", *sys.argv[1:]]
+try:
+    main()
+finally:
+    slow = {"torch", "pytorch_lightning", "hydra", "omegaconf", "pandas", "scipy", "matplotlib", "datasets"}
+    print(sorted(slow & set(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--n-best", "2"], ["--scores", "--beam-size", "1"], ["--precision", "int8"]])
+def test_once_converted_a_line_is_translated_without_torch(checkpoint, tmp_path, options):
+    path = stored(checkpoint, tmp_path)
+    expected = opened(path)[0].translate(["the old man"])
+
+    ended = subprocess.run(
+        [sys.executable, "-c", TORCH_FREE, str(tmp_path), *options],
+        input="the old man\n",
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+
+    assert ended.stderr.split("\n")[:-1] == [
+        f"engine   CTranslate2, {'int8' if 'int8' in options else 'float32'}, cpu",
+        "[]",
+    ]
+    if not options:
+        assert ended.stdout == f"{expected[0]}\n"
+
+
+def test_the_command_says_its_engine_and_refuses_one_that_cannot_do_it(checkpoint, tmp_path, monkeypatch):
+    stored(checkpoint, tmp_path)
+    (tmp_path / "text").write_text("the old man\n\nsees\n")
+    ours, torchs = (
+        run_application("aiayn", "translate", str(tmp_path), str(tmp_path / "text"), "--engine", engine)
+        for engine in ("auto", "torch")
+    )
+    assert (ours.code, torchs.code) == (0, 0)
+    assert ours.out == torchs.out
+    assert ours.err == "engine   CTranslate2, float32, cpu\n"
+    assert torchs.err == "engine   torch, float32, cpu: as --engine says\n"
+    for options in (["--sample"], ["--patience", "0"]):
+        refused = run_application("aiayn", "translate", str(tmp_path), "--engine", "ctranslate2", *options)
+        assert refused.code == 2
+        assert refused.err.count("\n") == 1
+        assert "engine" in refused.err
+    refused = run_application("aiayn", "translate", str(tmp_path), "--engine", "marian")
+    assert (refused.code, "--engine=marian: choose one of auto, ctranslate2, torch" in refused.err) == (2, True)
+
+
+def test_json_has_the_alignments_of_torch(checkpoint, tmp_path):
+    stored(checkpoint, tmp_path)
+    (tmp_path / "text").write_text("the old man sees\n")
+    found = [
+        json.loads(run_application("aiayn", "translate", str(tmp_path), str(tmp_path / "text"), *options).out)
+        for options in (("--format", "jsonl"), ("--format", "jsonl", "--engine", "torch"))
+    ]
+    assert found[0]["alignment"] == found[1]["alignment"]
+    assert found[0]["log_prob"] == pytest.approx(found[1]["log_prob"], abs=1e-4)
+
+
+def test_samples_are_drawn_in_torch(checkpoint, tmp_path):
+    path = stored(checkpoint, tmp_path)
+    outcome = run_application("aiayn", "translate", str(tmp_path), "--sample", "--engine", "torch", "--help")
+    assert outcome.code == 0
+    found, _ = opened(path, only_torch="--sample draws in torch")
+    assert found.in_torch().sample(lines(3), SamplingConfig(seed=1))
