@@ -34,6 +34,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from aiayn.search.precision import convert_precision
 from engines import our_engine
 from gpu_checks import correct
 from gpu_runs import run, train
@@ -57,7 +58,6 @@ from aiayn.kernels.masks import AlignedBiases
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints, sealed_files
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.search.precision import convert_precision
 from aiayn.token_ids import PAD_ID
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.loss import cross_entropy, output_cross_entropy
