@@ -16,6 +16,7 @@ from applications import CORPORA
 
 from aiayn.errors import ConfigError, DataError
 from aiayn.evaluation import scoring
+from aiayn.evaluation.score_table import short_outputs
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, score
 from aiayn.evaluation.significance import compare_systems
 from aiayn.evaluation.tasks import Translation
@@ -224,7 +225,7 @@ def test_languages_without_blanks_between_words_are_scored_by_smaller_tokens_tha
     assert scores.metrics["chrf"] > 50
     ter = scores.metrics["ter"]
     assert ter is None if tokens == "char" else 0 < ter < 20
-    assert Translation().val_score(near, near, references, lang) == scores.metrics["sacrebleu"]
+    assert Translation().val_scores(near, near, references, lang)["val/bleu"] == scores.metrics["sacrebleu"]
     compared = compare_systems(near, {"same": references}, references, lang, bootstrap=20, randomisation=20)["same"]
     assert compared["sacrebleu"]["baseline"]["score"] == pytest.approx(scores.metrics["sacrebleu"])
     assert [kind for kind in METRIC_KINDS if kind in compared] == [
@@ -349,3 +350,13 @@ def test_sacrebleu_is_scored_without_sacremoses(monkeypatch):
     fresh = runpy.run_path(scoring.__file__)
     scores = fresh["score"](HYPOTHESES, REFERENCES, "de", kinds=["sacrebleu"])
     assert [kind for kind, value in scores.metrics.items() if value is not None] == ["sacrebleu"]
+
+
+def test_outputs_that_are_five_per_cent_too_short_are_said_to_be_with_what_helps():
+    references = ["one two three four five six seven eight nine ten ."] * 20
+    for kept, said in ((10, True), (11, False)):
+        hypotheses = [" ".join(line.split()[:kept]) for line in references]
+        ratio = Translation().val_scores(hypotheses, hypotheses, references, "en")["val/length_ratio"]
+        assert ratio == pytest.approx(kept / 11)
+        assert bool(short_outputs(ratio)) is said
+    assert "search.length_penalty" in short_outputs(0.9)

@@ -71,8 +71,10 @@ class Task(Protocol):
         """Scores the outputs for a test set. Raises DataError for text that cannot be scored."""
         ...
 
-    def val_score(self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str) -> float:
-        """Returns the score that training logs, in per cent."""
+    def val_scores(
+        self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str
+    ) -> dict[str, float]:
+        """Returns the scores that training logs by their names: in per cent, and what stands beside them."""
         ...
 
     def score_rows(self, result: Mapping[str, Any]) -> Sequence[tuple[str, str]]:

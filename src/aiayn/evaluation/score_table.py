@@ -35,6 +35,8 @@ def score_table(result: Mapping[str, Any]) -> str:
         if metrics[kind] is not None:
             shown = f"{metrics[kind]:6.2f}  {lengths}{result['signatures'][kind]}"
         rows.append((kind, shown))
+    if warning := short_outputs((result.get("details", {}).get("sacrebleu") or {}).get("length_ratio")):
+        rows.append(("", f"        {warning}"))
     added = {name: value for name, value in metrics.items() if name not in (*METRIC_KINDS, *task.kinds)}
     rows += [(name, f"{value:6.2f}  of an extension") for name, value in added.items() if value is not None]
     rows += task.score_rows(result)
@@ -62,6 +64,16 @@ def score_table(result: Mapping[str, Any]) -> str:
         tests = f"paired bootstrap of {baseline['n_samples']} samples, paired randomisation of {baseline['n_trials']}"
         rows.append(("", f"        {tests} trials; not corrected for the number of kinds"))
     return "\n".join(f"{name:<20} {text}".rstrip() for name, text in rows)
+
+
+def short_outputs(ratio: float | None) -> str:
+    """Says what helps where outputs are 5 % shorter than the references, or more; nothing elsewhere."""
+    if ratio is None or ratio > 0.95:
+        return ""
+    return (
+        f"outputs have {100 * (1 - ratio):.0f} % fewer tokens than the references: train longer, choose a larger "
+        "search.length_penalty on the development set, and keep data.parts_per_step at 4 or more"
+    )
 
 
 def made_with(scores: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,12 +38,16 @@ class Translation:
 
         return score(hypotheses, references, tgt_lang)
 
-    def val_score(self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str) -> float:
+    def val_scores(
+        self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str
+    ) -> dict[str, float]:
         from aiayn.evaluation.scoring import score
 
-        value = score(hypotheses, references, tgt_lang, kinds=["sacrebleu"]).metrics["sacrebleu"]
+        scores = score(hypotheses, references, tgt_lang, kinds=["sacrebleu"])
+        value, details = scores.metrics["sacrebleu"], scores.details["sacrebleu"]
         assert value is not None, "sacreBLEU applies to every language"
-        return value
+        assert details is not None
+        return {"val/bleu": value, "val/length_ratio": details["length_ratio"]}
 
     def score_rows(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []

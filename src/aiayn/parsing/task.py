@@ -39,8 +39,10 @@ class Parsing:
         signatures: dict[str, str | None] = dict.fromkeys(BRACKET_KINDS, SIGNATURE)
         return TaskScores(metrics, SIGNATURE, signatures, len(hypotheses), more={"brackets": asdict(brackets)})
 
-    def val_score(self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str) -> float:
-        return score_linear_forms(sources, references, hypotheses).metrics["f1"]
+    def val_scores(
+        self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str
+    ) -> dict[str, float]:
+        return {"val/f1": score_linear_forms(sources, references, hypotheses).metrics["f1"]}
 
     def score_rows(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
         brackets = result["brackets"]

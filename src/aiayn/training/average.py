@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from aiayn.config.tasks import TASKS, VAL_METRICS
+from aiayn.config.tasks import VAL_METRICS
 from aiayn.config.trainer import TrainerConfig
 from aiayn.data.datamodule import TranslationDataModule
+from aiayn.evaluation.score_table import short_outputs
 from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import choose_device
 from aiayn.kernels.accelerate import accelerate
@@ -43,6 +44,8 @@ def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDa
     write_json(folder.validated, {"averaged": finite, "best": {"step": best_step} | best, "worse": worse})
     log.info("         %s", _shown(measured))
     log.info("best     %s, at step %d by %s: checkpoint=best", _shown(best), best_step, run.validations.metric)
+    if warning := short_outputs(measured.get("val/length_ratio")):
+        log.warning("warning  %s", warning)
     if worse:
         log.warning(
             "warning  the average is worse than best.ckpt, which is used from now on where no checkpoint is named; "
@@ -71,9 +74,7 @@ def validate(averaged: Checkpoint, run: RunContext, data: TranslationDataModule,
         return metrics
     search = replace(config.search, beam_size=1)
     hypotheses = Translator(module.model, run.prepared.tokenizer, search, device).translate(sources)
-    task = config.data.task
-    score = task_of(task).val_score(hypotheses, sources, references, config.data.tgt_lang)
-    return metrics | {TASKS[task].val_metric: score}
+    return metrics | task_of(config.data.task).val_scores(hypotheses, sources, references, config.data.tgt_lang)
 
 
 def is_worse(averaged: Mapping[str, float], best: Mapping[str, float], settings: TrainerConfig) -> bool:

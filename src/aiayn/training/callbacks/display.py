@@ -15,7 +15,7 @@ from aiayn.config.tasks import VAL_METRICS
 log = logging.getLogger(__name__)
 
 # The metrics of a validation that are shown, and their decimals.
-DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3} | dict.fromkeys(VAL_METRICS, 1)
+DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3} | dict.fromkeys(VAL_METRICS, 1) | {"val/length_ratio": 3}
 
 
 class Display:

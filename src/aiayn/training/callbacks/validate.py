@@ -6,7 +6,6 @@ from contextlib import suppress
 import pytorch_lightning as pl
 import torch
 
-from aiayn.config.tasks import TASKS
 from aiayn.data.batch import Batch
 from aiayn.errors import ResourceError
 from aiayn.evaluation.tasks import task_of
@@ -67,8 +66,7 @@ class Validate(StepCallback):
         if self.sources:
             hypotheses = self._translate(trainer, module)
             data = self.run.config.data
-            score = self.task.val_score(hypotheses, self.sources, self.references, data.tgt_lang)
-            metrics[TASKS[data.task].val_metric] = score
+            metrics |= self.task.val_scores(hypotheses, self.sources, self.references, data.tgt_lang)
             measured = measure(self.run.research.metrics, hypotheses, self.references)
             metrics |= {f"val/{name}": value for name, value in measured.items() if value is not None}
         self.run.check_folder()
