@@ -8,7 +8,7 @@ from pathlib import Path
 import tokenizers
 import torch
 
-from aiayn.config.search import SearchConfig
+from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.export.export import export
@@ -17,7 +17,7 @@ from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import load
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.search.beam_search import beam_search
-from aiayn.search.translator import Translator
+from aiayn.search.engine import Choice, open_translator
 from aiayn.token_ids import EOS_ID, PAD_ID
 
 PATIENCE = 2  # the default of our front end and of CTranslate2
@@ -110,16 +110,21 @@ def marian_engine(folder: Path, precision: str, device: str) -> Engine:
 FrontEnd = Callable[[list[str], int, int], list[str]]
 
 
-def our_front_end(run: Path, precision: str) -> FrontEnd:
-    """As `aiayn translate`: the run's search options, and patience. The batch size is one of padded tokens x beams."""
-    from aiayn.config.search import SearchOverrides
-
-    engine = Translator.from_run(run, accelerator="cpu", search=SearchOverrides(patience=PATIENCE), precision=precision)
-    search = engine.search
+def our_front_end(run: Path, precision: str, engine: str) -> FrontEnd:
+    """As `aiayn translate --engine ENGINE`. The batch size is one of padded tokens x beams."""
+    choice = Choice(
+        checkpoints=[find_checkpoint(run, None)],
+        search=SearchOverrides(patience=PATIENCE),
+        engine=engine,
+        accelerator="cpu",
+        precision=precision,
+    )
+    with open_translator(choice) as (translator, _):
+        search = translator.search
 
     def translate(lines: list[str], beam_size: int, batch_size: int) -> list[str]:
-        engine.search, engine.batch_tokens = replace(search, beam_size=beam_size), batch_size
-        return engine.translate(lines)
+        translator.search, translator.batch_tokens = replace(search, beam_size=beam_size), batch_size
+        return translator.translate(lines)
 
     return translate
 

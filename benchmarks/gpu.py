@@ -34,7 +34,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from aiayn.search.precision import convert_precision
 from engines import our_engine
 from gpu_checks import correct
 from gpu_runs import run, train
@@ -54,6 +53,7 @@ from aiayn.data.batch import Batch
 from aiayn.errors import InterruptedRunError
 from aiayn.files import atomic_write_text
 from aiayn.hardware import matmul_rate
+from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.masks import AlignedBiases
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints, sealed_files
@@ -221,7 +221,8 @@ def save(options: Any) -> Iterator[Row]:
 def decode(options: Any) -> Iterator[Row]:
     for precision in ("float32", "bfloat16"):
         model = Transformer(model_config("base", options), options.vocab).eval()
-        model = convert_precision(model.to(options.device), precision, torch.device(options.device))
+        model = model.to(options.device, getattr(torch, precision))
+        model = accelerate(model, torch.device(options.device), translates=True)
         engine = our_engine(model, options.device)
         for count in (2, 3) if options.toy else (16, 128, 512):
             length = 5 if options.toy else 28

@@ -42,7 +42,6 @@ from measure import parse_options, report
 from aiayn.cli.arguments import ModelAndSearch
 from aiayn.data.text_files import read_lines
 from aiayn.search.texts import translate_paragraphs
-from aiayn.search.translator import Translator
 
 PROGRAM = [sys.executable, "-c", "from aiayn.cli import main; main()", "serve"]
 HEADERS = {"Content-Type": "application/json"}
@@ -298,7 +297,8 @@ def main(arguments: list[str] | None = None) -> None:
         __doc__, arguments, files, clients=64, requests=512, threads=1, rounds=0, crowd=0.0, soak=0.0
     )
     lines = [line for line in dict.fromkeys(read_lines(options.file)) if line.strip()]
-    translator = Translator.from_run(options.run, search=ModelAndSearch().search(), accelerator="cpu")
+    with ModelAndSearch(accelerator="cpu").open(Path(options.run)) as (translator, _):
+        pass
     few = lines[: options.requests]
     expected = {line: translate_paragraphs(translator, [line])[0] for line in few}
     requests = list(itertools.islice(itertools.cycle(few), options.requests))

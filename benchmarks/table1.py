@@ -15,7 +15,8 @@ import torch
 from measure import draw, interleaved, parse_options, report, spread
 from torch import Tensor, nn
 
-from aiayn.kernels.masks import Biases
+from aiayn.kernels.masks import BlockMasks
+from aiayn.kernels.windowed_attention import block_attention
 from aiayn.model.attention import MultiHeadAttention
 
 
@@ -26,7 +27,7 @@ def forward(layer: nn.Module, window: int | None, x: Tensor) -> Tensor:
     if isinstance(layer, nn.Conv1d):
         return layer(x.mT).mT
     real = torch.ones(len(x), 1, 1, x.size(1), dtype=torch.bool, device=x.device)
-    return layer(x, x, Biases(window).encoder(real, x))
+    return layer(x, x, BlockMasks(window).encoder(real, x))
 
 
 def run(layer: nn.Module, window: int | None, x: Tensor, backward: bool) -> Callable[[], None]:
@@ -53,6 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse_options(__doc__, arguments, lengths=lengths, **sizes, rounds=5, threads=1, device="cpu")
     d, r, k, lengths = options.width, options.window, options.kernel, options.lengths
     attention = MultiHeadAttention(d, d // 64, 64, 64)
+    attention.attention = block_attention
     layers = {  # with the complexity that the paper states, and the window of attention
         "self-attention": ("n² d", attention, None),
         f"restricted, r={r}": ("r n d", attention, r),

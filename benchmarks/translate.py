@@ -25,6 +25,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +49,15 @@ from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.errors import ConfigError
 from aiayn.export.export import export
+from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.search.precision import convert_precision
 
 VOCAB = 37000
 ENGINES = {
     "ours float32": ("ours", "float32"),
-    "ours bfloat16": ("ours", "bfloat16"),
     "ours int8": ("ours", "int8"),
+    "ours in torch": ("torch", "float32"),
     "CTranslate2 float32": ("ctranslate2", "float32"),
     "CTranslate2 int8": ("ctranslate2", "int8"),
     "Hugging Face float32": ("marian", "float32"),
@@ -92,7 +93,12 @@ def sources(lengths_of: str | None, count: int, batch_size: int) -> list[Ids]:
     return batches
 
 
-FRONT_ENDS = {"ours": our_front_end, "ctranslate2": ctranslate2_front_end, "marian": marian_front_end}
+FRONT_ENDS = {
+    "ours": partial(our_front_end, engine="auto"),
+    "torch": partial(our_front_end, engine="torch"),
+    "ctranslate2": ctranslate2_front_end,
+    "marian": marian_front_end,
+}
 
 
 def file_translation(
@@ -103,7 +109,7 @@ def file_translation(
     The batch size is the one with which the engine translates every fourth line in the fewest processor seconds.
     Without batch sizes it is one: every line is translated alone.
     """
-    engine, factor = FRONT_ENDS[kind](run, precision), 64 if kind == "ours" else 1
+    engine, factor = FRONT_ENDS[kind](run, precision), 64 if kind in ("ours", "torch") else 1
     if not batch_sizes:
         return lambda: ([engine([line], beam_size, factor)[0] for line in lines], 1)
     seconds = {}
@@ -162,11 +168,11 @@ def translation(
     kind: str, precision: str, device: str, folder: Path, batches: list[Ids], beam_size: int
 ) -> Callable[[], Ids]:
     """Returns a function that translates all batches with an engine that is built here."""
-    if kind == "ours":
+    if kind == "torch":
         checkpoint = base_checkpoint()
         model = Transformer(checkpoint.config.model, VOCAB)
         model.load_state_dict(checkpoint.weights)
-        engine = our_engine(convert_precision(model, precision, torch.device(device)), device)
+        engine = our_engine(accelerate(model.eval(), torch.device(device), translates=True), device)
     else:
         engine = {"ctranslate2": ctranslate2_engine, "marian": marian_engine}[kind](folder / kind, precision, device)
     lengths = [len(batch[0]) + 1 for batch in batches]
@@ -199,10 +205,10 @@ def prescribed_rows(options: Any, batches: list[Ids], beam_size: int, end: float
     with tempfile.TemporaryDirectory() as folder:
         for name in options.engines:
             kind, precision = ENGINES[name]
-            if precision == "int8" and options.device != "cpu":
-                continue
+            if kind == "ours" or (precision == "int8" and options.device != "cpu"):
+                continue  # lengths cannot be prescribed to a command
             try:
-                if kind != "ours" and not (Path(folder) / kind).exists():
+                if kind != "torch" and not (Path(folder) / kind).exists():
                     export(base_checkpoint(), kind, Path(folder) / kind)
                 work = (kind, precision, options.device, Path(folder), batches, beam_size)
                 workers[name] = Worker(translation, *work)

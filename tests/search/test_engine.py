@@ -161,11 +161,11 @@ def test_a_lines_result_does_not_depend_on_longer_lines_in_its_batch(checkpoint,
     assert len(seen) > 3
 
 
-def test_sources_and_outputs_beyond_1024_and_256_subwords_are_translated_whole(checkpoint, tmp_path, monkeypatch):
-    """CTranslate2 cuts sources after 1,024 and outputs after 256 unless it is told otherwise."""
+def test_sources_and_outputs_beyond_1024_and_256_subwords_are_translated_whole(tmp_path, monkeypatch):
+    """CTranslate2 cuts sources after 1,024 and outputs after 256 unless it is told otherwise. Untaught, none ends."""
     monkeypatch.setattr(convert, "POSITIONS", 1200)
     long = " ".join(WORDS[number % 3] for number in range(1100))
-    fast, _ = opened(stored(checkpoint, tmp_path), search={"beam_size": 1, "max_extra_tokens": 2})
+    fast, _ = opened(stored(taught(steps=0), tmp_path), search={"beam_size": 1, "max_extra_tokens": 2})
     slow = fast.in_torch()
     assert len(fast.source_ids([long])[0]) > 1024
     assert fast.translate([long]) == slow.translate([long])
