@@ -7,7 +7,7 @@ from time import perf_counter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aiayn.search.places import Places
+from aiayn.search.placement import Places
 
 log = logging.getLogger("aiayn.access")
 
