@@ -109,7 +109,7 @@ HOMES = {
     "ctranslate2": {"search/convert", "search/engine", "search/fast_translator"},
     "transformers": {"export/export"},
     "starlette": {"server"},
-    "uvicorn": {"server/serve", "server/connections"},
+    "uvicorn": {"server/serve"},
     "prometheus_client": {"server/app", "server/metrics"},
 }
 # Slow or optional: never imported before they are needed.

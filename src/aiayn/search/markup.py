@@ -76,8 +76,13 @@ class _Tokens(HTMLParser):
         self._found = [(0, "text", "")]
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self._text = text
-        self.feed(text)
+        # Nothing after the last ">" is a tag; Python would look for an end from every "<" there.
+        end = text.rfind(">") + 1
+        self.feed(text[:end])
         self.close()
+        if self.cdata_elem is None:
+            unclosed = re.search("<[!?]|$", text[end:])
+            self._found += [(end, "text", ""), (end + unclosed.start() if unclosed else end, "other", "")]
 
     def tokens(self) -> list[tuple[str, str, str]]:
         found: list[tuple[str, str, str]] = []
@@ -188,7 +193,7 @@ class PartReader:
                 self.add_tag(token, "close" if slash else "open", token[:2] + name)
             elif token:
                 self._raw.append(token)
-                token = re.sub(r"\s*[\n\r\f\v\x1c-\x1e\x85\u2028\u2029]\s*", " ", token)
+                token = re.sub("[\n\r\f\v\x1c-\x1e\x85\u2028\u2029]+", " ", token)
                 self._add(html.unescape(re.sub("[ \t]+", " ", token)) if self._is_html else token)
 
     def _add(self, text: str) -> None:

@@ -12,9 +12,9 @@ from aiayn.search.texts import Texts, align_sentences
 from aiayn.search.translations import Translation
 from aiayn.search.line_translator import SURROGATE, LineTranslator
 from aiayn.server.batching import BATCH_LINES, Batcher
-from aiayn.server.fields import Fields, count_of, line_of, texts_of
 from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
+from aiayn.server.requests import Fields, count_of, is_language, line_of, texts_of
 from aiayn.server.service import Service
 from aiayn.server.words import WordAttention, word_attention
 
@@ -142,7 +142,8 @@ def _cut(texts: list[str], language: str, is_html: bool) -> Texts:
 
 def _check_languages(fields: Fields, languages: tuple[str, str]) -> None:
     source, target = fields.get("source"), fields.get("target")
-    if source not in (languages[0], "auto") or target != languages[1]:
+    is_source = source == "auto" or is_language(source, *languages)
+    if not is_source or not is_language(target, *languages[::-1]):
         pair = f"source {languages[0]} (or auto) and target {languages[1]}"
         raise HTTPException(400, f"source {source!r:.40} and target {target!r:.40}: this server has {pair}")
     if fields.get("format") not in (None, "", "text", "html"):
