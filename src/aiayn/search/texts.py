@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from aiayn.data.placeholders import PLACEHOLDER
 from aiayn.errors import DataError
 from aiayn.search.alignment import alignment_weights
+from aiayn.search.line_translator import LineTranslator, Progress
 from aiayn.search.markup import Part, Pieces, parse_markup
 from aiayn.search.paragraphs import Paragraph, split_paragraph
 from aiayn.search.placement import Places, written
 from aiayn.search.projection import AlignedText, align, join, units_of
 from aiayn.search.repair import repair
 from aiayn.search.translations import Translation
-from aiayn.search.line_translator import LineTranslator, Progress
 
 MARK = re.compile(f"{PLACEHOLDER.pattern}|[{{}}<&]")  # what `repair` looks at
 MAX_WEIGHTS = 25_000_000  # of one part: 5,000 words and as many of its translation; 1 GB at work

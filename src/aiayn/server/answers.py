@@ -6,11 +6,11 @@ from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
 from aiayn.errors import DataError
+from aiayn.search.line_translator import SURROGATE, LineTranslator
 from aiayn.search.markup import Part, parse_markup
 from aiayn.search.projection import AlignedText
 from aiayn.search.texts import Texts, align_sentences
 from aiayn.search.translations import Translation
-from aiayn.search.line_translator import SURROGATE, LineTranslator
 from aiayn.server.batching import BATCH_LINES, Batcher
 from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
