@@ -23,7 +23,7 @@ from aiayn.config.search import SearchOverrides
 from aiayn.data.placeholders import PLACEHOLDER, TAG
 from aiayn.data.text_files import read_lines
 from aiayn.evaluation.scoring import score
-from aiayn.search.places import Places
+from aiayn.search.placement import Places
 from aiayn.search.texts import translate_markup, translate_paragraphs
 from aiayn.search.translator import Translator
 

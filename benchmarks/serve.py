@@ -1,6 +1,6 @@
 """A translation server under load: many clients at once beside one, and a soak with clients that misbehave.
 
-    python benchmarks/serve.py RUN FILE [--clients 64] [--requests 512] [--threads 1] [--rounds 6] [--crowd 20]
+    python benchmarks/serve.py RUN FILE [--clients 64] [--requests 512] [--threads 1] [--rounds 6]
                                [--soak 60]
 
 Starts `aiayn serve RUN` in a process of its own and sends it the lines of FILE, one per request: first from one client,
@@ -10,10 +10,6 @@ server share the machine. Processor seconds are the server's.
 
 With --rounds N one client sends the same requests N times, and the server's memory is read after each: what it keeps
 for a shape of a batch is there after the first round, and what it kept for every request would go on to grow.
-
-With --crowd SECONDS there follow so many seconds each of honest clients alone, beside 600 connections that say nothing
-(500 are allowed; each that is closed is opened again), beside 200 clients of /attention with lines of 240 letters, and
-alone again. A request is refused if its answer is 503; lost is one without an answer.
 
 With --soak SECONDS there follow that many seconds of honest clients beside others that disconnect, send or read slowly,
 send malformed JSON, other encodings, or 10 MB; then SIGTERM. Lost is an honest request without an answer.
@@ -32,7 +28,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +42,6 @@ from aiayn.search.texts import translate_paragraphs
 PROGRAM = [sys.executable, "-c", "from aiayn.cli import main; main()", "serve"]
 HEADERS = {"Content-Type": "application/json"}
 HONEST = 8  # clients of a soak, beside one of every other kind
-SILENT, LOOKING = 600, 200  # clients of a crowd
 
 
 class Server:
@@ -182,70 +177,6 @@ def rude_clients(server: Server, line: str) -> dict[str, Callable[[], None]]:
     }
 
 
-def silent_clients(server: Server, tally: Tally) -> None:
-    """Holds SILENT connections open, and opens those again that the server closes."""
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(SILENT)]
-        while not tally.late:
-            for place, connection in enumerate(held):
-                connection.setblocking(False)
-                try:
-                    closed = connection.recv(1) == b""
-                except OSError as error:
-                    closed = not isinstance(error, BlockingIOError)
-                if closed:
-                    connection.close()
-                    held[place] = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            time.sleep(0.2)
-
-
-def looking_client(server: Server, tally: Tally) -> None:
-    """Asks again and again where the model looked in two long lines."""
-    line = " ".join("abcdefgh"[k % 8] for k in range(240))
-    body = json.dumps({"q": line, "translation": line}).encode()
-    connection = server.connect()
-    while not tally.late:
-        connection.request("POST", "/attention", body, HEADERS)
-        answer = connection.getresponse()
-        answer.read()
-        if answer.status == 503:
-            time.sleep(float(answer.headers["Retry-After"]))
-
-
-def crowd(server: Server, expected: dict[str, str], seconds: float) -> list[dict[str, object]]:
-    """Returns a row of figures of honest clients for each of those who are beside them."""
-    silent, looking = [silent_clients], [looking_client] * LOOKING
-    rows = []
-    for name, others in (("nobody", []), ("600 silent", silent), ("200 /attention", looking), ("nobody again", [])):
-        tally, lines = Tally(server, expected), itertools.cycle(expected)
-
-        def honest(tally: Tally = tally, lines: Iterator[str] = lines) -> None:
-            connection = server.connect()
-            while not tally.late:
-                tally.ask(connection, next(lines))
-
-        with ThreadPoolExecutor(HONEST + len(others)) as clients:
-            working = [clients.submit(other, server, tally) for other in others]
-            working += [clients.submit(honest) for _ in range(HONEST)]
-            time.sleep(seconds)
-            late, tally.late = list(tally.latencies), True
-        for client in working:
-            client.result()
-        rows.append(
-            {
-                "beside": name,
-                "requests": len(late),
-                "median ms": 1000 * statistics.median(late),
-                "99th percentile ms": 1000 * statistics.quantiles(late, n=100)[98],
-                "slowest ms": 1000 * max(late),
-                "refused": tally.refused,
-                "wrong": len(tally.wrong),
-                "lost": len(tally.lost),
-            }
-        )
-    return rows
-
-
 def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, object]:
     """Returns figures of honest clients beside others, and ends the server by SIGTERM."""
     tally, lines = Tally(server, expected), itertools.cycle(expected)
@@ -293,9 +224,7 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
 
 def main(arguments: list[str] | None = None) -> None:
     files = {"run": None, "file": None}
-    options = parse_options(
-        __doc__, arguments, files, clients=64, requests=512, threads=1, rounds=0, crowd=0.0, soak=0.0
-    )
+    options = parse_options(__doc__, arguments, files, clients=64, requests=512, threads=1, rounds=0, soak=0.0)
     lines = [line for line in dict.fromkeys(read_lines(options.file)) if line.strip()]
     with ModelAndSearch(accelerator="cpu").open(Path(options.run)) as (translator, _):
         pass
@@ -308,8 +237,6 @@ def main(arguments: list[str] | None = None) -> None:
         load(server, expected, requests[:8], 1)  # warm-up
         rows = [load(server, expected, requests, clients) for clients in (1, options.clients)]
         report("serve", rows, options.out)
-        if options.crowd:
-            report("serve_crowd", crowd(server, expected, options.crowd), options.out)
         if options.soak:
             report("serve_soak", [soak(server, expected, options.soak)], options.out)
 

@@ -83,7 +83,7 @@ HOMES = {
     "triton": {"kernels/triton_loss"},
     "lightning_fabric": {"training/distributed/rank"},
     "lightning_utilities": {"training/background_writer"},
-    "numpy": {"data", "evaluation/significance", "reports/differences"},
+    "numpy": {"data", "evaluation/significance", "reports/differences", "search"},
     "scipy": {"reports/differences"},
     "pandas": {"reports/groups", "reports/plots", "reports/sweep_page", "reports/tables"},
     "tabulate": {"reports/tables"},
@@ -109,7 +109,7 @@ HOMES = {
     "ctranslate2": {"search/convert", "search/engine", "search/fast_translator"},
     "transformers": {"export/export"},
     "starlette": {"server"},
-    "uvicorn": {"server/serve", "server/connections"},
+    "uvicorn": {"server/serve"},
     "prometheus_client": {"server/app", "server/metrics"},
 }
 # Slow or optional: never imported before they are needed.

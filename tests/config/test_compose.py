@@ -169,9 +169,9 @@ def test_an_option_may_take_a_value_from_the_environment_that_is_no_secret(tmp_p
 @pytest.mark.parametrize("arguments", [["--cfg", "job"], ["-m", "model.dropout=2"]])
 def test_a_value_from_the_environment_has_its_options_type_wherever_it_is_checked(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NUMBER", "7")
+    monkeypatch.setenv("SLURM_NUMBER", "7")
     outcome = run_application(
-        "train.py", *FILES, "seed=${oc.env:NUMBER}", "trainer.max_steps=${oc.env:NUMBER}", *arguments
+        "train.py", *FILES, "seed=${oc.env:SLURM_NUMBER}", "trainer.max_steps=${oc.env:SLURM_NUMBER}", *arguments
     )
     assert "must be of type" not in outcome.err
     assert outcome.code == (0 if "--cfg" in arguments else 2)
@@ -183,6 +183,8 @@ SPELLINGS = [
     "data.test=${oc.env:A_KEY,nothing}",
     "trainer.max_steps=${oc.env:A_KEY}",
     "data.test=${ oc.env : GITHUB_TOKEN }",
+    "data.test=${oc.env:DSN}",
+    "data.test=${oc.env:PGURL,x}",
 ]
 
 

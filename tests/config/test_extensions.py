@@ -1,5 +1,6 @@
 """Options of one's own, declared by a file outside the program: composed, typed, ruled and refused like its own."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -118,3 +119,21 @@ def test_a_file_without_options_takes_none(folder):
     assert aiayn.compose("extensions=[my/plain.py]").extension == {}
     with pytest.raises(ConfigError, match=r"extension\.plain\.x: no such option; it has none"):
         aiayn.compose("extensions=[my/plain.py]", "extension.plain.x=1")
+
+
+def test_the_bytes_that_are_hashed_are_those_that_run(folder):
+    file = folder / "my/rotary.py"
+    planted = folder / "planted.py"
+    planted.write_text(ROTARY.replace("500", "1").replace("base: float = 10_000.0", "base: float = 666.0"))
+    stat = file.stat()
+    import importlib.util
+    import py_compile
+
+    # A cache as Python would take it: of the same time and size.
+    cached = Path(importlib.util.cache_from_source(str(file)))
+    cached.parent.mkdir()
+    planted.write_text(planted.read_text().ljust(stat.st_size)[: stat.st_size])
+    os.utime(planted, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    py_compile.compile(str(planted), str(cached), dfile=str(file))
+
+    assert extension_options(load_extension("my/rotary.py"), aiayn.compose("extensions=[my/rotary.py]")).base == 10_000

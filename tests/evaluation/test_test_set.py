@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from aiayn.config.compose import check_config, register
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import listed
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.evaluation.score_table import score_table
 from aiayn.reports import published
 
@@ -179,3 +179,33 @@ def test_french_has_its_own_figures_and_kind():
     )
     assert " 38.10 base, 41.80 big (newstest2014, Table 2)" in text
     assert "compare bleu_tokenized with it" in text
+
+
+def test_text_outside_the_folder_is_read_only_if_it_is_named_or_trusted(place, tmp_path, monkeypatch):
+    # As if somebody else had made the run: from here its own text is elsewhere.
+    for lang in ("en", "de"):
+        (tmp_path / f"secret.{lang}").write_bytes((place / f"dev.{lang}").read_bytes())
+    from aiayn.config.data import DataConfig
+    from aiayn.evaluation.test_set import read_test_set
+
+    def read(**options):
+        config = EvaluateConfig(run=str(place / "outputs/small"), **options)
+        return read_test_set(config, DataConfig(source="files", test=str(tmp_path / "secret"))).sources
+
+    with pytest.raises(RefusedError, match=r"data.test=.*secret leads out of this folder.* add test=.*secret, or"):
+        read()
+    assert len(read(trusted=True)) == len(read(test=str(tmp_path / "secret"))) == 5
+    monkeypatch.chdir(tmp_path)
+    assert len(read()) == 5
+    Path("inside").symlink_to(place)
+    with pytest.raises(RefusedError):
+        read_test_set(EvaluateConfig(run="x"), DataConfig(source="files", test=["secret", "inside/dev"]))
+
+
+@pytest.mark.parametrize("lang", ["ssh/id_rsa", "../x", "e n", ".en", "en.gz", "", "-x"])
+def test_a_language_is_a_code_and_leads_nowhere(lang):
+    from aiayn.config.data import DataConfig
+
+    with pytest.raises(ConfigError, match=r"data\.src_lang"):
+        DataConfig(src_lang=lang)
+    assert DataConfig(src_lang="pt-BR", tgt_lang="zh_Hant").src_lang == "pt-BR"

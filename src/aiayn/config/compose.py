@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DataclassInstance")
 
 ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([^,}]*)")
+# Variables whose values may be stored; others may hold a secret, whatever their names.
+ALLOWED = re.compile(
+    r"HOME|USER|LOGNAME|HOSTNAME|PWD|TMPDIR|SCRATCH|WORK|DATA|SEED|SLURM_\w+|AIAYN_\w+|\w+_(?:DIR|HOME|ROOT|SCRATCH|WORK)"
+)
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
@@ -107,12 +111,12 @@ def _plain(composed: DictConfig, resolve: bool) -> dict[str, Any]:
 
 
 def _refuse_secrets(value: str) -> None:
-    """Raises ConfigError for an interpolation of a variable that may hold a secret.
+    """Raises ConfigError for an interpolation of a variable other than those that hold folders and the like.
 
     Options are stored in config.yaml and in every checkpoint, where no secret may be.
     """
     for name in ENVIRONMENT.findall(value):
-        if SECRET.search(name) or not name.strip().isidentifier():
+        if SECRET.search(name) or not ALLOWED.fullmatch(name.strip()):
             raise ConfigError(
                 f"${{oc.env:{name}}}: takes its value from the environment, and may be a secret: options are stored in "
                 f"config.yaml and in every checkpoint; if it is not a secret let the shell insert it, KEY=${name}"

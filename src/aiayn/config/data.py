@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from aiayn.config.rules import Paths, are_paths, at_least, known, one_of, require
+from aiayn.config.rules import Paths, are_paths, at_least, known, language_code, one_of, require
 from aiayn.config.tasks import TASKS
 
 
@@ -67,6 +67,7 @@ class DataOptions:
         )
         for side in ("src_lang", "tgt_lang"):
             require(bool(getattr(self, side)), f"data.{side} is empty: set it, for example data.{side}=en")
+            language_code(f"data.{side}", getattr(self, side))
         require(
             self.src_lang != self.tgt_lang,
             f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",

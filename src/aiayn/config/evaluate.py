@@ -15,6 +15,7 @@ class EvaluateConfig:
     split: str = "test"  # val | test
     checkpoint: str | None = None  # averaged | best | last | a file; null: averaged (best if that is better), else last
     test: str | None = None  # PREFIX of text files to translate and score instead of the split
+    trusted: bool = False  # follow the path of the text that the run has stored, wherever it leads
     references: Paths = None  # a file or a list of files: further references, beside that of the split or of `test`
     ensemble: Paths = None  # a run's folder or a list of them: they translate together with `run`
     baseline: str | None = None  # another run's folder to compare with

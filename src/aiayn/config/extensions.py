@@ -44,11 +44,11 @@ def load_extension(path: str) -> Extension:
     name = f"aiayn_extension_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None, "a .py file has a loader"
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # as dataclasses and loader processes expect
     try:
-        spec.loader.exec_module(module)
+        # The bytes that were read, and no __pycache__, which may hold others.
+        exec(compile(source, str(file), "exec", dont_inherit=True), vars(module))
     except UserError:
         raise
     except Exception as error:

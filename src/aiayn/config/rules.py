@@ -1,6 +1,7 @@
 """Checks that the options of all sections share. Each raises ConfigError with one line that names the option."""
 
 import math
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiayn.errors import ConfigError
@@ -44,6 +45,12 @@ def valid_name(key: str, name: str | None) -> None:
     parts = [] if name is None else name.split("/")
     good = all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in parts)
     require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
+
+
+def language_code(key: str, code: str) -> None:
+    """Refuses languages that are no codes: they are parts of file names, which must not lead anywhere else."""
+    good = bool(re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]*", code))
+    require(good, f"{key}={code}: a language is a code of letters, digits, '-' and '_', such as en or pt-BR")
 
 
 def are_paths(value: Any) -> bool:

@@ -5,9 +5,10 @@ from collections import Counter
 
 # Both patterns take time in proportion to a text's length, whatever is in it: no part of it is scanned for each of
 # many places where a match might begin.
-# `{name}`, `{0}`, `${name}`, `{{name}}`; `%s`, `%1$s`, `%(x)d`, `%{x}`, `%.2f`; `&amp;`; web and mail addresses.
+# `{name}`, `{0}`, `${name}`, `{{ name }}`, `{% if x %}`, `{# note #}`; `%s`, `%1$s`, `%(x)d`, `%{x}`, `%.2f`; `&amp;`;
+# web and mail addresses.
 PLACEHOLDER = re.compile(
-    r"\$?\{\{?[^\s{}]{0,60}\}?\}"
+    r"\{\{[^{}]{1,100}\}\}|\{%[^{}%]{1,100}%\}|\{#[^{}#]{1,100}#\}|\$?\{\{?[^\s{}]{0,60}\}?\}"
     r"|%(?:\d{1,4}\$)?[-+#0]{0,5}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGaAcspn](?![^\W\d_])"
     r"|%\([^\s()]{1,60}\)[-+# 0]{0,5}\d{0,4}(?:\.\d{1,4})?[diouxXeEfFgGcrs]|%\{[^\s{}]{1,60}\}"
     r"|&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
@@ -15,14 +16,15 @@ PLACEHOLDER = re.compile(
     r"|\bwww\.[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}]"
     r"|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 )
-# `<b>`, `</b>`, `<br/>`, `<a href="x">`, and the same written with entities, as in HTML that shows HTML.
+# `<b>`, `</b>`, `<br/>`, `<a href="x">`, and the same written with entities, to count them in pairs of text and to find
+# those that a model has written. It does not read HTML: `search/markup.py` does.
 TAG = re.compile(
-    r"<!--(?:(?!<!--).)*?-->"
+    r"<!--(?:-?>|(?:(?!<!--).)*?-->)"
     r"|</?[A-Za-z_][\w:.-]*(?:\s(?:\"[^\"<]*\"|'[^'<]*'|[^<>\"'])*)?/?>"
     r"|&lt;/?[A-Za-z_][\w:.-]*(?:\s(?:(?!&[lg]t;)[^<>])*)?/?&gt;",
     re.DOTALL,
 )
-TAG_START = re.compile(r"(?:<|&lt;)(?=[A-Za-z_/!])")  # here a parser of HTML or XML begins a tag, whatever follows
+TAG_START = re.compile(r"(?:<|&lt;)(?=[A-Za-z_/!?])")  # here a parser of HTML or XML begins a tag, whatever follows
 PLACEHOLDER_LENGTH = 500  # characters searched on each side of a joint; longer placeholders are hardly ever written
 NUMBER = re.compile(r"\d+")
 

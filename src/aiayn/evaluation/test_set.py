@@ -49,6 +49,7 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     """
     split: str | None = config.split
     if config.test is None:
+        _refuse_elsewhere(config, data)
         try:
             sources, references = text_of(data, config.split).read()
         except DataError as error:
@@ -66,6 +67,27 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     from_wmt14 = config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
     file = Path(prefix).name if isinstance(prefix, str) else ""
     return TestSet(name, option, sources, texts, file, from_wmt14, split if len(texts) == 1 else None)
+
+
+def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
+    """Raises RefusedError for a stored path that leads out of the working directory and out of the run's folder.
+
+    A run may come from somebody else, and what is evaluated is copied into its folder.
+    """
+    key = f"data.{config.split}" if data.source == "files" else "data.hub_path"
+    stored = {"files": listed(getattr(data, config.split)), "hub": [data.hub_path or ""]}.get(data.source, [])
+    for path in stored:
+        place = Path(path).expanduser().resolve()
+        is_local = data.source == "files" or place.exists()  # else the name of a data set
+        if (
+            is_local
+            and not config.trusted
+            and not any(place.is_relative_to(root.resolve()) for root in (Path.cwd(), Path(config.run)))
+        ):
+            raise RefusedError(
+                f"run={config.run}: {key}={path} leads out of this folder, and a run that somebody else made may name "
+                f"any file: add test={path}, or trusted=true if the run is your own"
+            )
 
 
 def results_folder(run: RunFolder, test: TestSet, ensemble: Sequence[str] = ()) -> Evaluation:

@@ -1,192 +1,257 @@
-"""Mark-up in text that is translated: tags are taken out and put back where the alignment says.
+"""Mark-up in a text: tags are taken out, so that the model sees sentences; `placement` puts them back.
 
-Placeholders, such as `{name}`, `%s` or a web address, stay in the text, because the sentence needs them. If the
-translation has spoilt or lost one, it replaces what is aligned with it; superfluous copies are removed.
+`html.parser` reads the text as a whole, be it a page of HTML or a line with tags. Text between two tags that end a
+sentence is a part to translate, and everything else is copied.
 """
 
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
 
-from aiayn.data.cleaning import SEPARATOR
-from aiayn.data.placeholders import PLACEHOLDER_LENGTH, TAG, changes_placeholders
-from aiayn.search.placement import Element, tree, written
-from aiayn.search.places import Places
-from aiayn.search.projection import AlignedText
-from aiayn.search.repair import repair
+from aiayn.data.placeholders import PLACEHOLDER, PLACEHOLDER_LENGTH, changes_placeholders
 
 # Tags that end a sentence: what is between two of them is translated by itself.
 BLOCK_NAMES = (
     "address article aside blockquote body br caption col colgroup dd details dialog div dl dt fieldset figcaption "
-    "figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li main menu nav ol optgroup option p "
-    "section select summary table tbody td tfoot th thead title tr ul"
+    "figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe legend li main menu nav noembed "
+    "noframes noscript ol optgroup option p pre script section select style summary table tbody td textarea tfoot th "
+    "thead title tr ul xmp"
 )
 BLOCKS = frozenset(BLOCK_NAMES.split())
-# HTML elements that are not translated, with all that is in them; and those with an attribute that says so.
-OPAQUE = frozenset({"script", "style", "pre", "textarea", "svg", "math"})
-UNTRANSLATED = re.compile(r"\btranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
-NAME = re.compile(r"(?:<|&lt;)(/?)([A-Za-z_][\w:.-]*)")
+# Elements that stay as they are, with all that is in them. What is written in the second ones is part of a sentence.
+KEPT = frozenset(
+    ["address", "iframe", "math", "noembed", "noframes", "pre", "script", "style", "svg", "textarea", "xmp"]
+)
+KEPT_WORDS = frozenset(["code", "kbd", "samp", "time", "var"])
+RAW_TEXT = frozenset(["textarea", "title", "xmp", "iframe", "noembed", "noframes"])  # tags in them are text
+EMPTY = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "meta", "param", "source", "track", "wbr"]
+)
+# In text: tags of templates, of XML whose names no HTML has, and tags of HTML that is shown instead of used.
+TEXT_TAG = re.compile(r"(\{%[^{}%]{1,100}%\}|</?_[^<>]*>|&lt;/?[A-Za-z](?:(?!&[lg]t;)[^<>])*&gt;)")
+NAME = re.compile(r"(?:<|&lt;|\{%-?\s*)(end|/?)(\w*)")
+
+
+@dataclass
+class Element:
+    """A tag and its closing tag, if it has one, or an element that stays as it is."""
+
+    first: int  # of the part's tags: its own, and the closing one or the same
+    last: int
+    start: int  # characters of the part's text that it is around
+    stop: int
+    keeps: bool = False  # it replaces the words that it is around
+    before: bool = False  # there is a blank before it, and after it
+    after: bool = False
+    children: list["Element"] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A text between tags that end a sentence, without its own tags and without white space around it."""
+    """A text to translate, without its tags and without white space around it."""
 
     text: str
-    elements: list[Element]
+    tags: list[str] = field(default_factory=list)
+    elements: list[Element] = field(default_factory=list)  # by their first tags
+    escape: Callable[[str], str] = str  # writes text as the document has it
+    finish: Callable[[str], str] = str  # is given the translation, with its tags
 
 
-@dataclass(frozen=True)
-class MarkedText:
-    """A text with mark-up: parts to translate, and the text between them, which is kept."""
-
-    pieces: list[Part | str]
-    is_html: bool
-
-    @property
-    def parts(self) -> list[Part]:
-        return [piece for piece in self.pieces if isinstance(piece, Part)]
-
-    def restore(self, translations: list[AlignedText]) -> "Restored":
-        """Returns the translation with its mark-up, given the translation of every part."""
-        remaining, pieces, places = iter(translations), [], Places()
-        for piece in self.pieces:
-            if isinstance(piece, Part):
-                sentence = repair(next(remaining), places)
-                piece = written(sentence, piece.elements, places, _escaped if self.is_html else str)
-            pieces.append(piece)
-        return Restored("".join(pieces), places)
+Pieces = list[Part | str]
 
 
-@dataclass(frozen=True)
-class Restored:
-    """A translation with all of its mark-up, and how the mark-up was placed."""
+class _Tokens(HTMLParser):
+    """Cuts a text into tokens (kind, name, text), which together are the text.
 
-    text: str
-    places: Places
+    Kinds are text, open, close, alone (a tag without a closing one), keep (one that opens what is not translated) and
+    other. What a browser takes for text, a comment or the like must never come back as a tag, so those are read here
+    to where they end in a browser; Python's versions differ in that.
+    """
+
+    def __init__(self, text: str):
+        super().__init__()
+        self._found = [(0, "text", "")]
+        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self._text = text
+        # Nothing after the last ">" is a tag; Python would look for an end from every "<" there.
+        end = text.rfind(">") + 1
+        self.feed(text[:end])
+        self.close()
+        if self.cdata_elem is None:
+            unclosed = re.search("<[!?]|$", text[end:])
+            self._found += [(end, "text", ""), (end + unclosed.start() if unclosed else end, "other", "")]
+
+    def tokens(self) -> list[tuple[str, str, str]]:
+        found: list[tuple[str, str, str]] = []
+        starts = [start for start, *_ in self._found]
+        for (start, kind, name), stop in zip(self._found, [*starts[1:], len(self._text)], strict=True):
+            raw = self._text[start:stop]
+            if kind == "text" and found and found[-1][0] == "text":
+                raw = found.pop()[2] + raw
+            if raw:
+                found.append((kind, name, raw))
+        return found
+
+    def _add(self, kind: str, name: str = "") -> None:
+        line, column = self.getpos()
+        self._found.append((self._line_starts[line - 1] + column, kind, name))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        keeps = tag in KEPT or tag in KEPT_WORDS or (dict(attrs).get("translate") or "").lower() == "no"
+        self._add("alone" if tag in EMPTY else "keep" if keeps else "open", tag)
+        if tag in RAW_TEXT:
+            self.set_cdata_mode(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._add("alone", tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._add("close", tag)
+
+    def handle_data(self, data: str) -> None:
+        self._add("text")
+
+    def parse_comment(self, i: int, report: bool = True) -> int:
+        return self._other(i, "--!?>")
+
+    def parse_html_declaration(self, i: int) -> int:
+        return self._other(i, r"\]\]>" if self.rawdata.startswith("<![CDATA[", i) else ">")
+
+    def parse_bogus_comment(self, i: int, report: bool = True) -> int:
+        return self._other(i, ">")
+
+    def parse_pi(self, i: int) -> int:
+        return self._other(i, r"\?>" if "?>" in self.rawdata[i:] else ">")
+
+    def _other(self, i: int, end: str) -> int:
+        self._add("other")
+        match = re.compile(end).search(self.rawdata, i + 2)
+        return match.end() if match else len(self.rawdata)
+
+
+def parse_markup(text: str, is_html: bool = False) -> Pieces:
+    """Returns the parts of a text, and between them what is kept: with the parts' own tags, they are the text.
+
+    In HTML entities are characters. Nothing is refused: an unmatched tag is an element by itself. Takes time in
+    proportion to the text's length.
+    """
+    pieces: Pieces = []
+    part, kept, depth = PartReader(is_html), [], 0
+    tokens = _Tokens(text).tokens()
+    for number, (kind, name, raw) in enumerate(tokens):
+        if kept or kind == "keep":
+            kept.append((kind, name, raw))
+            depth += (name == kept[0][1]) * ((kind in ("keep", "open")) - (kind == "close"))
+            if depth and number < len(tokens) - 1:
+                continue
+            whole = "".join(raw for _, _, raw in kept)
+            name, kinds = kept[0][1], [kind for kind, *_ in kept]
+            words = kept[1][2] if kinds == ["keep", "text", "close"] and name not in KEPT else ""
+            kept, depth = [], 0
+            if name not in BLOCKS:
+                part.add_kept(whole, words)
+                continue
+            kind, raw = "other", whole
+        if kind == "text":
+            part.add_text(raw)
+        elif kind != "other" and name not in BLOCKS:
+            part.add_tag(raw, kind, name)
+        else:
+            pieces += [*part.finish(), raw]
+            part = PartReader(is_html)
+    return [*pieces, *part.finish()]
 
 
 def _escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def parse_markup(text: str, is_html: bool = False) -> MarkedText:
-    """Takes the mark-up out of a text. In HTML, entities are characters, and scripts and the like are kept unchanged.
+class PartReader:
+    """Collects the text and the tags of a part."""
 
-    Nothing is refused: an unmatched tag is an element by itself. Takes time in proportion to the text's length.
-    """
-    pieces: list[Part | str] = []
-    reader = _PartReader(is_html)
-    for token, is_tag, is_whole in _tokens(text, is_html):
-        name = NAME.match(token) if is_tag else None
-        if is_whole or (is_tag and (name is None or name[2].lower() in BLOCKS)):
-            pieces += [*reader.finish(), token]
-            reader = _PartReader(is_html)
-        elif name:
-            reader.add_tag(token, name[2].lower(), is_closing=bool(name[1]))
-        else:
-            reader.add_text(token)
-    return MarkedText(pieces + reader.finish(), is_html)
-
-
-def _tokens(text: str, is_html: bool) -> Iterator[tuple[str, bool, bool]]:
-    """Cuts a text into tags (True, False), elements that are not translated (False, True) and what is between them."""
-    end = 0
-    closings = _Closings(text)
-    while match := TAG.search(text, end):
-        if match.start() > end:
-            yield text[end : match.start()], False, False
-        stop = closings.end_of_untranslated(match) if is_html else None
-        end = stop or match.end()
-        yield text[match.start() : end], stop is None, stop is not None
-    if end < len(text):
-        yield text[end:], False, False
-
-
-class _Closings:
-    """Finds the tags that close elements; a name without further closing tags is searched for once."""
-
-    def __init__(self, text: str):
-        self._text = text
-        self._without: set[str] = set()
-
-    def end_of_untranslated(self, tag: re.Match[str]) -> int | None:
-        """Returns where the element that a tag opens ends, if that is not translated; None for all other tags."""
-        name = NAME.match(tag[0])
-        if name is None or name[1] or tag[0].startswith("&"):
-            return None
-        key = name[2].lower()
-        if key in self._without or not (key in OPAQUE or UNTRANSLATED.search(tag[0])):
-            return None
-        closing = re.compile(rf"</{re.escape(key)}\s*>", re.IGNORECASE).search(self._text, tag.end())
-        if closing is None:
-            self._without.add(key)
-        return closing and closing.end()
-
-
-class _PartReader:
-    """Collects a part, whose tags are numbered in order."""
-
-    def __init__(self, is_html: bool):
-        self._is_html = is_html
+    def __init__(self, is_html: bool = False, finish: Callable[[str], str] = str):
+        self._is_html, self._finish = is_html, finish
         self._raw: list[str] = []
-        self._pieces: list[str] = []  # the text without its tags
-        self._length, self._end = 0, ""  # that text's length and last characters
+        self._text: list[str] = []
+        self._length, self._end = 0, ""  # of the text, and its last characters
+        self._tags: list[str] = []
         self._elements: list[Element] = []
         self._open: list[tuple[str, Element]] = []  # the innermost last
         self._open_names: Counter[str] = Counter()
-        self._tags = 0
-        self._starts_with_tag = self._ends_with_tag = False
+        self._after_tag = False
 
-    def add_text(self, token: str) -> None:
-        self._raw.append(token)
-        token = SEPARATOR.sub(" ", token)
-        if self._is_html:
-            token = html.unescape(re.sub("[ \t]+", " ", token))
-        apart = self._ends_with_tag and changes_placeholders(self._end, token)
-        self._ends_with_tag = False
-        if self._elements and self._elements[-1].first_tag == self._tags:
-            self._elements[-1].after = token.startswith(" ")
-        if apart:
-            self._append(" ")  # for the model, in the tag's place
+    def add_text(self, raw: str) -> None:
+        """Adds text, in which there may be tags of a template or of HTML that is shown."""
+        for number, token in enumerate(TEXT_TAG.split(raw)):
+            if number % 2:
+                slash, name = NAME.match(token).groups()  # type: ignore[union-attr]
+                if token[0] == "{" and self._end.strip():  # words on both sides of it are two
+                    self._append("" if self._end.endswith(" ") else " ")
+                self.add_tag(token, "close" if slash else "open", token[:2] + name)
+            elif token:
+                self._raw.append(token)
+                token = re.sub("[\n\r\f\v\x1c-\x1e\x85\u2028\u2029]+", " ", token)
+                self._add(html.unescape(re.sub("[ \t]+", " ", token)) if self._is_html else token)
+
+    def _add(self, text: str) -> None:
+        if self._after_tag:
+            if self._elements[-1].first == len(self._tags) - 1:
+                self._elements[-1].after = text.startswith(" ")
+            if changes_placeholders(self._end, text):
+                self._append(" ")  # for the model, in the tag's place
+        self._after_tag = False
         # Without the tag between them two blanks are one.
-        self._append(token.lstrip(" ") if self._end.endswith(" ") else token)
+        self._append(text.lstrip(" ") if self._end.endswith(" ") else text)
 
     def _append(self, text: str) -> None:
-        self._pieces.append(text)
+        self._text.append(text)
         self._length += len(text)
         self._end = (self._end + text[-PLACEHOLDER_LENGTH:])[-PLACEHOLDER_LENGTH:]
 
-    def add_tag(self, tag: str, name: str, is_closing: bool) -> None:
-        here, self._ends_with_tag = self._length, True
-        self._starts_with_tag |= not self._raw
-        self._raw.append(tag)
-        self._tags += 1
-        if is_closing and self._open_names[name]:
+    def add_tag(self, raw: str, kind: str, name: str) -> None:
+        """Adds a tag of kind open, close or alone."""
+        element = self._element(raw)
+        if kind == "close" and self._open_names[name]:
             while True:  # tags that were opened after it and never closed are elements by themselves
-                other, element = self._open.pop()
+                other, opened = self._open.pop()
                 self._open_names[other] -= 1
                 if other == name:
-                    element.closing, element.stop, element.last_tag = tag, here, self._tags
+                    opened.last, opened.stop = element.first, self._length
                     return
-        element = Element(tag, here, here, self._tags, self._tags, before=self._end.endswith(" "))
         self._elements.append(element)
-        if not is_closing and not tag.endswith(("/>", "/&gt;")):
+        if kind == "open":
             self._open.append((name, element))
             self._open_names[name] += 1
 
-    def finish(self) -> list[Part | str]:
-        """Returns the part, with the white space around it before and after; tags without text as they are."""
-        whole = "".join(self._pieces)
+    def add_kept(self, raw: str, words: str = "") -> None:
+        """Adds an element that stays as it is, and of which the model sees the words."""
+        element = self._element(raw)
+        self._elements.append(element)
+        if words.strip():
+            self._add(html.unescape(" ".join(words.split())) if self._is_html else words)
+            element.stop, element.keeps, element.after = self._length, True, False
+            self._after_tag = False
+
+    def _element(self, raw: str) -> Element:
+        number = len(self._tags)
+        self._after_tag = True
+        self._raw.append(raw)
+        self._tags.append(raw)
+        return Element(number, number, self._length, self._length, before=self._end.endswith(" "))
+
+    def finish(self) -> Pieces:
+        """Returns the part between the white space around it; what has no letters is returned as it is."""
+        whole = "".join(self._text)
         text = whole.strip()
-        if not text:
+        if not re.search(r"[^\W\d_]", PLACEHOLDER.sub("", text)):
             return ["".join(self._raw)] if self._raw else []
         front = len(whole) - len(whole.lstrip())
         for element in self._elements:
             element.start = min(max(element.start - front, 0), len(text))
             element.stop = min(max(element.stop - front, 0), len(text))
-        head = "" if self._starts_with_tag else whole[:front]
-        tail = "" if self._ends_with_tag else whole[front + len(text) :]
-        return [head, Part(text, tree(self._elements)), tail]
+        part = Part(text, self._tags, self._elements, _escaped if self._is_html else str, self._finish)
+        raw = "".join(self._raw)
+        return [raw[: len(raw) - len(raw.lstrip())], part, raw[len(raw.rstrip()) :]]

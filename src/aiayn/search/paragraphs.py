@@ -4,12 +4,13 @@ Text that is aligned line by line (training text, test sets) is never split.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from aiayn.errors import ConfigError
 
 LINE_END = re.compile("(\n)")
+BLANK = re.compile(r"[^\S\n]")
 INITIAL = re.compile(r"[^\w]*\w\.\s*")
 
 
@@ -30,19 +31,6 @@ class Paragraph:
         return "".join(part for pair in pairs for part in pair) + self.blanks[-1]
 
 
-def _with_initials(parts: Iterable[str]) -> Iterator[str]:
-    """Joins what the rules cut after an initial, such as the French M. (Monsieur)."""
-    initial = ""
-    for part in parts:
-        if INITIAL.fullmatch(initial + part):
-            initial += part
-            continue
-        yield initial + part
-        initial = ""
-    if initial:
-        yield initial
-
-
 def split_paragraph(text: str, language: str) -> Paragraph:
     """Cuts a text into sentences by the rules of its language (a code such as en or pt-BR), and at line ends.
 
@@ -56,7 +44,7 @@ def split_paragraph(text: str, language: str) -> Paragraph:
     sentences, blanks, rest = [], [], ""
     # The rules are applied line by line, because they take some line ends for parts of sentences.
     for number, line in enumerate(LINE_END.split(text)):
-        for part in _with_initials(segment(code, line)) if number % 2 == 0 and line else [line]:
+        for part in _sentences(segment, code, line) if number % 2 == 0 and line else [line]:
             stripped = part.strip()
             if not stripped:
                 rest += part
@@ -66,3 +54,26 @@ def split_paragraph(text: str, language: str) -> Paragraph:
             blanks.append(rest + part[:start])
             rest = part[start + len(stripped) :]
     return Paragraph(sentences, [*blanks, rest])
+
+
+def _sentences(segment: Callable[[str, str], list[str]], code: str, line: str) -> Iterator[str]:
+    """Yields the sentences of a line, with the white space around them; together they are the line.
+
+    What the rules cut after an initial, such as the French M. (Monsieur), stays whole, and so does a line that the
+    library cannot read: it is written in Rust, whose panics are no `Exception`s.
+    """
+    try:
+        # Some blanks make the library panic.
+        lengths = [len(part) for part in segment(code, BLANK.sub(" ", line))]
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        lengths = []
+    start = stop = 0
+    for length in lengths:
+        stop += length
+        if not INITIAL.fullmatch(line, start, stop):
+            yield line[start:stop]
+            start = stop
+    if start < len(line):
+        yield line[start:]

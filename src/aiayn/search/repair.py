@@ -5,14 +5,12 @@ are meant as text.
 """
 
 from collections import defaultdict
-from dataclasses import replace
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from aiayn.data.placeholders import PLACEHOLDER, PLACEHOLDER_LENGTH, TAG_START, changes_placeholders
-from aiayn.search.places import SURE, Places, best_interval, boundary
-from aiayn.search.projection import AlignedText, Span
+from aiayn.search.placement import SURE, Places
+from aiayn.search.projection import AlignedText, Span, best_interval
 
 BRACES = ("{", "}")  # a single one is no placeholder, but `str.format` refuses it
 TAG_NAME = "<"  # of all tags
@@ -21,8 +19,6 @@ OPENING, CLOSING = "([{«„", ".,;:!?)]}»“"  # without a blank after and bef
 # Not part of any placeholder, while `%(x)d` may have blanks before its letter.
 NO_BREAK_SPACE = "\u00a0"
 
-Replacement = tuple[Span, int]  # units that are replaced, or a place between two; the source unit that is put there
-
 
 def repair(sentence: AlignedText, places: Places) -> AlignedText:
     """Returns the translation with every placeholder of the source, and with none that the source does not have.
@@ -30,32 +26,44 @@ def repair(sentence: AlignedText, places: Places) -> AlignedText:
     A missing one takes the place of what is aligned with it, such as `% s`, or is put beside it. Where the model wrote
     more copies than the source has, those that attend least to it go. Takes Python steps in proportion to the units.
     """
-    columns, copies = _named(sentence.source, sentence.source_units), _named(sentence.text, sentence.units)
-    superfluous: list[int] = []
-    kept = torch.zeros(len(sentence.units), dtype=torch.bool)
+    columns, copies = _by_name(sentence.source, sentence.source_units), _by_name(sentence.text, sentence.units)
+    removed: set[int] = set()
+    free = np.ones(len(sentence.words), dtype=bool)
     for name, found in copies.items():
         wanted = columns.get(name, [])
-        attended = sentence.weights[found][:, wanted].sum(1).tolist()
-        ranked = [unit for _, unit in sorted(zip(attended, found, strict=True), key=lambda one: -one[0])]
-        kept[ranked[: len(wanted)]] = True
-        superfluous += ranked[len(wanted) :]
+        attended = sentence.weights[found][:, wanted].sum(1)
+        ranked = [found[n] for n in np.argsort(-attended, kind="stable")]
+        free[ranked[: len(wanted)]] = False
+        removed |= set(ranked[len(wanted) :])
         places.by_model += 0 if name in NEVER_MISSING else min(len(wanted), len(found))
-    missing = [
-        column
-        for name, wanted in columns.items()
-        if name not in NEVER_MISSING
-        for column in wanted[len(copies[name]) :]
-    ]
-    if not missing and not superfluous:
+    names = [name for name in columns if name not in NEVER_MISSING]
+    missing = [column for name in names for column in columns[name][len(copies[name]) :]]
+    if not missing and not removed:
         return sentence
-    replacements = _places_for(sentence, missing, kept, places)
-    replaced = {unit for (start, stop), _ in replacements for unit in range(start, stop)}
-    removed = set(superfluous) - replaced
-    places.removed += len(removed)
-    return _rewritten(sentence, replacements, removed)
+    inserted: defaultdict[int, list[int]] = defaultdict(list)  # source units to put before a unit
+    ends = np.arange(len(free) + 1)  # of the replaced interval that a place is inside of
+    beside = []
+    replaced: set[int] = set()
+    for column in missing:
+        mass = sentence.weights[:, column] * free
+        gain, (start, stop) = best_interval(mass - 0.5, free)
+        places.count(mass.max(initial=0) >= SURE)
+        if gain <= 0:
+            beside.append(column)
+            continue
+        free[start:stop] = False
+        ends[start + 1 : stop] = stop
+        replaced |= set(range(start, stop))
+        inserted[start].append(column)
+    for column in beside:
+        mass = sentence.weights[:, column]
+        here = int(mass.argmax()) if mass.max(initial=0) >= SURE else len(free)
+        inserted[int(ends[here])].append(column)
+    places.removed += len(removed - replaced)
+    return _rewritten(sentence, inserted, replaced | removed)
 
 
-def _named(text: str, units: list[Span]) -> defaultdict[str, list[int]]:
+def _by_name(text: str, units: list[Span]) -> defaultdict[str, list[int]]:
     """Returns the numbers of the units that are placeholders, braces, tags or beginnings of tags, by name."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for number, (start, stop) in enumerate(units):
@@ -67,91 +75,41 @@ def _named(text: str, units: list[Span]) -> defaultdict[str, list[int]]:
     return found
 
 
-def _places_for(sentence: AlignedText, missing: list[int], kept: Tensor, places: Places) -> list[Replacement]:
-    """Returns where the missing placeholders go. Units that are `kept` stay."""
-    weights, free = sentence.weights, ~kept
-    ends = torch.arange(len(free) + 1)  # of the replaced interval that a place is inside of
-    replacements: list[Replacement] = []
-    beside = []
-    for column in missing:
-        mass = weights[:, column] * free
-        gain, (start, stop) = best_interval(mass - 0.5, free)
-        places.count(bool(len(mass)) and float(mass.max()) >= SURE)
-        if gain <= 0:
-            beside.append(column)
-            continue
-        free[start:stop] = False
-        ends[start + 1 : stop] = stop
-        replacements.append(((start, stop), column))
-    for column in beside:
-        place = int(ends[boundary(weights[:, column], (0, len(free)))])
-        replacements.append(((place, place), column))
-    return replacements
+def _rewritten(sentence: AlignedText, inserted: dict[int, list[int]], dropped: set[int]) -> AlignedText:
+    """Returns the sentence with source units that are put before words, and without the words that are dropped."""
+    words, gaps, rows, end = [], [], [], ""
+    text, units = sentence.text, sentence.units
+    pending: list[str] = []  # white space since the last word; more than one piece where something changes
 
+    def add(word: str, following: str, row: np.ndarray) -> None:
+        nonlocal end
+        gaps.append(pending[0] if len(pending) == 1 else _gap(end, following, pending))
+        words.append(word)
+        rows.append(row)
+        end = (end + gaps[-1] + word)[-PLACEHOLDER_LENGTH:]
 
-def _rewritten(sentence: AlignedText, replacements: list[Replacement], removed: set[int]) -> AlignedText:
-    """Returns the sentence with its replacements, which attend to their source, and without the removed units."""
-    units, text, new = sentence.units, sentence.text, _NewText()
-    here: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for (start, stop), column in sorted(replacements):
-        here[start].append((stop, column))
-    ends = [0, *(stop for _, stop in units)]
-    gaps: list[str] = []  # around what was removed or put in before
-    is_changed, skipped = False, 0
-    for unit in range(len(units) + 1):
-        before = text[ends[unit] : units[unit][0]] if unit < len(units) else " "
-        gaps.append(before)
-        for stop, column in here[unit]:
+    for unit, gap in enumerate(sentence.gaps):
+        pending.append(gap)
+        for column in inserted.get(unit, []):
             name = sentence.source[slice(*sentence.source_units[column])]
-            new.add(name, new.gap(gaps, name), -1 - column)
-            is_changed, skipped, gaps = True, stop, [" "]
-        if unit < skipped:
-            gaps = []
-        elif unit in removed:
-            is_changed = True
-        elif unit < len(units):
-            start, stop = units[unit]
-            after = text[start : start + PLACEHOLDER_LENGTH]
-            new.add(text[start:stop], new.gap(gaps, after) if is_changed else before, unit)
-            gaps, is_changed = [], False
-    return replace(
-        sentence, text="".join(new.pieces) + text[ends[-1] :], units=new.units, weights=new.weights(sentence.weights)
-    )
+            pending += [" ", " "]
+            add(name, name, np.eye(sentence.weights.shape[1])[column])
+            pending = [" ", " "]
+        if unit < len(units) and unit not in dropped:
+            start = units[unit][0]
+            add(sentence.words[unit], text[start : start + PLACEHOLDER_LENGTH], sentence.weights[unit])
+            pending = []
+    weights = np.array(rows).reshape(len(rows), sentence.weights.shape[1])
+    return AlignedText(sentence.source, sentence.source_units, words, [*gaps, ""], weights)
 
 
-class _NewText:
-    """Collects a text unit by unit."""
-
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
-        self.units: list[Span] = []
-        self._rows: list[int] = []
-        self._end = ""  # the last characters
-
-    def add(self, name: str, gap: str, row: int) -> None:
-        """Adds a unit after white space. `row`: of the old weights, or -1 - u for a unit that copies source unit u."""
-        start = (self.units[-1][1] if self.units else 0) + len(gap)
-        self.pieces += [gap, name]
-        self.units.append((start, start + len(name)))
-        self._rows.append(row)
-        self._end = (self._end + gap + name)[-PLACEHOLDER_LENGTH:]
-
-    def gap(self, gaps: list[str], after: str) -> str:
-        """Returns one of several pieces of white space, or a space if words or placeholders would run together."""
-        if not self.units:
-            return ""
-        is_close = after[0] in CLOSING or self._end[-1] in OPENING
-        gap = min(gaps, key=len) if is_close else max(gaps, key=len)
-        if not gap and self._end[-1].isalnum() and after[0].isalnum():
-            gap = " "
-        if not gap and TAG_START.match(self._end[-1] + after):
-            gap = " "
-        choices = (gap, gap or " ")
-        return next((one for one in choices if not changes_placeholders(self._end + one, after)), NO_BREAK_SPACE)
-
-    def weights(self, old: Tensor) -> Tensor:
-        rows = torch.tensor(self._rows, dtype=torch.long)
-        new = torch.zeros(len(rows), old.size(1))
-        new[rows >= 0] = old[rows[rows >= 0]]
-        new[rows < 0, -1 - rows[rows < 0]] = 1
-        return new
+def _gap(before: str, after: str, gaps: list[str]) -> str:
+    """Returns one of several pieces of white space, or a space where words or placeholders would run together."""
+    if not before:
+        return ""
+    is_close = after[0] in CLOSING or before[-1] in OPENING
+    gap = min(gaps, key=len) if is_close else max(gaps, key=len)
+    if not gap and ((before[-1].isalnum() and after[0].isalnum()) or TAG_START.match(before[-1] + after)):
+        gap = " "
+    choices = (gap, gap or " ")
+    return next((one for one in choices if not changes_placeholders(before + one, after)), NO_BREAK_SPACE)

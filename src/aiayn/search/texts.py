@@ -1,22 +1,102 @@
 """Translates texts that are more than a sentence: paragraphs, and texts with mark-up."""
 
 import math
-from collections.abc import Iterator
-from itertools import islice
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from aiayn.data.placeholders import PLACEHOLDER
 from aiayn.errors import DataError
+from aiayn.search.alignment import alignment_weights
 from aiayn.search.line_translator import LineTranslator, Progress
-from aiayn.search.markup import MarkedText, Restored, parse_markup
+from aiayn.search.markup import Part, Pieces, parse_markup
 from aiayn.search.paragraphs import Paragraph, split_paragraph
-from aiayn.search.projection import MAX_WEIGHTS, align, count_units, join
+from aiayn.search.placement import Places, written
+from aiayn.search.projection import AlignedText, align, join, units_of
+from aiayn.search.repair import repair
 from aiayn.search.translations import Translation
 
+MARK = re.compile(f"{PLACEHOLDER.pattern}|[{{}}<&]")  # what `repair` looks at
+MAX_WEIGHTS = 25_000_000  # of one part: 5,000 words and as many of its translation; 1 GB at work
 
-def translate_paragraphs(translator: LineTranslator, texts: list[str], on_batch: Progress | None = None) -> list[str]:
-    """Translates texts sentence by sentence, all in one batch. Raises what `n_best` and `split_paragraph` raise."""
-    split = [split_paragraph(text, translator.languages[0]) for text in texts]
-    found = iter(translator.translate([one for paragraph in split for one in paragraph.sentences], on_batch))
-    return [paragraph.join([next(found) for _ in paragraph.sentences]) for paragraph in split]
+
+@dataclass(frozen=True)
+class Restored:
+    """A translation with all of its mark-up, and how the mark-up was placed."""
+
+    text: str
+    places: Places
+
+
+class Texts:
+    """Texts in pieces, whose parts are cut into sentences: `restore` puts the translations of these together."""
+
+    def __init__(self, texts: Sequence[Pieces], language: str, paragraphs: bool = True, first_line: int = 1):
+        """Without `paragraphs` every part is one sentence.
+
+        Raises DataError, naming a text by its number from `first_line` on, for too many words between two tags that
+        end a sentence; with `paragraphs` what `split_paragraph` raises.
+        """
+        self._texts = texts
+        self._parts: list[tuple[Part, Paragraph]] = []
+        for number, pieces in enumerate(texts, first_line):
+            for part in (piece for piece in pieces if isinstance(piece, Part)):
+                if (words := len(units_of(part.text))) ** 2 > MAX_WEIGHTS:
+                    raise DataError(
+                        f"text {number} has {words:,} words between two tags that end a sentence; mark-up is put back "
+                        f"among {math.isqrt(MAX_WEIGHTS):,} at most: divide it by tags such as <p>, or into lines"
+                    )
+                whole = Paragraph([part.text], ["", ""])
+                self._parts.append((part, split_paragraph(part.text, language) if paragraphs else whole))
+        self.sentences = [sentence for _, paragraph in self._parts for sentence in paragraph.sentences]
+
+    def marked(self, best: Sequence[Translation]) -> list[int]:
+        """Returns the numbers of the sentences that need alignments: those of parts with tags or placeholders."""
+        found, done = [], 0
+        for part, paragraph in self._parts:
+            here = range(done, done := done + len(paragraph.sentences))
+            texts = [part.text, *(best[number].text for number in here)]
+            found += here if part.tags or any(map(MARK.search, texts)) else []
+        return found
+
+    def restore(self, best: Sequence[Translation], aligned: Mapping[int, AlignedText]) -> list[Restored]:
+        """Returns the texts in the other language, given all translations and the alignments of `marked` sentences."""
+        parts, done, restored = iter(self._parts), 0, []
+        for pieces in self._texts:
+            out, places = [], Places()
+            for piece in pieces:
+                if isinstance(piece, Part):
+                    part, paragraph = next(parts)
+                    here = range(done, done := done + len(paragraph.sentences))
+                    if here and here[0] in aligned:
+                        sentence = join(part.text, paragraph.blanks, [aligned[number] for number in here])
+                        text = written(repair(sentence, places), part, places)
+                    else:
+                        text = part.escape(paragraph.join([best[number].text for number in here]))
+                    piece = part.finish(text)
+                out.append(piece)
+            restored.append(Restored("".join(out), places))
+        return restored
+
+
+def align_sentences(
+    translator: LineTranslator, sources: Sequence[str], best: Sequence[Translation]
+) -> list[AlignedText]:
+    """Aligns the words of sentences without white space around them, and of their translations."""
+    src_ids, lengths = translator.source_ids(list(sources)), translator.tokenizer.byte_lengths
+    attention = alignment_weights(translator, src_ids, [one.tokens for one in best])
+    return [
+        align(source, lengths(ids), one.text, lengths(one.tokens), None if weights is None else weights.numpy())
+        for source, ids, one, weights in zip(sources, src_ids, best, attention, strict=True)
+    ]
+
+
+def translate_pieces(translator: LineTranslator, texts: Texts, on_batch: Progress | None = None) -> list[Restored]:
+    """Translates texts and puts their mark-up back. Raises what `LineTranslator.n_best` raises."""
+    best = [found for found, *_ in translator.n_best(texts.sentences, 1, on_batch)]
+    marked = texts.marked(best)
+    aligned = align_sentences(translator, [texts.sentences[n] for n in marked], [best[n] for n in marked])
+    return texts.restore(best, dict(zip(marked, aligned, strict=True)))
 
 
 def translate_markup(
@@ -29,58 +109,14 @@ def translate_markup(
 ) -> list[Restored]:
     """Translates texts and puts their mark-up back; with `paragraphs`, sentence by sentence.
 
-    Raises DataError, naming the text by its number from `first_line` on, if too many words stand between two tags that
-    end a sentence; and what `Translator.n_best` and, with `paragraphs`, `split_paragraph` raise.
+    Raises what `Texts` and `LineTranslator.n_best` raise.
     """
     marked = [parse_markup(text, is_html) for text in texts]
-    sizes = [_weights(one, number) for number, one in enumerate(marked, first_line)]
-    language = translator.languages[0]
-    split = [
-        [split_paragraph(part.text, language) if paragraphs else Paragraph([part.text], ["", ""]) for part in one.parts]
-        for one in marked
-    ]
-    sentences = [sentence for text in split for paragraph in text for sentence in paragraph.sentences]
-    best = iter([found for found, *_ in translator.n_best(sentences, 1, on_batch)])
-    restored: list[Restored] = []
-    for here in _groups(sizes):
-        restored += _restored(translator, marked[here], split[here], best)
-    return restored
+    return translate_pieces(translator, Texts(marked, translator.languages[0], paragraphs, first_line), on_batch)
 
 
-def _weights(text: MarkedText, number: int) -> int:
-    """Returns how many pairs of words have weights. Raises DataError if a part has too many."""
-    words = [count_units(part.text) for part in text.parts]
-    if words and max(words) ** 2 > MAX_WEIGHTS:
-        raise DataError(
-            f"line {number} has {max(words):,} words between two tags that end a sentence; mark-up is put back among "
-            f"{math.isqrt(MAX_WEIGHTS):,} at most: divide the line, or leave --markup out"
-        )
-    return sum(count**2 for count in words)
-
-
-def _groups(sizes: list[int]) -> Iterator[slice]:
-    """Yields slices of texts whose weights fit into memory together."""
-    start, total = 0, 0
-    for number, size in enumerate(sizes):
-        if number > start and total + size > MAX_WEIGHTS:
-            yield slice(start, number)
-            start, total = number, 0
-        total += size
-    yield slice(start, len(sizes))
-
-
-def _restored(
-    translator: LineTranslator, texts: list[MarkedText], split: list[list[Paragraph]], best: Iterator[Translation]
-) -> list[Restored]:
-    """Returns texts with their mark-up. `best` gives the translations of their sentences, and goes on after them."""
-    sentences = [sentence for text in split for paragraph in text for sentence in paragraph.sentences]
-    aligned = iter(align(translator, sentences, list(islice(best, len(sentences)))))
-    return [
-        text.restore(
-            [
-                join(part.text, paragraph, list(islice(aligned, len(paragraph.sentences))))
-                for part, paragraph in zip(text.parts, paragraphs, strict=True)
-            ]
-        )
-        for text, paragraphs in zip(texts, split, strict=True)
-    ]
+def translate_paragraphs(translator: LineTranslator, texts: list[str], on_batch: Progress | None = None) -> list[str]:
+    """Translates texts sentence by sentence, all in one batch. Raises what `n_best` and `split_paragraph` raise."""
+    split = [split_paragraph(text, translator.languages[0]) for text in texts]
+    found = iter(translator.translate([one for paragraph in split for one in paragraph.sentences], on_batch))
+    return [paragraph.join([next(found) for _ in paragraph.sentences]) for paragraph in split]

@@ -5,19 +5,25 @@ import asyncio
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
-from aiayn.search.line_translator import LineTranslator
-from aiayn.search.projection import AlignedText, align
+from aiayn.errors import DataError
+from aiayn.search.line_translator import SURROGATE, LineTranslator
+from aiayn.search.markup import Part, parse_markup
+from aiayn.search.projection import AlignedText
+from aiayn.search.texts import Texts, align_sentences
 from aiayn.search.translations import Translation
 from aiayn.server.batching import BATCH_LINES, Batcher
-from aiayn.server.fields import Fields, count_of, line_of, texts_of
 from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
+from aiayn.server.requests import Fields, count_of, is_language, line_of, texts_of
 from aiayn.server.service import Service
-from aiayn.server.texts import CutText, cut, restore
 from aiayn.server.words import WordAttention, word_attention
 
 # Languages by their English names, for clients that show them; others keep their code.
 NAMES = {"cs": "Czech", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "it": "Italian"}
+
+# The time to place tags grows with the tags times the words.
+MAX_HTML = 30_000  # characters of a text
+MAX_TAGS = 1000
 
 Answer = dict[str, object]
 
@@ -60,8 +66,9 @@ class Answers:
         translator = self.service.now.translator
         texts, n = texts_of(fields), 1 + count_of(fields, "alternatives", _max_alternatives(translator))
         _check_languages(fields, translator.languages)
-        parts = await asyncio.to_thread(cut, texts, translator.languages[0], fields.get("format") == "html")
-        sentences = [sentence for part in parts for sentence in part.sentences]
+        is_html = fields.get("format") == "html"
+        parts = await asyncio.to_thread(_cut, texts, translator.languages[0], is_html)
+        sentences = parts.sentences
         if len(sentences) > self.options.max_waiting:
             most = self.options.max_waiting
             raise HTTPException(413, f"{len(sentences)} sentences; at most {most} are translated at once")
@@ -69,7 +76,7 @@ class Answers:
         found = await self.batcher.n_best(translator.n_best, sentences, n)
         # The k-th translation of a text has the k-th of every sentence, or else its last.
         chosen = [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
-        columns = [await self._written(translator, parts, one) for one in chosen]
+        columns = [await self._written(translator, parts, one, is_html) for one in chosen]
         # Different subwords may spell the same text.
         ranked = [list(dict.fromkeys(column[number] for column in columns)) for number in range(len(texts))]
         is_list = isinstance(fields["q"], list)
@@ -81,17 +88,17 @@ class Answers:
             answer["detectedLanguage"] = [detected for _ in texts] if is_list else detected
         return answer
 
-    async def _written(self, translator: LineTranslator, texts: list[CutText], found: list[Translation]) -> list[str]:
+    async def _written(
+        self, translator: LineTranslator, texts: Texts, found: list[Translation], is_html: bool
+    ) -> list[str]:
         """Returns the translation of every text, given those of all sentences."""
-        remaining = iter(found)
-        if not any(text.marked for text in texts):
-            return [text.join([next(remaining) for _ in text.sentences]) for text in texts]
-        sentences = [sentence for text in texts for sentence in text.sentences]
-        aligned: list[AlignedText] = []
-        for start in range(0, len(sentences), BATCH_LINES):
-            here = slice(start, start + BATCH_LINES)
-            aligned += await self.batcher.call(align, translator, sentences[here], found[here])
-        restored = await asyncio.to_thread(restore, texts, aligned)
+        marked = texts.marked(found) if is_html else []
+        aligned: dict[int, AlignedText] = {}
+        for start in range(0, len(marked), BATCH_LINES):
+            here = marked[start : start + BATCH_LINES]
+            pairs = [texts.sentences[number] for number in here], [found[number] for number in here]
+            aligned |= zip(here, await self.batcher.call(align_sentences, translator, *pairs), strict=True)
+        restored = await asyncio.to_thread(texts.restore, found, aligned)
         for one in restored:
             self.metrics.on_markup(one.places)
         return [one.text for one in restored]
@@ -122,9 +129,21 @@ class Answers:
         return found
 
 
+def _cut(texts: list[str], language: str, is_html: bool) -> Texts:
+    """Cuts texts of this language into sentences. Raises DataError for what is not text, 413 for HTML too large."""
+    for number, text in enumerate(texts, 1):
+        if SURROGATE.search(text):
+            raise DataError(f"text {number} is not valid text: it contains a lone surrogate; correct it")
+        if is_html and (len(text) > MAX_HTML or text.count("<") + text.count("&lt;") > MAX_TAGS):
+            limits = f"{MAX_HTML:,} characters and {MAX_TAGS:,} tags"
+            raise HTTPException(413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts")
+    return Texts([parse_markup(text, True) if is_html else [Part(text)] for text in texts], language)
+
+
 def _check_languages(fields: Fields, languages: tuple[str, str]) -> None:
     source, target = fields.get("source"), fields.get("target")
-    if source not in (languages[0], "auto") or target != languages[1]:
+    is_source = source == "auto" or is_language(source, *languages)
+    if not is_source or not is_language(target, *languages[::-1]):
         pair = f"source {languages[0]} (or auto) and target {languages[1]}"
         raise HTTPException(400, f"source {source!r:.40} and target {target!r:.40}: this server has {pair}")
     if fields.get("format") not in (None, "", "text", "html"):

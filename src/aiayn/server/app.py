@@ -1,6 +1,7 @@
-"""The web application: routes, API keys, body limit, time-out, and error responses."""
+"""The web application: routes, API keys, limits, and error responses."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,18 +13,18 @@ from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from aiayn.errors import DataError, ResourceError, UserError
 from aiayn.server.answers import Answers
 from aiayn.server.batching import Batcher, QueueFullError
-from aiayn.server.fields import Fields, bearer, key_of, read_fields
-from aiayn.server.hosts import LOOPBACK, KnownHosts
 from aiayn.server.keys import is_known
 from aiayn.server.metrics import Metrics, Observed
 from aiayn.server.options import ServeOptions
+from aiayn.server.requests import Fields, bearer, read_fields
 from aiayn.server.service import Service
 
 PAGE = Path(__file__).parent
@@ -35,9 +36,12 @@ FILES = {
     "/drawing.css": DRAWING / "drawing.css",
     "/drawing.js": DRAWING / "drawing.js",
 }
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 LATER = {"Retry-After": "1"}
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+log = logging.getLogger("aiayn.server")
+
+Work = Callable[[Fields, State], Coroutine[None, None, object]]
 T = TypeVar("T")
 
 
@@ -52,27 +56,32 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
         async with batcher.running():
             yield
 
-    slots = asyncio.Semaphore(options.max_connections)
-
     def get(path: str, answer: Callable[[], object]) -> Route:
         return Route(path, lambda _: JSONResponse(answer()))
 
-    def post(path: str, work: Callable[[Fields, State], Coroutine[None, None, object]]) -> Route:
-        return Route(path, _limited(work, service, options, slots), methods=["POST"])
+    def post(path: str, work: Work) -> Route:
+        return Route(path, _limited(work, service, options), methods=["POST"])
+
+    async def counts(request: Request) -> Response:
+        _check_key(bearer(request), service)
+        return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     routes = [
         *(Route(path, _sender(file)) for path, file in FILES.items()),
-        get("/health", lambda: {"status": "ok"}),
         get("/languages", answers.languages),
         get("/frontend/settings", answers.settings),
-        Route("/metrics", _metrics(metrics, service)),
+        Route("/metrics", counts),
         post("/translate", answers.translate),
         post("/detect", answers.detect),
         post("/attention", answers.attention),
     ]
+    # Against DNS rebinding. Probes call a server by its address, and learn nothing but its health.
+    hosts = Middleware(TrustedHostMiddleware, [*LOOPBACK, options.host, *options.allow_host], www_redirect=False)
+    observed = Middleware(Observed, metrics, {"/health", *(route.path for route in routes)}, options.access_log)
+    cors = Middleware(CORSMiddleware, allow_origins=options.allow_origin, allow_methods=["POST"], allow_headers=["*"])
     return Starlette(
-        routes=routes,
-        middleware=_middleware(options, metrics, {route.path for route in routes}),
+        routes=[get("/health", lambda: {"status": "ok"}), Mount("/", routes=routes, middleware=[hosts])],
+        middleware=[observed, *([cors] if options.allow_origin else [])],
         exception_handlers={
             HTTPException: _refused,
             QueueFullError: lambda _, error: _refusal(503, "too many lines wait; send this again later", LATER),
@@ -80,56 +89,30 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
             ResourceError: lambda _, error: _refusal(503, str(error), LATER),
             UserError: lambda _, error: _refusal(500, str(error)),
             ClientDisconnect: lambda _, error: _refusal(499, "the client closed the connection"),
-            Exception: lambda _, error: _refusal(500, "an error of the server; its output tells more"),
         },
         lifespan=lifespan,
     )
 
 
-def _middleware(options: ServeOptions, metrics: Metrics, paths: set[str]) -> list[Middleware]:
-    """From the outside to the inside."""
-    found = [
-        Middleware(Observed, metrics=metrics, paths=paths, access_log=options.access_log),
-        Middleware(KnownHosts, names=[*LOOPBACK, options.host, *options.allow_host]),
-    ]
-    if options.allow_origin:
-        found.append(
-            Middleware(CORSMiddleware, allow_origins=options.allow_origin, allow_methods=["POST"], allow_headers=["*"])
-        )
-    return found
-
-
-def _limited(
-    work: Callable[[Fields, State], Coroutine[None, None, object]],
-    service: Service,
-    options: ServeOptions,
-    slots: asyncio.Semaphore,
-) -> Endpoint:
-    """Returns the endpoint that answers with work(fields, state) within the limits, to clients with a key.
-
-    A request takes one of the slots once it is complete, so that clients that send slowly take none from others.
-    """
+def _limited(work: Work, service: Service, options: ServeOptions) -> Callable[[Request], Awaitable[Response]]:
+    """Returns the endpoint that answers with work(fields, state) within the limits, to clients with a key."""
 
     async def endpoint(request: Request) -> Response:
         try:
             async with asyncio.timeout(options.time_limit):
                 fields = await read_fields(request, options.max_body)
-                _check_key(key_of(request, fields), service)
-                if slots.locked():
-                    raise HTTPException(503, "too many requests are at work; send this again later", LATER)
-                async with slots:
-                    return JSONResponse(await while_connected(request, work(fields, request.state)))
+                _check_key(bearer(request) or str(fields.get("api_key") or ""), service)
+                return JSONResponse(await while_connected(request, work(fields, request.state)))
         except TimeoutError:
             message = f"not done within {options.time_limit:g} seconds; send less text, or send it later"
-            raise HTTPException(503, message, LATER) from None
-
-    return endpoint
-
-
-def _metrics(metrics: Metrics, service: Service) -> Endpoint:
-    async def endpoint(request: Request) -> Response:
-        _check_key(bearer(request), service)
-        return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
+            return _refusal(503, message, LATER)
+        except (HTTPException, QueueFullError, UserError, ClientDisconnect):
+            raise
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # libraries in Rust panic with what is no Exception
+            log.error("%s: %s", type(error).__name__, " ".join(f"{error}".split())[:500])
+            return _refusal(500, "an error of the server; its output tells more")
 
     return endpoint
 

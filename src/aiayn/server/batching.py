@@ -117,7 +117,9 @@ class Batcher:
                 continue
             try:
                 result = await self._in_thread(work)
-            except Exception as error:
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
                 if not answer.done():
                     answer.set_exception(error)
             else:
@@ -146,21 +148,21 @@ class Batcher:
         return batch
 
 
-def _translate(n_best: NBest, lines: list[str], n: int) -> list[list[Translation] | Exception]:
+def _translate(n_best: NBest, lines: list[str], n: int) -> list[list[Translation] | BaseException]:
     """Returns a result, or an error, for every line: the error of one must not become that of others."""
     try:
         return list(n_best(lines, n))
-    except Exception as error:
+    except BaseException as error:  # libraries in Rust panic with what is no Exception
         if len(lines) == 1:
             return [error]
         return [result for line in lines for result in _translate(n_best, [line], n)]
 
 
-def _store(request: _Request, index: int, result: list[Translation] | Exception) -> None:
+def _store(request: _Request, index: int, result: list[Translation] | BaseException) -> None:
     """Notes a line's result, and answers the request if it was the last one, or an error."""
     if request.answer.done():
         return
-    if isinstance(result, Exception):
+    if isinstance(result, BaseException):
         request.answer.set_exception(result)
         return
     request.results[index] = result[: request.n]

@@ -7,7 +7,7 @@ from time import perf_counter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aiayn.search.places import Places
+from aiayn.search.placement import Places
 
 log = logging.getLogger("aiayn.access")
 
@@ -30,9 +30,6 @@ class Metrics:
         self.subwords = Counter("aiayn_subwords", "Subwords of these sentences.", registry=here)
         self.batch_lines = Histogram("aiayn_batch_lines", "Sentences of a batch.", buckets=LINES, registry=here)
         self.batch_seconds = Counter("aiayn_batch_seconds", "Time that the model took for batches.", registry=here)
-        self.closed_connections = Counter(
-            "aiayn_closed_connections", "Connections that were closed for a limit.", registry=here
-        )
         self.markup = Counter(
             "aiayn_markup", "Tags and placeholders by how their place was found.", ["by"], registry=here
         )

@@ -31,7 +31,7 @@ class ServeOptions:
     max_body: int = field(default=1_000_000, metadata={"help": "Bytes of a request."})
     max_line: int = field(default=500, metadata={"help": "Subwords of a line."})
     max_waiting: int = field(default=1000, metadata={"help": "Lines of all requests that wait."})
-    max_connections: int = field(default=500, metadata={"help": "Open connections."})
+    max_connections: int = field(default=500, metadata={"help": "Open connections; further ones are refused."})
     time_limit: float = field(default=60.0, metadata={"help": "Seconds that a request may take."})
 
     def __post_init__(self) -> None:

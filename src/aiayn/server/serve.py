@@ -10,7 +10,6 @@ import uvicorn
 
 from aiayn.errors import ConfigError
 from aiayn.server.app import make_app
-from aiayn.server.connections import Limits, limited_connection
 from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
 from aiayn.server.service import Service
@@ -36,10 +35,9 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
     """
     _log_to_stderr()
     metrics = Metrics()
-    limits = Limits(options.max_connections, options.time_limit, metrics.closed_connections.inc)
     config = uvicorn.Config(
         make_app(service, run, options, metrics),
-        http=limited_connection(limits),
+        limit_concurrency=options.max_connections,
         headers=list(HEADERS.items()),
         server_header=False,
         proxy_headers=False,

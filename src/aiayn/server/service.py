@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from aiayn.errors import UserError
+from aiayn.errors import RefusedError, UserError
 from aiayn.search.line_translator import LineTranslator
 
 log = logging.getLogger(__name__)
@@ -40,13 +40,19 @@ class Service:
         """Loads model and keys again; where that fails, what is served stays. Meanwhile both models are in memory."""
         with self._loading:
             try:
-                self.now = self._load()
+                loaded, languages = self._load(), self.now.translator.languages
+                if loaded.translator.languages != languages:
+                    raise RefusedError(
+                        f"{loaded.source} translates {' to '.join(loaded.translator.languages)}, and clients of this "
+                        f"server ask for {' to '.join(languages)}: start another server for it"
+                    )
+                self.now = loaded
             except UserError as error:
                 self.failures += 1
                 log.error("not reloaded, what was served before still is: %s", error)
-            except Exception:
+            except Exception as error:
                 self.failures += 1
-                log.exception("not reloaded, what was served before still is")
+                log.error("not reloaded, what was served before still is: %s: %s", type(error).__name__, error)
             else:
                 self.loads += 1
                 log.info("reloaded: %s", self.now.describe())

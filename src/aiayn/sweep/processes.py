@@ -29,7 +29,7 @@ class JobProcess:
         # The search as configured now: the checkpoint may have been written with another one.
         search = [f"search.{key}={as_option(value)}" for key, value in to_plain(job.config.search).items()]
         for split, checkpoint in job.scored.items():
-            asked = [f"run={job.folder}", f"split={split}", f"checkpoint={checkpoint}"]
+            asked = [f"run={job.folder}", f"split={split}", f"checkpoint={checkpoint}", "trusted=true"]
             self.commands.append([*evaluate, *asked, f"accelerator={job.config.trainer.accelerator}", *search])
 
     def start(self) -> None:
