@@ -54,7 +54,7 @@ from aiayn.errors import InterruptedRunError
 from aiayn.files import atomic_write_text
 from aiayn.hardware import matmul_rate
 from aiayn.kernels.accelerate import accelerate
-from aiayn.kernels.masks import AlignedBiases
+from aiayn.kernels.masks import GPUMasks
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints, sealed_files
 from aiayn.runs.checkpoints import Checkpoint
@@ -102,7 +102,7 @@ def sdpa(options: Any) -> Iterator[Row]:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend, mask: Tensor | None, is_causal: bool = False) -> None:
-    bias = None if mask is None else AlignedBiases().bias(mask, q)
+    bias = None if mask is None else GPUMasks().bias(mask, q)
     with sdpa_kernel(backend):
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal)
     torch.autograd.grad(out, (q, k, v), v.detach())  # a dense gradient, as in training; that of a sum is expanded
