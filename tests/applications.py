@@ -27,7 +27,7 @@ from hydra.types import RunMode
 
 from aiayn.config.compose import check_config, keep_text, register
 from aiayn.config.model import ModelConfig
-from aiayn.config.schema import Config, Options
+from aiayn.config.schema import Config
 from aiayn.config.settle import settled
 from aiayn.reports import drawing, plots, run_page, sweep_page
 from aiayn.sweep.jobs import SweepJob, make_jobs
@@ -77,7 +77,7 @@ def run_application(script: str, *arguments: str) -> Outcome:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             Singleton.set_state(state)
-            register(Options)
+            register(Config)
             logging.getLogger("aiayn").handlers.clear()
     return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
@@ -190,17 +190,17 @@ def composed(*overrides: str) -> Config:
 
 
 @functools.cache
-def composed_options(*overrides: str) -> Options:
+def composed_options(*overrides: str) -> Config:
     """The options of `python train.py` with these arguments, as they are before any is settled."""
-    register(Options)
+    register(Config)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        kept = [keep_text(override, Options) for override in overrides]
-        return check_config(compose("train", overrides=kept), Options)
+        kept = [keep_text(override, Config) for override in overrides]
+        return check_config(compose("train", overrides=kept), Config)
 
 
 def composed_jobs(*batch: list[str]) -> list[SweepJob]:
     """The jobs of a sweep as its launchers make them, each from a list of arguments."""
-    register(Options)
+    register(Config)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         typed = [override for override in batch[0] if all(override in job for job in batch)]

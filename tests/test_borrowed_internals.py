@@ -27,7 +27,7 @@ from torch import distributed
 from torch.utils.data import DataLoader, Dataset
 
 from aiayn.config.compose import register
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.training.trainer import configure_libraries
 from aiayn.training.validation_loop import run_validation_loop
 
@@ -62,7 +62,7 @@ def test_hydras_parser_takes_the_flags_that_are_passed_on_to_it():
 
 
 def composition_error(*overrides: str) -> BaseException:
-    register(Options)
+    register(Config)
     with (
         initialize_config_dir(str(ROOT / "conf"), version_base="1.3"),
         pytest.raises((HydraException, OmegaConfBaseException, ValueError)) as raised,

@@ -9,7 +9,7 @@ import pytest
 from applications import ROOT, TEXT, TINY, composed_options, run_application, write_text
 
 import aiayn
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, to_plain
 from aiayn.errors import ConfigError
 
@@ -41,7 +41,7 @@ def test_what_python_composes_is_what_the_command_line_would_train():
     here, there = (flatten(to_plain(config)) for config in (aiayn.compose(*options), composed_options(*options)))
 
     assert {key for key in here if here[key] != there[key]} <= {"name"}
-    assert isinstance(aiayn.compose(), Options)
+    assert isinstance(aiayn.compose(), Config)
     assert aiayn.compose().name == "wmt14_en_de-base"
 
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytorch_lightning import Callback
 
-    from aiayn.config.schema import Options
+    from aiayn.config.schema import Config
     from aiayn.search.translator import Translator
     from aiayn.training.module import TranslationModule
 
@@ -66,7 +66,7 @@ def load(
     return Translator.from_run(Path(run), checkpoint, overrides, accelerator, precision)
 
 
-def compose(*options: str) -> "Options":
+def compose(*options: str) -> "Config":
     """Returns the checked configuration that `aiayn train OPTIONS` runs with. Raises ConfigError."""
     from aiayn.config.compose import compose_training
 
@@ -74,7 +74,7 @@ def compose(*options: str) -> "Options":
 
 
 def train(
-    *options: "str | Options",
+    *options: "str | Config",
     module: "type[TranslationModule] | None" = None,
     callbacks: "Sequence[Callback]" = (),
 ) -> Path:
@@ -85,13 +85,13 @@ def train(
     InterruptedRunError if Ctrl-C stops it, after everything has been saved.
     """
     from aiayn.config.compose import chosen_options, compose_training
-    from aiayn.config.schema import Options
+    from aiayn.config.schema import Config
     from aiayn.errors import ConfigError
     from aiayn.signals import refuse_windows
 
     refuse_windows()
     texts = [option for option in options if isinstance(option, str)]
-    composed = [option for option in options if isinstance(option, Options)]
+    composed = [option for option in options if isinstance(option, Config)]
     if composed and len(options) > 1:
         raise ConfigError("give what compose() returned alone; further options belong into compose()")
     if composed:

@@ -17,8 +17,8 @@ import psutil
 import torch
 
 from aiayn.config.rules import one_of
-from aiayn.config.schema import Options
-from aiayn.config.trainer import TrainerOptions, TrainingPrecision
+from aiayn.config.schema import Config
+from aiayn.config.trainer import TrainerConfig, TrainingPrecision
 from aiayn.errors import ConfigError, ResourceError
 
 # Tokens of a micro-batch by the GPU memory (bytes) that they need at least. Big in bfloat16 takes 33.5 GB with 32,768
@@ -56,7 +56,7 @@ def visible_gpus() -> list[str]:
     return (named or [str(number) for number in range(count)])[:count]
 
 
-def has_own_gpu(settings: TrainerOptions) -> bool:
+def has_own_gpu(settings: TrainerConfig) -> bool:
     """Whether every process of this machine sees one GPU only, its own: SLURM with --gpus-per-task=1."""
     return settings.devices > 1 and "SLURM_LOCALID" in os.environ and torch.cuda.device_count() == 1
 
@@ -76,7 +76,7 @@ def keep_few_kernels() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 
 
-def choose_hardware(settings: TrainerOptions) -> Hardware:
+def choose_hardware(settings: TrainerConfig) -> Hardware:
     """Settles accelerator=auto and precision=auto.
 
     Raises ConfigError if there are too few GPUs, or none that the precision needs.
@@ -107,7 +107,7 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
         precision = "bf16-mixed" if has_bfloat16(device) else "32-true"
     if precision == "16-mixed" and accelerator == "cpu":
         raise ConfigError("trainer.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed or 32-true")
-    return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerOptions
+    return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerConfig
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def has_bfloat16(device: torch.device) -> bool:
     return is_supported is not None and is_supported()
 
 
-def tokens_per_device(config: Options) -> int:
+def tokens_per_device(config: Config) -> int:
     """Returns `data.max_tokens_per_device`; its default is 16,384, and on one GPU follows from its memory.
 
     On 40 GB or more the paper's 25,000 tokens are one micro-batch. Several devices share them anyway, and all ranks

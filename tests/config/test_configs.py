@@ -13,9 +13,9 @@ from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn.config.compose import check_config, register
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.model import ModelOptions
-from aiayn.config.schema import Options
-from aiayn.config.stored import flatten, option_names, to_plain
+from aiayn.config.model import ModelConfig
+from aiayn.config.schema import Config
+from aiayn.config.stored import flatten, option_names, stored_options, to_plain
 
 CONF = Path(__file__).parents[2] / "conf"
 GROUPS = {
@@ -81,19 +81,19 @@ QUARTER = {
 
 
 @pytest.fixture(scope="module")
-def base() -> Options:
+def base() -> Config:
     return composed_options()
 
 
-def changes(before: Options, after: Options) -> dict:
+def changes(before: Config, after: Config) -> dict:
     """What differs, as {option: new value}."""
-    old, new = flatten(to_plain(before)), flatten(to_plain(after))
+    old, new = stored_options(to_plain(before)), stored_options(to_plain(after))
     assert old.keys() == new.keys()
     return {key: new[key] for key in new if new[key] != old[key]}
 
 
 def test_the_defaults_of_the_schema_are_the_values_of_conf(base):
-    assert Options() == base
+    assert Config() == base
 
 
 @pytest.mark.parametrize(("group", "choice"), [(group, choice) for group in GROUPS for choice in GROUPS[group]])
@@ -102,7 +102,7 @@ def test_every_choice_of_every_group_composes(group, choice):
 
     config = composed_options(f"{group}={choice}", *text)
 
-    assert isinstance(config, Options)
+    assert isinstance(config, Config)
 
 
 def test_groups_follow_the_schema_in_the_defaults_list_in_an_order_that_lets_rows_win():
@@ -116,7 +116,7 @@ def test_groups_follow_the_schema_in_the_defaults_list_in_an_order_that_lets_row
 
 
 def test_base_is_the_base_model_of_the_paper(base):
-    assert base.model == ModelOptions(
+    assert base.model == ModelConfig(
         n_layers=6,
         d_model=512,
         d_ff=2048,
@@ -248,7 +248,7 @@ def test_multi30k_is_the_recipe_of_transformer_tiny():
 
     assert (config.name, config.data.vocab_size, config.data.tokens_per_step) == ("multi30k", 10_000, 4096)
     assert changes(composed_options("model=tiny", "data=multi30k_en_de"), config).keys() <= {
-        *(name for name in option_names(Options) if name.startswith(("trainer.", "search.", "optim."))),
+        *(name for name in option_names(Config) if name.startswith(("trainer.", "search.", "optim."))),
         "name",
     }
     assert (config.search.beam_size, config.search.length_penalty, config.search.penalty) == (5, 1.0, "power")
@@ -503,7 +503,7 @@ def test_every_option_of_train_has_its_value_exactly_once():
             given += [name for name in inherited if name != "logger.kind"]
             given += values_of(CONF / group / f"{choice}.yaml", prefix)
 
-    assert Counter(given) == Counter(option_names(Options))
+    assert Counter(given) == Counter(option_names(Config))
 
 
 def test_every_option_of_evaluate_is_in_its_file_and_only_the_run_must_be_given():

@@ -14,7 +14,7 @@ from applications import composed, composed_options
 from aiayn.config.compose import default_name
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.model import ModelConfig
-from aiayn.config.schema import Config, Options
+from aiayn.config.schema import Config
 from aiayn.config.search import SearchOverrides
 from aiayn.config.settle import settled
 from aiayn.config.stored import (
@@ -56,7 +56,7 @@ def changed(plain: dict, **options) -> dict:
 
 def refusal(plain: dict, **options) -> str:
     with pytest.raises(ConfigError) as error:
-        from_plain(Options, changed(plain, **options))
+        from_plain(Config, changed(plain, **options))
     message = str(error.value)
     assert "\n" not in message
     assert error.value.exit_code == 2
@@ -129,7 +129,7 @@ def test_unknown_choices_are_refused_with_the_known_ones(plain, key, choices):
     assert refusal(plain, **{key: "other"}) == f"{key}=other: choose one of {choices}"
     for choice in choices.split(", "):
         if (key, choice) != ("data.source", "hub"):  # which wants more than that
-            from_plain(Options, changed(plain, **{key: choice}))
+            from_plain(Config, changed(plain, **{key: choice}))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_values_at_odds_with_each_other_are_refused_with_every_key_involved(plai
         {"model.n_heads": 3, "model.d_k": 5, "model.d_v": 7},
         {"model.d_model": 511, "model.n_heads": 7, "model.positions": "learned"},
         {"model.positions": "learned", "model.max_positions": 306},
-        {"model.d_k": None, "model.d_v": 1},
+        {"model.d_k": 3, "model.d_v": 1},
         {"model.dropout": 0.0, "optim.label_smoothing": 0.0},
         {"data.tokens_per_step": 256, "data.max_tokens_per_device": 256},
         {"data.max_tokens_per_device": None},
@@ -184,7 +184,7 @@ def test_values_at_odds_with_each_other_are_refused_with_every_key_involved(plai
     ],
 )
 def test_values_at_the_edge_of_a_rule_are_accepted(plain, options):
-    flat = flatten(to_plain(from_plain(Options, changed(plain, **options))))
+    flat = flatten(to_plain(from_plain(Config, changed(plain, **options))))
     assert {key: flat[key] for key in options} == options
 
 
@@ -198,7 +198,7 @@ def test_the_sizes_of_a_head_follow_unless_they_are_set():
 def test_options_that_are_still_open_cannot_be_taken_for_settled_ones():
     options = composed_options("name=x", "model.d_model=null", "trainer.val_every=null")
 
-    with pytest.raises(ConfigError, match=r"no value yet: model\.d_model, trainer\.val_every"):
+    with pytest.raises(ConfigError, match=r"no value yet: model\.d_k, model\.d_model, model\.d_v, trainer\.val_every"):
         settled(options)
     with pytest.raises(ConfigError, match="name is missing"):
         settled(composed_options())
@@ -290,7 +290,7 @@ def test_option_names_are_the_dotted_keys_of_the_plain_form_in_order(plain):
 
 
 def test_a_dictionary_where_a_value_belongs_is_refused_as_an_unknown_option(plain):
-    assert refusal(plain, **{"data.train": {"a": "b"}}) == "stored Options has unknown options: data.train.a"
+    assert refusal(plain, **{"data.train": {"a": "b"}}) == "stored Config has unknown options: data.train.a"
 
 
 SECTIONS = ["model", "data", "optim", "trainer", "search", "logger"]
@@ -318,9 +318,9 @@ def test_a_configuration_stored_before_an_option_existed_reads_with_its_default(
     section, _, name = key.rpartition(".")
     del (older[section] if section else older)[name]
 
-    options = from_plain(Options, older)
+    options = from_plain(Config, older)
 
-    assert flatten(to_plain(options))[key] == flatten(to_plain(Options()))[key]
+    assert flatten(to_plain(options))[key] == flatten(to_plain(Config()))[key]
 
 
 def test_a_configuration_stored_with_open_sizes_of_heads_is_that_with_the_sizes_that_follow(plain):
@@ -328,7 +328,7 @@ def test_a_configuration_stored_with_open_sizes_of_heads_is_that_with_the_sizes_
     older = changed(plain, **{"model.d_k": None, "model.d_v": None})
 
     assert stored_config(older) == stored_config(plain)
-    assert changed_options(older, stored_config(plain)) == changed_options(plain, from_plain(Options, older)) == {}
+    assert changed_options(older, stored_config(plain)) == changed_options(plain, from_plain(Config, older)) == {}
     assert changed_options(older, stored_config(changed(plain, **{"model.d_k": 32}))) == {"model.d_k": "null -> 32"}
 
 

@@ -8,7 +8,7 @@ import torch
 import yaml
 from faults.harness import bytes_of, configured, measured, same_weights, train
 
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, may_change, option_names, to_plain
 from aiayn.data.prepare import prepare
 from aiayn.errors import RefusedError
@@ -69,7 +69,7 @@ OF_PLACE_AND_LENGTH = {
 
 
 def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(text, config, killed_at, unbroken, tmp_path):
-    harmless = {key for key in option_names(Options) if may_change(key)}
+    harmless = {key for key in option_names(Config) if may_change(key)}
     assert harmless == set(OTHERWISE) | OF_DEVICES | OF_PLACE_AND_LENGTH
     other = configured(text, *(f"{key}={value}" for key, value in OTHERWISE.items()), f"data.folder={tmp_path}/data")
     now, before = flatten(to_plain(other)), flatten(to_plain(config))
@@ -140,7 +140,7 @@ def test_a_lower_end_than_was_reached_averages_what_there_is_and_then_is_finishe
 def test_a_run_stored_before_some_options_existed_continues_to_the_bit(config, begun, unbroken):
     """Its files are made to lack every option that is at its default, and counters that came later."""
     old = to_plain(config)
-    for key, default in flatten(to_plain(Options())).items():
+    for key, default in flatten(to_plain(Config())).items():
         section, _, name = key.rpartition(".")
         tree = old[section] if section else old
         if tree[name] == default and key not in ("data.src_lang", "data.tgt_lang"):  # by which a run is known

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 import torch
 
-from aiayn.config.schema import Config, Options
+from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, is_section, may_change, to_plain
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
@@ -29,7 +29,7 @@ def with_option(config: Config, key: str, value: object) -> Config:
 
 NULLABLE = [
     f"{section.name}.{option.name}"
-    for section in fields(Options)
+    for section in fields(Config)
     if is_section(section.type)
     for option in fields(section.type)
     if type(None) in get_args(option.type)

@@ -21,7 +21,7 @@ from aiayn.config import compose, program
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.help import help_text
 from aiayn.config.messages import LAUNCHERS, one_line_errors, refuse_unsupported
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.signals import exit_signal, handle_signals, refuse_windows
@@ -29,7 +29,7 @@ from aiayn.signals import exit_signal, handle_signals, refuse_windows
 
 def train(script: str | None = None) -> None:
     """Trains, or continues, the run that the command line describes. script is train.py; None: `aiayn train`."""
-    _start("train", Options, _train, script)
+    _start("train", Config, _train, script)
 
 
 def evaluate(script: str | None = None) -> None:
@@ -49,7 +49,7 @@ def _start(name: str, schema: type, task: Callable[[DictConfig], None], script: 
             print(help_text(sources, arguments.overrides, schema))
             return
         if arguments.cfg and not arguments.multirun:  # which Hydra would print unchecked
-            if schema is Options:
+            if schema is Config:
                 arguments.overrides += compose.implied_overrides(arguments.overrides, sources)
             else:
                 compose.compose_evaluation(arguments.overrides, sources)
@@ -111,12 +111,12 @@ def _offer_our_plugins(schema: type) -> None:
     """Keeps the completion of `hydra/launcher=` from offering what is refused."""
     Plugins.instance()  # registers all
     registered = ConfigStore.instance().repo["hydra"]["launcher"]
-    for file in set(registered) - {f"{name}.yaml" for name in LAUNCHERS} if schema is Options else ():
+    for file in set(registered) - {f"{name}.yaml" for name in LAUNCHERS} if schema is Config else ():
         del registered[file]
 
 
 def _train(composed: DictConfig) -> None:
-    with one_line_errors(Options):
+    with one_line_errors(Config):
         refuse_windows()
         _refuse_several_jobs()
         choices, overrides = HydraConfig.get().runtime.choices, HydraConfig.get().overrides.task

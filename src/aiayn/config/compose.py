@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,12 +19,20 @@ from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.extensions import check_extensions
 from aiayn.config.logger import WANDB_MODES
 from aiayn.config.messages import COMPOSITION_ERRORS, no_such_option, one_line, refuse_unsupported
-from aiayn.config.model import ModelOptions
 from aiayn.config.program import conf_folder
 from aiayn.config.rules import NAME_CHARACTERS, one_of
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.config.settle import check_open_model
-from aiayn.config.stored import flatten, from_plain, is_option, is_section, option_names, option_type, to_plain
+from aiayn.config.stored import (
+    flatten,
+    from_plain,
+    is_option,
+    is_section,
+    option_names,
+    option_type,
+    stored_options,
+    to_plain,
+)
 from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,12 +88,25 @@ def register(schema: type) -> None:
 
 @cache
 def _schema_node(schema: type) -> DictConfig:
-    node = OmegaConf.structured(schema)
-    for section in (node, *(node[option.name] for option in fields(schema) if is_section(option.type))):
-        OmegaConf.set_readonly(section, None)  # nodes of frozen classes are read-only, and Hydra could not compose them
-    if schema is Options:
+    node = OmegaConf.structured(_nullable(schema))
+    if schema is Config:
         OmegaConf.set_struct(node.extension, False)  # any name may follow extension.
     return node
+
+
+def _nullable(schema: Any) -> type:
+    """Returns a class of the same options for Hydra, in which those that `by_text` made may be null."""
+    options: list[tuple[str, Any, Any]] = []
+    for option in fields(schema):
+        if is_section(option.type):
+            kind = _nullable(option.type)
+            options.append((option.name, kind, field(default_factory=kind)))
+        else:
+            kind: Any = option.type
+            kind = kind | None if option.metadata.get("by_text") else kind
+            default = field(default=option.default, default_factory=option.default_factory)
+            options.append((option.name, kind, default))
+    return make_dataclass(schema.__name__, options, kw_only=True)
 
 
 def check_config(composed: DictConfig, schema: type[T]) -> T:
@@ -113,7 +134,7 @@ def _plain(composed: DictConfig, resolve: bool) -> dict[str, Any]:
 def _refuse_secrets(value: str) -> None:
     """Raises ConfigError for an interpolation of a variable other than those that hold folders and the like.
 
-    Options are stored in config.yaml and in every checkpoint, where no secret may be.
+    Config are stored in config.yaml and in every checkpoint, where no secret may be.
     """
     for name in ENVIRONMENT.findall(value):
         if SECRET.search(name) or not ALLOWED.fullmatch(name.strip()):
@@ -123,12 +144,12 @@ def _refuse_secrets(value: str) -> None:
             )
 
 
-def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str]) -> Options:
+def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str]) -> Config:
     """Returns the checked options of one training run, with its name. Raises ConfigError.
 
     choices are the files of each group that were chosen, overrides the arguments that chose them.
     """
-    options = check_config(composed, Options)
+    options = check_config(composed, Config)
     if "wandb" in options.logger.kinds and (mode := os.environ.get("WANDB_MODE")):
         one_of("WANDB_MODE", mode, WANDB_MODES)
     options = replace(options, extension=check_extensions(options.extensions, options.extension))
@@ -142,7 +163,7 @@ def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides:
     return options
 
 
-def _names_files(options: Options, overrides: Sequence[str]) -> bool:
+def _names_files(options: Config, overrides: Sequence[str]) -> bool:
     """Whether data.train names files, and not a split of a data set of the hub, which has no slash in its name."""
     data = options.data
     if isinstance(data.train, list) or "/" in f"{data.train}":
@@ -161,18 +182,15 @@ def typed_keys(overrides: Sequence[str]) -> set[str]:
     return {override.lstrip("+").partition("=")[0] for override in overrides}
 
 
-def chosen_options(overrides: Sequence[str], options: Options) -> set[str]:
+def chosen_options(overrides: Sequence[str], options: Config) -> set[str]:
     """Returns the options that these arguments set, by name or, for the model's, through the files they choose."""
     typed = typed_keys(overrides)
     if "model" in typed:
-        return typed | {name for name in option_names(Options) if name.startswith("model.")}
+        return typed | {name for name in option_names(Config) if name.startswith("model.")}
     if typed & {"ablation", "experiment"}:
-        usual = to_plain(ModelOptions())
-        return typed | {
-            f"model.{name}"
-            for name, value in to_plain(options.model).items()
-            if value is not None and value != usual[name]
-        }
+        usual, now = stored_options({}), stored_options(to_plain(options))
+        changed = {key for key, value in now.items() if value not in (None, usual[key])}
+        return typed | {key for key in changed if key.startswith("model.")}
     return typed
 
 
@@ -224,9 +242,9 @@ def without_hydra(composed: DictConfig) -> DictConfig:
     return options
 
 
-def compose_training(overrides: Sequence[str], sources: Sources = Sources("train")) -> Options:
+def compose_training(overrides: Sequence[str], sources: Sources = Sources("train")) -> Config:
     """Returns the checked options of `train OVERRIDES`. Raises ConfigError."""
-    with composition(sources, overrides, Options) as (composed, hydra):
+    with composition(sources, overrides, Config) as (composed, hydra):
         return resolve_options(composed, hydra.runtime.choices, overrides)
 
 
@@ -235,7 +253,7 @@ def implied_overrides(overrides: Sequence[str], sources: Sources) -> list[str]:
 
     Raises ConfigError.
     """
-    with composition(sources, overrides, Options) as (composed, hydra):
+    with composition(sources, overrides, Config) as (composed, hydra):
         source = resolve_options(composed, hydra.runtime.choices, overrides).data.source
         return [] if composed.data.source == source else [f"data.source={source}"]
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from aiayn.config.rules import Paths, are_paths, at_least, known, language_code, one_of, require
+from aiayn.config.rules import Paths, are_paths, at_least, by_text, language_code, one_of, require
 from aiayn.config.tasks import TASKS
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class DataConfig:
     """Section 5.1: which text, how it is cleaned and cut into subwords, and how many tokens make a step."""
 
     source: str = "hub"  # hub | files | phrasebook
@@ -23,7 +23,7 @@ class DataOptions:
     src_lang: str = "en"
     tgt_lang: str = "de"
     folder: str = "data"  # where prepared corpora are kept
-    vocab_size: int | None = 37_000  # joint byte-level BPE, special tokens included; null: by the number of pairs
+    vocab_size: int = by_text(37_000)  # joint byte-level BPE, special tokens included; null: by the number of pairs
     lowercase: bool = False  # the tokenizer lower-cases both sides: translations have no capitals
     tags: str = "kept"  # parsing: kept | xx: XX for every part-of-speech tag, as in "Grammar as a Foreign Language"
     drop_duplicates: str | None = None  # repeated training pairs: exact | normalised: ignoring case, punctuation
@@ -34,7 +34,7 @@ class DataOptions:
     max_length: int = 255  # longest sentence kept for training, in subwords without the end token
     max_length_ratio: float = 4.0  # longest side / shortest side, in subwords; a difference of 5 is always allowed
     tokenizer_pairs: int | None = None  # learn the BPE on at most this many pairs, evenly spread; null: on all
-    tokens_per_step: int | None = 25_000  # about so many source and target tokens; null: by the number of pairs
+    tokens_per_step: int = by_text(25_000)  # about so many source and target tokens; null: by the number of pairs
     parts_per_step: int = 4  # parts of different lengths that make up a step; a part holds pairs of about one length
     max_tokens_per_device: int | None = None  # most padded tokens a side of a micro-batch; null: by the device's memory
     micro_batches: int | None = None  # per step; null: a part each, or pieces as max_tokens_per_device and devices need
@@ -93,11 +93,3 @@ class DataOptions:
                 f"data.{name}={value}: the longest sentence (data.max_length={self.max_length} and its "
                 f"end token) does not fit; raise data.{name} or lower data.max_length",
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataConfig(DataOptions):
-    """`DataOptions` with the sizes of vocabulary and steps known."""
-
-    vocab_size: int = known(DataOptions.vocab_size)
-    tokens_per_step: int = known(DataOptions.tokens_per_step)

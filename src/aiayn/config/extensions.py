@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from aiayn.config.rules import require
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.config.stored import from_plain, to_plain
 from aiayn.errors import ConfigError, UserError
 
@@ -93,7 +93,7 @@ def check_extensions(paths: Sequence[str], given: Mapping[str, Any]) -> dict[str
     }
 
 
-def extension_options(extension: Extension, options: Options) -> Any:
+def extension_options(extension: Extension, options: Config) -> Any:
     """Returns the extension's own options, an instance of its dataclass. Raises ConfigError if it declares none."""
     require(extension.options is not None, f"extensions: {extension.path}: declares no dataclass Options")
     return _build(extension, options.extension.get(extension.name, {}))

@@ -16,7 +16,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.config.program import conf_folder
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.config.stored import is_section, option_names
 from aiayn.errors import ConfigError, InterruptedRunError, UserError, exit_with_error, writable_output
 
@@ -92,7 +92,7 @@ def _unreadable_override(override: str, schema: type) -> str:
     key, sign, _ = override.partition("=")
     if sign:  # the value is not repeated: it may be a secret
         return f"{key}: its value cannot be read; quote it twice: '{key}=\"value\"'"
-    if schema is not Options:
+    if schema is not Config:
         return f"{key}: not an option with a value; name a run with run={key or 'outputs/NAME'}"
     meant = key if key in option_names(schema) + groups(schema) else "key"
     return f"{key}: not an option with a value; write {meant}=value, without spaces"
@@ -122,7 +122,7 @@ def _unknown_file(message: str, listed: Sequence[str]) -> str:
 
 def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
     """Raises ConfigError for overrides that Hydra would misread, ignore, or refuse without naming the key."""
-    known, train_keys = option_names(schema), {*option_names(Options), *groups(Options)}
+    known, train_keys = option_names(schema), {*option_names(Config), *groups(Config)}
     sections = {"hydra", *(name.partition(".")[0] for name in known)}
     for override in overrides:
         key, sign, value = override.lstrip("+").partition("=")
@@ -136,7 +136,7 @@ def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
             raise ConfigError(f"+{key}: leave out the +: {key}={name}")
         # Hydra itself names the section of a key in one that exists.
         in_no_section = "." in key and key.partition(".")[0] not in sections
-        if sign and schema is not Options and key not in known and (key in train_keys or in_no_section):
+        if sign and schema is not Config and key not in known and (key in train_keys or in_no_section):
             raise ConfigError(no_such_option(key, schema))
         if key == "hydra/launcher" and value not in LAUNCHERS:
             raise ConfigError(f"{key}={value}: choose one of {', '.join(LAUNCHERS)} (docs/sweeps.md)")
@@ -150,14 +150,14 @@ def refuse_unsupported(overrides: Sequence[str], schema: type) -> None:
 def groups(schema: type) -> list[str]:
     """Returns the groups that `group=name` chooses files for."""
     sections = [option.name for option in fields(schema) if is_section(option.type)]
-    return [*sections, *FILE_GROUPS] if schema is Options else []
+    return [*sections, *FILE_GROUPS] if schema is Config else []
 
 
 def no_such_option(key: str, schema: type) -> str:
     """Returns the line that refuses an unknown option, with the option or group that was probably meant."""
     near = _nearest(key, schema)
-    if schema is not Options and (key in option_names(Options) or key in groups(Options)):
-        near = near if key not in groups(Options) else None
+    if schema is not Config and (key in option_names(Config) or key in groups(Config)):
+        near = near if key not in groups(Config) else None
         return f"{key}: an option of train; " + (f"did you mean {near}?" if near else "leave it out")
     return f"{key}: no such option; " + (f"did you mean {near}?" if near else "--help lists them all")
 

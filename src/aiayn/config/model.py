@@ -2,20 +2,20 @@
 
 from dataclasses import dataclass
 
-from aiayn.config.rules import at_least, fraction, known, one_of, require
+from aiayn.config.rules import at_least, by_text, fraction, one_of, require
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class ModelConfig:
     """Section 3 of the paper, in the order of the columns of its Table 3. null: by the number of training pairs."""
 
-    n_layers: int | None = 6  # N
-    d_model: int | None = 512
-    d_ff: int | None = 2048
-    n_heads: int | None = 8  # h
-    d_k: int | None = None  # null: d_model / n_heads
-    d_v: int | None = None  # null: d_model / n_heads
-    dropout: float | None = 0.1  # P_drop
+    n_layers: int = by_text(6)  # N
+    d_model: int = by_text(512)
+    d_ff: int = by_text(2048)
+    n_heads: int = by_text(8)  # h
+    d_k: int = by_text(None)  # null: d_model / n_heads
+    d_v: int = by_text(None)  # null: d_model / n_heads
+    dropout: float = by_text(0.1)  # P_drop
     attention_dropout: float = 0.0  # on the attention weights; section 6.3 has it, translation has none
     positions: str = "sinusoidal"  # sinusoidal | learned (row E)
     max_positions: int = 512  # rows of the learned tables; sinusoids have no limit
@@ -23,37 +23,21 @@ class ModelOptions:
     parts: str | None = None  # FILE:SHA-256 of the extensions that bring others; null: the paper's. Set by the program
 
     def __post_init__(self) -> None:
+        d_model, n_heads = self.d_model, self.n_heads
         for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions", "attention_window"):
             at_least(f"model.{name}", getattr(self, name), 1)
         fraction("model.dropout", self.dropout)
         fraction("model.attention_dropout", self.attention_dropout)
         one_of("model.positions", self.positions, ("sinusoidal", "learned"))
         require(
-            self.positions == "learned" or self.d_model is None or self.d_model % 2 == 0,
-            f"model.d_model={self.d_model}: sinusoids come in pairs; choose an even d_model or model.positions=learned",
+            self.positions == "learned" or d_model is None or d_model % 2 == 0,
+            f"model.d_model={d_model}: sinusoids come in pairs; choose an even d_model or model.positions=learned",
         )
-        d_model, n_heads = self.d_model, self.n_heads
         require(
             d_model is None or n_heads is None or d_model % n_heads == 0 or None not in (self.d_k, self.d_v),
             f"model.d_model={d_model} is not divisible by model.n_heads={n_heads}: "
             "choose another number of heads, or set both model.d_k and model.d_v",
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelOptions):
-    """`ModelOptions` with every size known. d_k and d_v that are not given are d_model / n_heads."""
-
-    n_layers: int = known(ModelOptions.n_layers)
-    d_model: int = known(ModelOptions.d_model)
-    d_ff: int = known(ModelOptions.d_ff)
-    n_heads: int = known(ModelOptions.n_heads)
-    d_k: int = 0  # 0 or None: d_model / n_heads
-    d_v: int = 0
-    dropout: float = known(ModelOptions.dropout)
-
-    def __post_init__(self) -> None:
         for name in ("d_k", "d_v"):
-            if not getattr(self, name) and self.n_heads:
-                object.__setattr__(self, name, self.d_model // self.n_heads)  # the class is frozen
-        super().__post_init__()
+            if getattr(self, name) is None and None not in (d_model, n_heads):
+                object.__setattr__(self, name, d_model // n_heads)  # the class is frozen

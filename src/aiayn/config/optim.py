@@ -3,15 +3,15 @@
 import math
 from dataclasses import dataclass
 
-from aiayn.config.rules import at_least, fraction, known, require
+from aiayn.config.rules import at_least, by_text, fraction, require
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimOptions:
+class OptimConfig:
     """Sections 5.3 and 5.4."""
 
-    warmup_steps: int | None = 4000  # null: a tenth of the steps
-    lr_scale: float | None = 1.0  # multiplies equation (3); null: by d_model and warm-up
+    warmup_steps: int = by_text(4000)  # null: a tenth of the steps
+    lr_scale: float = by_text(1.0)  # multiplies equation (3); null: by d_model and warm-up
     peak_lr: float | None = None  # the highest learning rate, at the end of the warm-up, instead of lr_scale
     beta1: float = 0.9
     beta2: float = 0.98
@@ -25,11 +25,3 @@ class OptimOptions:
             require(value is None or 0 < value < math.inf, f"optim.{name}={value}: must be above 0 and finite")
         for name in ("beta1", "beta2", "label_smoothing"):
             fraction(f"optim.{name}", getattr(self, name))
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimConfig(OptimOptions):
-    """`OptimOptions` with the learning rate known."""
-
-    warmup_steps: int = known(OptimOptions.warmup_steps)
-    lr_scale: float = known(OptimOptions.lr_scale)

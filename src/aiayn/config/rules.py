@@ -2,7 +2,8 @@
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
 from aiayn.errors import ConfigError
 
@@ -17,8 +18,6 @@ else:
 MAX_COUNT = 2**31 - 1
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-
-T = TypeVar("T")
 
 
 def require(holds: bool, message: str) -> None:
@@ -64,7 +63,6 @@ def listed(values: Paths) -> list[str]:
     return [values] if isinstance(values, str) else list(values or [])
 
 
-def known(default: T | None) -> T:
-    """Returns the default of an option that may be null, for the class in which it may not."""
-    assert default is not None
-    return default
+def by_text(default: Any) -> Any:
+    """Returns the field of an option that may be null until `config/settle.py` fits it to the text."""
+    return field(default=default, metadata={"by_text": True})

@@ -1,13 +1,13 @@
-"""All options of `train.py`: as users write them, with their sizes settled, and as a run stores them.
+"""All options of `train.py`.
 
 The options of a group, such as those of `conf/model/`, have a file of that name here, with their types, defaults and
-rules; rules across groups stand in `Options`. Users read and change values in `conf/`; a test proves that the defaults
+rules; rules across groups stand in `Config`. Users read and change values in `conf/`; a test proves that the defaults
 here are those of `conf/` without arguments. An option missing in a stored configuration, because it was added later,
 has its default, so the default of a new option must mean what the program did before.
 
-`ModelOptions`, `DataOptions`, `OptimOptions` and `TrainerOptions` are what users write: null leaves a value to the
-program. `ModelConfig`, `DataConfig`, `OptimConfig` and `TrainerConfig` are the same with these values settled
-(`config/settle.py`); all rooms behind `train` use only them. Elsewhere None means "none", as the comment says.
+One class for each group. A field that is made by `by_text` may be null until `config/settle.py` has fitted it to the
+text: its type is what it has from then on, and all rooms behind `train` see only such configurations. Elsewhere None
+means "none", as the comment says.
 
 Nothing here imports torch: configuration errors are reported before anything slow happens.
 """
@@ -17,20 +17,20 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from aiayn.config.data import DataConfig, DataOptions
+from aiayn.config.data import DataConfig
 from aiayn.config.logger import LoggerConfig
-from aiayn.config.model import ModelConfig, ModelOptions
-from aiayn.config.optim import OptimConfig, OptimOptions
+from aiayn.config.model import ModelConfig
+from aiayn.config.optim import OptimConfig
 from aiayn.config.rules import one_of, require, valid_name
 from aiayn.config.search import SearchConfig
 from aiayn.config.tasks import TASKS
-from aiayn.config.trainer import TrainerConfig, TrainerOptions
+from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """All options of `train.py`, as users write them."""
+class Config:
+    """All options of `train.py`."""
 
     name: str | None = None  # the run's folder under outputs; null: derived from data, model and row
     outputs: str | None = None  # the root of all runs; null: the environment's AIAYN_OUTPUTS, or else outputs
@@ -43,10 +43,10 @@ class Options:
     extensions: list[str] = field(default_factory=list)  # Python files, see `config/extensions.py`
     extensions_sha256: list[str] = field(default_factory=list)  # FILE:SHA-256 of each; none: as found, then stored
     extension: dict[str, Any] = field(default_factory=dict)  # their options, by the file's name without .py
-    model: ModelOptions = field(default_factory=ModelOptions)
-    data: DataOptions = field(default_factory=DataOptions)
-    optim: OptimOptions = field(default_factory=OptimOptions)
-    trainer: TrainerOptions = field(default_factory=TrainerOptions)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
 
@@ -99,20 +99,3 @@ class Options:
             "so that printed commands need no quotes",
         )
         return Path(folder).expanduser()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sized(Options):
-    """`Options` whose model and text have all their sizes: what preparing a corpus and building a model need."""
-
-    model: ModelConfig = field(default_factory=ModelConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config(Sized):
-    """The settled options of a run, as it stores them."""
-
-    name: str = "run"
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    trainer: TrainerConfig = field(default_factory=TrainerConfig)

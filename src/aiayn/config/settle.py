@@ -6,26 +6,14 @@ They are settled when a run first starts, printed with their reason, and stored 
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from aiayn.config.data import DataConfig
-from aiayn.config.model import ModelConfig
-from aiayn.config.optim import OptimConfig
 from aiayn.config.rules import require
-from aiayn.config.schema import Config, Options, Sized
-from aiayn.config.trainer import TrainerConfig
+from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 
 log = logging.getLogger(__name__)
-
-# The options of each section that may be null until they are settled.
-OPEN = {
-    "model": ("n_layers", "d_model", "d_ff", "n_heads", "dropout"),
-    "data": ("vocab_size", "tokens_per_step"),
-    "optim": ("warmup_steps", "lr_scale"),
-    "trainer": ("max_steps", "val_every", "checkpoint_every"),
-}
 
 
 @dataclass(frozen=True)
@@ -65,59 +53,65 @@ def usual_steps(pairs: int, steps_per_epoch: int) -> int:
     return min(MAX_STEPS, int(float(f"{fit(pairs).epochs * steps_per_epoch:.2g}")))
 
 
-def check_open_model(options: Options) -> None:
+def sizes_of(row: Fit) -> dict[str, Any]:
+    """Returns the model of a row of FITS by dotted names."""
+    return {f"model.{name}": getattr(row, name) for name in ("n_layers", "d_model", "d_ff", "n_heads", "dropout")}
+
+
+def check_open_model(options: Config) -> None:
     """Raises ConfigError if the sizes that are given fit no model that the text could choose."""
     if not any(key.startswith("model.") for key in open_options(options)):
         return
     message = ""
     for row in FITS:
-        values = {f"model.{name}": getattr(row, name) for name in OPEN["model"]}
         try:
-            ModelConfig(**vars(fill(options, values).model))
+            fill(options, sizes_of(row))
             return
         except ConfigError as error:
             message = str(error)
     raise ConfigError(f"{message} (of the models that the text can choose, this is the largest)")
 
 
-def open_options(options: Options) -> set[str]:
+def open_options(options: Config) -> set[str]:
     """Returns the options that are null and still to be settled."""
+    sections = {section.name: getattr(options, section.name) for section in fields(options)}
     return {
-        f"{section}.{name}"
-        for section, names in OPEN.items()
-        for name in names
-        if getattr(getattr(options, section), name) is None
+        f"{section}.{option.name}"
+        for section, group in sections.items()
+        if is_dataclass(group)
+        for option in fields(group)
+        if option.metadata.get("by_text") and getattr(group, option.name) is None
     }
 
 
-def fill(options: Options, values: Mapping[str, Any]) -> Options:
+def fill(options: Config, values: Mapping[str, Any]) -> Config:
     """Returns the options with those that are open set to these values, by dotted name."""
-    for key in sorted(open_options(options) & set(values)):
+    chosen: dict[str, dict[str, Any]] = {}
+    for key in open_options(options) & set(values):
         section, _, name = key.partition(".")
-        options = replace(options, **{section: replace(getattr(options, section), **{name: values[key]})})
-    return options
+        chosen.setdefault(section, {})[name] = values[key]
+    groups = {section: replace(getattr(options, section), **group) for section, group in chosen.items()}
+    return replace(options, **groups)
 
 
-def settle_sizes(options: Options, count_pairs: Callable[[], int]) -> Sized:
+def settle_sizes(options: Config, count_pairs: Callable[[], int]) -> Config:
     """Settles vocabulary, tokens per step and model by the number of training pairs, which is counted if it matters."""
     if any(key.startswith(("model.", "data.")) for key in open_options(options)):
         pairs = count_pairs()
         row = fit(pairs)
-        values: dict[str, Any] = {f"model.{name}": getattr(row, name) for name in OPEN["model"]}
+        values = sizes_of(row)
         # A small text cannot fill a large vocabulary.
         values["data.vocab_size"] = min(row.vocab_size, max(300, pairs // 2))
         values["data.tokens_per_step"] = max(row.tokens_per_step, options.data.max_length + 1)
         options = _fill(options, values, f"{pairs:,} pairs")
-    settled_sections = {"model": ModelConfig(**vars(options.model)), "data": DataConfig(**vars(options.data))}
-    return Sized(**vars(options) | settled_sections)
+    return options
 
 
-def settle_steps(sized: Sized, pairs: int, steps_per_epoch: int) -> Config:
+def settle_steps(sized: Config, pairs: int, steps_per_epoch: int) -> Config:
     """Settles the number of steps, the warm-up, the learning rate and the intervals."""
     epochs = f"{fit(pairs).epochs} epochs"
     options = _fill(sized, {"trainer.max_steps": usual_steps(pairs, steps_per_epoch)}, epochs)
     steps = options.trainer.max_steps
-    assert steps is not None
     values = {
         "optim.warmup_steps": max(1, min(MAX_WARMUP, steps // 10)),
         "trainer.val_every": min(MAX_INTERVAL, max(steps // 20, min(steps, MIN_VALIDATION))),
@@ -125,7 +119,6 @@ def settle_steps(sized: Sized, pairs: int, steps_per_epoch: int) -> Config:
     }
     options = _fill(options, values, f"{steps:,} steps")
     warmup, d_model = options.optim.warmup_steps, sized.model.d_model
-    assert warmup is not None
     if options.optim.peak_lr is not None:
         scale = float(f"{options.optim.peak_lr * (d_model * warmup) ** 0.5:.6g}")
         return settled(replace(options, optim=replace(options.optim, lr_scale=scale)))
@@ -136,21 +129,14 @@ def settle_steps(sized: Sized, pairs: int, steps_per_epoch: int) -> Config:
     return settled(_fill(options, {"optim.lr_scale": scale}, reason))
 
 
-def settled(options: Options) -> Config:
+def settled(options: Config) -> Config:
     """Returns options of which none is open. Raises ConfigError, which names those that are."""
     unsettled = sorted(open_options(options))
     require(not unsettled, f"options that have no value yet: {', '.join(unsettled)}")
-    sections = {
-        "name": options.run_name,
-        "model": ModelConfig(**vars(options.model)),
-        "data": DataConfig(**vars(options.data)),
-        "optim": OptimConfig(**vars(options.optim)),
-        "trainer": TrainerConfig(**vars(options.trainer)),
-    }
-    return Config(**vars(options) | sections)
+    return replace(options, name=options.run_name)
 
 
-def _fill(options: Options, values: dict[str, Any], reason: str) -> Options:
+def _fill(options: Config, values: dict[str, Any], reason: str) -> Config:
     """Fills open options, and says so."""
     chosen = {key: value for key, value in values.items() if key in open_options(options)}
     if chosen:

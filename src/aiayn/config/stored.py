@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, get_args, get_origin
 
 from aiayn.config.rules import require
-from aiayn.config.schema import Config, Options
+from aiayn.config.schema import Config
 from aiayn.config.settle import settled
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def _checked(key: str, value: Any, option: Field[Any]) -> Any:
     kinds = (origin,) if origin in (list, dict) else get_args(kind) or (kind,)
     kinds += (int,) if float in kinds else ()
     name = kind.__name__ if isinstance(kind, type) else kind
+    kinds += (type(None),) if option.metadata.get("by_text") else ()
     require(kind is Any or type(value) in kinds, f"{key}={value!s:.80}: must be of type {name}")
     texts = value if isinstance(value, list) else [value]
     require(
@@ -160,7 +161,7 @@ def _checked(key: str, value: Any, option: Field[Any]) -> Any:
 
 def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a run's stored options by dotted name, with those added since; sizes of heads that follow are None."""
-    options = flatten(to_plain(Options())) | flatten(tree)
+    options = flatten(to_plain(Config())) | flatten(tree)
     d_model, n_heads = options["model.d_model"], options["model.n_heads"]
     for key in ("model.d_k", "model.d_v"):
         if isinstance(d_model, int) and isinstance(n_heads, int) and options[key] == d_model // max(1, n_heads):
@@ -170,10 +171,10 @@ def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 def stored_config(tree: Mapping[str, Any]) -> Config:
     """Rebuilds a run's configuration from what it stored. Raises ConfigError as `from_plain` and `settled` do."""
-    return settled(from_plain(Options, tree))
+    return settled(from_plain(Config, tree))
 
 
-def changed_options(stored: Mapping[str, Any], options: Options) -> dict[str, str]:
+def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str]:
     """Returns what defines the training and differs from stored options: {"model.d_k": "null -> 64"}."""
     before, now = stored_options(stored), stored_options(to_plain(options))
     changed = [key for key in before | now if not may_change(key) and before.get(key) != now.get(key)]

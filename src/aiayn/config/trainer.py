@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from aiayn.config.rules import MAX_COUNT, at_least, known, one_of, require
+from aiayn.config.rules import MAX_COUNT, at_least, by_text, one_of, require
 from aiayn.config.tasks import VAL_METRICS
 
 # Lightning's names; auto: bf16-mixed where the hardware computes in bfloat16, else 32-true.
@@ -12,10 +12,10 @@ TRAINING_PRECISIONS = ("auto", *get_args(TrainingPrecision))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainerOptions:
+class TrainerConfig:
     """How long to train, on which devices, and how often to validate, log and save, counted in optimizer steps."""
 
-    max_steps: int | None = 100_000  # null: by epochs of the text; and the two intervals by the steps
+    max_steps: int = by_text(100_000)  # null: by epochs of the text; and the two intervals by the steps
     accelerator: str = "auto"  # auto | cpu | gpu
     devices: int = 1
     num_nodes: int = 1
@@ -25,11 +25,11 @@ class TrainerOptions:
     compile: bool = False  # torch.compile model and loss: takes minutes at the start, then faster steps
     fused_loss: bool = False  # on a GPU: loss and gradient of a row of logits in one Triton kernel
     packed_attention: bool = False  # on a GPU: no padding, attention within each sentence of one long row
-    val_every: int | None = 1500
+    val_every: int = by_text(1500)
     val_bleu_sentences: int = 500  # validation sentences translated for val/bleu or val/f1; 0: none
     patience: int | None = None  # validations without a better `best_metric` before the run ends; null: no early end
     best_metric: str = "val/loss"  # val/loss | val/bleu | val/f1 (parsing): decides about best.ckpt and patience
-    checkpoint_every: int | None = 1500
+    checkpoint_every: int = by_text(1500)
     optimizer_state_minutes: float = 10.0  # between checkpoints that can be resumed from, if its state exceeds 100 MB
     average_last: int = 5  # how many checkpoints are kept, and averaged at the end (section 6.1)
     log_every: int = 50
@@ -103,12 +103,3 @@ class TrainerOptions:
     @property
     def world_size(self) -> int:
         return self.devices * self.num_nodes
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainerConfig(TrainerOptions):
-    """`TrainerOptions` with all numbers of steps known."""
-
-    max_steps: int = known(TrainerOptions.max_steps)
-    val_every: int = known(TrainerOptions.val_every)
-    checkpoint_every: int = known(TrainerOptions.checkpoint_every)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aiayn.config.data import DataConfig, DataOptions
+from aiayn.config.data import DataConfig
 from aiayn.data.placeholders import numbers, placeholders
 from aiayn.data.raw_text import RawPair
 from aiayn.data.text_files import MAX_LINE_BYTES
@@ -185,6 +185,6 @@ def normalised(text: str) -> str:
     return " ".join(folded.split()) or text
 
 
-def learned_target(config: DataOptions, tgt: str) -> str:
+def learned_target(config: DataConfig, tgt: str) -> str:
     """Returns a target as the model learns it: with `data.tags=xx` every part-of-speech tag of a tree is XX."""
     return TREE_TAG.sub("XX", tgt) if config.tags == "xx" else tgt

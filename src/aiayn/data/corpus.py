@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.config.data import DataOptions
+from aiayn.config.data import DataConfig
 from aiayn.data.encode import Ids, id_type
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
@@ -155,7 +155,7 @@ def fingerprint(settings: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-def corpus_folder(config: DataOptions, fingerprint: str) -> Path:
+def corpus_folder(config: DataConfig, fingerprint: str) -> Path:
     """Returns the folder of the prepared corpus with this fingerprint, existing or not."""
     return Path(config.folder).expanduser() / f"{config.src_lang}-{config.tgt_lang}-{fingerprint[:16]}"
 

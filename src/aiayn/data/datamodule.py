@@ -15,7 +15,7 @@ import numpy as np
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from aiayn.config.data import DataConfig, DataOptions
+from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
 from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches
@@ -102,7 +102,7 @@ class TranslationDataModule(pl.LightningDataModule):
     many parts a device computes its share of a step; it does not make the step larger.
     """
 
-    def __init__(self, config: DataOptions, *, seed: int = 0, devices: int = 1, tokenizer: Tokenizer | None = None):
+    def __init__(self, config: DataConfig, *, seed: int = 0, devices: int = 1, tokenizer: Tokenizer | None = None):
         """`seed` orders the steps; `devices` share a step where there is no Trainer to ask.
 
         Without a tokenizer, one is learned from the training text. Raises ConfigError for options that are null and can

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiayn.config.data import DataOptions
+from aiayn.config.data import DataConfig
 from aiayn.data.cleaning import CleaningReport, clean, learned_target, normalised
 from aiayn.data.pair_files import FileText
 from aiayn.data.raw_text import RawText
@@ -89,7 +89,7 @@ class Leakage:
     Test text that cannot be read yet counts as empty.
     """
 
-    def __init__(self, config: DataOptions, texts: dict[str, RawText]):
+    def __init__(self, config: DataConfig, texts: dict[str, RawText]):
         """texts: by split."""
         self.texts = texts
         self._where: dict[str, dict[str, set[str]]] = {}  # by source and target: the splits that a pair is held out in

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aiayn.config.data import DataOptions
+from aiayn.config.data import DataConfig
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
@@ -18,9 +18,9 @@ class HubText(RawText):
     On the hub it is identified by name and revision, so that opening a prepared corpus needs no network.
     """
 
-    def __init__(self, key: str, names: list[str], config: DataOptions, scans: FileScans):
+    def __init__(self, key: str, names: list[str], config: DataConfig, scans: FileScans):
         super().__init__(key, names)
-        assert config.hub_path is not None  # DataOptions requires it with data.source=hub
+        assert config.hub_path is not None  # DataConfig requires it with data.source=hub
         self.hub_path, self.hub_name, self.revision = config.hub_path, config.hub_name, config.hub_revision
         self.langs, self.scans = (config.src_lang, config.tgt_lang), scans
 

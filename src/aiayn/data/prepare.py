@@ -19,7 +19,7 @@ from typing import Any
 import filelock
 import numpy as np
 
-from aiayn.config.data import DataConfig, DataOptions
+from aiayn.config.data import DataConfig
 from aiayn.config.tasks import TASKS
 from aiayn.data.cleaning import FILTERS, CleaningReport, CleanPair, clean, learned_target, training_rules
 from aiayn.data.corpus import (
@@ -57,7 +57,7 @@ SHAPING = (
 )
 
 
-def check_text(config: DataOptions) -> None:
+def check_text(config: DataConfig) -> None:
     """Raises DataError if the corpus is not prepared and its text is missing or unusable.
 
     Writes nothing, reads the first pairs only and does not import torch, so that the most common mistakes are reported
@@ -80,7 +80,7 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def count_training_pairs(config: DataOptions) -> int:
+def count_training_pairs(config: DataConfig) -> int:
     """Returns the number of training pairs before cleaning. Raises DataError for text that cannot be read."""
     folder = Path(config.folder).expanduser()
     scans = FileScans(folder)
@@ -146,13 +146,13 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
     return prepare(config, tokenizer, scans=scans)  # so that no text is hashed twice
 
 
-def _texts(config: DataOptions, scans: FileScans) -> dict[str, RawText]:
+def _texts(config: DataConfig, scans: FileScans) -> dict[str, RawText]:
     """Returns the text of training and validation, and of the test set if there is one."""
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     return {split: text_of(config, split, scans) for split in splits}
 
 
-def _settings(config: DataOptions, texts: dict[str, RawText], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+def _settings(config: DataConfig, texts: dict[str, RawText], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """Returns everything that shapes the prepared corpus, as plain values."""
     shaping = {name: getattr(config, name) for name in (*SHAPING, "tags", *FILTERS)}
     if tokenizer:
@@ -236,7 +236,7 @@ def _learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
     )
 
 
-def _with_learned_targets(config: DataOptions, pairs: Iterable[CleanPair]) -> Iterator[CleanPair]:
+def _with_learned_targets(config: DataConfig, pairs: Iterable[CleanPair]) -> Iterator[CleanPair]:
     if config.tags == "kept":
         return iter(pairs)
     return (pair._replace(tgt=learned_target(config, pair.tgt)) for pair in pairs)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from aiayn.config.data import DataOptions
+from aiayn.config.data import DataConfig
 from aiayn.config.rules import listed
 from aiayn.data.hub import HubText
 from aiayn.data.pair_files import FileText
@@ -12,7 +12,7 @@ from aiayn.data.text_files import FileScans
 from aiayn.errors import DataError
 
 
-def text_of(config: DataOptions, split: str, scans: FileScans | None = None) -> RawText:
+def text_of(config: DataConfig, split: str, scans: FileScans | None = None) -> RawText:
     """Returns the text of a split, "train", "val" or "test". Raises DataError if its option is not set."""
     key, value, langs = f"data.{split}", getattr(config, split), (config.src_lang, config.tgt_lang)
     if value is None:

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from aiayn.config.compose import chosen_options, keep_text, resolve_options, without_hydra
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.config.settle import fill
 from aiayn.config.stored import changed_options, is_from_source, stored_options, to_plain
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
@@ -26,7 +26,7 @@ class SweepJob:
 
     name: str
     overrides: list[str]
-    config: Options
+    config: Config
     chosen: frozenset[str]
     scored: dict[str, str] = field(default_factory=lambda: {"val": "last"})  # splits, and with which checkpoint
 
@@ -43,11 +43,11 @@ def make_jobs(
     compose returns Hydra's configuration for a list of overrides; typed are the arguments of the whole sweep.
     """
     parser = OverridesParser.create()
-    typed = [keep_text(override, Options) for override in typed]
+    typed = [keep_text(override, Config) for override in typed]
     # Sweepers other than ours write fixed values anew, and null as None.
     fixed = {line.partition("=")[0]: line for line in typed}
     fixed = {key: line for key, line in fixed.items() if not parser.parse_override(line).is_sweep_override()}
-    batch = [[keep_text(override, Options) for override in job] for job in batch]
+    batch = [[keep_text(override, Config) for override in job] for job in batch]
     batch = [[fixed.get(line.partition("=")[0], line) for line in job] for job in batch]
     names = job_names(batch, typed)
     found, choices, mistakes = [], [], {}
@@ -59,7 +59,7 @@ def make_jobs(
         except ConfigError as error:
             mistakes.setdefault(str(error), []).append(name)
         except COMPOSITION_ERRORS as error:
-            mistakes.setdefault(one_line(error, Options, overrides), []).append(name)
+            mistakes.setdefault(one_line(error, Config, overrides), []).append(name)
     _refuse(mistakes, len(batch), ConfigError)
     sweep = found[0].sweep or _sweep_name(choices)
     jobs = []
@@ -69,7 +69,7 @@ def make_jobs(
         if options.logger.group is None:
             settings["logger.group"] = sweep
             options = replace(options, logger=replace(options.logger, group=sweep))
-        written = [*overrides, *(keep_text(f"{key}={value}", Options) for key, value in settings.items())]
+        written = [*overrides, *(keep_text(f"{key}={value}", Config) for key, value in settings.items())]
         jobs.append(SweepJob(name, written, options, frozenset(chosen_options(written, options))))
     return jobs
 
@@ -139,7 +139,7 @@ def is_finished(job: SweepJob) -> bool:
     return is_trained and all(_is_scored(run, config, *scored) for scored in job.scored.items())
 
 
-def _is_scored(run: RunFolder, config: Options, split: str, checkpoint: str) -> bool:
+def _is_scored(run: RunFolder, config: Config, split: str, checkpoint: str) -> bool:
     """Whether a split was scored with this search and this checkpoint of the last step."""
     scored = read_json(run.evaluation(split).scores)
     search = scored.get("search")

@@ -1,7 +1,7 @@
 """Fail-fast checks: what would otherwise end a training late, or with a traceback."""
 
 from aiayn.config.model import ModelConfig
-from aiayn.config.schema import Config, Sized
+from aiayn.config.schema import Config
 from aiayn.config.settle import FITS, fit, usual_steps
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.sources import text_of
@@ -32,7 +32,7 @@ def check_size(model: ModelConfig, vocab_size: int, accelerator: str = "cpu") ->
         )
 
 
-def check_positions(config: Sized, prepared: PreparedCorpus) -> None:
+def check_positions(config: Config, prepared: PreparedCorpus) -> None:
     """Raises DataError, naming the line, for a validation sentence longer than the model's learned positions.
 
     Training text is no longer than `data.max_length`, for which `Config` requires enough of them.

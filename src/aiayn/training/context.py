@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from aiayn.config.schema import Config
-from aiayn.config.trainer import TrainerOptions
+from aiayn.config.trainer import TrainerConfig
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.runs.run_folder import RunFolder
@@ -35,7 +35,7 @@ class TrainingClock:
         self._paused += time.monotonic() - start
 
 
-def epoch_steps(settings: TrainerOptions, plan: BatchPlan) -> int:
+def epoch_steps(settings: TrainerConfig, plan: BatchPlan) -> int:
     """Returns the optimizer steps of an epoch, as `overfit_batches` or `limit_train_batches` limits them."""
     limit, steps = settings.overfit_batches or settings.limit_train_batches, plan.steps_per_epoch
     return min(limit, steps) if isinstance(limit, int) else max(1, int(limit * steps))

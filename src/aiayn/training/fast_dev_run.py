@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 
 
-def few_steps(options: Options) -> Options:
+def few_steps(options: Config) -> Config:
     """Returns the options of a run of so many steps, which validates, saves and logs at its end, and sends nothing."""
     steps = int(options.trainer.fast_dev_run)
     few = dict.fromkeys(("max_steps", "val_every", "checkpoint_every", "limit_val_batches"), steps) | {"log_every": 1}

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.config.settle import open_options
 from aiayn.config.stored import as_option, flatten, to_plain
 from aiayn.errors import RefusedError
@@ -20,8 +20,8 @@ MAY_DIFFER = ("model.dropout",)  # the only option of the model: no weight depen
 
 
 def resolve_init_from(
-    config: Options, folder: RunFolder, chosen: Collection[str] | None
-) -> tuple[Options, Checkpoint | None]:
+    config: Config, folder: RunFolder, chosen: Collection[str] | None
+) -> tuple[Config, Checkpoint | None]:
     """Returns the configuration with model and vocabulary of `init_from`, and the checkpoint that they come from.
 
     If the run has checkpoints of its own they are taken instead, and its source need not exist any more. `chosen` are

@@ -179,7 +179,7 @@ def _start_wandb(config: Config, folder: Path) -> Any:
     from wandb.errors import Error
 
     mode = wandb_mode(config.logger.mode)
-    row = config.name.rsplit("/", 1)[-1]
+    row = config.run_name.rsplit("/", 1)[-1]
     run_id = folder / "wandb" / "run_id"
     if not run_id.exists():
         run_id.parent.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from aiayn.config.schema import Config, Options
+from aiayn.config.schema import Config
 from aiayn.config.settle import settled
 from aiayn.config.stored import stored_config, to_plain
 from aiayn.data.batch import Batch, SourceBatch, source_mask
@@ -43,13 +43,13 @@ class TranslationModule(pl.LightningModule):
     skipped: Tensor  # steps skipped because their gradient was NaN or infinite, () int64
     fatal_step: Tensor  # the first one too many of them, or 0, () int64
 
-    def __init__(self, config: Options | Mapping[str, Any], vocab_size: int):
+    def __init__(self, config: Config | Mapping[str, Any], vocab_size: int):
         """`config` may be plain values, as a checkpoint has them.
 
         Raises ConfigError for options that are null and to be chosen by the text, as `aiayn train` does.
         """
         super().__init__()
-        self.config: Config = settled(config) if isinstance(config, Options) else stored_config(config)
+        self.config: Config = settled(config) if isinstance(config, Config) else stored_config(config)
         self.vocab_size = vocab_size
         self.save_hyperparameters({"config": to_plain(self.config), "vocab_size": vocab_size}, logger=False)
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)

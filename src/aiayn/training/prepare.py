@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from aiayn.config.schema import Options, Sized
+from aiayn.config.schema import Config
 from aiayn.config.settle import settle_sizes, settle_steps
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.datamodule import TranslationDataModule
@@ -26,8 +26,8 @@ from aiayn.training.resume import ResumeState, fill_as_stored, refuse_changes
 
 
 def settled_options(
-    options: Options, research: Research, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
-) -> tuple[Sized, Checkpoint | None]:
+    options: Config, research: Research, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
+) -> tuple[Config, Checkpoint | None]:
     """Returns the options, sizes settled by the text or the first start, and the checkpoint that `init_from` names.
 
     Raises RefusedError for options that contradict the run's first start, ConfigError for a model that is too large.
@@ -41,7 +41,7 @@ def settled_options(
     return sized, source
 
 
-def prepare(config: Sized, source: Checkpoint | None) -> TranslationDataModule:
+def prepare(config: Config, source: Checkpoint | None) -> TranslationDataModule:
     """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of the source.
 
     Which ranks prepare it, `data.prepare_per_node` says.
@@ -61,7 +61,7 @@ def prepare(config: Sized, source: Checkpoint | None) -> TranslationDataModule:
 
 
 def begin(
-    sized: Sized,
+    sized: Config,
     research: Research,
     folder: RunFolder,
     data: TranslationDataModule,
@@ -94,7 +94,7 @@ def begin(
     )
 
 
-def _ended_by_epochs(config: Sized, plan: BatchPlan) -> Sized:
+def _ended_by_epochs(config: Config, plan: BatchPlan) -> Config:
     """The configuration with `trainer.max_steps` lowered to the end of the last of `trainer.max_epochs`."""
     settings = config.trainer
     if settings.max_epochs is None:

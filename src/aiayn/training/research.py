@@ -10,7 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from aiayn.config.extensions import Extension, check_extensions
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs.extensions import Metrics, mark, marks_of_parts, metrics_of, name_extensions
 from aiayn.training.module import TranslationModule
@@ -45,8 +45,8 @@ class Research:
 
 
 def research_of(
-    options: Options, module: type[TranslationModule] | None, callbacks: Sequence[pl.Callback]
-) -> tuple[Options, Research]:
+    options: Config, module: type[TranslationModule] | None, callbacks: Sequence[pl.Callback]
+) -> tuple[Config, Research]:
     """Imports the files that `extensions` names. Returns the options with their marks, and what they bring.
 
     Raises ConfigError for files that fail or contradict each other, RefusedError for a file that is not the one that
@@ -66,7 +66,7 @@ def research_of(
     return replace(options, extensions_sha256=marks, extension=extension, model=model), research
 
 
-def refuse_other_parts(options: Options, research: Research) -> None:
+def refuse_other_parts(options: Config, research: Research) -> None:
     """Raises RefusedError if the model, that of `init_from`, is not built of the parts that the extensions bring."""
     parts = marks_of_parts(research.extensions)
     if options.model.parts != parts:

@@ -10,7 +10,7 @@ import torch
 from filelock import lock_descriptor
 from torch import Tensor
 
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.config.settle import fill, open_options
 from aiayn.config.stored import changed_options, flatten, from_plain, to_plain
 from aiayn.data.batch_plan import device_counts
@@ -36,7 +36,7 @@ class ResumeState:
     optimizer: dict[str, Any]
 
 
-def fill_as_stored(folder: RunFolder, options: Options) -> Options:
+def fill_as_stored(folder: RunFolder, options: Config) -> Config:
     """Returns the options; those that are open get the values that the run's first start settled, if there was one.
 
     Raises RefusedError if the stored options cannot be read.
@@ -49,15 +49,15 @@ def fill_as_stored(folder: RunFolder, options: Options) -> Options:
     return fill(options, flatten(to_plain(newest[0].config))) if newest else options
 
 
-def refuse_changes(folder: RunFolder, options: Options) -> None:
+def refuse_changes(folder: RunFolder, options: Config) -> None:
     """Raises RefusedError if an option that defines the training differs from the run's first start."""
     if folder.config.exists():
         _refuse_changes(folder, to_plain(_stored_options(folder)), options)
 
 
-def _stored_options(folder: RunFolder) -> Options:
+def _stored_options(folder: RunFolder) -> Config:
     try:
-        return from_plain(Options, folder.read_config())
+        return from_plain(Config, folder.read_config())
     except (ConfigError, RefusedError, ValueError, TypeError, AttributeError) as error:
         raise RefusedError(
             f"{folder.config}: cannot be read as the run's options; remove it (its checkpoints hold them too), or "
@@ -65,14 +65,14 @@ def _stored_options(folder: RunFolder) -> Options:
         ) from error
 
 
-def _refuse_changes(folder: RunFolder, stored: Mapping[str, Any], options: Options) -> None:
+def _refuse_changes(folder: RunFolder, stored: Mapping[str, Any], options: Config) -> None:
     changed = changed_options(stored, options)
     if changed:
         diff = "; ".join(f"{key}: {values}" for key, values in changed.items())
         raise RefusedError(f"{folder.path} was started with other options ({diff}); give a new run another name=")
 
 
-def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Options) -> ResumeState | None:
+def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Config) -> ResumeState | None:
     """Returns what to continue from, None for a new run.
 
     Raises RefusedError if that was trained with other options, on another corpus or with another vocabulary, or if its

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytorch_lightning as pl
 import torch
 
-from aiayn.config.schema import Options
+from aiayn.config.schema import Config
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import DivergedError, InterruptedRunError
 from aiayn.hardware import Hardware, choose_hardware, training_threads
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def train(
-    options: Options,
+    options: Config,
     outputs: Path | None = None,
     chosen: Collection[str] | None = None,
     module: type[TranslationModule] | None = None,
@@ -73,7 +73,7 @@ def train(
 
 
 def _train(
-    options: Options, research: Research, folder: RunFolder, chosen: Collection[str] | None, stop: StopRequest
+    options: Config, research: Research, folder: RunFolder, chosen: Collection[str] | None, stop: StopRequest
 ) -> None:
     """Prepares, fits and finishes."""
     hardware = choose_hardware(options.trainer)

@@ -10,7 +10,7 @@ from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn.config.trainer import TrainerOptions
+from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError
 
 STARTERS = (TorchElasticEnvironment, SLURMEnvironment, LSFEnvironment, MPIEnvironment)  # as the Trainer looks for them
@@ -23,7 +23,7 @@ def global_rank() -> int:
     return getattr(rank_zero_only, "rank", 0)
 
 
-def find_rank(settings: TrainerOptions) -> None:
+def find_rank(settings: TrainerConfig) -> None:
     """Sets what `global_rank` returns to what it will be once there is a Trainer.
 
     Lightning itself, when it is imported, looks at no NODE_RANK: on every machine it would be 0 until then.
