@@ -40,7 +40,7 @@ from gpu_runs import run, train
 from gpu_setup import Row, batches, first_and_warm, model_config, once, seconds
 from measure import parse_options, report
 from peers import PEERS
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
@@ -150,16 +150,15 @@ def _our_steps(options: Any, made: list[Batch]) -> Iterator[tuple[str, ModelConf
 def loss(options: Any) -> Iterator[Row]:
     config = model_config("base", options)
     states = torch.randn(1, options.tokens, config.d_model, device=options.device, dtype=torch.bfloat16)
-    weight = torch.randn(options.vocab, config.d_model, device=options.device, dtype=torch.bfloat16) * 0.02
+    output = nn.Linear(config.d_model, options.vocab, bias=False, device=options.device, dtype=torch.bfloat16)
     targets = torch.randint(PAD_ID + 1, options.vocab, (1, options.tokens), device=options.device)
-    for each in (states, weight):
-        each.requires_grad_()
+    states.requires_grad_()
     variants = {"by rows": output_cross_entropy, "compiled": torch.compile(output_cross_entropy, dynamic=True)}
     if options.device != "cpu":
         variants["by rows, fused"] = partial(output_cross_entropy, fused=True)
-    variants["all logits at once"] = lambda x, w, *rest: cross_entropy(F.linear(x, w), *rest)
+    variants["all logits at once"] = lambda x, layer, *rest: cross_entropy(layer(x), *rest)
     for name, function in variants.items():
-        work = lambda: function(states, weight, targets, 0.1).backward()  # noqa: B023, E731
+        work = lambda: function(states, output, targets, 0.1).backward()  # noqa: B023, E731
         yield {"loss": name, **first_and_warm(work, options)}
 
 

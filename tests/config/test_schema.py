@@ -284,7 +284,7 @@ def test_a_configuration_survives_json(plain):
 def test_option_names_are_the_dotted_keys_of_the_plain_form_in_order(plain):
     names = option_names(Config)
     assert names == list(flatten(plain))
-    assert names[:7] == ["name", "outputs", "sweep", "init_from", "init_fingerprint", "seed", "debug"]
+    assert names[:6] == ["name", "outputs", "sweep", "init_from", "init_fingerprint", "seed"]
     assert {"data.tokens_per_step", "optim.lr_scale", "search.penalty", "logger.kind"} < set(names)
     assert len(names) == len(set(names))
 

@@ -14,8 +14,6 @@ HYDRA = [
     ("hydra.job.chdir=true", "has no effect"),
     ("hydra.job.name=x", "has no effect"),
     ("hydra/job_logging=default", "has no effect"),
-    ("hydra.sweeper.params={seed:1}", "has no effect"),
-    ("hydra/sweeper=optuna", "choose one of grid"),
     ("hydra/launcher=joblib", "choose one of processes, slurm"),
     ("hydra/launcher=basic", "choose one of processes, slurm"),
     ("+experiment=quickstart", "leave out the +: experiment=quickstart"),

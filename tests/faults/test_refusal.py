@@ -59,6 +59,7 @@ OTHERWISE = {
 }
 OF_DEVICES = {"trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"}
 OF_PLACE_AND_LENGTH = {
+    "optimized_metric",
     "name",
     "outputs",
     "extensions",

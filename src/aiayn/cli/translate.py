@@ -13,6 +13,7 @@ from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
 from aiayn.cli.output import show_progress, write_lines
 from aiayn.cli.texts import Chunk
 from aiayn.cli.translate_options import OutputOptions, SampleOptions
+from aiayn.config.rules import at_least
 from aiayn.config.search import SamplingConfig
 from aiayn.errors import ConfigError, DataError
 
@@ -61,6 +62,7 @@ def translate(
     checkpoint. In torch are --sample, --with, --patience 0, and models with parts of extensions.
     """
     drawing = sampling.config(output.n_best, model.beam_size)
+    at_least("search.beam_size", model.beam_size, 1)  # before the run is looked for
     for name in [f"--{name}" for name in ("markup", "paragraphs", "tsv") if getattr(output, name)]:
         output.require_one_translation(name, sampling.sample and name != "--tsv")
     kind = _kind(run, file, output, sampling.sample)
