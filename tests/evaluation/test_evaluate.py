@@ -96,7 +96,7 @@ def learned(config: Config, tokenizer: Tokenizer, steps: int, seed: int) -> dict
 def options(run: Path | str, **changes) -> EvaluateConfig:
     search = SearchOverrides(**NO_OVERRIDES | changes.pop("search", {}))
     plain = {"split": "test", "checkpoint": None, "test": None, "references": None, "ensemble": None, "baseline": None}
-    plain |= {"accelerator": "cpu", "debug": False}
+    plain |= {"accelerator": "cpu", "debug": False, "trusted": True}
     return EvaluateConfig(**plain | {"run": str(run), "search": search} | changes)
 
 
@@ -370,6 +370,6 @@ def test_the_command_scores_and_exits_with_the_contracts_codes(run, monkeypatch)
     assert (good.code, good.err) == (0, "")
     assert "sacrebleu" in good.out
     assert sorted(path.name for path in run.parent.iterdir()) == ["text-de.de", "text-de.en", "tiny"]
-    bad = run_application("evaluate.py", "run=tiny", "split=val")
+    bad = run_application("evaluate.py", "run=tiny", "split=val", "trusted=true")
     assert (bad.code, bad.out, bad.err.count("\n")) == (3, "", 1)
     assert bad.err.startswith("error: data.val=")

@@ -4,8 +4,6 @@ import csv
 import gzip
 import importlib
 import math
-import runpy
-import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +13,6 @@ import sacrebleu
 from applications import CORPORA
 
 from aiayn.errors import ConfigError, DataError
-from aiayn.evaluation import scoring
 from aiayn.evaluation.score_table import short_outputs
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, score
 from aiayn.evaluation.significance import compare_systems
@@ -343,13 +340,6 @@ def test_nothing_to_score_and_one_text_instead_of_lines_are_refused():
 def test_empty_translations_are_scored_and_count():
     scores = score(["", *HYPOTHESES[1:]], REFERENCES, "de")
     assert 0 < scores.metrics["sacrebleu"] < score(HYPOTHESES, REFERENCES, "de").metrics["sacrebleu"]
-
-
-def test_sacrebleu_is_scored_without_sacremoses(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sacremoses", None)
-    fresh = runpy.run_path(scoring.__file__)
-    scores = fresh["score"](HYPOTHESES, REFERENCES, "de", kinds=["sacrebleu"])
-    assert [kind for kind, value in scores.metrics.items() if value is not None] == ["sacrebleu"]
 
 
 def test_outputs_that_are_five_per_cent_too_short_are_said_to_be_with_what_helps():

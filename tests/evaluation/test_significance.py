@@ -1,32 +1,26 @@
 """Tests of significance: equal to sacreBLEU's own tools, 1 for ties, and right as often as they claim."""
 
-import csv
 import gzip
-import io
-import json
 import random
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from applications import CORPORA, composed, run_application
+from applications import CORPORA
 
 from aiayn.errors import DataError
-from aiayn.evaluation.scoring import score
 from aiayn.evaluation.significance import (
     Output,
     compare_systems,
     output,
-    over_seeds,
     paired_bootstrap,
     paired_randomisation,
 )
-from aiayn.runs.run_folder import METRIC_KINDS, RunFolder
+from aiayn.runs.run_folder import METRIC_KINDS
 
 WMT21 = CORPORA / "bleu-check" / "wmt21-ende"
 WORDS = ["Haus", "Mann", "Katze", "Sofa", "Zug", "Tag"]
@@ -125,56 +119,6 @@ def test_systems_with_other_lines_are_refused():
         compare_systems(REFERENCES[:-1], {"b": REFERENCES}, REFERENCES, "de")
 
 
-# Over seeds: a score that is the mean over lines, so that its truth is known.
-
-
-def seeds_of(
-    generator: np.random.Generator, text: np.ndarray, levels: np.ndarray, mean: float, first: int = 0
-) -> dict[int, Output]:
-    """Outputs by seed whose lines are the text's difficulty plus the seed's level plus noise."""
-    return {
-        seed: Output(
-            (text + mean + level + generator.normal(0, 0.3, len(text)))[:, None], lambda sums: sums[0] / len(text)
-        )
-        for seed, level in enumerate(levels, first)
-    }
-
-
-@pytest.mark.parametrize(("n", "trials"), [(2, 300), (3, 300), (5, 200)])
-def test_equal_systems_of_few_seeds_are_called_different_in_at_most_5_per_cent_of_cases(n, trials):
-    generator = np.random.default_rng(n)
-    alarms = 0
-    for _ in range(trials):
-        text = generator.normal(0, 1, 40)
-        sides = [seeds_of(generator, text, generator.normal(0, 0.5, n), 0, 9 * side) for side in range(2)]
-        alarms += over_seeds(*sides, n_samples=120).p < 0.05
-    assert alarms / trials < 0.05 + 3 * (0.05 * 0.95 / trials) ** 0.5
-
-
-def test_seeds_widen_the_interval_beyond_that_of_the_text_and_a_clear_difference_is_found():
-    generator = np.random.default_rng(1)
-    text = generator.normal(0, 1, 50)
-    spread, alike = (
-        [seeds_of(generator, text, generator.normal(0, sd, 4), mean, 9 * mean) for mean in (0, 1)] for sd in (0.8, 0.01)
-    )
-    wide, narrow = over_seeds(*spread), over_seeds(*alike)
-    assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
-    assert narrow.p < 0.001
-    assert narrow.low < 1 < narrow.high
-    single = over_seeds({0: spread[0][0]}, {0: spread[1][9]})
-    assert single.df == 49
-
-
-def test_the_same_seeds_on_both_sides_are_compared_seed_by_seed():
-    generator = np.random.default_rng(2)
-    text, levels = generator.normal(0, 1, 50), generator.normal(0, 2, 3)
-    base, same = seeds_of(generator, text, levels, 0), seeds_of(generator, text, levels, 1)
-    paired = over_seeds(base, dict(reversed(same.items())))
-    apart = over_seeds(base, {seed + 9: output for seed, output in same.items()})
-    assert paired.delta == pytest.approx(apart.delta)
-    assert paired.p < 0.01 < 0.2 < apart.p
-
-
 def test_a_bootstraps_interval_of_a_mean_is_that_of_theory():
     generator = np.random.default_rng(3)
     lines = generator.normal(5, 2, (400, 1))
@@ -182,75 +126,3 @@ def test_a_bootstraps_interval_of_a_mean_is_that_of_theory():
     _, found, _ = paired_bootstrap(one, one, 1000)
     assert found["mean"] == pytest.approx(float(lines.mean()), abs=0.02)
     assert found["ci"] == pytest.approx(1.96 * float(lines.std()) / 20, rel=0.1)
-
-
-# `aiayn table --lines`: several systems and their seeds against one baseline, from the translations they stored.
-
-
-def store(folder: Path, dropout: float, seed: int, error_rate: float, references: list[str]) -> None:
-    """A run whose translations lack words at random."""
-    generator = random.Random(f"{dropout} {seed}")
-    hypotheses = [" ".join(word for word in line.split() if generator.random() > error_rate) for line in references]
-    config = composed("data=files", "data.train=x", "data.val=x", "data.test=x", "data.vocab_size=300", f"seed={seed}")
-    place = RunFolder(folder).evaluation("test")
-    place.folder.mkdir(parents=True)
-    RunFolder(folder).write_config(replace(config, name=folder.name, model=replace(config.model, dropout=dropout)))
-    place.hypotheses.write_text("".join(f"{line}\n" for line in hypotheses))
-    place.reference.write_text("".join(f"{line}\n" for line in references))
-    scores = score(hypotheses, references, "de")
-    result = {"metrics": scores.metrics, "signatures": scores.signatures, "step": 0, "lines": len(references)}
-    place.scores.write_text(json.dumps(result | {"split": "test", "text_sha256": "a", "n_references": 1}))
-
-
-@pytest.fixture
-def systems(tmp_path) -> Path:
-    generator = random.Random(1)
-    references = [" ".join(generator.choices(WORDS, k=generator.randint(5, 12))) for _ in range(80)]
-    for name, dropout, seed, error_rate in (
-        ("base_seed-1", 0.1, 1, 0.20),
-        ("base_seed-2", 0.1, 2, 0.21),
-        ("worse_seed-1", 0.3, 1, 0.5),
-        ("worse_seed-2", 0.3, 2, 0.51),
-        ("like", 0.2, 1, 0.2),
-    ):
-        store(tmp_path / name, dropout, seed, error_rate, references)
-    return tmp_path
-
-
-def test_systems_are_compared_over_seeds_and_lines(systems):
-    command = ("table", str(systems), "--lines", "--baseline", "base", "--split", "test", "--metrics", "sacrebleu,ter")
-    outcome = run_application("aiayn", *command, "--format", "csv", "--table", "systems")
-    assert outcome.code == 0, outcome.err
-    rows = [*csv.DictReader(io.StringIO(outcome.out))]
-    found = {row["group"]: row for row in rows}
-    assert list(found) == ["base", "like", "worse"]
-    assert [row["n"] for row in found.values()] == ["2", "1", "2"]
-    worse = found["worse"]
-    low, delta, high = (float(worse[f"test/sacrebleu difference{end}"]) for end in ("_low", "", "_high"))
-    assert low < delta < high < 0
-    assert worse["test/sacrebleu difference_significant"] == "True"
-    assert float(worse["test/ter difference"]) > 0
-    assert found["like"]["test/sacrebleu difference_significant"] == "False"
-    text = run_application("aiayn", *command).out
-    assert "Systems, line by line" in text
-    assert "corrected for 4 comparisons (Holm)" in text
-
-
-def test_two_single_runs_have_both_paired_tests(systems):
-    runs = [str(systems / name) for name in ("base_seed-1", "worse_seed-1")]
-    outcome = run_application("aiayn", "table", *runs, "--lines", "--baseline", "base_seed-1", "--split", "test")
-    assert outcome.code == 0, outcome.err
-    part = outcome.out.partition("Systems, line by line")[2]
-    assert "p bootstrap" in part
-    [line] = [line for line in part.split("\n") if line.startswith("worse")]
-    assert line.split()[-1] == "0.0001"  # one of 10,001 trials
-
-
-def test_what_cannot_be_compared_line_by_line_is_refused_in_one_line(systems):
-    without = run_application("aiayn", "table", str(systems), "--lines")
-    assert (without.code, without.err.count("\n")) == (2, 1)
-    assert "--baseline NAME --split test" in without.err
-    (systems / "like/evaluation/test/hypotheses.txt").unlink()
-    gone = run_application("aiayn", "table", str(systems), "--lines", "--baseline", "base", "--split", "test")
-    assert (gone.code, gone.err.count("\n")) == (4, 1)
-    assert "no translations to compare" in gone.err

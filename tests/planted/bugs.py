@@ -334,4 +334,11 @@ BUGS = [
         "longer = longer * 300 + src_lengths\n        self._longer = longer",
         "data/test_batch_plan.py::test_a_part_holds_one_length_a_step_all_of_them_and_ratios_are_mixed",
     ),
+    Bug(
+        "seeds_on_other_text_averaged",
+        "reports/groups.py",
+        "options |= {TEXT: corpus[:12], TOKENIZER:",
+        "options |= {TOKENIZER:",
+        "reports/test_groups.py::test_runs_on_two_texts_under_one_name_are_no_seeds_of_each_other",
+    ),
 ]

@@ -134,6 +134,18 @@ def test_it_is_said_when_no_comparison_could_reach_significance_and_what_could_h
     assert "significan" not in found
 
 
+def test_a_row_that_diverged_hides_no_other():
+    rows = {"base": sample(5.0, 5.2, 5.1), "better": sample(4.0, 4.25, 4.1), "like": sample(5.1, 5.2, 5.2)}
+    without = compare(rows, "base").differences
+    found = compare({**rows, "runs/diverged": sample(3e5, 9.0, 7e7)}, "base")
+    assert found.wild == ("runs/diverged",)
+    assert {name: found.differences[name] for name in without} == without
+    assert found.differences["runs/diverged"].p == pytest.approx(
+        stats.ttest_rel((3e5, 9.0, 7e7), (5.0, 5.2, 5.1)).pvalue
+    )
+    assert "their seeds spread far more: diverged in val/ppl." in said({**rows, "runs/diverged": sample(3e5, 9.0, 7e7)})
+
+
 def draw(generator: random.Random, of_seed: list[float], mean: float, sd: float = 0.4) -> Sample:
     return sample(*(mean + effect + generator.gauss(0, sd) for effect in of_seed))
 

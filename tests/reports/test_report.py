@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError
 from aiayn.reports.page import marked_difference
-from aiayn.reports.plots import _drawable, draw_corpus, draw_learning_curve, panel_svg, run_panels
+from aiayn.reports.plots import draw_corpus, draw_learning_curve, panel_svg, run_panels
 from aiayn.reports.report import summary, sweep_summary, write_report
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 
@@ -307,15 +307,6 @@ def test_pictures_replace_a_symbolic_link_instead_of_following_it(run, tmp_path)
     write_report(run)
     assert (tmp_path / "precious").read_text() == "kept"
     assert not any((run / name).is_symlink() for name in ("learning_curve.png", "corpus.png", "report.html"))
-
-
-def test_a_curve_is_thinned_to_what_can_be_seen_and_keeps_its_end():
-    points = [(step, 1 / step) for step in range(1, 5002)]
-    steps, values = _drawable(points, log_scale=True)
-    assert 500 < len(steps) <= 600
-    assert steps == sorted(steps)
-    assert (steps[-1], values[-1]) == points[-1]
-    assert _drawable([(1, 0.0), (2, 1e304)], log_scale=True) == ([2], [1e30])
 
 
 def test_a_curve_is_svg_text_in_the_pages_colours_and_no_two_panels_share_an_id(run):

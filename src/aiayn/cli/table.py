@@ -35,9 +35,6 @@ class QuestionOptions:
         bool,
         typer.Option("--separate/--pooled", help="A standard deviation for each group: paired t-tests by seed."),
     ] = False
-    lines: Annotated[
-        bool, typer.Option("--lines", help="Also resample the translated text: paired tests, over seeds and lines.")
-    ] = False
 
     def question(self) -> "Question":
         from aiayn.reports.comparison import Question
@@ -120,14 +117,6 @@ def _collect(folders: list[Path], asked: QuestionOptions, every_row: bool) -> tu
     question = asked.question()
     runs, left_out = read_runs(folders)
     tables = comparisons(runs, question)
-    if asked.lines:
-        if question.baseline is None or len(question.splits) != 1:
-            raise ConfigError(
-                "--lines compares translations of one split with those of a baseline: --baseline NAME --split test"
-            )
-        from aiayn.evaluation.significance import significance_table
-
-        tables.append(significance_table(runs, question.baseline, question.splits[0], question.metrics))
     paper = paper_tables(runs, question.separate, every_row)
     notes = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *left_out]
     noted = [Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)])] if notes else []

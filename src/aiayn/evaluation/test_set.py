@@ -25,21 +25,13 @@ class TestSet:
     option: str
     sources: list[str]
     references: list[list[str]]  # one text or several, line for line
-    file: str  # the name of its files, if it has one
-    from_wmt14: bool
+    of_paper: str | None  # the paper's name for it, as `known_test_set` finds it
     split: str | None  # the run's own split, if it is that text with no further references
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of sources and references."""
         return lines_sha256(self.sources, *self.references)
-
-    @property
-    def of_paper(self) -> str | None:
-        """The paper's name for it, as `known_test_set` finds it."""
-        return known_test_set(
-            lines_sha256(self.sources, self.references[0]), len(self.sources), self.file, self.from_wmt14
-        )
 
 
 def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
@@ -66,7 +58,8 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
         name += f"-{len(texts)}-references"  # scores against several references differ
     from_wmt14 = config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
     file = Path(prefix).name if isinstance(prefix, str) else ""
-    return TestSet(name, option, sources, texts, file, from_wmt14, split if len(texts) == 1 else None)
+    of_paper = known_test_set(lines_sha256(sources, references), len(sources), file, from_wmt14)
+    return TestSet(name, option, sources, texts, of_paper, split if len(texts) == 1 else None)
 
 
 def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:

@@ -7,10 +7,12 @@ sweep together. Groups that were trained with the same seeds are therefore compa
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
+from pathlib import PurePath
+from statistics import fmean, median, stdev
 from typing import Any
 
 LEVEL = 0.05  # significance level; intervals are 95 % confidence intervals
+WILD = 10  # times the median of the groups' standard deviations: such a group is compared by itself
 HOPELESS = 10  # standard errors: with so few seeds that a difference needs more, hardly any will ever be significant
 
 
@@ -83,14 +85,16 @@ class Comparison:
     differences: dict[str, Difference] = field(default_factory=dict)
     seed: SeedEffect | None = None
     by_seed: frozenset[str] = frozenset()  # groups that were compared seed by seed; of the others Welch's test
+    wild: tuple[str, ...] = ()  # those of them that were compared by themselves, because they spread so much more
 
 
 def compare(samples: Mapping[str, Sample], base: str, separate: bool = False) -> Comparison:
     """Compares groups with a baseline, seed by seed where they share at least two seeds, else by Welch's t-test.
 
     All groups that share seeds with the baseline are taken to have one standard deviation around the sum of an effect
-    of the group and one of the seed (two-way analysis of variance; of two groups it is the paired t-test). `separate`
-    takes no such thing: a paired t-test for each. Nothing is claimed of single seeds.
+    of the group and one of the seed (two-way analysis of variance; of two groups it is the paired t-test), but for
+    those that spread more than WILD times as much as most, such as trainings that diverged: they would hide all others.
+    `separate` takes no such thing: a paired t-test for each. Nothing is claimed of single seeds.
     """
     differences = {name: _alone(one, samples[base]) for name, one in samples.items() if name != base}
     seeds = set(samples[base].by_seed)
@@ -98,12 +102,14 @@ def compare(samples: Mapping[str, Sample], base: str, separate: bool = False) ->
     for name in differences:
         if name not in shared:
             differences[name] = _welch(samples[name], samples[base])
-    if separate:
-        for name in shared:
-            differences[name] = _blocked({key: samples[key] for key in (base, name)}, base)[0][name]
-        return Comparison(differences, by_seed=frozenset(shared))
-    found, effect = _blocked({name: samples[name] for name in (base, *shared)}, base) if shared else ({}, None)
-    return Comparison(differences | found, effect, frozenset(shared))
+    spreads = [samples[name].sd or 0 for name in (base, *shared)]
+    usual = WILD * median(spreads)
+    wild = tuple(name for name, sd in zip(shared, spreads[1:], strict=True) if sd > usual or spreads[0] > usual)
+    for name in shared if separate else wild:
+        differences |= _blocked({key: samples[key] for key in (base, name)}, base)[0]
+    together = [name for name in shared if name not in wild and not separate]
+    found, effect = _blocked({name: samples[name] for name in (base, *together)}, base) if together else ({}, None)
+    return Comparison(differences | found, effect, frozenset(shared), () if separate else wild)
 
 
 def _alone(sample: Sample, base: Sample) -> Difference:
@@ -206,6 +212,8 @@ def explained(base: str, found: Mapping[str, Comparison], family: Iterable[Diffe
         f"deviation is {one.sd_without:.2g} without it, {one.sd:.2g} with it."
         for name, one in effects.items()
     ]
+    if wild := [f"{PurePath(name).name} in {metric}" for metric, one in found.items() for name in one.wild]:
+        lines.append(f"By paired t-tests of their own, because their seeds spread far more: {', '.join(wild)}.")
     if not any(one.survives for one in tested):
         needs = {name: _least_needed(one, len(tested)) for name, one in found.items()}
         shown = [f"{need[0]:.2g} in {name}" for name, need in needs.items() if need]

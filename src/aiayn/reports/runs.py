@@ -25,7 +25,7 @@ PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")
 # Options that say where the text is. What it is, fingerprints say.
 PLACES = tuple(f"data.{name}" for name in ("source", "train", "val", "hub_path", "hub_name", "hub_revision"))
-OF_STEPS = ("data.tokens_per_step", "data.micro_batches")  # they shape steps and no text
+OF_STEPS = ("data.tokens_per_step", "data.micro_batches", "data.parts_per_step")  # they shape steps and no text
 
 
 @dataclass
