@@ -458,6 +458,32 @@ def test_once_converted_a_line_is_translated_without_torch(checkpoint, tmp_path,
         assert ended.stdout == f"{expected[0]}\n"
 
 
+SERVED_TORCH_FREE = """
+import sys
+import aiayn.server.serve as module
+from aiayn.cli import main
+
+def serve(service, run, options):
+    print(service.now.translator.translate(["the old man"])[0], "torch" in sys.modules)
+    print(service.now.describe())
+
+module.serve = serve
+sys.argv = ["aiayn", "serve", *sys.argv[1:]]
+main()
+"""
+
+
+def test_once_converted_a_model_is_served_without_torch(checkpoint, tmp_path):
+    expected = opened(stored(checkpoint, tmp_path))[0].translate(["the old man"])
+
+    command = [sys.executable, "-c", SERVED_TORCH_FREE, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+
+    line, described, _ = ended.stdout.split("\n")
+    assert line == f"{expected[0]} False"
+    assert described.endswith("; engine CTranslate2, float32, cpu")
+
+
 def test_the_command_says_its_engine_and_refuses_one_that_cannot_do_it(checkpoint, tmp_path, monkeypatch):
     stored(checkpoint, tmp_path)
     (tmp_path / "text").write_text("the old man\n\nsees\n")
