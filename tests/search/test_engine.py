@@ -25,6 +25,7 @@ from aiayn.search.converted import ABOUT, converted_folder
 from aiayn.search.engine import Choice, open_translator
 from aiayn.search.fast_translator import FastTranslator
 from aiayn.search.line_translator import LineTranslator
+from aiayn.search.translations import Hypothesis
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 
@@ -161,19 +162,27 @@ def test_a_lines_result_does_not_depend_on_longer_lines_in_its_batch(checkpoint,
     assert len(seen) > 3
 
 
-def test_sources_and_outputs_beyond_1024_and_256_subwords_are_translated_whole(tmp_path, monkeypatch):
-    """CTranslate2 cuts sources after 1,024 and outputs after 256 unless it is told otherwise. Untaught, none ends."""
+def test_sources_beyond_1024_subwords_are_not_cut_and_those_beyond_the_tables_are_translated_in_torch(
+    checkpoint, tmp_path, monkeypatch
+):
     monkeypatch.setattr(convert, "POSITIONS", 1200)
-    long = " ".join(WORDS[number % 3] for number in range(1100))
+    fast, _ = opened(stored(checkpoint, tmp_path), search={"beam_size": 1, "max_extra_tokens": 2})
+    long = [" ".join(WORDS[number * step % len(WORDS)] for number in range(1050)) for step in (1, 3)]
+    assert all(len(ids) > 1024 for ids in fast.source_ids(long))
+    for line, (best, *_) in zip(long, fast.n_best(long, 1), strict=True):
+        assert best.log_prob == pytest.approx(forced(fast.in_torch(), line, best.tokens), abs=1e-3)
+    asked = []
+    monkeypatch.setattr(fast.in_torch(), "find", lambda ids, *given: asked.append(ids) or [[Hypothesis([290], 0, 0)]])
+    assert fast.translate(["the", f"{long[0]} {long[1]}", "red"])[1] == fast.tokenizer.decode([[290]])[0]
+    assert asked == [fast.source_ids([f"{long[0]} {long[1]}"])]
+
+
+def test_outputs_are_not_cut_after_256_subwords(tmp_path):
     fast, _ = opened(stored(taught(steps=0), tmp_path), search={"beam_size": 1, "max_extra_tokens": 2})
-    slow = fast.in_torch()
-    assert len(fast.source_ids([long])[0]) > 1024
-    assert fast.translate([long]) == slow.translate([long])
-    assert len(fast.n_best([long], 1)[0][0].tokens) > 256
-    other = long.replace("the", "door", 1) if long.startswith("the") else f"door {long}"
-    beyond = f"{long} {other}"  # more than the tables have: in torch
-    monkeypatch.setattr(fast, "_start", lambda sources: pytest.fail("not in CTranslate2"))
-    assert fast.translate([beyond]) == slow.translate([beyond])
+    line = " ".join(WORDS[number % 3] for number in range(260))
+    [[best]] = fast.n_best([line], 1)
+    assert len(best.tokens) > 256
+    assert best.tokens == fast.in_torch().n_best([line], 1)[0][0].tokens
 
 
 def test_an_output_with_a_special_token_inside_is_searched_again_in_torch(checkpoint, tmp_path):
@@ -447,6 +456,32 @@ def test_once_converted_a_line_is_translated_without_torch(checkpoint, tmp_path,
     ]
     if not options:
         assert ended.stdout == f"{expected[0]}\n"
+
+
+SERVED_TORCH_FREE = """
+import sys
+import aiayn.server.serve as module
+from aiayn.cli import main
+
+def serve(service, run, options):
+    print(service.now.translator.translate(["the old man"])[0], "torch" in sys.modules)
+    print(service.now.describe())
+
+module.serve = serve
+sys.argv = ["aiayn", "serve", *sys.argv[1:]]
+main()
+"""
+
+
+def test_once_converted_a_model_is_served_without_torch(checkpoint, tmp_path):
+    expected = opened(stored(checkpoint, tmp_path))[0].translate(["the old man"])
+
+    command = [sys.executable, "-c", SERVED_TORCH_FREE, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+
+    line, described, _ = ended.stdout.split("\n")
+    assert line == f"{expected[0]} False"
+    assert described.endswith("; engine CTranslate2, float32, cpu")
 
 
 def test_the_command_says_its_engine_and_refuses_one_that_cannot_do_it(checkpoint, tmp_path, monkeypatch):

@@ -74,38 +74,46 @@ class FastTranslator(LineTranslator):
     def find(
         self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
     ) -> list[list[Hypothesis]]:
-        extra, beams = self.search.max_extra_tokens, self.search.beam_size
+        extra, order = self.search.max_extra_tokens, longest_first(src_ids)
         found: list[list[Hypothesis]] = [[] for _ in src_ids]
+        left = [line for line in order if len(src_ids[line]) + extra + 1 > self.positions]  # for torch
         again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
-        left = [line for line in longest_first(src_ids) if len(src_ids[line]) + extra + 1 > self.positions]
-        order = longest_first(src_ids)[len(left) :]
         done = len(src_ids) - len(order)
 
-        batches = []
-        while order:
-            size = max(1, self.batch_tokens // ((len(src_ids[order[0]]) + 1) * beams))
-            batches.append(order[:size])
-            order = order[size:]
-        for batch, results in self._results(batches, src_ids, first_line):
+        def keep(line: int, hypotheses: list[Hypothesis]) -> None:
+            if any(not {PAD_ID, BOS_ID}.isdisjoint(one.tokens) for one in hypotheses):
+                left.append(line)
+            found[line] = hypotheses
+
+        for batch, results in self._results(self._batches(order[len(left) :], src_ids), src_ids, first_line):
+            longest = len(src_ids[batch[0]]) + extra
             for line, hypotheses in zip(batch, results, strict=True):
                 limit = len(src_ids[line]) + extra
-                if any(not {PAD_ID, BOS_ID}.isdisjoint(one.tokens) for one in hypotheses):
-                    left.append(line)
-                elif limit < len(src_ids[batch[0]]) + extra and any(len(one.tokens) >= limit for one in hypotheses):
+                if limit < longest and any(len(one.tokens) >= limit for one in hypotheses):
                     again[limit].append(line)
                 else:
-                    found[line] = hypotheses
+                    keep(line, hypotheses)
             done += len(batch)
             if on_batch:
                 on_batch(done, len(src_ids))
-        for batch, results in self._results(list(again.values()), src_ids, first_line):
+        alike = [batch for lines in again.values() for batch in self._batches(lines, src_ids)]
+        for batch, results in self._results(alike, src_ids, first_line):
             for line, hypotheses in zip(batch, results, strict=True):
-                found[line] = hypotheses
+                keep(line, hypotheses)
         if left:
             slowly = self.in_torch().find([src_ids[line] for line in left], n, None, first_line)
             for line, hypotheses in zip(left, slowly, strict=True):
                 found[line] = hypotheses
         return [hypotheses[:n] for hypotheses in found]
+
+    def _batches(self, lines: list[int], src_ids: list[list[int]]) -> list[list[int]]:
+        """Divides lines, of which the longest are first, into batches of `batch_tokens`."""
+        batches, start = [], 0
+        while start < len(lines):
+            width = len(src_ids[lines[start]]) + 1
+            batches.append(lines[start : start + max(1, self.batch_tokens // (width * self.search.beam_size))])
+            start += len(batches[-1])
+        return batches
 
     def _results(self, batches: list[list[int]], src_ids: list[list[int]], first_line: int) -> Any:
         """Yields each batch of lines with the hypotheses of each line, best first; several are searched at a time."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from aiayn.data.placeholders import PLACEHOLDER
 from aiayn.errors import DataError
-from aiayn.search.alignment import alignment_weights
 from aiayn.search.line_translator import LineTranslator, Progress
 from aiayn.search.markup import Part, Pieces, parse_markup
 from aiayn.search.paragraphs import Paragraph, split_paragraph
@@ -83,6 +82,8 @@ def align_sentences(
     translator: LineTranslator, sources: Sequence[str], best: Sequence[Translation]
 ) -> list[AlignedText]:
     """Aligns the words of sentences without white space around them, and of their translations."""
+    from aiayn.search.alignment import alignment_weights  # torch, which plain text does without
+
     src_ids, lengths = translator.source_ids(list(sources)), translator.tokenizer.byte_lengths
     attention = alignment_weights(translator, src_ids, [one.tokens for one in best])
     return [

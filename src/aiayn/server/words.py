@@ -1,12 +1,12 @@
 """Attention between the words of a line and of its translation."""
 
 from itertools import accumulate, pairwise
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from torch import Tensor
-
-from aiayn.search.alignment import alignment_weights
 from aiayn.search.line_translator import LineTranslator
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class WordAttention(TypedDict):
@@ -23,6 +23,8 @@ def word_attention(translator: LineTranslator, src_ids: list[int], tgt_ids: list
     The weight of two words is that of `alignment_weights`, summed over the source word's subwords and averaged over the
     target word's. Neither list of subwords may be empty.
     """
+    from aiayn.search.alignment import alignment_weights
+
     [weights] = alignment_weights(translator, [src_ids], [tgt_ids])
     assert weights is not None  # there are subwords on both sides
     (source, src_sizes), (translation, tgt_sizes) = _words(translator, src_ids), _words(translator, tgt_ids)
@@ -31,7 +33,7 @@ def word_attention(translator: LineTranslator, src_ids: list[int], tgt_ids: list
     return {"source": source, "translation": translation, "weights": means.round(decimals=4).tolist()}
 
 
-def _sums(weights: Tensor, sizes: list[int]) -> Tensor:
+def _sums(weights: "Tensor", sizes: list[int]) -> "Tensor":
     """Returns the sums over groups of neighbouring columns of these sizes: (R, sum of sizes) to (R, groups)."""
     ends = weights.cumsum(1)[:, [end - 1 for end in accumulate(sizes)]]
     return ends.diff(dim=1, prepend=ends.new_zeros(len(ends), 1))
