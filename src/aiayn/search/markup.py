@@ -187,7 +187,9 @@ class PartReader:
         """Adds text, in which there may be tags of a template or of HTML that is shown."""
         for number, token in enumerate(TEXT_TAG.split(raw)):
             if number % 2:
-                slash, name = NAME.match(token).groups()  # type: ignore[union-attr]
+                named = NAME.match(token)
+                assert named is not None, token
+                slash, name = named.groups()
                 if token[0] == "{" and self._end.strip():  # words on both sides of it are two
                     self._append("" if self._end.endswith(" ") else " ")
                 self.add_tag(token, "close" if slash else "open", token[:2] + name)
