@@ -16,7 +16,6 @@ from faults.harness import wait_until
 from libretranslatepy import LibreTranslateAPI
 from server.conftest import serving
 
-from aiayn.cli.arguments import ModelAndSearch
 from aiayn.errors import ConfigError
 from aiayn.search.paragraphs import split_paragraph
 from aiayn.server import serve as module
@@ -150,7 +149,6 @@ def test_the_command_loads_model_and_keys_and_outlives_clients_that_close_their_
     tmp_path, monkeypatch
 ):
     seen = []
-    monkeypatch.setattr(ModelAndSearch, "load", lambda model, run: (run, model))
     monkeypatch.setattr(module, "serve", lambda *given: seen.append((signal.getsignal(signal.SIGPIPE), *given)))
     run = write_run(tmp_path / "run")
     (tmp_path / "keys").write_text("one\ntwo\n")
@@ -161,7 +159,7 @@ def test_the_command_loads_model_and_keys_and_outlives_clients_that_close_their_
     [(handler, service, name, options)] = seen
     assert (handler, name, options) == (signal.SIG_IGN, "run", ServeOptions(api_key_file=tmp_path / "keys"))
     assert service.now.api_keys == ["one", "two"]
-    assert service.now.translator == (run, ModelAndSearch(beam_size=2))
+    assert service.now.translator.search.beam_size == 2
     assert service.now.source.endswith(".ckpt")
 
 
