@@ -43,13 +43,14 @@ def load(
     accelerator: str = "auto",
     precision: str = "float32",
     extensions: Sequence[str] = (),
+    module: "type[TranslationModule] | None" = None,
     **search: Any,
 ) -> "Translator":
     """Returns the translator of a run's folder.
 
     checkpoint is averaged, best, last or a file; None: averaged (best if that validated better), else last.
     search: beam_size, length_penalty and the other options of `search`; those not given are as the run was configured.
-    extensions: files whose code may run, because they bring parts of the model.
+    extensions: files whose code may run, because it builds the model; module: the same, if `train` was given it.
     Raises RefusedError for a missing or damaged run, ConfigError for impossible options.
     """
     from aiayn.config.rules import one_of
@@ -58,9 +59,11 @@ def load(
     one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
     one_of("precision", precision, PRECISIONS)
     overrides = SearchOverrides(**search)
-    from aiayn.runs.extensions import name_extensions
+    from aiayn.runs.extensions import name_class, name_extensions
 
     name_extensions(extensions)
+    if module:
+        name_class(module)
     from aiayn.search.translator import Translator
 
     return Translator.from_run(Path(run), checkpoint, overrides, accelerator, precision)

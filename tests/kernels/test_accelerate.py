@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
+from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 from aiayn.kernels.accelerate import accelerate, attends_as_the_paper
 from aiayn.kernels.attention import fused_attention, fused_causal_attention
@@ -332,9 +334,10 @@ def test_methods_that_a_search_would_pass_over_are_refused_with_those_to_overrid
     assert SkippedLayer(tiny_config)
     with pytest.raises(HalfOverriddenError, match="OwnDecode overrides decode and not step"):
         OwnDecode(tiny_config, VOCAB)
-    monkeypatch.setattr(build, "parts_of", lambda marks: [Parts(cross_attention=attention_of(OwnProject))])
+    code = SimpleNamespace(PARTS=Parts(cross_attention=attention_of(OwnProject)))
+    monkeypatch.setattr(build, "builders_of", lambda marks: [code])
     with pytest.raises(ConfigError, match="extensions: OwnProject overrides project"):
-        build.build_model(tiny_config, VOCAB)
+        build.build_model(Config(model=tiny_config), VOCAB)
 
 
 def test_masks_are_of_another_kind_only_where_all_attention_is_the_papers(tiny_config):

@@ -313,17 +313,15 @@ CHANGES: dict[str, tuple[Callable[[Transformer], object], str]] = {
 def test_a_model_with_other_code_is_translated_in_torch_and_the_line_says_what_it_is(
     checkpoint, tmp_path, monkeypatch, change
 ):
-    from aiayn.search import build, translator
+    from aiayn.search import build
 
     def built(config, vocab_size):
-        model = Transformer(config, vocab_size)
+        model = Transformer(config.model, vocab_size)
         CHANGES[change][0](model)
         return model
 
-    for place in (build, translator):
-        monkeypatch.setattr(place, "build_model", built)
-    monkeypatch.setattr("aiayn.runs.checkpoints.restore", lambda model, checkpoint: None)
-    monkeypatch.setattr(translator, "restore", lambda model, checkpoint: None)
+    monkeypatch.setattr(build, "build_model", built)
+    monkeypatch.setattr(build, "restore", lambda model, checkpoint: None)
     found, line = opened(stored(checkpoint, tmp_path))
     assert isinstance(found, Translator)
     assert line.startswith("engine   torch, float32, cpu: CTranslate2 cannot express ")

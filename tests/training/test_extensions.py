@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from applications import ROOT, TWELVE_STEPS, run_application, text_in, write_pairs
+from torch.nn import functional as F
 
 import aiayn
+from aiayn.config.extensions import load_extension
 from aiayn.errors import ConfigError, InterruptedRunError, RefusedError
-from aiayn.runs import checkpoints
+from aiayn.runs import checkpoints, extensions
 from aiayn.runs.run_folder import RunFolder, read_json, saved_steps
+from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.module import TranslationModule
 
@@ -87,7 +90,10 @@ def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(name, te
     assert differs == (name not in ("exact_match", "smooth_norm"))
 
     named = f"{EXAMPLES}/{name}.py"
-    assert "sacrebleu" in aiayn.evaluate(f"run={whole}", f"extensions=[{named}]", "accelerator=cpu")["metrics"]
+    assert (
+        "sacrebleu"
+        in aiayn.evaluate(f"run={whole}", f"extensions=[{named}]", "accelerator=cpu", "trusted=true")["metrics"]
+    )
     assert len(aiayn.load(whole, accelerator="cpu", extensions=[named]).translate(["one two", "three"])) == 2
     monkeypatch.chdir(tmp_path)
     drawn = run_application("aiayn", "attention", str(whole), "one two", "--accelerator", "cpu", "--extension", named)
@@ -103,12 +109,91 @@ def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(na
     copy = shutil.copy(EXAMPLES / f"{name}.py", tmp_path / f"own_{name}.py")
     more = (f"extensions=[{copy}]", "name=run", "trainer.max_steps=1")
     folder = aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more)))
-    from aiayn.runs import extensions
-
     monkeypatch.setattr(extensions, "_named", {})  # as in another process
     with pytest.raises(RefusedError, match=rf"parts of an extension, own_{name}\.py .*: add extensions=\["):
         aiayn.load(folder, accelerator="cpu")
     assert len(aiayn.load(folder, accelerator="cpu", extensions=[str(copy)]).translate(["one"])) == 1
+
+
+BUILDERS = {
+    "one decoder layer, an output of its own": """
+        model.decoder = model.decoder[:1]
+        model.output = nn.Linear(config.model.d_model, vocab_size, bias=False)""",
+    "a low rank beside a matrix": """
+        parametrize.register_parametrization(model.encoder[0].self_attention.w_q, "weight", LowRank(16, 16))
+        parametrize.register_parametrization(model.embedding, "weight", LowRank(vocab_size, 16))""",
+}
+MODULE = """
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+from aiayn.training.module import TranslationModule
+
+class LowRank(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.randn(n, 2)), nn.Parameter(torch.randn(2, m))
+
+    def forward(self, weight):
+        return weight + self.a @ self.b / 100
+
+class Module(TranslationModule):
+    @classmethod
+    def build_model(cls, config, vocab_size):
+        model = super().build_model(config, vocab_size){change}
+        return model
+"""
+
+
+@pytest.mark.parametrize("change", BUILDERS)
+def test_what_builds_the_model_for_training_builds_it_everywhere(change, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("built.py").write_text(f"# {change}\n" + MODULE.format(change=BUILDERS[change]))
+    load_extension.cache_clear()
+    run = aiayn.train(*options(text, tmp_path, "", "extensions=[built.py]", "name=run", "trainer.max_steps=6"))
+    assert RunFolder(run).averaged.exists()
+    lines = ["one two three four", "seven"]
+    translator = aiayn.load(run, "averaged", "cpu", extensions=["built.py"], beam_size=2)
+    scored = translator.score(lines, translator.translate(lines))
+    module = load_extension("built.py").module.Module
+    average = checkpoints.load(RunFolder(run).averaged)
+    model = module(average.config, average.vocab_size).model.eval()
+    model.load_state_dict(average.weights)
+    ids = torch.tensor([[*translator.source_ids(lines[:1], 1)[0], EOS_ID]])
+    tokens = torch.tensor([scored[0].tokens])
+    with torch.no_grad():
+        logits = model(ids, F.pad(tokens[:, :-1], (1, 0), value=BOS_ID), torch.ones(1, 1, 1, ids.size(1), dtype=bool))
+    expected = logits.log_softmax(-1).gather(2, tokens[..., None]).sum()
+    assert scored[0].log_prob == pytest.approx(float(expected), abs=1e-4)
+
+    Path("text.en").write_text("\n".join(lines) + "\n")
+    command = ("aiayn", "translate", str(run), "text.en", "--extension", "built.py", "--accelerator", "cpu")
+    outputs = [run_application(*command, "--beam-size", "1", "--engine", engine) for engine in ("torch", "auto")]
+    assert outputs[0].out == outputs[1].out
+    assert ("CTranslate2, float32" in outputs[1].err) == ("output of its own" in change)
+    exported = run_application(
+        "aiayn", "export", str(run), "model", "--format", "ctranslate2", "--extension", "built.py"
+    )
+    assert exported.code == (0 if "output of its own" in change else 4), exported.err
+    monkeypatch.setattr(extensions, "_named", {})  # as in another process
+    with pytest.raises(RefusedError, match=r"parts of an extension, built\.py"):
+        aiayn.load(run, accelerator="cpu")
+
+
+def test_a_module_given_in_python_builds_the_model_of_its_checkpoints(text, tmp_path, monkeypatch):
+    class Short(TranslationModule):
+        @classmethod
+        def build_model(cls, config, vocab_size):
+            model = super().build_model(config, vocab_size)
+            model.decoder = model.decoder[:1]
+            return model
+
+    given = options(text, tmp_path, "", "name=run", "trainer.max_steps=2")
+    run = aiayn.train(*given, module=Short)
+    monkeypatch.setattr(extensions, "_named", {})
+    with pytest.raises(RefusedError, match=r"parts of an extension, test_extensions\.py#.*Short"):
+        aiayn.load(run, accelerator="cpu")
+    assert len(aiayn.load(run, accelerator="cpu", module=Short).translate(["one"])) == 1
 
 
 def test_rotary_positions_are_the_same_in_cached_decoding(text, tmp_path):
@@ -131,8 +216,6 @@ def test_a_run_is_not_continued_with_another_file_or_without_it(text, tmp_path):
         aiayn.train(aiayn.compose(*given, "extension.r_drop.alpha=1.0"))
     with open(own, "a") as file:
         file.write("# changed\n")
-    from aiayn.config.extensions import load_extension
-
     load_extension.cache_clear()
     with pytest.raises(RefusedError, match=r"extensions_sha256: .*r_drop\.py:"):
         aiayn.train(aiayn.compose(*given))
@@ -152,7 +235,7 @@ def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path):
 
     config = aiayn.compose(*options(text, tmp_path, "", "name=run", "trainer.max_steps=2"))
     folder = aiayn.train(config, module=Doubled)
-    assert "test_extensions.py:" in checkpoints.load(RunFolder(folder).last).config.extensions_sha256[0]
+    assert "test_extensions.py#" in checkpoints.load(RunFolder(folder).last).config.extensions_sha256[0]
     assert not [record for record in RunFolder(folder).read_metrics() if "perf/mfu" in record], "not known of this loss"
     with pytest.raises(RefusedError, match="extensions_sha256"):
         aiayn.train(config)
@@ -180,7 +263,8 @@ def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, mon
             ended = run_application("train.py", *arguments)
             assert ended.code == 0, ended.err
             named = ["extensions=[examples/extensions/swiglu.py]"] if row == "swiglu" else []
-            scored = run_application("evaluate.py", f"run={tmp_path}/rows/{row}_seed-{seed}", *named, "accelerator=cpu")
+            named += ["accelerator=cpu", "trusted=true"]
+            scored = run_application("evaluate.py", f"run={tmp_path}/rows/{row}_seed-{seed}", *named)
             assert scored.code == 0, scored.err
     table = run_application("aiayn", "table", str(tmp_path / "rows"), "--format", "json")
     assert table.code == 0, table.err

@@ -22,8 +22,8 @@ from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.files import atomic_folder, atomic_write_text
 from aiayn.model.embedding import TiedOutput
 from aiayn.model.transformer import Transformer
-from aiayn.runs.checkpoints import Checkpoint, restore
-from aiayn.search.build import build_model
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.search.build import load_model
 from aiayn.search.convert import why_not_converted, write_ctranslate2
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -55,8 +55,7 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None =
     one_of("format", target, tuple(LIBRARIES))
     if find_spec(LIBRARIES[target]) is None:
         raise ConfigError(f"--format {target} needs {LIBRARIES[target]}: pip install 'aiayn[export]'")
-    model = build_model(checkpoint.config.model, checkpoint.vocab_size)
-    restore(model, checkpoint)
+    model = load_model(checkpoint)
     reason = why_not_converted(model) if target == "ctranslate2" else _why_not_marian(model)
     if reason:
         raise RefusedError(f"--format {target} cannot express {reason}; translate with `aiayn translate` instead")

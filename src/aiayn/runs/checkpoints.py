@@ -3,6 +3,7 @@
 It holds the weights, the configuration, the tokenizer, the corpus' fingerprint and the counters.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +36,7 @@ class Checkpoint:
 
     @property
     def vocab_size(self) -> int:
-        return len(self.weights["embedding.weight"])
+        return len(json.loads(self.tokenizer)["model"]["vocab"])
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -49,7 +50,6 @@ def _are_weights(value: Any) -> bool:
         and all(isinstance(name, str) and isinstance(weight, Tensor) for name, weight in value.items())
         # A tensor that is not contiguous may have more elements than its file has bytes.
         and all(w.layout == torch.strided and w.is_floating_point() and w.is_contiguous() for w in value.values())
-        and value.get("embedding.weight", torch.empty(0)).dim() == 2
     )
 
 
@@ -57,7 +57,7 @@ def _are_weights(value: Any) -> bool:
 # only says that the bytes are those that were written, not by whom.
 FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "step": (is_count, "a number of steps"),
-    "weights": (_are_weights, "names with dense tensors, embedding.weight among them"),
+    "weights": (_are_weights, "names with dense tensors"),
     "tokenizer": (lambda value: isinstance(value, str), "JSON text"),
     "corpus": (lambda value: isinstance(value, str), "a fingerprint"),
     "micro_batches": (lambda value: is_count(value) and value > 0, "a number above 0"),

@@ -1,11 +1,15 @@
 """What a run stores of the files that `extensions` names, and whose parts a model may be built of.
 
-A run stores name and SHA-256 of each. A model with parts of a file can be loaded only in a process that has named this
-very file, so that loading never runs code by itself.
+A run stores name and SHA-256 of each. A model that a file's code builds can be loaded only in a process that has named
+this very file, so that loading never runs code by itself.
 """
 
+import hashlib
+import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from aiayn.config.extensions import Extension, load_extensions
@@ -17,7 +21,7 @@ log = logging.getLogger(__name__)
 Metrics = Mapping[str, Callable[[list[str], list[str]], float]]  # functions of hypotheses and references, by name
 # What this program measures itself, under val/NAME or in evaluation.json.
 OWN_METRICS = (*METRIC_KINDS, *BRACKET_KINDS, "loss", "ppl", "accuracy", "bleu", "perplexity", "token_accuracy")
-_named: dict[str, Extension] = {}  # by mark: those of this process
+_named: dict[str, Any] = {}  # by mark: what builds models in this process, with PARTS or a Module
 
 
 def mark(extension: Extension) -> str:
@@ -29,7 +33,7 @@ def name_extensions(paths: Sequence[str]) -> list[Extension]:
     """Imports the files, so that models with their parts can be loaded from now on. Raises as `load_extensions`."""
     found = load_extensions(paths)
     metrics_of(found)
-    _named.update({mark(extension): extension for extension in found})
+    _named.update({mark(extension): extension.module for extension in found})
     return found
 
 
@@ -66,13 +70,49 @@ def measure(metrics: Metrics, hypotheses: list[str], references: list[str]) -> d
     return found
 
 
-def marks_of_parts(extensions: Sequence[Extension]) -> str | None:
-    """Returns what `model.parts` stores: the marks of the files that bring PARTS; None without any."""
-    return ",".join(mark(each) for each in extensions if hasattr(each.module, "PARTS")) or None
+def mark_of_class(kind: type) -> str:
+    """What a run stores of a class that a caller in Python gave: FILE:SHA-256, or FILE#CLASS:SHA-256."""
+    try:
+        path = Path(inspect.getsourcefile(kind) or "")
+        content = path.read_bytes() if path.is_file() else inspect.getsource(kind).encode()
+    except (OSError, TypeError):
+        return f"{kind.__qualname__}:unknown"
+    name = path.name if path.is_file() else "notebook"
+    name += "" if kind.__qualname__ == "Module" else f"#{kind.__qualname__}"
+    return f"{name}:{hashlib.sha256(content).hexdigest()}"
 
 
-def parts_of(marks: str | None) -> list[Any]:
-    """Returns the PARTS that a model was built with. Raises RefusedError if a file that brings some is not named."""
+def name_class(kind: type) -> str:
+    """Makes models that this Module builds loadable in this process. Returns its mark."""
+    mark = mark_of_class(kind)
+    _named.setdefault(mark, SimpleNamespace(Module=kind))
+    return mark
+
+
+def builds_model(kind: type) -> bool:
+    """Whether a Module builds its model itself, not by `build_model` of this program."""
+    owner = next((each for each in kind.__mro__ if "build_model" in vars(each)), kind)
+    return hasattr(kind, "build_model") and owner.__module__.partition(".")[0] != "aiayn"
+
+
+def marks_of_builders(extensions: Sequence[Extension], module: type | None = None) -> str | None:
+    """Returns what `model.parts` stores: the marks of the files whose code builds the model; None without any.
+
+    `module`: the Module that is trained, if it comes from Python.
+    """
+    marks = [
+        mark(each)
+        for each in extensions
+        if hasattr(each.module, "PARTS") or builds_model(getattr(each.module, "Module", object))
+    ]
+    brought = [getattr(each.module, "Module", None) for each in extensions]
+    if module and builds_model(module) and module not in brought:
+        marks.append(name_class(module))
+    return ",".join(marks) or None
+
+
+def builders_of(marks: str | None) -> list[Any]:
+    """Returns the modules that a model was built with. Raises RefusedError if a file of them is not named."""
     found = []
     for each in marks.split(",") if marks else []:
         if each not in _named:
@@ -81,5 +121,5 @@ def parts_of(marks: str | None) -> list[Any]:
                 f"the model has parts of an extension, {name} (SHA-256 {sha256[:16]}...), and code runs only where it "
                 f"is named: add extensions=[FOLDER/{name}], with `aiayn` commands --extension FOLDER/{name}"
             )
-        found.append(_named[each].module.PARTS)
+        found.append(_named[each])
     return found

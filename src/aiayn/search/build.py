@@ -1,25 +1,43 @@
-"""A model from its configuration, with the parts that extensions bring."""
+"""The model of a run, as the run's module builds it: for training, average, translation, export and pictures."""
 
 from dataclasses import fields, replace
+from typing import Any
 
-from aiayn.config.model import ModelConfig
+from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 from aiayn.model.layers import Parts
 from aiayn.model.overrides import HalfOverriddenError
 from aiayn.model.transformer import Transformer
-from aiayn.runs.extensions import parts_of
+from aiayn.runs.checkpoints import Checkpoint, restore
+from aiayn.runs.extensions import builders_of, builds_model
 
 
-def build_model(config: ModelConfig, vocab_size: int) -> Transformer:
+def load_model(checkpoint: Checkpoint) -> Transformer:
+    """Returns the model of a checkpoint, on the CPU. Raises what `build_model` and `restore` raise."""
+    model = build_model(checkpoint.config, checkpoint.vocab_size)
+    restore(model, checkpoint)
+    return model
+
+
+def build_model(config: Config, vocab_size: int) -> Transformer:
     """Returns the model with fresh weights.
 
-    Raises RefusedError if it has parts of a file that was not named, ConfigError for parts that a search would ignore.
+    Raises RefusedError if code of a file that was not named builds it, ConfigError for parts that a search would
+    ignore.
     """
+    modules: list[Any] = [getattr(code, "Module", object) for code in builders_of(config.model.parts)]
+    build = next((module.build_model for module in modules if builds_model(module)), build_from_parts)
+    return build(config, vocab_size)
+
+
+def build_from_parts(config: Config, vocab_size: int) -> Transformer:
+    """Returns the paper's model, with the PARTS of the extensions that `config.model.parts` names."""
     parts = Parts()
-    for brought in parts_of(config.parts):
+    for code in builders_of(config.model.parts):
+        brought = getattr(code, "PARTS", parts)
         others = {field.name: getattr(brought, field.name) for field in fields(Parts)}
         parts = replace(parts, **{name: part for name, part in others.items() if part is not getattr(Parts(), name)})
     try:
-        return Transformer(config, vocab_size, parts)
+        return Transformer(config.model, vocab_size, parts)
     except HalfOverriddenError as error:
         raise ConfigError(f"extensions: {error}") from error

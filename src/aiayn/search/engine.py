@@ -136,15 +136,13 @@ def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTransla
 
 def _convert(choice: Choice, path: Path, temporary: Path) -> Path | str:
     """Returns the folder of the converted model, a temporary one where none can be written; or why there is none."""
-    from aiayn.runs.checkpoints import restore
     from aiayn.runs.extensions import name_extensions
-    from aiayn.search.build import build_model
+    from aiayn.search.build import load_model
     from aiayn.search.convert import why_not_converted, write_converted
 
     name_extensions(choice.extensions)
     [checkpoint] = _loaded([path])
-    model = build_model(checkpoint.config.model, checkpoint.vocab_size)
-    restore(model, checkpoint)
+    model = load_model(checkpoint)
     if reason := why_not_converted(model):
         return f"CTranslate2 cannot express {reason}"
     try:

@@ -18,9 +18,9 @@ from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.hardware import choose_device, is_out_of_memory, keep_few_kernels
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
-from aiayn.runs.checkpoints import Checkpoint, load, restore
+from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.search.beam_search import beam_search
-from aiayn.search.build import build_model
+from aiayn.search.build import load_model
 from aiayn.search.ensemble import Ensemble, find_ensemble, refuse_different
 from aiayn.search.force_decode import force_decode
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
@@ -95,9 +95,8 @@ class Translator(LineTranslator):
             refuse_different(checkpoint, other)
         models = []
         for one in (checkpoint, *others):
-            model = build_model(one.config.model, tokenizer.vocab_size)
-            restore(model, one)
-            models.append(accelerate(model.eval().to(getattr(torch, precision)), device, translates=True))
+            model = load_model(one).eval().to(getattr(torch, precision))
+            models.append(accelerate(model, device, translates=True))
         data = checkpoint.config.data
         languages = (data.src_lang, data.tgt_lang)
         return cls(Ensemble(models) if others else models[0], tokenizer, options, device, data.task, languages)

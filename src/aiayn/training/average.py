@@ -20,7 +20,7 @@ from aiayn.runs.run_folder import is_number, series, write_json
 from aiayn.search.translator import Translator
 from aiayn.training.callbacks.display import DECIMALS
 from aiayn.training.context import RunContext
-from aiayn.training.module import TranslationModule, means
+from aiayn.training.module import means
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def validate(averaged: Checkpoint, run: RunContext, data: TranslationDataModule,
     """Returns what a validation during training measures; `precision` is Lightning's name of it."""
     config = run.config
     device = choose_device(config.trainer.accelerator)
-    module = TranslationModule(config, averaged.vocab_size)
+    module = run.research.module(config, averaged.vocab_size)
     checkpoints.restore(module.model, averaged)
     accelerate(module.model, device)
     module.to(device, dtype=WHOLE.get(precision)).eval()

@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,8 +24,9 @@ from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.packed_attention import packed_states
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.transformer import Transformer
+from aiayn.runs.extensions import builds_model, name_class
 from aiayn.search.beam_search import Hypothesis, beam_search
-from aiayn.search.build import build_model
+from aiayn.search.build import build_from_parts
 from aiayn.training.compiled import compile_apart, compile_packed
 from aiayn.training.loss import evaluate_output, output_cross_entropy
 from aiayn.training.packed_batch import PackedBatch, pack
@@ -50,12 +52,15 @@ class TranslationModule(pl.LightningModule):
         """
         super().__init__()
         self.config: Config = settled(config) if isinstance(config, Config) else stored_config(config)
+        if builds_model(type(self)):
+            model = self.config.model
+            self.config = replace(self.config, model=replace(model, parts=model.parts or name_class(type(self))))
         self.vocab_size = vocab_size
         self.save_hyperparameters({"config": to_plain(self.config), "vocab_size": vocab_size}, logger=False)
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)
         self.register_buffer("fatal_step", torch.zeros((), dtype=torch.int64), persistent=False)
         self.sums = torch.zeros(4)  # over the current validation or test, see `evaluation_sums`
-        self.model = self.build_model()
+        self.model = self.build_model(self.config, vocab_size)
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
         self.at = BEFORE_FIRST_BATCH  # for the out-of-memory message
         self.gradient_norm = torch.zeros(())  # norm at the last step, on the device
@@ -68,9 +73,10 @@ class TranslationModule(pl.LightningModule):
 
     # To be overridden.
 
-    def build_model(self) -> Transformer:
-        """Returns the model, with fresh weights."""
-        return build_model(self.config.model, self.vocab_size)
+    @classmethod
+    def build_model(cls, config: Config, vocab_size: int) -> Transformer:
+        """Returns the model, with fresh weights: for training, and for everything that reads a checkpoint of it."""
+        return build_from_parts(config, vocab_size)
 
     def training_loss(self, batch: Batch) -> Tensor:
         """Returns what training minimises: section 5.4's loss, summed over this batch's target tokens, ()."""

@@ -1,10 +1,7 @@
 """What extensions and callers in Python replace or add in one training: module, callbacks, metrics, model parts."""
 
-import hashlib
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,7 +9,7 @@ import pytorch_lightning as pl
 from aiayn.config.extensions import Extension, check_extensions
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.runs.extensions import Metrics, mark, marks_of_parts, metrics_of, name_extensions
+from aiayn.runs.extensions import Metrics, mark, mark_of_class, marks_of_builders, metrics_of, name_extensions
 from aiayn.training.module import TranslationModule
 
 
@@ -30,7 +27,7 @@ class Research:
         marks = [mark(each) for each in self.extensions]
         for kind in dict.fromkeys([self.module, *map(type, self.callbacks)]):
             if kind.__module__.partition(".")[0] not in ("aiayn", "pytorch_lightning", "lightning"):
-                found = _mark(kind)
+                found = mark_of_class(kind)
                 marks += [found] if found not in marks else []
         return marks
 
@@ -61,26 +58,16 @@ def research_of(
     marks = research.marks
     if options.extensions_sha256 not in ([], marks):
         raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {marks} now")
-    model = replace(options.model, parts=marks_of_parts(extensions))
+    model = replace(options.model, parts=marks_of_builders(extensions, research.module))
     extension = check_extensions(options.extensions, options.extension)  # `aiayn.train` has not checked it yet
     return replace(options, extensions_sha256=marks, extension=extension, model=model), research
 
 
 def refuse_other_parts(options: Config, research: Research) -> None:
     """Raises RefusedError if the model, that of `init_from`, is not built of the parts that the extensions bring."""
-    parts = marks_of_parts(research.extensions)
+    parts = marks_of_builders(research.extensions, research.module)
     if options.model.parts != parts:
         raise RefusedError(
             f"init_from={options.init_from}: its model has the parts {options.model.parts or 'of the paper'}, and "
             f"extensions bring {parts or 'none'}; name the same files"
         )
-
-
-def _mark(kind: type) -> str:
-    try:
-        path = Path(inspect.getsourcefile(kind) or "")
-        content = path.read_bytes() if path.is_file() else inspect.getsource(kind).encode()
-    except (OSError, TypeError):
-        return f"{kind.__qualname__}:unknown"
-    name = path.name if path.is_file() else kind.__qualname__
-    return f"{name}:{hashlib.sha256(content).hexdigest()}"
