@@ -15,19 +15,14 @@ from datetime import timedelta
 import pytest
 import pytorch_lightning as pl
 import torch
-from applications import ROOT, run_application
-from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.demos.boring_classes import BoringModel
 from torch import distributed
 from torch.utils.data import DataLoader, Dataset
 
-from aiayn.config.compose import register
-from aiayn.config.schema import Config
 from aiayn.training.trainer import configure_libraries
 from aiayn.training.validation_loop import run_validation_loop
 
@@ -59,33 +54,6 @@ def test_hydras_parser_takes_the_flags_that_are_passed_on_to_it():
     assert (parsed.multirun, parsed.config_dir, parsed.config_name, parsed.config_path) == (True, "x", "y", "z")
     assert (parsed.cfg, parsed.info, parsed.package, parsed.resolve) == ("job", "config", "p", True)
     assert (parsed.shell_completion, parsed.overrides) == (True, ["a=1", "b=2"])
-
-
-def composition_error(*overrides: str) -> BaseException:
-    register(Config)
-    with (
-        initialize_config_dir(str(ROOT / "conf"), version_base="1.3"),
-        pytest.raises((HydraException, OmegaConfBaseException, ValueError)) as raised,
-    ):
-        compose("train", overrides=list(overrides))
-    error = raised.value
-    while isinstance(error, HydraException) and isinstance(error.__cause__, (HydraException, OmegaConfBaseException)):
-        error = error.__cause__
-    return error
-
-
-def test_hydras_errors_say_what_they_are_told_apart_by():
-    missing = [line.strip() for line in str(composition_error("model=bgi")).split("\n")]
-    assert "Available options in 'model':" in missing
-    models = missing[missing.index("Available options in 'model':") + 1 :]
-    assert models[:5] == ["auto", "base", "big", "quarter", "tiny"]
-
-    assert str(composition_error("seed=1,2")).startswith("Ambiguous value")
-    assert str(composition_error("model=3")).startswith("Config group override")
-    unknown = composition_error("model.n_head=3")
-    assert (unknown.full_key, "not in" in unknown.msg) == ("model.n_head", True)
-
-    assert "model: give the name of one file" in run_application("train.py", "model=[big,base]").err
 
 
 def test_omegaconf_names_the_key_of_a_value_of_the_wrong_type():

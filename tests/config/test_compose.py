@@ -227,7 +227,10 @@ def test_help_names_the_program_that_was_started_and_shows_what_is_composed():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("# @package _global_\nmodel: {n_hds: 4}", "ablation/mine: n_hds: no such option; did you mean model.n_heads?"),
+        (
+            "# @package _global_\nmodel: {n_hds: 4}",
+            "ablation/mine: model.n_hds: no such option; did you mean",
+        ),
         ("model: {n_heads: 4}", "ablation/mine: its first line must be # @package _global_, without which"),
     ],
 )

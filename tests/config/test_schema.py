@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from applications import composed, composed_options
 
-from aiayn.config.compose import default_name
+from aiayn.config.compose import compose_evaluation, default_name
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config
@@ -25,6 +25,7 @@ from aiayn.config.stored import (
     may_change,
     option_names,
     stored_config,
+    stored_options,
     to_plain,
 )
 from aiayn.errors import ConfigError
@@ -403,3 +404,26 @@ def test_configuration_is_checked_without_the_libraries_that_are_slow_to_start()
     environment = {**os.environ, "PYTHONPATH": source}
     found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True, text=True)
     assert found.stdout == "[]\n"
+
+
+def test_runs_that_are_named_alone_are_found_below_outputs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for run in ("all/a", "all/b", "outputs/a", "here"):
+        (tmp_path / run).mkdir(parents=True)
+
+    found = compose_evaluation(["run=a", "outputs=all", "baseline=here", "ensemble=[b,all/a]"])
+
+    assert (found.run, found.baseline, found.ensemble) == ("all/a", "here", ["all/b", "all/a"])
+    assert compose_evaluation(["run=a"]).run == "outputs/a"
+    assert compose_evaluation(["run=nowhere"]).run == "nowhere"
+
+
+def test_options_that_were_renamed_are_read_from_runs_of_earlier_versions(plain):
+    trainer = plain["trainer"]
+    trainer["limit_train_batches"], trainer["overfit_batches"] = 7, 3
+    del trainer["limit_train_steps"], trainer["overfit_steps"]
+
+    read = from_plain(Config, plain).trainer
+
+    assert (read.limit_train_steps, read.overfit_steps) == (7, 3)
+    assert stored_options(plain)["trainer.limit_train_steps"] == 7

@@ -60,8 +60,8 @@ DEFINING = [
     {"precision": "64-true"},
     {"gradient_clip_val": 0.1},
     {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value", "precision": "bf16-mixed"},
-    {"limit_train_batches": 4},
-    {"overfit_batches": 2},
+    {"limit_train_steps": 4},
+    {"overfit_steps": 2},
 ]
 
 
@@ -83,12 +83,12 @@ def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(config, pla
 
 
 def test_limited_and_overfitted_epochs_have_the_steps_that_are_said(config, tmp_path, seen):
-    train(changed(config, limit_train_batches=2, max_steps=4), tmp_path / "limited")
+    train(changed(config, limit_train_steps=2, max_steps=4), tmp_path / "limited")
     steps = RunFolder(tmp_path / "limited/run")
     epoch = 2 * round(read_jsonl(steps.metrics)[0]["train/epoch"] ** -1)  # micro-batches, two a step
     assert seen == [0, 1, 2, 3, epoch, epoch + 1, epoch + 2, epoch + 3]
     seen.clear()
-    train(changed(config, overfit_batches=1, max_steps=3), tmp_path / "overfitted")
+    train(changed(config, overfit_steps=1, max_steps=3), tmp_path / "overfitted")
     assert seen == [0, 1] * 3
 
 

@@ -92,7 +92,7 @@ def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
             raise ConfigError(f"{key}: options have no dashes, write {key.lstrip('-')}=VALUE")
     parsed = parser.parse_intermixed_args(list(arguments))
     if not parsed.shell_completion:
-        refuse_unsupported(parsed.overrides, schema)
+        refuse_unsupported(parsed.overrides, schema, parsed.multirun)
         parsed.overrides = [compose.keep_text(override, schema) for override in parsed.overrides]
     modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info", "shell_completion") if getattr(parsed, flag)]
     if len(modes) > 1:
@@ -142,7 +142,7 @@ def _refuse_several_jobs() -> None:
 
 def _evaluate(composed: DictConfig) -> None:
     with one_line_errors(EvaluateConfig):
-        config = compose.check_config(composed, EvaluateConfig)
+        config = compose.check_config(composed, EvaluateConfig).found()
         find_checkpoint(Path(config.run), config.checkpoint)
         with _loading():
             from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked

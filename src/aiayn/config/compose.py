@@ -222,15 +222,15 @@ def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Ite
 
     Raises ConfigError.
     """
-    refuse_unsupported(overrides, schema)
-    overrides = [keep_text(override, schema) for override in overrides]
     register(schema)
     searched = [f"hydra.searchpath=[file://{os.path.abspath(sources.folder)}]"] if sources.folder else []
     with initialize_config_dir(os.path.abspath(sources.path or conf_folder()), version_base="1.3"):
         try:
+            refuse_unsupported(overrides, schema)
+            overrides = [keep_text(override, schema) for override in overrides]
             composed = compose(sources.name, overrides=[*overrides, *searched], return_hydra_config=True)
         except COMPOSITION_ERRORS as error:
-            raise ConfigError(one_line(error, schema, overrides)) from error
+            raise ConfigError(one_line(error, schema)) from error
         yield without_hydra(composed), composed.hydra
 
 
@@ -261,4 +261,4 @@ def implied_overrides(overrides: Sequence[str], sources: Sources) -> list[str]:
 def compose_evaluation(overrides: Sequence[str], sources: Sources = Sources("evaluate")) -> EvaluateConfig:
     """Returns the checked options of `evaluate OVERRIDES`. Raises ConfigError."""
     with composition(sources, overrides, EvaluateConfig) as (composed, _):
-        return check_config(composed, EvaluateConfig)
+        return check_config(composed, EvaluateConfig).found()

@@ -1,9 +1,9 @@
 """Options of `evaluate.py`."""
 
-from dataclasses import dataclass, field
-from pathlib import PurePath
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 
-from aiayn.config.rules import Paths, are_paths, at_least, one_of, require
+from aiayn.config.rules import Paths, are_paths, at_least, listed, one_of, outputs_folder, require
 from aiayn.config.search import SearchOverrides
 
 
@@ -12,6 +12,7 @@ class EvaluateConfig:
     """All options of `evaluate.py`."""
 
     run: str
+    outputs: str | None = None  # the root of runs that are named alone; null: AIAYN_OUTPUTS, or else outputs
     split: str = "test"  # val | test
     checkpoint: str | None = None  # averaged | best | last | a file; null: averaged (best if that is better), else last
     test: str | None = None  # PREFIX of text files to translate and score instead of the split
@@ -44,3 +45,14 @@ class EvaluateConfig:
             holds = value is None or value == [] or are_paths(value)
             require(holds, f"{name}={value}: must be {kind} or a list of them, {name}={example}")
         one_of("accelerator", self.accelerator, ("auto", "cpu", "gpu"))
+
+    def found(self) -> "EvaluateConfig":
+        """Returns the options with the runs' folders, those that are named alone below `outputs`."""
+
+        def folder(run: str) -> str:
+            below = outputs_folder(self.outputs) / run
+            return str(below) if below.is_dir() and not Path(run).exists() else run
+
+        ensemble = [folder(run) for run in listed(self.ensemble)] or None
+        baseline = folder(self.baseline) if self.baseline else None
+        return replace(self, run=folder(self.run), ensemble=ensemble, baseline=baseline)

@@ -1,8 +1,10 @@
 """Checks that the options of all sections share. Each raises ConfigError with one line that names the option."""
 
 import math
+import os
 import re
 from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiayn.errors import ConfigError
@@ -61,6 +63,17 @@ def are_paths(value: Any) -> bool:
 def listed(values: Paths) -> list[str]:
     """Returns the values of an option that takes none, one or a list of them."""
     return [values] if isinstance(values, str) else list(values or [])
+
+
+def outputs_folder(typed: str | None) -> Path:
+    """Returns the root of all runs. Raises ConfigError if its name would need quoting on a command line."""
+    folder = typed or os.environ.get("AIAYN_OUTPUTS") or "outputs"
+    require(
+        all(letter.isalnum() or letter in "/._-+@~" for letter in folder),
+        f"{'outputs' if typed else 'AIAYN_OUTPUTS'}={folder}: use letters, digits, '/', '.', '_' and '-', so that "
+        "printed commands need no quotes",
+    )
+    return Path(folder).expanduser()
 
 
 def by_text(default: Any) -> Any:

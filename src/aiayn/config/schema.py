@@ -12,7 +12,6 @@ means "none", as the comment says.
 Nothing here imports torch: configuration errors are reported before anything slow happens.
 """
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -21,7 +20,7 @@ from aiayn.config.data import DataConfig
 from aiayn.config.logger import LoggerConfig
 from aiayn.config.model import ModelConfig
 from aiayn.config.optim import OptimConfig
-from aiayn.config.rules import one_of, require, valid_name
+from aiayn.config.rules import one_of, outputs_folder, require, valid_name
 from aiayn.config.search import SearchConfig
 from aiayn.config.tasks import TASKS
 from aiayn.config.trainer import TrainerConfig
@@ -92,10 +91,4 @@ class Config:
     @property
     def outputs_folder(self) -> Path:
         """The root of all runs. Raises ConfigError if its name would need quoting on a command line."""
-        folder = self.outputs or os.environ.get("AIAYN_OUTPUTS") or "outputs"
-        require(
-            all(letter.isalnum() or letter in "/._-+@~" for letter in folder),
-            f"{'outputs' if self.outputs else 'AIAYN_OUTPUTS'}={folder}: use letters, digits, '/', '.', '_' and '-', "
-            "so that printed commands need no quotes",
-        )
-        return Path(folder).expanduser()
+        return outputs_folder(self.outputs)

@@ -57,6 +57,9 @@ MAY_CHANGE = (
     "trainer.enable_progress_bar",
 )
 
+# What options were called in earlier versions, whose runs and checkpoints still have these names.
+RENAMED = {"limit_train_batches": "limit_train_steps", "overfit_batches": "overfit_steps"}
+
 # What a run takes over from the one that `init_from` names, unless the user sets it.
 FROM_SOURCE = ("model.*", "data.vocab_size", "data.lowercase", "data.tokenizer_pairs", "init_fingerprint")
 
@@ -122,6 +125,7 @@ def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     Raises ConfigError for unknown, mistyped or impossible options, and for a missing section.
     """
     require(isinstance(tree, Mapping), f"stored {schema.__name__} is not a table of options")
+    tree = _renamed(tree)
     unknown = sorted(key for key in flatten(tree) if not is_option(key, schema))
     require(not unknown, f"stored {schema.__name__} has unknown options: {', '.join(unknown)}")
     return _build(schema, tree, prefix)
@@ -159,9 +163,17 @@ def _checked(key: str, value: Any, option: Field[Any]) -> Any:
     return value
 
 
+def _renamed(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns stored options under today's names."""
+    trainer = tree.get("trainer")
+    if not isinstance(trainer, Mapping):
+        return {**tree}
+    return {**tree, "trainer": {RENAMED.get(key, key): value for key, value in trainer.items()}}
+
+
 def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a run's stored options by dotted name, with those added since; sizes of heads that follow are None."""
-    options = flatten(to_plain(Config())) | flatten(tree)
+    options = flatten(to_plain(Config())) | flatten(_renamed(tree))
     d_model, n_heads = options["model.d_model"], options["model.n_heads"]
     for key in ("model.d_k", "model.d_v"):
         if isinstance(d_model, int) and isinstance(n_heads, int) and options[key] == d_model // max(1, n_heads):

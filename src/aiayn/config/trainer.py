@@ -35,14 +35,14 @@ class TrainerConfig:
     log_every: int = 50
     max_skipped_steps: int = 0  # steps that may be skipped for a NaN or infinite gradient; one more ends the run
     timeout: int = 1800  # seconds that ranks wait for each other before they give up
-    # As in Lightning's Trainer; batches of training are optimizer steps here, so that they do not depend on devices.
+    # As in Lightning's Trainer, but for the two that count steps, so that they do not depend on devices.
     max_epochs: int | None = None  # ends the training before max_steps
     max_time: str | None = None  # DD:HH:MM:SS of training, over all starts; the run ends as after its last step
     gradient_clip_val: float | None = None  # null: gradients are not clipped, as in the paper
     gradient_clip_algorithm: str = "norm"  # norm | value
-    limit_train_batches: int | float = 1.0  # steps of each epoch, or a share of them; 1.0: all
+    limit_train_steps: int | float = 1.0  # steps of each epoch, or a share of them; 1.0: all
     limit_val_batches: int | float = 1.0  # batches of a validation, or a share of them; 0: no validation
-    overfit_batches: int | float = 0.0  # trains on the first so many steps only; 0: on all
+    overfit_steps: int | float = 0.0  # trains on the first so many steps only; 0: on all
     num_sanity_val_steps: int = 0  # batches of a validation before the first step; -1: all
     fast_dev_run: bool | int = False  # true: one step, N: so many; in a folder that is thrown away
     profiler: str | None = None  # simple | advanced | pytorch: written to the run's folder at the end
@@ -63,11 +63,11 @@ class TrainerConfig:
         one_of("trainer.gradient_clip_algorithm", self.gradient_clip_algorithm, ("norm", "value"))
         if self.profiler is not None:
             one_of("trainer.profiler", self.profiler, ("simple", "advanced", "pytorch"))
-        for name in ("limit_train_batches", "limit_val_batches", "overfit_batches"):
+        for name in ("limit_train_steps", "limit_val_batches", "overfit_steps"):
             value = getattr(self, name)
             require(type(value) in (int, float), f"trainer.{name}={value}: must be a number, or a share below 1.0")
             at_least(f"trainer.{name}", value, 0, most=MAX_COUNT if isinstance(value, int) else 1)
-        require(self.limit_train_batches > 0, "trainer.limit_train_batches=0: nothing would be trained; set 1 or more")
+        require(self.limit_train_steps > 0, "trainer.limit_train_steps=0: nothing would be trained; set 1 or more")
         at_least("trainer.optimizer_state_minutes", self.optimizer_state_minutes, 0)
         at_least("trainer.gradient_clip_val", self.gradient_clip_val, 1e-9)
         at_least("trainer.num_sanity_val_steps", self.num_sanity_val_steps, -1)

@@ -59,7 +59,7 @@ def make_jobs(
         except ConfigError as error:
             mistakes.setdefault(str(error), []).append(name)
         except COMPOSITION_ERRORS as error:
-            mistakes.setdefault(one_line(error, Config, overrides), []).append(name)
+            mistakes.setdefault(one_line(error, Config), []).append(name)
     _refuse(mistakes, len(batch), ConfigError)
     sweep = found[0].sweep or _sweep_name(choices)
     jobs = []

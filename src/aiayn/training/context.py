@@ -36,8 +36,8 @@ class TrainingClock:
 
 
 def epoch_steps(settings: TrainerConfig, plan: BatchPlan) -> int:
-    """Returns the optimizer steps of an epoch, as `overfit_batches` or `limit_train_batches` limits them."""
-    limit, steps = settings.overfit_batches or settings.limit_train_batches, plan.steps_per_epoch
+    """Returns the optimizer steps of an epoch, as `overfit_steps` or `limit_train_steps` limits them."""
+    limit, steps = settings.overfit_steps or settings.limit_train_steps, plan.steps_per_epoch
     return min(limit, steps) if isinstance(limit, int) else max(1, int(limit * steps))
 
 

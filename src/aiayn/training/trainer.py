@@ -70,7 +70,7 @@ def make_trainer(
         enable_model_summary=False,
     )
     # For the sampler: Lightning would limit the validation as well.
-    trainer.overfit_batches = settings.overfit_batches  # pyright: ignore[reportAttributeAccessIssue]
+    trainer.overfit_batches = settings.overfit_steps  # pyright: ignore[reportAttributeAccessIssue]
     # Lightning's handlers save nothing, and start collective calls in the middle of others.
     trainer._signal_connector.register_signal_handlers = lambda: None
     return trainer
