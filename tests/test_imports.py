@@ -101,7 +101,7 @@ HOMES = {
     "wandb": {"training/loggers", "reports/wandb_workspace"},
     "wandb_workspaces": {"reports/wandb_workspace"},
     "rich": {"training/callbacks", "evaluation/progress"},
-    "yaml": {"runs/run_folder"},
+    "yaml": {"runs/run_folder", "reports/published"},
     "filelock": {"files", "training/resume", "data/prepare"},
     "psutil": {"hardware"},
     "typer": {"cli"},

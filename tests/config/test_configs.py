@@ -1,6 +1,5 @@
 """What the files in conf/ compose to: every one of them, and every row of Table 3 as the diff that it claims to be."""
 
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -16,68 +15,52 @@ from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, option_names, stored_options, to_plain
+from aiayn.reports import published
 
 CONF = Path(__file__).parents[2] / "conf"
 GROUPS = {
     folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in CONF.iterdir() if folder.is_dir()
 }
 
-# Table 3: what differs from base, newstest2013 perplexity and BLEU as printed in the paper.
-ROWS = {
-    "base": ({}, "4.92", "25.8"),
-    "a_h1": ({"model.n_heads": 1}, "5.29", "24.9"),
-    "a_h4": ({"model.n_heads": 4}, "5.00", "25.5"),
-    "a_h16": ({"model.n_heads": 16}, "4.91", "25.8"),
-    "a_h32": ({"model.n_heads": 32}, "5.01", "25.4"),
-    "b_dk16": ({"model.d_k": 16}, "5.16", "25.1"),
-    "b_dk32": ({"model.d_k": 32}, "5.01", "25.4"),
-    "c_n2": ({"model.n_layers": 2}, "6.11", "23.7"),
-    "c_n4": ({"model.n_layers": 4}, "5.19", "25.3"),
-    "c_n8": ({"model.n_layers": 8}, "4.88", "25.5"),
-    "c_dmodel256": ({"model.d_model": 256}, "5.75", "24.5"),
-    "c_dmodel1024": ({"model.d_model": 1024}, "4.66", "26.0"),
-    "c_dff1024": ({"model.d_ff": 1024}, "5.12", "25.4"),
-    "c_dff4096": ({"model.d_ff": 4096}, "4.75", "26.2"),
-    "d_drop00": ({"model.dropout": 0.0}, "5.77", "24.6"),
-    "d_drop02": ({"model.dropout": 0.2}, "4.95", "25.5"),
-    "d_ls00": ({"optim.label_smoothing": 0.0}, "4.67", "25.3"),
-    "d_ls02": ({"optim.label_smoothing": 0.2}, "5.47", "25.7"),
-    "e_learned": ({"model.positions": "learned"}, "4.92", "25.7"),
+# Table 3 as it is printed, apart from training steps: what a line leaves blank is base's.
+TABLE_3 = """
+          N d_model d_ff  h d_k d_v P_drop e_ls  PPL BLEU params
+base      6     512 2048  8  64  64    0.1  0.1 4.92 25.8     65
+a_h1      .       .    .  1 512 512      .    . 5.29 24.9      .
+a_h4      .       .    .  4 128 128      .    . 5.00 25.5      .
+a_h16     .       .    . 16  32  32      .    . 4.91 25.8      .
+a_h32     .       .    . 32  16  16      .    . 5.01 25.4      .
+b_dk16    .       .    .  .  16   .      .    . 5.16 25.1     58
+b_dk32    .       .    .  .  32   .      .    . 5.01 25.4     60
+c_n2      2       .    .  .   .   .      .    . 6.11 23.7     36
+c_n4      4       .    .  .   .   .      .    . 5.19 25.3     50
+c_n8      8       .    .  .   .   .      .    . 4.88 25.5     80
+c_dmodel256  .  256    .  .  32  32      .    . 5.75 24.5     28
+c_dmodel1024 . 1024    .  . 128 128      .    . 4.66 26.0    168
+c_dff1024 .       . 1024  .   .   .      .    . 5.12 25.4     53
+c_dff4096 .       . 4096  .   .   .      .    . 4.75 26.2     90
+d_drop00  .       .    .  .   .   .    0.0    . 5.77 24.6      .
+d_drop02  .       .    .  .   .   .    0.2    . 4.95 25.5      .
+d_ls00    .       .    .  .   .   .      .  0.0 4.67 25.3      .
+d_ls02    .       .    .  .   .   .      .  0.2 5.47 25.7      .
+e_learned .       .    .  .   .   .      .    . 4.92 25.7      .
+big       6    1024 4096 16   .   .    0.3    . 4.33 26.4    213
+"""
+_, FIRST, *LINES = (line.split() for line in TABLE_3.strip().split("\n"))
+PRINTED = {
+    name: [own if own != "." else base for own, base in zip(cells, [*FIRST[1:-1], "."], strict=True)]
+    for name, *cells in (FIRST, *LINES)
 }
-# The sizes of one head that Table 3 prints.
-HEAD_SIZES = {
-    "base": (64, 64),
-    "a_h1": (512, 512),
-    "a_h4": (128, 128),
-    "a_h16": (32, 32),
-    "a_h32": (16, 16),
-    "b_dk16": (16, 64),
-    "b_dk32": (32, 64),
-    "c_dmodel256": (32, 32),
-    "c_dmodel1024": (128, 128),
-}
-# The same rows at a quarter of the width: what differs from base there, and the row of the paper.
-QUARTER = {
-    "base": ({}, "base"),
-    "a_h1": ({"model.n_heads": 1}, "a_h1"),
-    "a_h4": ({"model.n_heads": 4}, "a_h4"),
-    "a_h16": ({"model.n_heads": 16}, "a_h16"),
-    "a_h32": ({"model.n_heads": 32}, "a_h32"),
-    "b_dk4": ({"model.d_k": 4}, "b_dk16"),
-    "b_dk8": ({"model.d_k": 8}, "b_dk32"),
-    "c_n2": ({"model.n_layers": 2}, "c_n2"),
-    "c_n4": ({"model.n_layers": 4}, "c_n4"),
-    "c_n8": ({"model.n_layers": 8}, "c_n8"),
-    "c_dmodel64": ({"model.d_model": 64}, "c_dmodel256"),
-    "c_dmodel256": ({"model.d_model": 256}, "c_dmodel1024"),
-    "c_dff256": ({"model.d_ff": 256}, "c_dff1024"),
-    "c_dff1024": ({"model.d_ff": 1024}, "c_dff4096"),
-    "d_drop00": ({"model.dropout": 0.0}, "d_drop00"),
-    "d_drop02": ({"model.dropout": 0.2}, "d_drop02"),
-    "d_ls00": ({"optim.label_smoothing": 0.0}, "d_ls00"),
-    "d_ls02": ({"optim.label_smoothing": 0.2}, "d_ls02"),
-    "e_learned": ({"model.positions": "learned"}, "e_learned"),
-}
+QUARTER_OF = {"b_dk4": "b_dk16", "b_dk8": "b_dk32", "c_dmodel64": "c_dmodel256", "c_dmodel256": "c_dmodel1024"}
+QUARTER_OF |= {"c_dff256": "c_dff1024", "c_dff1024": "c_dff4096"}
+QUARTER = sorted(path.stem for path in (CONF / "ablation/quarter").iterdir())
+
+
+def sizes(config: Config) -> list[float]:
+    """The columns of Table 3 up to label smoothing."""
+    model = config.model
+    widths = [model.n_layers, model.d_model, model.d_ff, model.n_heads, model.d_k, model.d_v]
+    return [*widths, model.dropout, config.optim.label_smoothing]
 
 
 @pytest.fixture(scope="module")
@@ -167,67 +150,46 @@ def test_quarter_differs_from_base_in_its_widths_only(base):
     assert changes(base, composed_options("model=quarter")) == {"model.d_model": 128, "model.d_ff": 512}
 
 
-def test_there_is_a_file_for_every_row_of_table_3():
-    assert set(ROWS) <= set(GROUPS["ablation"])
+@pytest.mark.parametrize("row", PRINTED)
+def test_each_row_is_the_line_of_table_3_with_that_name(row):
+    *expected, ppl, bleu, params = PRINTED[row]
+    name = "model=big" if row == "big" else f"ablation={row}"
+    config, found = composed(name), next(one for one in published.TABLE_3 if one.name == row)
+
+    assert sizes(config) == [float(value) for value in expected]
+    assert config.model.positions == ("learned" if row == "e_learned" else "sinusoidal")
+    assert config.trainer.max_steps == found.max_steps == (300_000 if row == "big" else 100_000)
+    assert (found.ppl, found.bleu) == (float(ppl), float(bleu))
+    assert found.parameters == (None if params == "." else int(params))
+    same = [one.name for one in published.TABLE_3 if one.is_of(config.model, config.optim.label_smoothing)]
+    assert same == [row]
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_each_row_changes_only_its_own_keys(base, row):
-    assert changes(base, composed_options(f"ablation={row}")) == ROWS[row][0]
+@pytest.mark.parametrize("row", PRINTED)
+def test_a_row_changes_one_option_and_wins_over_the_model_it_is_combined_with(base, row):
+    if row in ("base", "big"):
+        return
+    [(key, value)] = changes(base, composed_options(f"ablation={row}")).items()
 
-
-@pytest.mark.parametrize("row", ROWS)
-def test_each_row_file_is_global_and_states_the_figures_of_the_paper(row):
-    first, second, *_ = (CONF / "ablation" / f"{row}.yaml").read_text().split("\n")
-
-    assert first == "# @package _global_"  # anywhere else it is silently ignored, and base is trained
-    assert re.search(r"perplexity (\S+), BLEU (\S+)$", second).groups() == ROWS[row][1:]
+    assert flatten(to_plain(composed_options("model=tiny", f"ablation={row}")))[key] == value
 
 
 def test_there_is_a_file_at_a_quarter_of_the_width_for_every_row_of_table_3():
-    assert {path.stem for path in (CONF / "ablation/quarter").iterdir()} >= set(QUARTER)
-    assert sorted(paper for _, paper in QUARTER.values()) == sorted(ROWS)
+    assert sorted([*(QUARTER_OF.get(row, row) for row in QUARTER), "big"]) == sorted(PRINTED)
 
 
 @pytest.mark.parametrize("row", QUARTER)
-def test_each_row_at_a_quarter_of_the_width_changes_only_its_own_keys_and_names_its_row(row):
-    expected, paper = QUARTER[row]
+def test_each_row_at_a_quarter_changes_one_option_to_a_quarter_of_the_papers_row_and_names_that(row):
+    paper = QUARTER_OF.get(row, row)
+    base, of_row = ["experiment=table3_quarter"], ["experiment=table3_quarter", f"ablation=quarter/{row}"]
+    quarter, full = composed(*of_row), composed(f"ablation={paper}")
 
-    assert (
-        changes(
-            composed_options("experiment=table3_quarter"),
-            composed_options("experiment=table3_quarter", f"ablation=quarter/{row}"),
-        )
-        == expected
-    )
+    assert len(changes(composed_options(*base), composed_options(*of_row))) == (row != "base")
+    assert sizes(quarter) == [size / (4 if 1 <= at <= 2 or 4 <= at <= 5 else 1) for at, size in enumerate(sizes(full))]
+    assert quarter.model.positions == full.model.positions
     first, second, *_ = (CONF / f"ablation/quarter/{row}.yaml").read_text().split("\n")
-    assert first == "# @package _global_"
+    assert first == "# @package _global_"  # anywhere else it is silently ignored, and base is trained
     assert f"row {paper}, at a quarter of its width" in second.replace("first row", "row base")
-
-
-@pytest.mark.parametrize("row", QUARTER)
-def test_all_widths_of_a_row_at_a_quarter_are_those_of_the_papers_row_divided_by_four(row):
-    quarter = composed("experiment=table3_quarter", f"ablation=quarter/{row}").model
-    full = composed(f"ablation={QUARTER[row][1]}").model
-
-    for width in ("d_model", "d_ff", "d_k", "d_v"):
-        assert 4 * getattr(quarter, width) == getattr(full, width), width
-    for same in ("n_layers", "n_heads", "dropout", "positions"):
-        assert getattr(quarter, same) == getattr(full, same), same
-
-
-@pytest.mark.parametrize("row", HEAD_SIZES)
-def test_the_sizes_of_a_head_follow_as_table_3_prints_them(row):
-    model = composed(f"ablation={row}").model
-
-    assert (model.d_k, model.d_v) == HEAD_SIZES[row]
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row != "base"])
-def test_a_row_wins_over_the_model_it_is_combined_with(row):
-    [(key, value)] = ROWS[row][0].items()
-
-    assert flatten(to_plain(composed_options("model=tiny", f"ablation={row}")))[key] == value
 
 
 def test_the_command_line_wins_over_everything():

@@ -152,7 +152,7 @@ def _table_2_record(result: Result | None, group: Group | None) -> Record:
 def counted_flops(result: Result) -> float:
     """Returns the FLOPs of the paper's own training, counted by `training_flops`, without attention scores."""
     vocab_size = VOCABULARIES[result.direction][0]
-    return float(result.row.max_steps * TOKENS_PER_STEP * training_flops(result.row.model(), vocab_size, 1, 1))
+    return float(result.row.max_steps * TOKENS_PER_STEP * training_flops(result.row.model, vocab_size, 1, 1))
 
 
 def _table_2(name: str, records: list[Record], left_out: list[str]) -> Table:
@@ -192,7 +192,7 @@ def _table_3_record(row: Row, group: Group | None) -> Record:
     """Returns every column of Table 3: measured, published, and the difference measured - published."""
     run = group.runs[0] if group else None
     config = run.settled() if run else None
-    model = config.model if config else row.model()
+    model = config.model if config else row.model
     record: Record = {"row": row.name, "label": row.label, **record_of(group)}
     record |= {name: getattr(model, name) for name in (*SIZES, "positions") if name != "label_smoothing"}
     record |= {"label_smoothing": config.optim.label_smoothing if config else row.label_smoothing}
@@ -396,7 +396,7 @@ def parameter_table(vocab_size: int) -> Table:
     for row in TABLE_3:
         record: Record = {"row": row.name, "paper": row.parameters}
         for name, size in sizes.items():
-            counted = n_parameters(row.model(), size) / 1e6
+            counted = n_parameters(row.model, size) / 1e6
             record |= {f"vocab_size{name}": size, f"parameters{name}": counted}
             record[f"difference{name}"] = None if row.parameters is None else counted - row.parameters
         records.append(record)

@@ -1,8 +1,14 @@
 """The paper's figures, and which of our scores each can be compared with."""
 
+import re
 from dataclasses import dataclass, replace
 
+import yaml
+
 from aiayn.config.model import ModelConfig
+from aiayn.config.optim import OptimConfig
+from aiayn.config.program import conf_folder
+from aiayn.config.trainer import TrainerConfig
 
 # Table 3 was counted with this vocabulary (docs/fidelity.md); section 5.1 says "about 37000 tokens".
 STATED_VOCABULARY, FITTED_VOCABULARY = 37_000, 40_960
@@ -15,61 +21,49 @@ class Row:
 
     name: str  # file name in conf/ablation; big is in conf/model
     label: str  # as the paper marks it
-    n_layers: int = 6
-    d_model: int = 512
-    d_ff: int = 2048
-    n_heads: int = 8
-    d_k: int = 64
-    d_v: int = 64
-    dropout: float = 0.1
-    label_smoothing: float = 0.1
-    positions: str = "sinusoidal"
-    max_steps: int = 100_000
+    model: ModelConfig
+    label_smoothing: float
+    max_steps: int
     ppl: float  # newstest2013, per subword
     bleu: float  # newstest2013
-    parameters: int | None = None  # millions
-
-    def model(self) -> ModelConfig:
-        names = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "positions")
-        same = {name: getattr(self, name) for name in names}
-        # The paper does not say how many positions row E learns.
-        return ModelConfig(**same)
+    parameters: int | None  # millions
 
     def quarter(self) -> "Row":
         """Returns the row with all widths divided by 4, as in conf/ablation/quarter; results are still the paper's."""
-        widths = {name: getattr(self, name) // 4 for name in ("d_model", "d_ff", "d_k", "d_v")}
-        return replace(self, parameters=None, **widths)
+        widths = {name: getattr(self.model, name) // 4 for name in ("d_model", "d_ff", "d_k", "d_v")}
+        return replace(self, parameters=None, model=replace(self.model, **widths))
 
     def is_of(self, model: ModelConfig, label_smoothing: float) -> bool:
         """True for this row's model and label smoothing."""
-        row = replace(self.model(), max_positions=model.max_positions)
+        # The paper does not say how many positions row E learns.
+        row = replace(self.model, max_positions=model.max_positions)
         return (model, label_smoothing) == (row, self.label_smoothing)
 
 
-BIG_OPTIONS = {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3, "max_steps": 300_000}
-TABLE_3 = (
-    Row(name="base", label="base", ppl=4.92, bleu=25.8, parameters=65),
-    Row(name="a_h1", label="(A)", n_heads=1, d_k=512, d_v=512, ppl=5.29, bleu=24.9),
-    Row(name="a_h4", label="(A)", n_heads=4, d_k=128, d_v=128, ppl=5.00, bleu=25.5),
-    Row(name="a_h16", label="(A)", n_heads=16, d_k=32, d_v=32, ppl=4.91, bleu=25.8),
-    Row(name="a_h32", label="(A)", n_heads=32, d_k=16, d_v=16, ppl=5.01, bleu=25.4),
-    Row(name="b_dk16", label="(B)", d_k=16, ppl=5.16, bleu=25.1, parameters=58),
-    Row(name="b_dk32", label="(B)", d_k=32, ppl=5.01, bleu=25.4, parameters=60),
-    Row(name="c_n2", label="(C)", n_layers=2, ppl=6.11, bleu=23.7, parameters=36),
-    Row(name="c_n4", label="(C)", n_layers=4, ppl=5.19, bleu=25.3, parameters=50),
-    Row(name="c_n8", label="(C)", n_layers=8, ppl=4.88, bleu=25.5, parameters=80),
-    Row(name="c_dmodel256", label="(C)", d_model=256, d_k=32, d_v=32, ppl=5.75, bleu=24.5, parameters=28),
-    Row(name="c_dmodel1024", label="(C)", d_model=1024, d_k=128, d_v=128, ppl=4.66, bleu=26.0, parameters=168),
-    Row(name="c_dff1024", label="(C)", d_ff=1024, ppl=5.12, bleu=25.4, parameters=53),
-    Row(name="c_dff4096", label="(C)", d_ff=4096, ppl=4.75, bleu=26.2, parameters=90),
-    Row(name="d_drop00", label="(D)", dropout=0.0, ppl=5.77, bleu=24.6),
-    Row(name="d_drop02", label="(D)", dropout=0.2, ppl=4.95, bleu=25.5),
-    Row(name="d_ls00", label="(D)", label_smoothing=0.0, ppl=4.67, bleu=25.3),
-    Row(name="d_ls02", label="(D)", label_smoothing=0.2, ppl=5.47, bleu=25.7),
-    Row(name="e_learned", label="(E)", positions="learned", ppl=4.92, bleu=25.7),
-    Row(name="big", label="big", **BIG_OPTIONS, ppl=4.33, bleu=26.4, parameters=213),
-)
+# In the paper's order.
+ROWS = ("base", "a_h1", "a_h4", "a_h16", "a_h32", "b_dk16", "b_dk32", "c_n2", "c_n4", "c_n8", "c_dmodel256")
+ROWS += ("c_dmodel1024", "c_dff1024", "c_dff4096", "d_drop00", "d_drop02", "d_ls00", "d_ls02", "e_learned", "big")
+FIGURES_OF_ROW = re.compile(r"# Table 3.*newstest2013 perplexity ([\d.]+), BLEU ([\d.]+)(?:, (\d+) M parameters)?")
 
+
+def _row(name: str) -> Row:
+    """Returns a row as its file in conf/ has it: options, and the paper's results in the comment."""
+    text = (conf_folder() / ("model" if name == "big" else "ablation") / f"{name}.yaml").read_text(encoding="utf-8")
+    options, figures = yaml.safe_load(text) or {}, FIGURES_OF_ROW.search(text)
+    assert figures is not None, name
+    return Row(
+        name=name,
+        label=name if name in ("base", "big") else f"({name[0].upper()})",
+        model=ModelConfig(**options.get("model", {})),
+        label_smoothing=options.get("optim", {}).get("label_smoothing", OptimConfig().label_smoothing),
+        max_steps=options.get("trainer", {}).get("max_steps", TrainerConfig().max_steps),
+        ppl=float(figures[1]),
+        bleu=float(figures[2]),
+        parameters=int(figures[3]) if figures[3] else None,
+    )
+
+
+TABLE_3 = tuple(_row(name) for name in ROWS)
 QUARTER_TABLE_3 = tuple(row.quarter() for row in TABLE_3 if row.name != "big")
 
 
@@ -95,7 +89,7 @@ TABLE_2 = (
     Result("base", "en", "de", 27.3, 3.3e18, BASE, 5),
     Result("big", "en", "de", 28.4, 2.3e19, BIG, 20),
     Result("base", "en", "fr", 38.1, 3.3e18, BASE, 5),
-    Result("big", "en", "fr", 41.8, 2.3e19, replace(BIG, dropout=0.1), 20),
+    Result("big", "en", "fr", 41.8, 2.3e19, replace(BIG, model=replace(BIG.model, dropout=0.1)), 20),
 )
 
 
