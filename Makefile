@@ -24,6 +24,8 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 TORCH_BUILD = $(if $(filter cpu-Linux,$(TORCH)-$(shell uname)),--retries 1 --extra-index-url https://download.pytorch.org/whl/cpu)
 endif
 SIZE = $(if $(filter cpu,$(TORCH)),about 0.2 GB to download,about 3 GB to download; without a GPU: make install TORCH=cpu)
+# A translation below each source.
+BELOW = awk 'NR == FNR {source[NR] = $$0; next} {print "  " source[FNR]; print "    " $$0}'
 START := $(shell date +%s)
 
 .DEFAULT_GOAL := help
@@ -36,12 +38,14 @@ install: $(INSTALLED)  ## only .venv, with everything that training and the test
 
 quickstart: $(INSTALLED)  ## train on the built-in corpus, score, translate, draw: outputs/quickstart
 	@$(BIN)/python train.py experiment=quickstart
+	@$(BIN)/aiayn attention outputs/quickstart "$$(head -n 1 examples/phrasebook.en)" > /dev/null
 	@$(BIN)/python evaluate.py run=outputs/quickstart
-	@echo 'five sentences:'
-	@$(BIN)/aiayn translate outputs/quickstart examples/phrasebook.en
-	@$(BIN)/aiayn attention outputs/quickstart "$$(head -n 1 examples/phrasebook.en)"
-	@echo 'pictures:'
-	@find outputs/quickstart -name '*.png' -o -name '*.html'
+	@echo && echo 'five sentences that it has never seen:'
+	@$(BIN)/aiayn translate outputs/quickstart examples/phrasebook.en | $(BELOW) examples/phrasebook.en -
+	@echo && echo 'to open, in outputs/quickstart:'
+	@echo '  report.html           curves, scores, translations'
+	@echo '  attention/index.html  where the model looks, head by head'
+	@echo '  learning_curve.png'
 	@echo "done in $$(( $$(date +%s) - $(START) )) seconds"
 
 test: $(INSTALLED)  ## run the test suite; PYTEST_ARGS="-k beam" runs a part of it

@@ -207,7 +207,7 @@ def test_help_shows_commands_groups_and_every_option_with_its_comment():
     assert (train.code, evaluate.code) == (0, 0)
     assert re.search(r"\n  python \S*train\.py model=big trainer\.devices=8 ", train.out)
     assert "model: auto, base, big, quarter, tiny" in train.out
-    assert "experiment: captions, iwslt14_de_en, multi30k, " in train.out
+    assert "experiment: captions, iwslt14_de_en, iwslt16_de_en, multi30k, " in train.out
     assert re.search(r"\n  d_k: null +# null: d_model / n_heads\n", train.out)
     assert re.search(r"\n  beam_size: null +# hypotheses kept", evaluate.out)
     for shown in (train.out, evaluate.out):

@@ -1,6 +1,7 @@
 """What the files in conf/ compose to: every one of them, and every row of Table 3 as the diff that it claims to be."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -374,6 +375,18 @@ def test_iwslt_is_the_small_model_that_its_published_scores_were_made_with():
     assert (search.beam_size, search.length_penalty, search.penalty) == (5, 1.0, "power")
     assert optim.lr_scale * 512**-0.5 * optim.warmup_steps**-0.5 == pytest.approx(0.0005, rel=1e-3)
     assert "34.2 to 34.8" in (CONF / "experiment/iwslt14_de_en.yaml").read_text()
+
+
+def test_iwslt16_has_the_settings_of_kyubyongs_transformer(base):
+    config = composed_options("experiment=iwslt16_de_en")
+
+    assert changes(base, config).keys() >= {"data.train", "model.attention_dropout", "search.beam_size"}
+    assert config.model == replace(base.model, dropout=0.3, attention_dropout=0.3)
+    assert (config.data.src_lang, config.data.vocab_size, config.data.max_length + 1) == ("de", 32_000, 100)
+    optim, trainer = config.optim, config.trainer
+    assert optim.lr_scale * 512**-0.5 * optim.warmup_steps**-0.5 == pytest.approx(0.0003, rel=1e-4)
+    assert (optim.beta1, optim.beta2, optim.eps) == (0.9, 0.999, 1e-8)
+    assert (trainer.max_steps, trainer.val_every, config.search.beam_size) == (20 * 1534, 1534, 1)
 
 
 def test_table_3_at_a_quarter_keeps_the_papers_loss_and_search_with_the_quarter_model(base):
