@@ -170,12 +170,12 @@ def languages(translator) -> tuple[str, str]:
 
 def test_a_table_with_the_languages_over_its_columns_gets_the_targets_filled(run, translator, tmp_path, monkeypatch):
     languages(translator)
-    monkeypatch.setattr(texts, "FILE_LINES", 2)
+    monkeypatch.setattr(sys.modules["aiayn.cli.translate"], "FILE_LINES", 2)
     rows = ["1\tthe old house\t", "", "2\ttwo cats\told", "3\tthe man\t"]
-    (tmp_path / "x.tsv").write_text("\n".join(["id\tEnglish\tDE", *rows]) + "\n", encoding="utf-8")
+    (tmp_path / "x.tsv").write_text("\n".join(["id\tEnglish (US)\tGerman (DE)", *rows]) + "\n", encoding="utf-8")
     new = translator.translate(["the old house", "two cats", "the man"])
     assert output("translate", run, tmp_path / "x.tsv") == [
-        "id\tEnglish\tDE",
+        "id\tEnglish (US)\tGerman (DE)",
         f"1\tthe old house\t{new[0]}",
         "",
         f"2\ttwo cats\t{new[1]}",
@@ -183,19 +183,34 @@ def test_a_table_with_the_languages_over_its_columns_gets_the_targets_filled(run
     ]
 
 
-def test_json_objects_get_the_translation_as_a_field_and_keep_the_others(run, translator, tmp_path):
+def test_json_objects_get_the_translation_as_a_field_and_keep_all_else_as_it_came(run, translator, tmp_path):
     languages(translator)
-    objects = [{"id": 7, "en": "the old house"}, {"translation": {"en": "two cats", "de": "x"}, "ok": None}]
+    lines = [r'{"id": 1e400, "en":"two cats", "x":"\ud83d"}', "", '{"n": 1.10, "n": 2,"en": "the man"}']
     with gzip.open(tmp_path / "x.jsonl.gz", "wt", encoding="utf-8") as file:
-        file.write("\n\n".join(map(json.dumps, objects)) + "\n")
-    first, blank, second = output("translate", run, tmp_path / "x.jsonl.gz")
-    new = translator.translate(["the old house", "two cats"])
-    assert json.loads(first) == {"id": 7, "en": "the old house", "de": new[0]}
-    assert blank == ""
-    assert json.loads(second) == {"translation": {"en": "two cats", "de": new[1]}, "ok": None}
-    (tmp_path / "bad.jsonl").write_text('{"en": "a"}\n{"fr": "b"}\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"bad\.jsonl: line 2 is no JSON object with a text, \{\"en\": \"\.\.\.\"\}"):
-        raise invoke("translate", run, tmp_path / "bad.jsonl").exception
+        file.write("\n".join(lines) + "\n")
+    first, second = (json.dumps(text, ensure_ascii=False) for text in translator.translate(["two cats", "the man"]))
+    assert output("translate", run, tmp_path / "x.jsonl.gz") == [
+        f'{lines[0][:-1]}, "de": {first}}}',
+        "",
+        f'{lines[2][:-1]}, "de": {second}}}',
+    ]
+
+
+def test_a_page_is_translated_as_one_document_and_its_mark_up_is_counted(run, translator, tmp_path):
+    page = "<!DOCTYPE html>\n<p title='a<b'>the <b>old</b> house.\nTwo cats.</p>\n<style>the</style>"
+    (tmp_path / "x.html").write_text(page, encoding="utf-8")
+    result = invoke("translate", run, tmp_path / "x.html")
+    [expected] = translate_markup(translator, [page], is_html=True, paragraphs=True)
+    assert result.stdout_bytes.decode() == expected.text != page
+    assert re.search(r"^mark-up: 1 tags and placeholders", result.stderr, re.MULTILINE)
+
+
+def test_an_unknown_suffix_asks_for_format_text_which_reads_any_file_as_lines(run, translator, tmp_path):
+    for name in ("x.rst", "x.md", "x.docx"):
+        (tmp_path / name).write_text("the cat\n", encoding="utf-8")
+        assert output("translate", run, tmp_path / name, "--format", "text") == translator.translate(["the cat"])
+    with pytest.raises(DataError, match=r"x\.rst: .*add --format text"):
+        raise invoke("translate", run, tmp_path / "x.rst").exception
 
 
 def test_a_translation_memory_becomes_one_of_both_languages(run, translator, tmp_path):
@@ -219,9 +234,9 @@ def test_a_translation_memory_becomes_one_of_both_languages(run, translator, tmp
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
-        ("x.tsv", [], DataError, r"x\.tsv: columns with tabs between them: add --tsv N to translate column N"),
-        ("x.csv", [], DataError, r"x\.csv: CSV is read for training only: save it as tab-separated text"),
-        ("x.xliff", [], DataError, r"x\.xliff: it is not read here"),
+        ("x.tsv", [], DataError, r"x\.tsv: no languages over the columns: add --tsv N to translate column N"),
+        ("x.csv", [], DataError, r"x\.csv: no languages over the columns"),
+        ("x.docx", [], DataError, r"x\.docx: office documents are not read"),
         (
             "x.tmx",
             ["--n-best", "2"],

@@ -47,18 +47,19 @@ WALLS = {
     "model": {"config"},
     "kernels": GROUND | {"model"},
     "search": GROUND | {"data", "model", "kernels"},
+    "documents": {"errors", "data", "search"},
     "export": GROUND | {"data", "model", "search", "reports"},
     "parsing": {"data", "errors", "files", "config", "runs"},
     "reports": {"config", "errors", "files", "runs", "model", "parsing"},
     "visualize": {"config", "errors", "files", "hardware", "token_ids", "reports", "data", "model", "search"},
-    "server": {"config", "errors", "search"},
+    "server": {"config", "errors", "search", "documents"},
     "evaluation": GROUND - {"hardware", "signals", "token_ids"} | {"data", "search", "reports", "parsing"},
     "training": GROUND | {"data", "model", "kernels", "search", "evaluation", "reports", "visualize", "parsing"},
     "sweep": GROUND | {"data", "reports"},
     "hydra_plugins": {"config", "errors", "runs", "sweep"},
     "cli": GROUND
     | {"data", "model", "kernels", "search", "export", "evaluation", "reports", "visualize", "training"}
-    | {"parsing", "server", "phrasebook", "sweep"},
+    | {"parsing", "server", "phrasebook", "sweep", "documents"},
 }
 LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of files and scores
 
@@ -92,6 +93,7 @@ HOMES = {
     "huggingface_hub": {"data/hub"},
     "pyarrow": {"data/hub"},
     "lxml": {"data/translation_memory"},
+    "markdown_it": {"documents/markdown"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
     "sentencex": {"search/paragraphs"},
@@ -130,6 +132,7 @@ INSTALLED_WITH = {
     "markupsafe": "jinja2",
     "huggingface_hub": "datasets",
     "pyarrow": "datasets",
+    "markdown_it": "markdown-it-py",
 }
 
 # Lines of text end at LF only, so these are the places where text is no corpus: messages, and line breaks of every kind

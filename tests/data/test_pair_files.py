@@ -332,7 +332,8 @@ def test_a_language_and_its_variant_are_two_sides(languages, langs, expected, tm
     ("name", "content", "message"),
     [
         ("pairs.xlsx", "a,b\n", r"data\.train=.*pairs\.xlsx: a spreadsheet is not read: save it as comma-separated"),
-        ("pairs.xliff", "<xliff/>", "it is not read here: export a translation memory"),
+        ("pairs.sdlxliff", "<xliff/>", r"export XLIFF \(\.xliff\) or a translation memory"),
+        ("pairs.docx", b"PK\3\4", "office documents are not read: save the text"),
         ("x.tsv", gzip.compress(b"a\tb\n", mtime=0), r"x\.tsv: this is no text but compressed with gzip; name it \.gz"),
         ("x.jsonl", b"PK\3\4", r"x\.jsonl: this is no text but compressed with zip; decompress it"),
     ],
@@ -364,6 +365,60 @@ def test_a_memory_without_units_is_named_as_that(tmp_path):
 )
 def test_what_a_spreadsheet_writes_is_read_by_its_rules(name, content, tmp_path):
     assert read(stored(tmp_path / name, content)) == [(b'Yes, "sir"', b'Ja, "Herr"'), (b"two lines", b"zwei")]
+
+
+CATALOGUE = r"""msgid ""
+msgstr "Language: %s\n"
+
+msgid "the "
+"house\n"
+msgstr "das \"Haus\"\n"
+
+#, c-format, fuzzy
+msgid "two"
+msgstr "zwei?"
+
+msgid "open"
+msgstr ""
+
+msgid "%%d cat"
+msgid_plural "%%d cats"
+msgstr[0] "%%d Katze"
+msgstr[1] "%%d Katzen"
+
+#~ msgid "old"
+#~ msgstr "alt"
+"""
+XLIFF = """<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en-US"
+target-language="%s"><body><trans-unit id="1"><source>Click<x id="1"/>here, <g id="2">bold</g>er &amp; x</source>
+<target>Hier<x id="1"/>klicken</target></trans-unit><trans-unit id="2"><source>open</source></trans-unit>
+<trans-unit id="3"><source>two</source><target state="needs-translation">two</target>
+<alt-trans><source>no</source><target>nein</target></alt-trans></trans-unit></body></file></xliff>"""
+
+
+def test_catalogues_and_xliff_give_their_finished_translations_in_both_directions(tmp_path):
+    po = stored(tmp_path / "x.po.gz", CATALOGUE % "de_DE")
+    xliff = stored(tmp_path / "x.xlf", XLIFF % "de")
+    expected = [("the house", 'das "Haus"'), ("%d cat", "%d Katze"), ("%d cats", "%d Katzen")]
+    assert read(po) == [(src.encode(), tgt.encode()) for src, tgt in expected]
+    assert read(xliff) == [(b"Click here, bolder & x", b"Hier klicken")]
+    for path in (po, xliff):
+        back = data_config(train=path, src_lang="de", tgt_lang="en")
+        assert read_pairs(text_of(back, "train")) == [pair[::-1] for pair in read(path)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.po", CATALOGUE % "fr", "its language is fr, neither en nor de"),
+        ("x.po", 'msgid "a"\nmsgstr "', "line 2 is no line of a PO catalogue"),
+        ("x.xliff", XLIFF % "fr", "line 2: it is en-US to fr, not en to de"),
+        ("x.xliff", '<xliff><file source-language="en"/></xliff>', "there are no pairs of en and de in it"),
+    ],
+)
+def test_catalogues_of_other_languages_or_without_translations_are_refused(name, content, message, tmp_path):
+    with pytest.raises(DataError, match=message):
+        read(stored(tmp_path / name, content))
 
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "xz"])

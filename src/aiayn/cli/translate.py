@@ -1,5 +1,6 @@
 """`aiayn translate`: text in, text out, one line for one line."""
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import typer
 
 from aiayn.cli import formats, texts
 from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
-from aiayn.cli.output import show_progress, write_lines
+from aiayn.cli.output import FILE_LINES, show_progress, write_lines
 from aiayn.cli.texts import Chunk
 from aiayn.cli.translate_options import OutputOptions, SampleOptions
 from aiayn.config.rules import at_least
@@ -40,9 +41,11 @@ def translate(
 
     The order is kept, and blank lines stay blank. Without FILE, on a terminal, it prompts for lines.
 
-    A .jsonl file gets the translation as one more field of each object, a .tmx file becomes a translation memory of
-    both languages, and a .tsv file with the languages over its columns gets the target's filled. With --tsv 2 every
-    line is a row of columns with tabs between them, and the translation takes the place of the second one.
+    Web pages (.html), Markdown (.md), catalogues (.po), .xliff and subtitles (.srt) are translated whole, and all that
+    is no text stays as it is. A .jsonl file gets the translation as one more field of each object, a .tmx file becomes
+    a translation memory of both languages, and a .tsv or .csv file with the languages over its columns gets the
+    target's filled. With --tsv 2 every line is a row of columns with tabs between them, and the translation takes the
+    place of the second one. Files with other suffixes are lines of text where --format text says so.
 
     A score is the log-probability of the translation divided by its length penalty. With --n-best every line gives up
     to N lines, best first; INDEX counts input lines from 0, as in Moses.
@@ -68,13 +71,23 @@ def translate(
     kind = _kind(run, file, output, sampling.sample)
     if devices > 1 and kind == "stream":
         raise ConfigError(f"--devices {devices}: for a FILE only; leave it out to translate a stream")
+    from aiayn.data.pair_files import suffix
     from aiayn.data.text_files import read_lines
 
-    lines = read_lines(file) if file and kind == "lines" else []
+    lines = read_lines(file) if file and kind == "lines" else []  # errors in it before a model is loaded
     with model.open(run, devices, "--sample draws in torch" if drawing else None) as (translator, engine):
         _check_task(translator, run, output)
         print(engine, file=sys.stderr, flush=True)
-        chunks = _chunks(translator, run, file, kind, lines)
+        if file and kind == "document":
+            _write_document(translator, file, output)
+            return
+        if file and kind == "unknown":
+            if (ending := suffix(file.name)) not in translator.languages:
+                raise DataError(
+                    f"{file}: .{ending} is no known suffix; if it is text, a sentence a line, add --format text"
+                )
+            lines = read_lines(file)
+        chunks = texts.file_chunks(lines) if kind != "stream" else _stream(run)
         if output.tsv:
             chunks = texts.column_chunks(chunks, output.tsv)
         with show_progress(len(lines)) as progress:
@@ -82,8 +95,12 @@ def translate(
 
 
 def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> str:
-    """Returns stream, lines, or by its ending how FILE is read: tsv, jsonl or tmx. Raises DataError for other files."""
-    from aiayn.data.pair_files import other_format, pair_file_kind
+    """Returns how FILE is read: stream, lines, document, or unknown if only the run's languages can tell.
+
+    Raises DataError for files that are not read.
+    """
+    from aiayn.data.pair_files import LANGUAGE_CODES, other_format, suffix
+    from aiayn.documents.document import KINDS
 
     if file is None or str(file) == "-":
         return "stream"
@@ -92,23 +109,45 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
             f"{file}: cannot be read (no such file); to translate a sentence instead of a file: "
             f"echo {shlex.quote(str(file))} | aiayn translate {run}"
         )
-    if (remedy := other_format(file.name)) and not output.tsv:
+    ending = suffix(file.name)
+    if output.tsv or output.given_style == "text":
+        return "lines"
+    if ending in KINDS:
+        output.require_one_translation(f"a .{ending} file", sample)
+        return "document"
+    if remedy := other_format(file.name):
         raise DataError(f"{file}: {remedy}")
-    kind = "lines" if output.tsv else pair_file_kind(file.name) or "lines"
-    if kind == "csv":
-        raise DataError(f"{file}: CSV is read for training only: save it as tab-separated text (.tsv)")
-    if kind != "lines":
-        output.require_one_translation(f"a .{kind} file", sample)
-    return kind
+    is_language = ending in LANGUAGE_CODES.values() or re.fullmatch("[a-z]{2,3}[-_][a-z]{2,4}", ending)
+    return "lines" if is_language or ending in ("", "txt", "text") else "unknown"
 
 
-def _chunks(translator: "LineTranslator", run: Path, file: Path | None, kind: str, lines: list[str]) -> Iterator[Chunk]:
-    if file is None or kind == "stream":
-        if sys.stdin.isatty() and sys.stdout.isatty():
-            return texts.prompted_chunks(f"{run}: a line to translate, or Ctrl-D to leave")
-        return texts.stream_chunks()
-    readers = {"tsv": texts.table_chunks, "jsonl": texts.json_chunks, "tmx": texts.memory_chunks}
-    return readers[kind](file, translator.languages) if kind in readers else texts.file_chunks(lines)
+def _stream(run: Path) -> Iterator[Chunk]:
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return texts.prompted_chunks(f"{run}: a line to translate, or Ctrl-D to leave")
+    return texts.stream_chunks()
+
+
+def _write_document(translator: "LineTranslator", file: Path, output: OutputOptions) -> None:
+    """Writes a document's translation; all that is no text is copied."""
+    from aiayn.documents.document import read_document
+    from aiayn.search.markup import Part
+    from aiayn.search.placement import Places
+    from aiayn.search.texts import Texts, translate_pieces
+
+    document, places, done = read_document(file, translator.languages, output.markup), Places(), 0
+    paragraphs = output.paragraphs or document.is_prose
+    total = sum(isinstance(piece, Part) for piece in document.pieces)
+    with show_progress(total) as progress:
+        for group in document.groups(FILE_LINES):
+            read = Texts([group], translator.languages[0], paragraphs, done + 1)
+            count = sum(isinstance(piece, Part) for piece in group)
+            [found] = translate_pieces(translator, read, within(progress, done, count, total), document.markup)
+            sys.stdout.buffer.write(document.encode(found.text))
+            sys.stdout.buffer.flush()
+            places.add(found.places)
+            done += count
+    for remark in [*document.remarks, *([f"mark-up: {places.shown()}"] if document.markup else [])]:
+        print(remark, file=sys.stderr)
 
 
 def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) -> None:
@@ -138,7 +177,7 @@ class _Work:
         """Writes the translations of all chunks as they come."""
         done = 0
         for chunk in chunks:
-            write_lines(self.translated(chunk, done, _within(progress, done, chunk, n_lines)))
+            write_lines(self.translated(chunk, done, within(progress, done, len(chunk.lines), n_lines)))
             done += len(chunk.lines)
         if self.places:
             print(f"mark-up: {self.places.shown()}", file=sys.stderr)
@@ -180,6 +219,6 @@ class _Work:
         return [one.text for one in found]
 
 
-def _within(progress: "Progress | None", done: int, chunk: Chunk, n_lines: int) -> "Progress | None":
-    """Progress within a chunk that comes after `done` lines; what it counts may be sentences."""
-    return progress and (lambda now, of: progress(done + now * len(chunk.lines) // max(of, 1), n_lines))
+def within(progress: "Progress | None", done: int, count: int, total: int) -> "Progress | None":
+    """Progress within `count` lines that come after `done` lines; what it counts may be sentences."""
+    return progress and (lambda now, of: progress(done + now * count // max(of, 1), total))

@@ -21,12 +21,14 @@ class OutputOptions:
         ),
     ] = None
     scores: Annotated[bool, typer.Option("--scores", help="Append a tab and the score to every translation.")] = False
-    style: Annotated[
-        str,
+    given_style: Annotated[
+        str | None,
         typer.Option(
-            "--format", help="text; jsonl: JSON with scores and alignments; of a parser tree (indented) or brackets."
+            "--format",
+            help="text: lines, whatever the suffix of FILE; jsonl: JSON with scores and alignments; of a parser tree "
+            "(indented) or brackets.",
         ),
-    ] = "text"
+    ] = None
     tsv: Annotated[
         int | None,
         typer.Option("--tsv", metavar="N", min=1, help="Translate column N of tab-separated lines, keep the others."),
@@ -40,6 +42,10 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         one_of("--format", self.style, ("text", "jsonl", "tree", "brackets"))
+
+    @property
+    def style(self) -> str:
+        return self.given_style or "text"
 
     def require_one_translation(self, what: str, sample: bool = False) -> None:
         """Raises ConfigError for options that write more, or something else, than one translation for each text."""

@@ -1,8 +1,8 @@
 """Parallel text in files: one sentence a line in a file of each language, or both languages in one file.
 
-One file holds tab-separated columns (.tsv), comma-separated ones (.csv), JSON lines (.jsonl) or a translation memory
-(.tmx). All of them may be compressed (.gz, .bz2, .xz). A line feed inside a text becomes a space, because a sentence is
-one line.
+One file holds tab-separated columns (.tsv), comma-separated ones (.csv), JSON lines (.jsonl), a translation memory
+(.tmx), a catalogue of messages (.po) or XLIFF. All of them may be compressed (.gz, .bz2, .xz). A line feed inside a
+text becomes a space, because a sentence is one line.
 """
 
 import csv
@@ -14,9 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from aiayn.data.catalogue import read_messages
 from aiayn.data.raw_text import RawPair, RawText, remark, texts
-from aiayn.data.text_files import OPENERS, FileScans, lines, read_lines
+from aiayn.data.text_files import OPENERS, FileScans, decode_document, lines, read_lines, read_whole
 from aiayn.data.translation_memory import best_match, read_units
+from aiayn.data.xliff import read_units as read_units_of_xliff
 from aiayn.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -102,24 +104,24 @@ def _named(paths: tuple[Path, ...]) -> str:
     return " and ".join(map(str, paths))
 
 
-def _suffix(name: str) -> str:
+def suffix(name: str) -> str:
     """The suffix of a file's name in lower case, without that of its compression."""
     path = Path(name)
     return Path(path.stem if path.suffix.lower() in OPENERS else name).suffix.removeprefix(".").lower()
 
 
 def pair_file_kind(name: str) -> str | None:
-    """Returns tsv, csv, jsonl or tmx by a file's name, None for any other."""
-    return _suffix(name) if _suffix(name) in READERS else None
+    """Returns the suffix of a file's name if it is one of READERS, else None."""
+    return suffix(name) if suffix(name) in READERS else None
 
 
 # Formats that are not read, by suffix, and what to do instead.
 TABLE = "a spreadsheet is not read: save it as comma-separated text (.csv)"
-DOCUMENT = "documents are not read: save the text, one sentence per line"
+OFFICE = "office documents are not read: save the text, a sentence a line (aiayn translate reads .html, too)"
 OTHER_FORMATS = {
     **dict.fromkeys(("xlsx", "xls", "ods"), TABLE),
-    **dict.fromkeys(("docx", "odt", "pdf"), DOCUMENT),
-    **dict.fromkeys(("xlf", "xliff", "sdlxliff", "po"), "it is not read here: export a translation memory (.tmx)"),
+    **dict.fromkeys(("docx", "doc", "odt", "rtf", "pptx", "odp", "epub", "pdf"), OFFICE),
+    "sdlxliff": "it is not read: export XLIFF (.xliff) or a translation memory (.tmx)",
     "zip": "archives are not read: extract it",
     "parquet": "Parquet is not read as a file: data.source=hub data.hub_path=FOLDER reads a folder of it",
 }
@@ -127,7 +129,7 @@ OTHER_FORMATS = {
 
 def other_format(name: str) -> str | None:
     """Returns the message for a file whose suffix is a known format that is not read; None for all others."""
-    return OTHER_FORMATS.get(_suffix(name))
+    return OTHER_FORMATS.get(suffix(name))
 
 
 def _find(prefix: str, lang: str, other: str, key: str) -> Path:
@@ -184,12 +186,9 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
     doubled inside. In other .tsv files a quotation mark is text: one that opens a sentence must not swallow the lines
     up to the next. Undecodable bytes become surrogates.
     """
-    is_csv = _suffix(path.name) == "csv"
-    delimiter = "\t"
-    if is_csv:
-        header = next(lines(path), b"")
-        delimiter = ";" if header.count(b";") > header.count(b",") else ","
-    if is_csv or _is_quoted(path):
+    first = [line.decode(errors="replace") for _, line in zip(range(100), lines(path), strict=False)]
+    delimiter = table_delimiter(path, "".join(first[:1]))
+    if delimiter != "\t" or is_quoted(first):
         counted: list[int] = []
 
         def text() -> Iterator[str]:
@@ -209,10 +208,16 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
         yield number, None if line is None else line.decode(errors="surrogateescape").split("\t")
 
 
-def _is_quoted(path: Path) -> bool:
-    """Whether most fields of the first rows are in quotation marks, as a spreadsheet writes them."""
-    fields = [field for _, line in zip(range(100), lines(path), strict=False) for field in line.split(b"\t") if field]
-    return sum(len(f) > 1 and f[:1] == f[-1:] == b'"' for f in fields) > len(fields) / 2
+def table_delimiter(path: Path, header: str) -> str:
+    if suffix(path.name) == "tsv":
+        return "\t"
+    return ";" if header.count(";") > header.count(",") else ","
+
+
+def is_quoted(first: list[str]) -> bool:
+    """Whether most fields of the first rows of a .tsv file are in quotation marks, as a spreadsheet writes them."""
+    fields = [field for line in first for field in line.rstrip("\r").split("\t") if field]
+    return sum(len(field) > 1 and field[0] == field[-1] == '"' for field in fields) > len(fields) / 2
 
 
 def _read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
@@ -248,7 +253,7 @@ LANGUAGES = (
     "korean=ko lithuanian=lt latvian=lv dutch=nl norwegian=no polish=pl portuguese=pt romanian=ro russian=ru "
     "slovak=sk slovenian=sl serbian=sr swedish=sv turkish=tr ukrainian=uk vietnamese=vi chinese=zh "
 )
-CODES = {name: code for name, _, code in (pair.partition("=") for pair in LANGUAGES.split())}
+LANGUAGE_CODES = {name: code for name, _, code in (pair.partition("=") for pair in LANGUAGES.split())}
 SIDES = {"source": "src", "src": "src", "target": "tgt", "tgt": "tgt", "translation": "tgt"}
 
 
@@ -264,10 +269,10 @@ def header_columns(path: Path, fields: Iterable[str], src_lang: str, tgt_lang: s
     for field in fields:
         words = re.sub(r"\(.*?\)|[\"']|\btext\b", " ", field.casefold()).replace("_", "-").split()
         name = words[0] if len(words) == 1 else ""
-        code = CODES.get(name, name)
+        code = LANGUAGE_CODES.get(name, name)
         side = dict(zip(langs, ("src", "tgt"), strict=True)).get(best_match(code, langs) or "") or SIDES.get(name)
         sides.append(side)
-        named &= bool(side) or not field.strip() or code.split("-")[0] in CODES.values()
+        named &= bool(side) or not field.strip() or code.split("-")[0] in LANGUAGE_CODES.values()
     if sides.count("src") == sides.count("tgt") == 1:
         return sides.index("src"), sides.index("tgt")
     if named and any(field.strip() for field in fields):
@@ -278,8 +283,8 @@ def header_columns(path: Path, fields: Iterable[str], src_lang: str, tgt_lang: s
     return None
 
 
-def json_record(line: bytes | None, langs: tuple[str, ...]) -> tuple[dict, list[str]] | None:
-    """Returns a line's JSON object and its texts of these languages, by language or under `translation`.
+def _json_texts(line: bytes | None, langs: tuple[str, ...]) -> list[str] | None:
+    """Returns the texts of these languages in a JSON object, by language or under `translation`.
 
     Returns None if a line does not have them; never raises.
     """
@@ -288,16 +293,53 @@ def json_record(line: bytes | None, langs: tuple[str, ...]) -> tuple[dict, list[
         texts = [record.get("translation", record)[lang] for lang in langs]
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return None
-    return (record, texts) if all(isinstance(text, str) for text in texts) else None
+    return texts if all(isinstance(text, str) for text in texts) else None
+
+
+def json_field(line: str, src_lang: str, tgt_lang: str) -> tuple[str, tuple[int, int]] | None:
+    """Returns the text of one language in a JSON object, and where in the line that of the other is or belongs.
+
+    Returns None if a line does not have the first. Numbers are not read, because Python has not all of them.
+    """
+    decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+
+    def value(start: int) -> tuple[Any, int, int]:
+        """Returns the next value from here on, and where it is."""
+        while line[start] in " \t\n\r,:":
+            start += 1
+        if line[start] == "}":
+            return None, start, start
+        found, end = decoder.raw_decode(line, start)
+        return found, start, end
+
+    def members(start: int) -> dict[str, tuple[Any, int, int]]:
+        """Returns the values of an object that begins here, and where they are; of equal names the last counts."""
+        found, (name, _, end) = {}, value(start + 1)
+        while name is not None:
+            found[name] = value(end)
+            name, _, end = value(found[name][2])
+        return found
+
+    try:
+        if not isinstance(decoder.decode(line), dict):
+            return None
+        found = members(line.index("{"))
+        if "translation" in found:
+            found = members(found["translation"][1])
+        text = found[src_lang][0]
+    except (ValueError, RecursionError, KeyError, IndexError):
+        return None
+    last = max(end for _, _, end in found.values())
+    return (text, found.get(tgt_lang, (None, last, last))[1:]) if isinstance(text, str) else None
 
 
 def _read_jsonl(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     file = str(path)
     for number, line in records(path):
-        found = json_record(line, (src_lang, tgt_lang))
+        found = _json_texts(line, (src_lang, tgt_lang))
         if found:
             # A lone surrogate, which JSON can hold, becomes invalid UTF-8, which cleaning drops.
-            src, tgt = (text.replace("\n", " ").encode(errors="surrogatepass") for text in found[1])
+            src, tgt = (text.replace("\n", " ").encode(errors="surrogatepass") for text in found)
             yield RawPair(file, number, src, tgt)
         elif line is not None and not line.strip() and number > 1:
             yield RawPair(file, number, b"", b"")
@@ -329,4 +371,42 @@ def _read_tmx(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
         log.info("%s: %d units without %s or %s left out", path, incomplete, src_lang, tgt_lang)
 
 
-READERS = {"tsv": _read_table, "csv": _read_table, "jsonl": _read_jsonl, "tmx": _read_tmx}
+def _read_catalogue(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+    """The messages that have a translation which is not fuzzy; every form of a plural is one."""
+    text, _ = decode_document(path, read_whole(path))
+    is_reversed = False
+    for message in read_messages(text.removeprefix("\ufeff"), path):
+        if not message.texts["msgid"]:
+            code = message.language
+            is_reversed = best_match(code, (src_lang, tgt_lang)) == src_lang
+            if code and not best_match(code, (src_lang, tgt_lang)):
+                raise DataError(f"{path}: its language is {code:.40}, neither {src_lang} nor {tgt_lang}")
+        elif not message.is_fuzzy:
+            texts = ((message.source(name), target) for name, target in message.targets.items())
+            yield from _pairs(path, message.line, texts, is_reversed)
+
+
+def _read_xliff(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+    """The units that have a translation."""
+    content = decode_document(path, read_whole(path))[0].encode()
+    for unit in read_units_of_xliff(content, path):
+        src, tgt = (code and best_match(code, (src_lang, tgt_lang)) for code in unit.languages)
+        if None in (src, tgt) or (src and src == tgt):
+            said = " to ".join(filter(None, unit.languages))
+            raise DataError(f"{path}: line {unit.line}: it is {said}, not {src_lang} to {tgt_lang}")
+        yield from _pairs(path, unit.line, [(unit.text, unit.translation)], src == tgt_lang or tgt == src_lang)
+
+
+def _pairs(path: Path, line: int, texts: Iterable[tuple[str, str]], is_reversed: bool) -> Iterator[RawPair]:
+    """Yields a text and its translations, if there are any."""
+    for pair in texts:
+        src, tgt = (text.replace("\n", " ").strip().encode() for text in (pair[::-1] if is_reversed else pair))
+        if src and tgt:
+            yield RawPair(str(path), line, src, tgt)
+
+
+READERS = {
+    **dict.fromkeys(("tsv", "csv"), _read_table),
+    **{"jsonl": _read_jsonl, "tmx": _read_tmx, "po": _read_catalogue},
+    **dict.fromkeys(("xlf", "xliff"), _read_xliff),
+}

@@ -5,11 +5,13 @@ that programs know would misalign the two languages.
 """
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import io
 import json
 import lzma
+import re
 import stat
 import time
 import zlib
@@ -25,6 +27,9 @@ from aiayn.files import atomic_write_text, sha256
 MAX_LINE_BYTES = 32_768
 READ_BYTES = MAX_LINE_BYTES + 8  # read of one line: enough to see that it is too long, with BOM and line ending
 ENDLESS = 256 << 20  # bytes without a line end
+MAX_DOCUMENT = 256 << 20  # bytes of a file that is parsed as a whole
+DECLARED = re.compile(rb"charset=[\"']?\s*([\w.:-]+)|<\?xml[^>]*\sencoding=[\"']([\w.:-]+)")
+MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # How compressed files begin.
 COMPRESSED = {
@@ -116,6 +121,31 @@ def decode(line: bytes, where: str | Path, number: int) -> str:
         raise DataError(
             f"{where}: line {number} is not UTF-8 ({error.reason}); correct it, or convert the file with iconv"
         ) from None
+
+
+def read_whole(path: Path) -> bytes:
+    """Returns the content of a file that is parsed as a whole, plain or compressed."""
+    with opened(path) as stream:
+        content = stream.read(MAX_DOCUMENT + 1)
+    if len(content) > MAX_DOCUMENT:
+        raise DataError(f"{path}: this kind of file may have {MAX_DOCUMENT >> 20} MB; divide it")
+    return content
+
+
+def decode_document(path: Path, content: bytes, may_declare: bool = True) -> tuple[str, str]:
+    """Returns the text of a file and its encoding: that of its mark, the one that it declares, or UTF-8."""
+    encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), None)
+    if encoding is None:
+        declared = DECLARED.search(content[:4096]) if may_declare else None
+        encoding = (declared[1] or declared[2]).decode() if declared else "utf-8"
+        encoding = "utf-8" if encoding == "CHARSET" else encoding  # of a catalogue that nobody has begun
+    try:
+        return content.decode(encoding), encoding
+    except LookupError:
+        raise DataError(f"{path}: it says to be in {encoding}, which is not known; convert it to UTF-8") from None
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}: line {line} is not {encoding} ({error.reason}); correct or convert it") from None
 
 
 def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:

@@ -5,8 +5,10 @@ Such files are untrusted input: nothing is fetched, and entities other than thos
 
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -14,6 +16,7 @@ from aiayn.data.text_files import opened
 from aiayn.errors import DataError
 
 INLINE = {"bpt", "ept", "it", "ph", "ut"}  # markup of the original document, not text; inside them may be <sub>
+CODE = "\0"  # stands for a code in a text; XML cannot hold it
 READ_BYTES = 1 << 16
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
@@ -44,14 +47,16 @@ def best_match(code: str, langs: tuple[str, ...]) -> str | None:
     return own.get(code) or own.get(max(variants, key=len, default=""))
 
 
-def read_units(path: Path, langs: tuple[str, ...]) -> Iterator[Unit]:
+def read_units(path: Path, langs: tuple[str, ...], content: BinaryIO | None = None) -> Iterator[Unit]:
     """Streams the units of a file with their text in these languages; en-US counts as en unless it is one of them.
+
+    With `content` that is read, and the file is only named.
 
     Raises DataError with the line if the file is no translation memory.
     """
     # Without DTDs no entity can be declared, and none expands.
     parser = etree.XMLPullParser(("start", "end"), resolve_entities=False, no_network=True, load_dtd=False)
-    with opened(path) as stream:
+    with nullcontext(content) if content else opened(path) as stream:
         try:
             while block := stream.read(READ_BYTES):
                 parser.feed(block)
@@ -96,20 +101,22 @@ def _unit(tu: etree._Element, langs: tuple[str, ...]) -> Unit:
         segments = list(tuv.iterchildren("{*}seg"))
         if len(segments) > 1:
             unit.flaw = "two_segments"
-        unit.texts[lang] = _text(segments[0]) if segments else ""
+        unit.texts[lang] = without_codes(_text(segments[0])) if segments else ""
     return unit
 
 
 def _text(seg: etree._Element) -> str:
-    """Returns the text of a segment. A code between two letters is a blank: `Click<ph/>here` are two words."""
-    code = "\0"  # stands for a code; XML cannot hold it
+    parts = [seg.text or ""]
+    for child in seg:
+        is_code = not isinstance(child.tag, str) or etree.QName(child).localname in INLINE
+        parts += [CODE if is_code else _text(child), child.tail or ""]
+    return "".join(parts)
 
-    def of(element: etree._Element) -> str:
-        parts = [element.text or ""]
-        for child in element:
-            is_code = not isinstance(child.tag, str) or etree.QName(child).localname in INLINE
-            parts += [code if is_code else of(child), child.tail or ""]
-        return "".join(parts)
 
-    text = re.sub(rf"(?<=\w){code}+(?=\w)", " ", of(seg)).replace(code, "")
+def without_codes(text: str) -> str:
+    """Returns a text in which `CODE` stands for codes as a line without them.
+
+    One between two letters is a blank: `Click<ph/>here` are two words.
+    """
+    text = re.sub(rf"(?<=\w){CODE}+(?=\w)", " ", text).replace(CODE, "")
     return re.sub(r"[ \t]*\n[ \t]*", " ", text).strip()

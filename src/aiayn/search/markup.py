@@ -61,10 +61,11 @@ class Part:
 
 
 Pieces = list[Part | str]
+Token = tuple[str, str, str]  # kind, name, text
 
 
 class _Tokens(HTMLParser):
-    """Cuts a text into tokens (kind, name, text), which together are the text.
+    """Cuts a text into tokens, which together are the text.
 
     Kinds are text, open, close, alone (a tag without a closing one), keep (one that opens what is not translated) and
     other. What a browser takes for text, a comment or the like must never come back as a tag, so those are read here
@@ -84,8 +85,8 @@ class _Tokens(HTMLParser):
             unclosed = re.search("<[!?]|$", text[end:])
             self._found += [(end, "text", ""), (end + unclosed.start() if unclosed else end, "other", "")]
 
-    def tokens(self) -> list[tuple[str, str, str]]:
-        found: list[tuple[str, str, str]] = []
+    def tokens(self) -> list[Token]:
+        found: list[Token] = []
         starts = [start for start, *_ in self._found]
         for (start, kind, name), stop in zip(self._found, [*starts[1:], len(self._text)], strict=True):
             raw = self._text[start:stop]
@@ -138,9 +139,17 @@ def parse_markup(text: str, is_html: bool = False) -> Pieces:
     In HTML entities are characters. Nothing is refused: an unmatched tag is an element by itself. Takes time in
     proportion to the text's length.
     """
+    return read_parts(html_tokens(text), lambda: PartReader(html_text, escaped_html) if is_html else PartReader())
+
+
+def html_tokens(text: str) -> list[Token]:
+    return _Tokens(text).tokens()
+
+
+def read_parts(tokens: list[Token], reader: "Callable[[], PartReader]") -> Pieces:
+    """Returns what is between tokens that end a sentence as parts, which new readers read, and the rest as it is."""
     pieces: Pieces = []
-    part, kept, depth = PartReader(is_html), [], 0
-    tokens = _Tokens(text).tokens()
+    part, kept, depth = reader(), [], 0
     for number, (kind, name, raw) in enumerate(tokens):
         if kept or kind == "keep":
             kept.append((kind, name, raw))
@@ -161,19 +170,35 @@ def parse_markup(text: str, is_html: bool = False) -> Pieces:
             part.add_tag(raw, kind, name)
         else:
             pieces += [*part.finish(), raw]
-            part = PartReader(is_html)
+            part = reader()
     return [*pieces, *part.finish()]
 
 
-def _escaped(text: str) -> str:
+def _plain_text(raw: str) -> str:
+    return re.sub("[\n\r\f\v\x1c-\x1e\x85\u2028\u2029]+", " ", raw)
+
+
+def html_text(raw: str) -> str:
+    return html.unescape(re.sub("[ \t]+", " ", _plain_text(raw)))
+
+
+def escaped_html(text: str) -> str:
     return html.escape(text, quote=False)
 
 
 class PartReader:
-    """Collects the text and the tags of a part."""
+    """Collects the text and the tags of a part.
 
-    def __init__(self, is_html: bool = False, finish: Callable[[str], str] = str):
-        self._is_html, self._finish = is_html, finish
+    `read` makes text of what is written between tags, and `escape` the other way round; `finish` gets the translation.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str], str] = _plain_text,
+        escape: Callable[[str], str] = str,
+        finish: Callable[[str], str] = str,
+    ):
+        self._read, self._escape, self._finish = read, escape, finish
         self._raw: list[str] = []
         self._text: list[str] = []
         self._length, self._end = 0, ""  # of the text, and its last characters
@@ -195,8 +220,7 @@ class PartReader:
                 self.add_tag(token, "close" if slash else "open", token[:2] + name)
             elif token:
                 self._raw.append(token)
-                token = re.sub("[\n\r\f\v\x1c-\x1e\x85\u2028\u2029]+", " ", token)
-                self._add(html.unescape(re.sub("[ \t]+", " ", token)) if self._is_html else token)
+                self._add(self._read(token))
 
     def _add(self, text: str) -> None:
         if self._after_tag:
@@ -233,7 +257,7 @@ class PartReader:
         element = self._element(raw)
         self._elements.append(element)
         if words.strip():
-            self._add(html.unescape(" ".join(words.split())) if self._is_html else words)
+            self._add(self._read(" ".join(words.split())))
             element.stop, element.keeps, element.after = self._length, True, False
             self._after_tag = False
 
@@ -254,6 +278,6 @@ class PartReader:
         for element in self._elements:
             element.start = min(max(element.start - front, 0), len(text))
             element.stop = min(max(element.stop - front, 0), len(text))
-        part = Part(text, self._tags, self._elements, _escaped if self._is_html else str, self._finish)
+        part = Part(text, self._tags, self._elements, self._escape, self._finish)
         raw = "".join(self._raw)
         return [raw[: len(raw) - len(raw.lstrip())], part, raw[len(raw.rstrip()) :]]

@@ -92,10 +92,15 @@ def align_sentences(
     ]
 
 
-def translate_pieces(translator: LineTranslator, texts: Texts, on_batch: Progress | None = None) -> list[Restored]:
-    """Translates texts and puts their mark-up back. Raises what `LineTranslator.n_best` raises."""
+def translate_pieces(
+    translator: LineTranslator, texts: Texts, on_batch: Progress | None = None, markup: bool = True
+) -> list[Restored]:
+    """Translates texts and, with `markup`, puts their tags and placeholders back.
+
+    Raises what `LineTranslator.n_best` raises.
+    """
     best = [found for found, *_ in translator.n_best(texts.sentences, 1, on_batch)]
-    marked = texts.marked(best)
+    marked = texts.marked(best) if markup else []
     aligned = align_sentences(translator, [texts.sentences[n] for n in marked], [best[n] for n in marked])
     return texts.restore(best, dict(zip(marked, aligned, strict=True)))
 

@@ -1,0 +1,91 @@
+"""Catalogues of messages (gettext's PO): comments, `msgid` and `msgstr` with text in quotation marks."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiayn.errors import DataError
+
+LINE = re.compile(r"[ \t]*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*)?(\"(?:[^\"\\]|\\.)*\")[ \t\r]*$")
+ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
+CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+@dataclass
+class Message:
+    """A message: texts by keyword (`msgid`, `msgstr[0]`), and where the text of each is, quotation marks included."""
+
+    line: int  # that its first keyword is in
+    is_fuzzy: bool = False
+    texts: dict[str, str] = field(default_factory=dict)
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """The translations by keyword: one, or one for each form of the plural."""
+        return {name: text for name, text in self.texts.items() if name.startswith("msgstr")}
+
+    @property
+    def language(self) -> str:
+        """Of a header the language that it names; empty without one."""
+        found = re.search(r"^Language:[ \t]*([^\s;]+)", self.texts.get("msgstr", ""), re.MULTILINE)
+        return found[1] if found else ""
+
+    def source(self, target: str) -> str:
+        """Returns the text that a translation is of: `msgstr[0]` of the singular, unless it is the only form."""
+        is_plural = "msgid_plural" in self.texts and (target != "msgstr[0]" or len(self.targets) == 1)
+        return self.texts["msgid_plural" if is_plural else "msgid"]
+
+
+def read_messages(text: str, path: Path) -> Iterator[Message]:
+    """Yields the messages of a catalogue, the header (of which `msgid` is empty) among them, without obsolete ones.
+
+    Raises DataError with the line if it is no catalogue.
+    """
+    message, is_fuzzy, keyword, start = Message(0), False, "", 0
+    for number, line in enumerate(text.split("\n"), 1):
+        found = LINE.match(line)
+        name = found[1] if found else None
+        if message.targets and (name in ("msgctxt", "msgid") or line.lstrip().startswith("#")):
+            yield _whole(message, path)
+            message = Message(0)
+        if found and (name or keyword):
+            if name in message.texts or (name and name != "msgctxt" and name != "msgid" and not message.texts):
+                raise DataError(f"{path}: line {number}: {name} is not where it belongs; correct it")
+            keyword, begin = name or keyword, start + found.start(2)
+            if not message.texts:
+                message, is_fuzzy = Message(number, is_fuzzy), False
+            message.texts[keyword] = message.texts.get(keyword, "") + unquoted(found[2])
+            message.spans[keyword] = (message.spans.get(keyword, (begin, 0))[0], start + found.end(2))
+        elif not line.strip() or line.lstrip().startswith("#"):
+            is_fuzzy |= bool(re.match(r"\s*#,.*\bfuzzy\b", line))
+            keyword = ""
+        else:
+            raise DataError(f"{path}: line {number} is no line of a PO catalogue; correct it")
+        start += len(line) + 1
+    if message.texts:
+        yield _whole(message, path)
+
+
+def _whole(message: Message, path: Path) -> Message:
+    if "msgid" not in message.texts or not message.targets:
+        raise DataError(f"{path}: line {message.line}: a message needs msgid and msgstr; correct it")
+    return message
+
+
+def unquoted(quoted: str) -> str:
+    def character(found: re.Match[str]) -> str:
+        code = found[1]
+        if code[0] == "x" and len(code) > 1:
+            return chr(int(code[1:], 16))
+        return chr(int(code, 8)) if code.isdigit() else CHARACTERS.get(code, code)
+
+    return ESCAPE.sub(character, quoted[1:-1])
+
+
+def quoted(text: str) -> str:
+    """Returns text as it stands between the quotation marks of a catalogue."""
+    for name, character in {"\\": "\\", '"': '"', **CHARACTERS}.items():
+        text = text.replace(character, f"\\{name}")
+    return text

@@ -1,0 +1,340 @@
+"""Documents: what of a file is translated, and what stays as it is, byte for byte.
+
+A document is read into parts to translate and text between them. Libraries that read and write one of these formats
+write the whole file anew, in their own order of attributes, quotation marks and blanks; so only the places of texts
+are read here, and the translations are put there.
+"""
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
+
+from aiayn.data.catalogue import quoted, read_messages
+from aiayn.data.pair_files import header_columns, is_quoted, json_field, suffix, table_delimiter
+from aiayn.data.text_files import decode_document, read_whole
+from aiayn.data.translation_memory import best_match, read_units
+from aiayn.data.xliff import read_units as read_xliff
+from aiayn.errors import DataError
+from aiayn.search.line_translator import SURROGATE
+from aiayn.search.markup import Part, PartReader, Pieces, escaped_html, html_text, parse_markup, read_parts
+
+# Formats by suffix. In prose tags and placeholders are kept in any case, and paragraphs are cut into sentences.
+PROSE = {
+    **dict.fromkeys(("html", "htm", "xhtml"), "html"),
+    **dict.fromkeys(("md", "markdown"), "md"),
+    **dict.fromkeys(("po", "pot"), "po"),
+    **dict.fromkeys(("xlf", "xliff"), "xliff"),
+    **dict.fromkeys(("srt", "vtt"), "srt"),
+}
+KINDS = {**PROSE, "csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "tmx": "tmx"}
+DECLARING = ("html", "xliff", "po")  # these say in which encoding they are
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document as it came."""
+
+    path: Path  # or its name, for messages
+    text: str
+    langs: tuple[str, str]
+    markup: bool  # whether tags and placeholders of fields are kept
+    content: bytes
+    remarks: list[str] = field(default_factory=list)  # for the user
+
+    def field(self, text: str, write: Callable[[str], str], finish: Callable[[str], str] = str) -> Pieces:
+        """Returns the pieces of a field that holds text; `write` escapes what is written into one."""
+        if not self.markup:
+            return [Part(text, escape=write, finish=finish)]
+        pieces = parse_markup(text)
+        return [write(one) if isinstance(one, str) else replace(one, escape=write) for one in pieces]
+
+
+@dataclass(frozen=True)
+class Document:
+    """What is kept of a file, and between that the parts to translate; `kind` is one of `KINDS`."""
+
+    path: Path
+    kind: str
+    pieces: Pieces
+    encoding: str
+    markup: bool
+    remarks: list[str]
+
+    @property
+    def is_prose(self) -> bool:
+        return self.kind in PROSE.values()
+
+    def groups(self, size: int) -> Iterator[Pieces]:
+        """Yields all pieces in groups of up to `size` parts."""
+        group, parts = [], 0
+        for piece in self.pieces:
+            if parts == size and isinstance(piece, Part):
+                yield group
+                group, parts = [], 0
+            group.append(piece)
+            parts += isinstance(piece, Part)
+        yield group
+
+    def encode(self, text: str) -> bytes:
+        """Returns text as the file has it. Raises DataError for characters that its encoding does not have."""
+        try:
+            return text.encode(self.encoding, "xmlcharrefreplace" if self.kind in ("html", "xliff") else "strict")
+        except UnicodeEncodeError as error:
+            character = text[error.start]
+            raise DataError(
+                f"{self.path}: {self.encoding}, in which it is written, does not have {character!r}, which the "
+                "translation needs; convert the file to UTF-8, and correct what it says of itself"
+            ) from None
+
+
+def read_document(path: Path, langs: tuple[str, str], markup: bool = False) -> Document:
+    """Reads a file of one of `KINDS`, plain or compressed. Raises what `parse_document` raises."""
+    return parse_document(path, read_whole(path), langs, markup)
+
+
+def parse_document(path: Path, content: bytes, langs: tuple[str, str], markup: bool = False) -> Document:
+    """Returns the document that a file's content is. With `markup` tags in the fields of tables are kept, too.
+
+    Raises DataError with file and line if it is not what its suffix says.
+    """
+    kind = KINDS[suffix(path.name)]
+    # A memory is written anew; its parser knows the encodings of XML.
+    text, encoding = ("", "utf-8") if kind == "tmx" else decode_document(path, content, kind in DECLARING)
+    source = Source(path, text.removeprefix("\ufeff"), langs, markup or kind in PROSE.values(), content)
+    pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *READERS[kind](source)]
+    return Document(path, kind, pieces, encoding, source.markup, source.remarks)
+
+
+def _html(source: Source) -> Pieces:
+    return parse_markup(source.text, is_html=True)
+
+
+def _markdown(source: Source) -> Pieces:
+    from aiayn.documents.markdown import parse_markdown
+
+    return parse_markdown(source.text)
+
+
+def _catalogue(source: Source) -> Pieces:
+    """Messages that have no translation get one; of those in the plural every form."""
+    pieces: Pieces = []
+    done = 0
+    for message in read_messages(source.text, source.path):
+        if not message.texts["msgid"]:
+            if message.language and best_match(message.language, source.langs[1:]) is None:
+                raise DataError(f"{source.path}: its language is {message.language:.40}, and not {source.langs[1]}")
+            continue
+        for name, text in message.targets.items():
+            if text:
+                continue
+            start, end = message.spans[name]
+            pieces += [source.text[done:start], '"']
+            for number, line in enumerate(message.source(name).split("\n")):
+                pieces += ["\\n" * (number > 0), *source.field(line, quoted)]
+            pieces.append('"')
+            done = end
+    return [*pieces, source.text[done:]]
+
+
+def _xliff(source: Source) -> Pieces:
+    """Units without a translation get one."""
+    content = source.text.encode()
+    pieces: Pieces = []
+    done = 0
+    for unit in read_xliff(content, source.path):
+        if any(
+            code and best_match(code, (lang,)) is None for code, lang in zip(unit.languages, source.langs, strict=True)
+        ):
+            here, there = (" to ".join(filter(None, pair)) for pair in (unit.languages, source.langs))
+            raise DataError(f"{source.path}: line {unit.line}: it is {here}, and the model translates {there}")
+        if unit.is_kept or unit.translation or not unit.text:
+            continue
+        opening, closing = unit.tags
+        pieces += [
+            content[done : unit.span[0]].decode(),
+            opening,
+            *read_parts(unit.source, lambda: PartReader(html_text, escaped_html)),
+            closing,
+        ]
+        done = unit.span[1]
+    return [*pieces, content[done:].decode()]
+
+
+def _subtitles(source: Source) -> Pieces:
+    """The lines after a line with times are one text, unless they begin with dashes; it gets as many lines."""
+    pieces: Pieces = []
+    for block in re.split(r"((?:\r?\n){2,})", source.text):
+        times = re.search(r"^.*-->.*(?:\r?\n|\Z)", block, re.MULTILINE)
+        if not times:
+            pieces.append(block)
+            continue
+        pieces.append(block[: times.end()])
+        lines = re.split(r"(\r?\n)", block[times.end() :])
+        if any(line.lstrip().startswith("-") for line in lines):
+            for line in lines:
+                pieces += parse_markup(line)
+            continue
+        style = re.match(r"(?:\{\\[^{}]*\})*", lines[0])
+        first = style.end() if style else 0
+        pieces.append(lines[0][:first])
+        end, count = (lines[1] if len(lines) > 1 else ""), len(lines[::2])
+        text = " ".join([lines[0][first:], *lines[2::2]])
+        found = parse_markup(text)
+        pieces += [
+            one if isinstance(one, str) else replace(one, finish=lambda text, end=end, n=count: in_lines(text, n, end))
+            for one in found
+        ]
+    return pieces
+
+
+def in_lines(text: str, count: int, end: str) -> str:
+    """Returns a text in up to so many lines of about equal length, with a line end between them."""
+    words = re.split(r" +(?![^<]*>)", text)
+    lines: list[str] = []
+    for left in range(count, 0, -1):
+        line, wanted = "", len(" ".join(words)) / left
+        while words and (not line or left == 1 or len(line) + (len(words[0]) + 1) / 2 <= wanted):
+            line = f"{line} {words.pop(0)}".lstrip()
+        lines += [line] if line else []
+    return end.join(lines)
+
+
+def _table(source: Source) -> Pieces:
+    """The column of the target language is filled from that of the source."""
+    path, (src, tgt) = source.path, source.langs
+    delimiter = table_delimiter(path, source.text.partition("\n")[0])
+    by_rules = delimiter != "\t" or is_quoted(source.text.split("\n", 100)[:100])
+    pieces: Pieces = []
+    columns, width, line = None, 0, 1
+    for row in _rows(source.text, delimiter, by_rules):
+        values = [_unquoted(raw) if by_rules else raw for raw, _ in row]
+        if columns is None:
+            columns, width = header_columns(path, values, src, tgt), len(row)
+            if columns is None:
+                remedy = "add --tsv N to translate column N and keep the others, or " if delimiter == "\t" else ""
+                raise DataError(f"{path}: no languages over the columns: {remedy}write {src} and {tgt} over them")
+            text = ""
+        elif any(values) and len(row) != width:
+            raise DataError(f"{path}: line {line} has {len(row)} columns instead of {width}; correct it")
+        else:
+            text = values[columns[0]].replace("\n", " ") if any(values) else ""
+        for column, (raw, end) in enumerate(row):
+            if column != columns[1] or not text.strip():
+                pieces.append(raw)
+            elif not by_rules:
+                pieces += source.field(text, lambda one: re.sub(r"[\t\n\r]", " ", one))
+            elif source.markup or row[columns[0]][0].startswith('"'):
+                pieces += ['"', *source.field(text, lambda one: one.replace('"', '""')), '"']
+            else:
+                pieces += source.field(text, str, lambda one: _quoted_if_needed(one, delimiter))
+            pieces.append(end)
+            line += raw.count("\n") + end.count("\n")
+    return pieces
+
+
+def _rows(text: str, delimiter: str, by_rules: bool) -> Iterator[list[tuple[str, str]]]:
+    """Yields rows of cells as they are written, each with the delimiter or line end after it."""
+    if by_rules:
+        cells = re.compile(rf'("(?:[^"]|"")*"[^{delimiter}\r\n]*|[^{delimiter}\r\n]*)({delimiter}|\r?\n|\r|\Z)')
+    else:
+        cells = re.compile(r"([^\t\n]*?)(\t|\r?\n|\Z)")
+    row: list[tuple[str, str]] = []
+    for found in cells.finditer(text):
+        raw, end = found.groups()
+        if row or raw or end:
+            row.append((raw, end))
+        if row and end != delimiter:
+            yield row
+            row = []
+
+
+def _quoted_if_needed(cell: str, delimiter: str) -> str:
+    doubled = cell.replace('"', '""')
+    return f'"{doubled}"' if re.search(rf'["\r\n{delimiter}]', cell) else cell
+
+
+def _unquoted(raw: str) -> str:
+    if raw[:1] != '"':
+        return raw
+    inside, _, after = raw[1:].rpartition('"')
+    return inside.replace('""', '"') + after
+
+
+def _json_lines(source: Source) -> Pieces:
+    """The text of the source language becomes a field of the target language, in its place or the last."""
+    src, tgt = source.langs
+    pieces: Pieces = []
+    for number, line in enumerate(source.text.split("\n"), 1):
+        pieces.append("\n" * (number > 1))
+        if not line.strip():
+            pieces.append(line)
+            continue
+        found = json_field(line, src, tgt)
+        if found is None:
+            raise DataError(
+                f'{source.path}: line {number} is no JSON object with a text, {{"{src}": "..."}}; correct it'
+            )
+        text, (start, stop) = found
+        if SURROGATE.search(text):
+            raise DataError(f"{source.path}: line {number} has half of a character; correct it")
+        name = f", {json.dumps(tgt)}: " if start == stop else ""
+        pieces += [f'{line[:start]}{name}"', *source.field(text, _in_json), f'"{line[stop:]}']
+    return pieces
+
+
+def _in_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _memory(source: Source) -> Pieces:
+    """The units that have the source language, as a new memory of both languages."""
+    from aiayn import __version__
+
+    src, tgt = source.langs
+    pieces: Pieces = [
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4"><header creationtool="aiayn" '
+        f'creationtoolversion="{__version__}" segtype="sentence" o-tmf="aiayn" adminlang="en" '
+        f'srclang={quoteattr(src)} datatype="plaintext"/>\n<body>\n'
+    ]
+    left_out = found = 0
+    for unit in read_units(source.path, (src,), io.BytesIO(source.content)):
+        text = unit.texts.get(src)
+        if not text or unit.flaw:
+            left_out += 1
+            continue
+        found += 1
+        name = f" tuid={quoteattr(unit.name)}" if unit.name else ""
+        pieces += [
+            f"<tu{name}><tuv xml:lang={quoteattr(src)}><seg>{_in_xml(text)}</seg></tuv>",
+            f"<tuv xml:lang={quoteattr(tgt)}><seg>",
+            *source.field(text, _in_xml),
+            "</seg></tuv></tu>\n",
+        ]
+    if not found:
+        raise DataError(f"{source.path}: there is no unit with one text in {src} in it; check file and languages")
+    if left_out:
+        source.remarks.append(f"{source.path}: {left_out} units without one text in {src} left out")
+    return [*pieces, "</body></tmx>\n"]
+
+
+def _in_xml(text: str) -> str:
+    """Escaped, and without the characters that XML cannot hold."""
+    return escape(NOT_XML.sub("", text))
+
+
+READERS: dict[str, Callable[[Source], Pieces]] = {
+    "html": _html,
+    "md": _markdown,
+    "po": _catalogue,
+    "xliff": _xliff,
+    "srt": _subtitles,
+    "csv": _table,
+    "tsv": _table,
+    "jsonl": _json_lines,
+    "tmx": _memory,
+}

@@ -1,0 +1,158 @@
+"""Markdown: its paragraphs, headings, items and cells as parts to translate, everything else as it is written.
+
+`markdown-it-py` finds the blocks and what is in them. It says in which lines blocks are, but not where emphasis, links
+or code begin and end; that is noted here while its rules read them.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token as Mark
+
+from aiayn.search.markup import PartReader, Pieces, Token, html_tokens, parse_markup, read_parts
+
+FRONT_MATTER = re.compile(r"---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
+LINE_START = re.compile(r"\A(\d{0,9})([-+*.)](?=\s|$)|#{1,6}(?=\s|$)|>|=+$|-+$|~~~)")  # of no paragraph
+FOOTNOTE = re.compile(r"(^\[[ xX]\](?=\s)|\[\^[^\]\s]+\]:?)")  # and the box of a task; rules of neither are read
+PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
+Rule = Callable[[StateInline, bool], bool]
+
+
+def parse_markdown(text: str) -> Pieces:
+    """Returns the parts of a text, and between them what is kept: with the parts' own marks, they are the text."""
+    front = FRONT_MATTER.match(text)
+    start = done = front.end() if front else 0
+    lines = re.findall(r"[^\r\n]*(?:\r\n?|\n|\Z)", text[start:])
+    starts = [start, *(start + length for length in accumulate(map(len, lines)))]
+    pieces: Pieces = [text[:start]]
+    tokens = _parser().parse(text[start:])
+    for number, token in enumerate(tokens):
+        if not token.map or token.type not in ("inline", "html_block"):
+            continue
+        first, last = token.map
+        if token.type == "html_block":
+            begin, end = starts[first], starts[last]
+            found = parse_markup(text[begin:end], is_html=True)
+        else:
+            in_cell = tokens[number - 1].type in ("th_open", "td_open")
+            places = _places(token.content, in_cell, lines[first:last], starts[first:], done)
+            if places is None:  # it is written in a way that cannot be found again
+                continue
+            begin, end = places[0], places[-1]
+            found = _inline(text, token, places, in_cell)
+        pieces += [text[done:begin], *found]
+        done = end
+    return [*pieces, text[done:]]
+
+
+def _places(content: str, in_cell: bool, lines: list[str], starts: list[int], done: int) -> list[int] | None:
+    """Returns where each character of a block's content, and its end, is in the text, after `done`."""
+    places: list[int] = []
+    for line, raw, start in zip(content.split("\n"), lines, starts, strict=False):
+        written = [f"\\{one}" if one == "|" and in_cell else one for one in line.lstrip()]
+        whole, ended = "".join(written).rstrip(), raw.rstrip()
+        at = len(ended) - len(whole) if not in_cell and ended.endswith(whole) else raw.find(whole, max(done - start, 0))
+        if at < 0:
+            return None
+        places += [start + at] * (len(line) - len(line.lstrip()))
+        places += accumulate(map(len, written), initial=start + at)
+    return places if len(places) == len(content) + 1 else None
+
+
+def _inline(text: str, block: Mark, places: list[int], in_cell: bool) -> Pieces:
+    """Reads what is in a block; all of it is a slice of the text."""
+    tokens: list[Token] = []
+    done = 0
+
+    def add_text(stop: int) -> None:
+        raw = text[places[done] : places[stop]]
+        for number, part in enumerate(FOOTNOTE.split(raw)):
+            if part:
+                tokens.append(("alone" if number % 2 else "text", "", part))
+
+    for mark in block.children or []:
+        if "span" not in mark.meta or mark.type in ("text", "text_special", "softbreak"):
+            continue
+        start, stop = mark.meta["span"]
+        if mark.markup in ("**", "__"):  # of which the rule notes the inner one
+            start, stop = (start - 1, stop) if mark.nesting > 0 else (start, stop + 1)
+        add_text(start)
+        tokens += _marks(mark, text[places[start] : places[stop]])
+        done = stop
+    add_text(len(block.content))
+    written = "".join(raw for kind, _, raw in tokens if kind == "text")
+    # What stands in the source as text, such as in `a[0]`, may stand in the translation.
+    harmless = set(ESCAPED.sub("", written)) - set(ESCAPED.findall(written))
+    special = set("\\`*_[]<" + "|" * in_cell) - harmless
+    return read_parts(tokens, lambda: PartReader(_read, _escape(special), _finish))
+
+
+def _marks(mark: Mark, raw: str) -> Iterator[Token]:
+    """Yields the tokens of a mark, which is written as `raw`."""
+    name, _, kind = mark.type.rpartition("_")
+    if name in PAIRED:
+        yield kind, PAIRED[name], raw
+    elif mark.type in ("code_inline", "autolink"):
+        width = len(mark.markup) if mark.type == "code_inline" else 1
+        yield from (("keep", "code", raw[:width]), ("text", "", raw[width:-width]), ("close", "code", raw[-width:]))
+    elif mark.type == "html_inline":
+        yield from html_tokens(raw)
+    else:
+        yield "other" if mark.type == "hardbreak" else "alone", "", raw
+
+
+def _read(raw: str) -> str:
+    return ESCAPED.sub(r"\1", re.sub(r"[ \t]*(?:\r\n?|\n)[ \t>]*", " ", raw))
+
+
+def _escape(special: set[str]) -> Callable[[str], str]:
+    """Returns what writes a word or a punctuation mark so that it is text; an underline within a word is."""
+    edge = r"|(?<!\w)_|_(?!\w)" if "_" in special else ""
+    pattern = re.compile(f"[{re.escape(''.join(special - {'_'}))}]{edge}" if special - {"_"} else f"(?!){edge}")
+    return lambda text: pattern.sub(r"\\\g<0>", text)
+
+
+def _finish(text: str) -> str:
+    """A line must not begin as a heading, an item or a quotation does."""
+    return LINE_START.sub(r"\1\\\2", text)
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    names = parser.get_active_rules()["inline"]
+    for name, rule in zip(names, parser.inline.ruler.getRules(""), strict=True):
+        parser.inline.ruler.at(name, _noted(name, rule))
+    return parser
+
+
+def _noted(name: str, rule: Rule) -> Rule:
+    """Returns a rule that notes from where to where each mark is that it finds, in `meta["span"]`."""
+
+    def run(state: StateInline, silent: bool) -> bool:
+        start, known = state.pos, len(state.tokens)
+        if not rule(state, silent):
+            return False
+        if silent:
+            return True
+        new, end = state.tokens[known:], state.pos
+        if name in ("emphasis", "strikethrough"):  # characters, which become marks if they are in pairs
+            for token in reversed(new):
+                if end > start:
+                    token.meta["span"] = (end - len(token.content), end)
+                    end -= len(token.content)
+        elif name == "link":
+            closing = state.md.helpers.parseLinkLabel(state, start, True)
+            opened = next(token for token in new if token.type == "link_open" and "span" not in token.meta)
+            opened.meta["span"], new[-1].meta["span"] = (start, start + 1), (closing, end)
+        elif name == "autolink":
+            new[-1].meta["span"] = (start, end)
+            new[-1].type = "autolink"
+        elif new:
+            new[-1].meta["span"] = (start, end)
+        return True
+
+    return run

@@ -1,0 +1,312 @@
+"""Documents come back with their texts in the other language and everything else byte for byte."""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aiayn.documents.document import Document, parse_document
+from aiayn.errors import DataError
+from aiayn.search.markup import Part
+from aiayn.search.placement import Places, written
+from aiayn.search.projection import AlignedText, units_of
+from aiayn.search.repair import repair
+
+LANGS = ("en", "de")
+
+
+def document(name: str, content: str | bytes, markup: bool = False) -> Document:
+    return parse_document(Path(name), content.encode() if isinstance(content, str) else content, LANGS, markup)
+
+
+def shouted(text: str) -> AlignedText:
+    """A translation word for word, in capitals."""
+    edges = [0, *(edge for span in units_of(text) for edge in span), len(text)]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
+    words = [word if re.match(r"[{%&]", word) else word.upper() for word in pieces[1::2]]
+    return AlignedText(text, units_of(text), words, pieces[::2], np.eye(len(words)))
+
+
+def translated(name: str, content: str | bytes, markup: bool = False) -> str | bytes:
+    """The document of a translator that shouts."""
+    found, places = document(name, content, markup), Places()
+
+    def text_of(part: Part) -> str:
+        if not found.markup:
+            return part.finish(part.escape(part.text.upper()))
+        return part.finish(written(repair(shouted(part.text), places), part, places))
+
+    text = "".join(one if isinstance(one, str) else text_of(one) for one in found.pieces)
+    return text if isinstance(content, str) else found.encode(text)
+
+
+MARKDOWN = """---
+title: kept
+---
+# a *big* house {#house}
+
+two **old** cats see `rm -rf x` in [the house](http://x.org "a title") and <b>see</b>
+[^1] over ![two](cats.png) lines.\x20\x20
+a \\* star, a[0], <http://a.org>
+
+> the man sees **the
+> house**.
+
+- [ ] one cat
+  goes on
+
+| cat | two \\| `x` | |
+|-----|:---:|-|
+| a   | b   | |
+
+```sh
+the cat
+```
+
+    the house
+
+<div class="the house">a <i>cat</i><pre>the cat</pre></div>
+
+the end
+=======
+
+[1]: http://x.org "the title"
+[^1]: the note
+"""
+
+SHOUTED_MARKDOWN = """---
+title: kept
+---
+# A *BIG* HOUSE {#house}
+
+TWO **OLD** CATS SEE `rm -rf x` IN [THE HOUSE](http://x.org "a title") AND <b>SEE</b>\x20\
+[^1] OVER ![two](cats.png) LINES.\x20\x20
+A \\* STAR, A[0], <http://a.org>
+
+> THE MAN SEES **THE HOUSE**.
+
+- [ ] ONE CAT GOES ON
+
+| CAT | TWO \\| `x` | |
+|-----|:---:|-|
+| A   | B   | |
+
+```sh
+the cat
+```
+
+    the house
+
+<div class="the house">A <i>CAT</i><pre>the cat</pre></div>
+
+THE END
+=======
+
+[1]: http://x.org "the title"
+[^1]: THE NOTE
+"""
+
+CATALOGUE = r"""# the comment
+msgid ""
+msgstr ""
+"Language: de_AT\n"
+"Content-Type: text/plain; charset=UTF-8\n"
+
+
+#: house.c:7  cat.c:8
+#, c-format
+msgctxt "the house"
+msgid   "%d \"cat\" sees\n"
+msgstr  ""
+
+msgid ""
+"the <b>man</b> "
+"sees\n"
+"\tthe end"
+msgstr ""
+#, fuzzy
+msgid "one"
+msgstr "eins?"
+
+msgid "%d cat"
+msgid_plural "%d cats"
+msgstr[0] ""
+msgstr[1] "%d Katzen"
+
+#~ msgid "old"
+#~ msgstr ""
+"""
+
+SHOUTED_CATALOGUE = (
+    CATALOGUE.replace('msgstr  ""', 'msgstr  "%d \\"CAT\\" SEES\\n"')
+    .replace('the end"\nmsgstr ""', 'the end"\nmsgstr "THE <b>MAN</b> SEES\\n\\tTHE END"')
+    .replace('msgstr[0] ""', 'msgstr[0] "%d CAT"')
+)
+
+XLIFF = """<?xml version='1.0' encoding="utf-8" ?>
+<xliff version="1.2"><!-- the > comment --><file source-language='en-US'   target-language="de" original="a"><body>
+  <trans-unit id="1">
+    <source>the <g id="1">old</g> house&#160;&lt; 5<x id="2" /></source>
+    <note>a note</note>
+  </trans-unit>
+  <trans-unit id="2"><source>two cats</source><target/></trans-unit>
+  <trans-unit id="3"><source>two cats</source><target>zwei Katzen</target>
+    <alt-trans><source>a cat</source><target></target></alt-trans></trans-unit>
+  <trans-unit id="4" translate="no"><source>two cats</source><target></target></trans-unit>
+  <trans-unit id="5"><source>see <ph id="1">&lt;b></ph>it</source><target state="new">see it</target></trans-unit>
+  <trans-unit id="6"><source>One. Two.</source><seg-source><mrk mtype="seg" mid="1">One.</mrk> <mrk mtype="seg" mid="2"
+    >Two.</mrk></seg-source></trans-unit>
+</body></file></xliff>
+"""
+
+SHOUTED_XLIFF = (
+    XLIFF.replace(
+        '<x id="2" /></source>',
+        '<x id="2" /></source>\n    <target>THE <g id="1">OLD</g> HOUSE\N{NO-BREAK SPACE}&lt; 5<x id="2" /></target>',
+    )
+    .replace("<target/>", "<target>TWO CATS</target>")
+    .replace('state="new">see it', 'state="new">SEE <ph id="1">&lt;b></ph>IT')
+    .replace(
+        "</seg-source>",
+        '</seg-source><target><mrk mtype="seg" mid="1">ONE.</mrk> <mrk mtype="seg" mid="2"\n    >TWO.</mrk></target>',
+    )
+)
+
+SUBTITLES = """1\r
+00:00:01,000 --> 00:00:02,500 X1:40\r
+the old <i>house</i>\r
+of two cats and a man\r
+\r
+2\r
+00:00:03,000 --> 00:00:04,000\r
+{\\an8}- the cat\r
+- 1984 -\r
+\r
+\r
+note --\r
+"""
+
+SHOUTED_SUBTITLES = (
+    SUBTITLES.replace("the old <i>house</i>\r\nof two cats and a man", "THE OLD <i>HOUSE</i>\r\nOF TWO CATS AND A MAN")
+).replace("- the cat", "- THE CAT")
+
+TABLE = (
+    'id,"English (US)",German\r\n1,the house,\r\n2,"two ""old"", cats",alt\r\n\r\n3,"the\nman" ,"x"\r\n4,,x\r\n5,"no,'
+)
+SHOUTED_TABLE = (
+    'id,"English (US)",German\r\n1,the house,THE HOUSE\r\n2,"two ""old"", cats","TWO ""OLD"", CATS"\r\n\r\n'
+    '3,"the\nman" ,"THE MAN "\r\n4,,x\r\n5,"no,"NO"'
+)
+
+PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>the cat</title><style>p > b {}</style></head>
+<!-- the <b>comment -->\r\n<body class='a>b'><p>the <a title="1 < 2" href=x>old</a> house<br/>two &amp; cats &lt;
+</p><script>if (a < b) the()</script><code>the cat</code></BODY></html>"""
+SHOUTED_PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>THE CAT</title><style>p > b {}</style></head>
+<!-- the <b>comment -->\r\n<body class='a>b'><p>THE <a title="1 < 2" href=x>OLD</a> HOUSE<br/>TWO &amp; CATS &lt;
+</p><script>if (a < b) the()</script><code>the cat</code></BODY></html>"""
+
+JSON_LINES = '{"id": 1e400, "en":"the \\"cat\\"", "n": 1.10, "big": 123456789012345678901234567890}\n\n' + (
+    '{"x":"\\ud83d", "en":"two" , "x": 2 }\r\n{"translation": {"de": "x" , "en": "a\\u0000b"}, "de": "y"}'
+)
+SHOUTED_JSON_LINES = (
+    JSON_LINES.replace("901234567890}", '901234567890, "de": "THE \\"CAT\\""}')
+    .replace('"x": 2 }', '"x": 2, "de": "TWO" }')
+    .replace('{"de": "x" ,', '{"de": "A\\u0000B" ,')
+)
+
+CASES = {
+    "manual.md": (MARKDOWN, SHOUTED_MARKDOWN),
+    "messages.po": (CATALOGUE, SHOUTED_CATALOGUE),
+    "units.xliff": (XLIFF, SHOUTED_XLIFF),
+    "film.srt": (SUBTITLES, SHOUTED_SUBTITLES),
+    "table.csv": (TABLE, SHOUTED_TABLE),
+    "page.html": (PAGE, SHOUTED_PAGE),
+    "lines.jsonl": (JSON_LINES, SHOUTED_JSON_LINES),
+    "plain.tsv": ('id\ten\tde\r\n1\tthe "house\tx\r\n\r\n', 'id\ten\tde\r\n1\tthe "house\tTHE "HOUSE\r\n\r\n'),
+    "excel.tsv": ('"en"\t"de"\n"a ""b"""\t""\n', '"en"\t"de"\n"a ""b"""\t"A ""B"""\n'),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_texts_are_translated_and_everything_else_is_kept_byte_for_byte(name):
+    source, expected = CASES[name]
+    assert translated(name, source) == expected
+    assert translated(name, b"\xef\xbb\xbf" + source.encode()) == b"\xef\xbb\xbf" + expected.encode()
+
+
+def test_xliff_2_and_prefixed_names_are_read_too():
+    source = """<x:xliff version="2.0" srcLang="en" trgLang="de" xmlns:x="urn:oasis:names:tc:xliff:document:2.0">
+    <x:file><x:unit><x:segment><x:source>see <x:pc id="1">the cat</x:pc></x:source></x:segment></x:unit></x:file></x:xliff>"""
+    target = '</x:source><x:target>SEE <x:pc id="1">THE CAT</x:pc></x:target>'
+    assert translated("a.xlf", source) == source.replace("</x:source>", target)
+
+
+def test_tags_in_the_fields_of_tables_are_kept_on_request():
+    assert translated("a.csv", "en,de\na <b>cat</b>,\n", markup=True) == 'en,de\na <b>cat</b>,"A <b>CAT</b>"\n'
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-1", "utf-16"])
+def test_a_file_stays_in_the_encoding_that_it_says(encoding):
+    text = f'<html><meta charset="{encoding}"><p>für</p></html>'
+    if encoding == "utf-16":
+        text = "\ufeff<html><p>für</p></html>"
+    content = text.encode("utf-16-le" if encoding == "utf-16" else encoding)
+    assert translated("a.html", content) == content.replace("für".encode(encoding)[-6:], "FÜR".encode(encoding)[-6:])
+    found = document("a.html", content)
+    assert found.encode("ł") == (b"&#322;" if encoding == "iso-8859-1" else "ł".encode("utf-16-le"))
+
+
+def test_what_would_be_a_mark_in_markdown_is_written_as_text():
+    for text in ("1\\. the", "\\# the", "\\- the", "\\<b>", "\\`a\\`", "\\_the\\_ snake_case", "\\[a\\](b)"):
+        found = translated("a.md", f"a\n\n{text}\n")
+        assert found == f"A\n\n{text.upper()}\n"
+        assert all(not part.tags for part in document("a.md", found).pieces if isinstance(part, Part))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.po", 'msgid "a"\n', "line 1: a message needs msgid and msgstr"),
+        ("a.po", 'msgid "a"\nmsgstr ""\nhello\n', "line 3 is no line of a PO catalogue"),
+        ("a.po", 'msgid ""\nmsgstr "Language: fr\\n"\n', "its language is fr, and not de"),
+        ("a.po", b'msgid "\xff"\nmsgstr ""\n', "line 1 is not utf-8"),
+        ("a.po", 'msgid ""\nmsgstr "charset=nothing"\n', "it says to be in nothing"),
+        ("a.xliff", "<xliff><file>\n<a></b>", "line 2 is not well-formed XML"),
+        ("a.xliff", "<tmx/>", "this is no XLIFF"),
+        ("a.xliff", '<!DOCTYPE x [<!ENTITY a "b">]><xliff>&a;</xliff>', "it declares entities of its own"),
+        (
+            "a.xliff",
+            '<xliff srcLang="fr"><segment><source>a</source></segment></xliff>',
+            "line 1: it is fr, and the model translates en to de",
+        ),
+        ("a.csv", "a,b\n", "no languages over the columns: write en and de over them"),
+        ("a.tsv", "a\tb\n", "add --tsv N to translate column N and keep the others, or write en and de over them"),
+        ("a.csv", "en,de\na,b\na,b,c\n", "line 3 has 3 columns instead of 2"),
+        ("a.jsonl", '{"en": "a"}\n{"fr": "a"}\n', "line 2 is no JSON object with a text"),
+        ("a.jsonl", '{"en": "a\\ud800"}\n', "line 1 has half of a character"),
+        ("a.jsonl", "[" * 99_999, "line 1 is no JSON object with a text"),
+        ("a.tmx", "<tmx><body/></tmx>", "there is no unit with one text in en in it"),
+    ],
+)
+def test_what_is_not_of_its_kind_is_refused_with_file_and_place(name, content, message):
+    with pytest.raises(DataError) as refusal:
+        document(name, content)
+    assert message in str(refusal.value)
+    assert str(refusal.value).startswith(name)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_character_that_the_encoding_lacks_is_named():
+    found = document("a.po", 'msgid ""\nmsgstr "charset=iso-8859-1"\n')
+    with pytest.raises(DataError, match=r"a\.po: iso-8859-1, .* does not have '„'"):
+        found.encode("„")
+
+
+def test_groups_have_all_pieces_in_order_and_few_parts():
+    found = document("a.jsonl", "".join(json.dumps({"en": f"the {n}"}) + "\n" for n in range(7)))
+    groups = list(found.groups(3))
+    assert [sum(isinstance(one, Part) for one in group) for group in groups] == [3, 3, 1]
+    assert [one for group in groups for one in group] == found.pieces
