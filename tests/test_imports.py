@@ -52,7 +52,7 @@ WALLS = {
     "parsing": {"data", "errors", "files", "config", "runs"},
     "reports": {"config", "errors", "files", "runs", "model", "parsing"},
     "visualize": {"config", "errors", "files", "hardware", "token_ids", "reports", "data", "model", "search"},
-    "server": {"config", "errors", "search", "documents"},
+    "server": {"config", "errors", "data", "search", "documents"},
     "evaluation": GROUND - {"hardware", "signals", "token_ids"} | {"data", "search", "reports", "parsing"},
     "training": GROUND | {"data", "model", "kernels", "search", "evaluation", "reports", "visualize", "parsing"},
     "sweep": GROUND | {"data", "reports"},

@@ -239,7 +239,8 @@ def test_texts_are_translated_and_everything_else_is_kept_byte_for_byte(name):
 
 def test_xliff_2_and_prefixed_names_are_read_too():
     source = """<x:xliff version="2.0" srcLang="en" trgLang="de" xmlns:x="urn:oasis:names:tc:xliff:document:2.0">
-    <x:file><x:unit><x:segment><x:source>see <x:pc id="1">the cat</x:pc></x:source></x:segment></x:unit></x:file></x:xliff>"""
+    <x:file><x:unit><x:segment><x:source>see <x:pc id="1">the cat</x:pc></x:source></x:segment></x:unit></x:file>
+    </x:xliff>"""
     target = '</x:source><x:target>SEE <x:pc id="1">THE CAT</x:pc></x:target>'
     assert translated("a.xlf", source) == source.replace("</x:source>", target)
 
@@ -276,6 +277,7 @@ def test_what_would_be_a_mark_in_markdown_is_written_as_text():
         ("a.po", 'msgid ""\nmsgstr "charset=nothing"\n', "it says to be in nothing"),
         ("a.xliff", "<xliff><file>\n<a></b>", "line 2 is not well-formed XML"),
         ("a.xliff", "<tmx/>", "this is no XLIFF"),
+        ("a.xliff", "<g>" * 999, "line 1 has 200 elements in each other"),
         ("a.xliff", '<!DOCTYPE x [<!ENTITY a "b">]><xliff>&a;</xliff>', "it declares entities of its own"),
         (
             "a.xliff",

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
@@ -13,6 +14,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.testclient import TestClient
 
+from aiayn.documents.document import parse_document
 from aiayn.search import texts
 from aiayn.search.texts import translate_markup
 from aiayn.search.translations import Translation
@@ -156,6 +158,62 @@ def test_clients_learn_languages_settings_and_health(http):
     assert settings["language"] == {"source": english, "target": german}
     assert (settings["keyRequired"], settings["run"], settings["alternatives"]) == (False, "tiny", 2)
     assert http.get("/health").json() == {"status": "ok"}
+
+
+FILES = {
+    "page.html": b"<!DOCTYPE html><p title='a<b'>the <b>old</b> house. Two cats.</p><style>the</style>",
+    "manual.md": b"# the *old* house\n\n```\nthe cat\n```\n\n> two cats\n",
+    "film.srt": b"1\r\n00:00:01,000 --> 00:00:02,000\r\nthe old house\r\n",
+    "messages.po": b'# the\nmsgid  "the %s house"\nmsgstr ""\n',
+    "units.xliff": b"<xliff ><file><trans-unit><source>the <x id='1' />house</source></trans-unit></file></xliff>",
+    "table.csv": b"id,en,de\r\n1,two cats,\r\n",
+    "lines.jsonl": b'{"id": 1e400, "en":"two cats"}\n',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_translated_as_by_the_command_and_loaded_from_the_address_in_the_answer(http, translator, name):
+    answer = http.post("/translate_file", data=PAIR, files={"file": (name, FILES[name])})
+    assert answer.status_code == 200, answer.text
+
+    address = answer.json()["translatedFileUrl"]
+    found = http.get(address)
+
+    document = parse_document(Path(name), FILES[name], translator.languages)
+    [expected] = texts.translate_pieces(
+        translator, texts.Texts([document.pieces], "en", document.is_prose), markup=document.markup
+    )
+    assert address.startswith("http://localhost:8000/download_file/")
+    assert found.content == expected.text.encode() != FILES[name]
+    assert found.headers["content-disposition"] == f"attachment; filename*=UTF-8''{name}"
+    assert f".{name.partition('.')[2]}" in http.get("/frontend/settings").json()["supportedFilesFormat"]
+
+
+@pytest.mark.parametrize(
+    ("status", "says", "name", "content"),
+    [
+        (400, "a.docx: office documents are not read", "../a.docx", b"PK"),
+        (400, "a.json: choose a file of html, ", "a.json", b"{}"),
+        (400, "a.po: line 1 is no line of a PO catalogue", "c:\\b\\a.po", b"x"),
+        (400, "file named file", "", b"x"),
+        (413, "13 sentences; at most 12", "a.md", b"the house.\n\n" * 13),
+        (413, "a paragraph may have", "a.html", b"<b>x</b>" * 501),
+    ],
+)
+def test_files_that_cannot_be_translated_are_refused_in_words(http, status, says, name, content):
+    answer = http.post("/translate_file", data=PAIR, files={"file": (name, content)})
+    assert (answer.status_code, says in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_a_file_needs_a_key_and_a_form_and_old_files_make_room_for_new_ones(translator, monkeypatch):
+    with client(translator, keys=["one"]) as http:
+        assert http.post("/translate_file", data=PAIR, files={"file": ("a.md", b"the")}).status_code == 401
+        assert http.post("/translate_file", json=PAIR | {"file": "a", "api_key": "one"}).status_code == 400
+        assert http.get("/download_file/a.md").status_code == 404
+        monkeypatch.setattr("aiayn.server.answers.MAX_FILES", 4)
+        sent = {"data": PAIR | {"api_key": "one"}, "files": {"file": ("ä b.md", b"the")}}
+        addresses = [http.post("/translate_file", **sent).json()["translatedFileUrl"] for _ in range(2)]
+        assert [http.get(address).status_code for address in addresses] == [404, 200]
 
 
 def test_attention_is_between_the_words_of_a_line_and_its_translation(http):

@@ -15,6 +15,7 @@ from aiayn.errors import DataError
 
 UNITS = ("trans-unit", "segment")  # of XLIFF 1.2 and 2
 OPEN_STATES = ("new", "needs-translation", "initial")  # of a target that is no translation yet
+MAX_DEPTH = 200
 PAIRED = ("g", "mrk", "pc", "sub")  # inline elements around text; others are codes, and so is all that is in them
 NOT_TEXT = re.compile(r"(<!--.*?-->|<\?.*?\?>)", re.DOTALL)
 CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
@@ -66,6 +67,8 @@ def parse(content: bytes, path: Path) -> Node:
         here()
         node = Node(name.rpartition(":")[2], attributes, parser.CurrentLineNumber, parser.CurrentByteIndex, 0)
         open_nodes[-1].children.append(node)
+        if len(open_nodes) > MAX_DEPTH:
+            raise DataError(f"{path}: line {node.line} has {MAX_DEPTH} elements in each other; this is no XLIFF")
         open_nodes.append(node)
         waiting.append((node, "inner"))
 
@@ -117,7 +120,7 @@ def _unit(node: Node, content: bytes, is_kept: bool, languages: Languages) -> Un
     state = (target.attributes.get("state") if target else None) or node.attributes.get("state")
     translation = text_of(target, content) if target and state not in OPEN_STATES else ""
     if target is None:
-        before = content[: source.start]
+        before = content[max(source.start - 200, 0) : source.start]
         blank = before[len(before.rstrip()) :].decode()
         name = content[source.start + 1 : source.inner].decode().split(">")[0].split()[0].replace("source", "target")
         span, tags = (segments.end, segments.end), (f"{blank}<{name}>", f"</{name}>")

@@ -1,10 +1,16 @@
 """What is answered to requests: LibreTranslate's API for one model."""
 
 import asyncio
+import secrets
+from collections import OrderedDict
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
+from aiayn.data.pair_files import other_format, suffix
+from aiayn.documents.document import KINDS, Document, parse_document
 from aiayn.errors import DataError
 from aiayn.search.line_translator import SURROGATE, LineTranslator
 from aiayn.search.markup import Part, parse_markup
@@ -14,7 +20,7 @@ from aiayn.search.translations import Translation
 from aiayn.server.batching import BATCH_LINES, Batcher
 from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
-from aiayn.server.requests import Fields, count_of, is_language, line_of, texts_of
+from aiayn.server.requests import Fields, count_of, file_of, is_language, line_of, texts_of
 from aiayn.server.service import Service
 from aiayn.server.words import WordAttention, word_attention
 
@@ -24,6 +30,7 @@ NAMES = {"cs": "Czech", "de": "German", "en": "English", "es": "Spanish", "fr": 
 # The time to place tags grows with the tags times the words.
 MAX_HTML = 30_000  # characters of a text
 MAX_TAGS = 1000
+MAX_FILES = 64 << 20  # bytes of translated files that are kept; the oldest go first
 
 Answer = dict[str, object]
 
@@ -38,6 +45,7 @@ class Answers:
         self.run = run
         self.options = options
         self.batcher = batcher
+        self.files: OrderedDict[str, bytes] = OrderedDict()  # translated ones, by their secret addresses
 
     def languages(self) -> list[Answer]:
         """The source language, which can be translated into the target language, and that."""
@@ -52,8 +60,8 @@ class Answers:
             "apiKeys": bool(served.api_keys),
             "keyRequired": bool(served.api_keys),
             "charLimit": -1,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
+            "filesTranslation": True,
+            "supportedFilesFormat": [f".{suffix}" for suffix in KINDS],
             "suggestions": False,
             "frontendTimeout": 500,
             "language": {"source": _language(source), "target": _language(target)},
@@ -68,12 +76,8 @@ class Answers:
         _check_languages(fields, translator.languages)
         is_html = fields.get("format") == "html"
         parts = await asyncio.to_thread(_cut, texts, translator.languages[0], is_html)
-        sentences = parts.sentences
-        if len(sentences) > self.options.max_waiting:
-            most = self.options.max_waiting
-            raise HTTPException(413, f"{len(sentences)} sentences; at most {most} are translated at once")
-        await self._subwords(translator, sentences, state)
-        found = await self.batcher.n_best(translator.n_best, sentences, n)
+        await self._check(translator, parts.sentences, state)
+        found = await self.batcher.n_best(translator.n_best, parts.sentences, n)
         # The k-th translation of a text has the k-th of every sentence, or else its last.
         chosen = [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
         columns = [await self._written(translator, parts, one, is_html) for one in chosen]
@@ -87,6 +91,31 @@ class Answers:
             [detected] = _detected(translator)
             answer["detectedLanguage"] = [detected for _ in texts] if is_list else detected
         return answer
+
+    async def translate_file(self, fields: Fields, state: State) -> Answer:
+        """LibreTranslate's POST /translate_file: a document, of which the answer is the address to load it from."""
+        translator = self.service.now.translator
+        name, content = await file_of(fields)
+        _check_languages(fields, translator.languages)
+        document, parts = await asyncio.to_thread(_cut_file, name, content, translator.languages)
+        await self._check(translator, parts.sentences, state)
+        found: list[Translation] = []
+        for start in range(0, len(parts.sentences), BATCH_LINES):  # so that a file does not fill up the queue
+            here = parts.sentences[start : start + BATCH_LINES]
+            found += [best for best, *_ in await self.batcher.n_best(translator.n_best, here, 1)]
+        [text] = await self._written(translator, parts, found, document.markup)
+        translated = document.encode(text)
+        while self.files and sum(map(len, self.files.values())) + len(translated) > MAX_FILES:
+            self.files.popitem(last=False)
+        address = f"{secrets.token_urlsafe(16)}.{document.path.name}"
+        self.files[address] = translated
+        return {"translatedFileUrl": f"{state.base_url}download_file/{quote(address)}"}
+
+    async def _check(self, translator: LineTranslator, sentences: list[str], state: State) -> None:
+        """Raises 413 for more sentences than are translated at once, and what `_subwords` raises."""
+        if len(sentences) > (most := self.options.max_waiting):
+            raise HTTPException(413, f"{len(sentences)} sentences; at most {most} are translated at once")
+        await self._subwords(translator, sentences, state)
 
     async def _written(
         self, translator: LineTranslator, texts: Texts, found: list[Translation], is_html: bool
@@ -138,6 +167,19 @@ def _cut(texts: list[str], language: str, is_html: bool) -> Texts:
             limits = f"{MAX_HTML:,} characters and {MAX_TAGS:,} tags"
             raise HTTPException(413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts")
     return Texts([parse_markup(text, True) if is_html else [Part(text)] for text in texts], language)
+
+
+def _cut_file(name: str, content: bytes, languages: tuple[str, str]) -> tuple[Document, Texts]:
+    """Cuts a document into sentences. Raises DataError for one that cannot be read, 413 for too many tags in a part."""
+    path = Path(PurePosixPath(name.replace("\\", "/")).name)
+    if suffix(path.name) not in KINDS:
+        known = f"choose a file of {', '.join(KINDS)}"
+        raise DataError(f"{path}: {other_format(path.name) or known}")
+    document = parse_document(path, content, languages)
+    for part in (piece for piece in document.pieces if isinstance(piece, Part)):
+        if len(part.text) > MAX_HTML or len(part.tags) > MAX_TAGS:
+            raise HTTPException(413, f"a paragraph may have {MAX_HTML:,} characters and {MAX_TAGS:,} tags; divide it")
+    return document, Texts([document.pieces], languages[0], document.is_prose)
 
 
 def _check_languages(fields: Fields, languages: tuple[str, str]) -> None:

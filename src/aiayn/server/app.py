@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -66,12 +67,21 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
         _check_key(bearer(request), service)
         return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
+    async def download(request: Request) -> Response:
+        name = request.path_params["name"]
+        if (content := answers.files.get(name)) is None:
+            raise HTTPException(404, "there is no such file any more; translate it again")
+        attached = f"attachment; filename*=UTF-8''{quote(name.partition('.')[2], safe='')}"
+        return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": attached})
+
     routes = [
         *(Route(path, _sender(file)) for path, file in FILES.items()),
         get("/languages", answers.languages),
         get("/frontend/settings", answers.settings),
         Route("/metrics", counts),
         post("/translate", answers.translate),
+        post("/translate_file", answers.translate_file),
+        Route("/download_file/{name}", download),
         post("/detect", answers.detect),
         post("/attention", answers.attention),
     ]
@@ -100,6 +110,7 @@ def _limited(work: Work, service: Service, options: ServeOptions) -> Callable[[R
     async def endpoint(request: Request) -> Response:
         try:
             async with asyncio.timeout(options.time_limit):
+                request.state.base_url = request.base_url
                 fields = await read_fields(request, options.max_body)
                 _check_key(bearer(request) or str(fields.get("api_key") or ""), service)
                 return JSONResponse(await while_connected(request, work(fields, request.state)))
