@@ -75,9 +75,9 @@ def test_the_best_checkpoint_holds_the_weights_of_its_step_and_is_kept_when_othe
 MOMENTS = {
     "in a step": dies_at(TranslationModule, "training_step", 11),
     "in the validation of the best step": dies_at(TranslationModule, "validation_step", 3),
-    "after the best validation, before its checkpoint": dies_at(checkpoints, "save", 3),
+    "after the best validation, before its checkpoint": dies_at(checkpoints, "save", 4),
     "in the last validation": dies_at(TranslationModule, "validation_step", 8),
-    "after the last validation, before its checkpoint": dies_at(sealed_files, "write_sealed", 7),
+    "after the last validation, before its checkpoint": dies_at(sealed_files, "write_sealed", 9),
     "after the last checkpoint": dies_at(checkpoints, "average", 1),
 }
 

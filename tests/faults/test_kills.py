@@ -31,7 +31,7 @@ from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
 
 # Calls in the life of the run: 4 steps an epoch, 2 micro-batches a step, checkpoints of steps 3, 6, 9, 12, validations
-# after 6 and 12. A save is three files: optimizer, checkpoint, last.ckpt.
+# after 6 and 12. A save is three files: optimizer, checkpoint, last.ckpt; the first step writes two and removes them.
 MOMENTS = {
     "before the first step": dies_at(TranslationModule, "training_step", 1),
     "in the first step": dies_at(TranslationModule, "training_step", 1, after=True),
@@ -40,14 +40,15 @@ MOMENTS = {
     "after the last step of an epoch": dies_at(TranslationModule, "training_step", 17),
     "in validation": dies_at(TranslationModule, "validation_step", 2),
     "in the search of a validation": dies_at(Translator, "translate", 1),
-    "before the first checkpoint is written": dies_at(sealed_files, "write_sealed", 1),
-    "between the optimizer's file and the checkpoint": dies_at(sealed_files, "write_sealed", 4),
+    "between the two files of the first step's proof": dies_at(sealed_files, "write_sealed", 2),
+    "before the first checkpoint is written": dies_at(sealed_files, "write_sealed", 3),
+    "between the optimizer's file and the checkpoint": dies_at(sealed_files, "write_sealed", 6),
     "after a checkpoint, before last.ckpt is it": dies_at(checkpoint_folder, "update_last", 2),
     "after the last checkpoint, before last.ckpt is it": dies_at(checkpoint_folder, "update_last", 4),
     "before old checkpoints are removed": dies_at(checkpoint_folder, "prune", 4),
     "in averaging": dies_at(checkpoints, "average", 1),
-    "before the average is written": dies_at(checkpoints, "save", 5),
-    "after the average is written": dies_at(checkpoints, "save", 5, after=True),
+    "before the average is written": dies_at(checkpoints, "save", 6),
+    "after the average is written": dies_at(checkpoints, "save", 6, after=True),
 }
 
 
@@ -117,7 +118,7 @@ def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]
     return prelude
 
 
-@pytest.mark.parametrize("call", [5, 6])  # the optimizer's state of step 9, and its weights
+@pytest.mark.parametrize("call", [7, 8])  # the optimizer's state of step 9, and its weights
 def test_a_checkpoint_written_steps_later_holds_its_own_step_to_the_bit(config, unbroken, tmp_path, call):
     end = train(config, tmp_path, writes_wait(call, until=23))  # in step 12
     assert end.code == 0, end.said

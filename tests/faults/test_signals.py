@@ -29,8 +29,8 @@ PHASES = {
     "in the search of a validation": ((Translator, "translate", 1, False), 6),
     "in the last validation": ((TranslationModule, "validation_step", 3, False), 12),
     "in the last search": ((Translator, "translate", 2, False), 12),
-    "while a checkpoint is copied": ((BackgroundWriter, "copied", 2, False), 7),
-    "while the last one is written": ((sealed_files, "write_sealed", 7, False), 12),
+    "while a checkpoint is copied": ((BackgroundWriter, "copied", 3, False), 7),
+    "while the last one is written": ((sealed_files, "write_sealed", 9, False), 12),
     "in averaging": ((checkpoints, "average", 1, False), 12),
 }
 
@@ -135,7 +135,7 @@ def test_a_signal_while_a_checkpoint_is_read_is_no_flaw_of_the_checkpoint(config
 def test_the_first_of_two_signals_counts_and_neither_harms_the_save(config, tmp_path):
     def prelude() -> None:
         sends(TERM, (TranslationModule, "training_step", 7, False))()
-        sends(signal.SIGINT, (sealed_files, "write_sealed", 3, False))()
+        sends(signal.SIGINT, (sealed_files, "write_sealed", 5, False))()
 
     assert train(config, tmp_path, prelude).code == 143
     assert checkpoints.load(tmp_path / "run" / "checkpoints" / "last.ckpt").step == 4

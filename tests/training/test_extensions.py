@@ -249,7 +249,7 @@ def test_a_state_that_no_checkpoint_can_hold_is_refused_at_the_first_step(text, 
             return {"lambda": lambda: 1}
 
     config = aiayn.compose(*options(text, tmp_path, "", "name=run"))
-    with pytest.raises(ConfigError, match=r"state_dict of Bad has a function"):
+    with pytest.raises(ConfigError, match=r"the state callbacks/.*Bad/lambda has a function"):
         aiayn.train(config, callbacks=[Bad()])
     assert saved_steps(tmp_path / "run/checkpoints") == []
 

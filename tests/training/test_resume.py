@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import get_args
 
 import pytest
-import torch
 
 from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, is_section, may_change, to_plain
@@ -67,15 +66,7 @@ def prepared(config, tmp_path):
     weights = dict(Transformer(config.model, 3).state_dict())
     found = SimpleNamespace(fingerprint="c0ffee" * 4, tokenizer=vocabulary("aba"))
     path = checkpoint_folder.step_path(folder, 4)
-    moments = {n: {"step": torch.tensor(4.0), "exp_avg": w, "exp_avg_sq": w} for n, w in enumerate(weights.values())}
-    group = {"lr": 0.1, "eps": 1e-9, "weight_decay": 0, "betas": (0.9, 0.98), "params": list(moments)}
-    states = {
-        "lightning": "2.6.6",
-        "optimizer_states": [{"state": moments, "param_groups": [group]}],
-        "lr_schedulers": [{"last_epoch": 4, "_step_count": 5}],
-        "loops": {"fit_loop": {"total": 4, "is_last_batch": False}},
-    }
-    sealed_files.write_sealed(checkpoint_folder.optimizer_path(path), {"format": sealed_files.FORMAT, **states})
+    sealed_files.write_sealed(checkpoint_folder.optimizer_path(path), {"format": sealed_files.FORMAT})
     checkpoints.save(path, Checkpoint(4, config, weights, found.tokenizer.to_json(), found.fingerprint, 6, []))
     return found
 

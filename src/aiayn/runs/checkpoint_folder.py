@@ -21,6 +21,8 @@ from aiayn.runs.sealed_files import writing_checkpoint
 
 log = logging.getLogger(__name__)
 
+PROOF = ".first.ckpt"  # what the first step writes to read it back
+
 
 def step_path(folder: Path, step: int) -> Path:
     return folder / f"step_{step}.ckpt"
@@ -125,7 +127,7 @@ def remove_after(folder: Path, step: int) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Removes what interrupted writes left behind. Only the process that holds the run's lock may call it."""
-    for orphan in folder.glob(".*.part"):
+    for orphan in [*folder.glob(".*.part"), *folder.glob(f"{PROOF.removesuffix('.ckpt')}.*")]:
         orphan.unlink(missing_ok=True)
     for state in folder.glob("step_*.optim"):
         if not state.with_suffix(".ckpt").exists():

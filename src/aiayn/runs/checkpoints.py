@@ -49,7 +49,7 @@ def _are_weights(value: Any) -> bool:
         isinstance(value, dict)
         and all(isinstance(name, str) and isinstance(weight, Tensor) for name, weight in value.items())
         # A tensor that is not contiguous may have more elements than its file has bytes.
-        and all(w.layout == torch.strided and w.is_floating_point() and w.is_contiguous() for w in value.values())
+        and all(w.layout == torch.strided and w.is_contiguous() for w in value.values())
     )
 
 
@@ -82,7 +82,8 @@ def load(path: Path) -> Checkpoint:
     except ConfigError as error:
         reason = " ".join(str(error).split())
         raise RefusedError(f"{path}: {reason}; it was written by another version of this program") from error
-    if not _may_fit(payload["config"].model, payload["weights"]):
+    model = payload["config"].model
+    if model.parts is None and not _may_fit(model, payload["weights"]):
         raise RefusedError(f"{path}: not a model of this program (its weights are too few for config.model)")
     payload["weights"] = {name: _as_float(weight) for name, weight in payload["weights"].items()}
     return Checkpoint(**{name: payload[name] for name in names})
@@ -120,14 +121,14 @@ def _may_fit(model: ModelConfig, weights: Mapping[str, Tensor]) -> bool:
 
 
 def _as_float(weight: Tensor) -> Tensor:
-    """Returns a weight stored in 16 bits as float32, and others, such as float64, unchanged."""
-    return weight if weight.dtype == torch.float64 else weight.float()
+    """Returns a weight stored in 16 bits as float32, and others, such as float64 and counters, unchanged."""
+    return weight.float() if weight.dtype in (torch.bfloat16, torch.float16) else weight
 
 
 def in_bfloat16(checkpoint: Checkpoint) -> Checkpoint:
     """Returns the checkpoint with rounded weights, of which `save` makes half as large a file."""
-    weights = {name: weight.to(torch.bfloat16) for name, weight in checkpoint.weights.items()}
-    return replace(checkpoint, weights=weights)
+    rounded = {name: weight.bfloat16() for name, weight in checkpoint.weights.items() if weight.is_floating_point()}
+    return replace(checkpoint, weights=checkpoint.weights | rounded)
 
 
 def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
@@ -144,14 +145,16 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
 def average(checkpoints: list[Checkpoint]) -> Checkpoint:
     """Returns the newest checkpoint with the arithmetic mean of all weights, summed in float64 (section 6.1).
 
+    What is no floating-point number, such as a counter, stays the newest's.
+
     Raises RefusedError if the checkpoints are not of one model.
     """
     newest = checkpoints[-1]
     for other in checkpoints[:-1]:
         if (other.config.model, other.tokenizer) != (newest.config.model, newest.tokenizer):
             raise RefusedError(f"the checkpoints of steps {other.step} and {newest.step} are not of one model")
-    weights = {}
-    for name, tensor in newest.weights.items():
+    weights = dict(newest.weights)
+    for name, tensor in ((name, tensor) for name, tensor in weights.items() if tensor.is_floating_point()):
         total = torch.zeros_like(tensor, dtype=torch.float64)
         for checkpoint in checkpoints:
             total += checkpoint.weights[name]

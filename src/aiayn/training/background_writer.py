@@ -28,7 +28,7 @@ class HostCopies:
 
         def copy(tensor: Tensor) -> Tensor:
             if not tensor.is_cuda:
-                return tensor.detach().to("cpu", copy=True)
+                return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             kind = tensor.shape, tensor.dtype
             buffers = self._buffers.setdefault(kind, [])
             if taken[kind] == len(buffers):

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
 
@@ -15,14 +14,11 @@ from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import saved_steps
 from aiayn.training.callbacks.steps import due
 from aiayn.training.context import RunContext
-from aiayn.training.resume import NOTHING_LOGGED, ResumeState
+from aiayn.training.resume import ResumeState
 
-# The keys of Lightning's checkpoint that go into step_N.optim: the library's, our module's and our callbacks'.
-# MixedPrecision is the state of a gradient scaler.
-LIBRARY = ("optimizer_states", "lr_schedulers", "loops", "callbacks", "MixedPrecision")
-OURS = ("since_last_log", "skipped_steps", "optimizer_parameters", "rates")
-STATES = (*LIBRARY, *OURS)
 MODEL = "model."  # begins the names of the model's weights
+# Of Lightning's checkpoint, what `Checkpoint` holds or what follows from it; all else is kept in step_N.optim.
+ELSEWHERE = ("state_dict", "epoch", "global_step", "hparams_name", "hyper_parameters", "tokenizer", "corpus")
 
 
 class RunCheckpointIO(CheckpointIO):
@@ -33,20 +29,25 @@ class RunCheckpointIO(CheckpointIO):
         self.found = found
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Copies the checkpoint, with the optimizer's state if it has one, and has it written. On rank 0 only."""
-        names = [name for name in checkpoint["state_dict"] if name.startswith(MODEL)]
-        weights = {name.removeprefix(MODEL): checkpoint["state_dict"][name] for name in names}
+        """Copies the checkpoint, with all that is not weights if it has the optimizer's state, and has it written.
+
+        On rank 0 only. Raises ConfigError for a state that a checkpoint cannot hold.
+        """
+        weights = {name: value for name, value in checkpoint["state_dict"].items() if name.startswith(MODEL)}
         states: dict[str, Any] = {}
         if "optimizer_states" in checkpoint:
-            states = {key: checkpoint[key] for key in STATES if key in checkpoint}
+            lightning = {key: value for key, value in checkpoint.items() if key not in ELSEWHERE}
             # Parameters outside the model, of a subclass of the module, are needed only to resume.
-            others = checkpoint["state_dict"].keys() - set(names)
-            states["module"] = {name: checkpoint["state_dict"][name] for name in sorted(others)}
+            others = {name: value for name, value in checkpoint["state_dict"].items() if name not in weights}
+            states = {"lightning": lightning, "module": others}
+            refuse_unsavable(lightning)
         copies = self.run.writer.copied({"states": states, "weights": weights})
         if states := copies["states"]:
-            states["loops"]["fit_loop"]["state_dict"] = {}  # data loaders have no state: the step says what comes next
-            states |= {"format": sealed_files.FORMAT, "lightning": checkpoint["pytorch-lightning_version"]}
-        self.run.writer.submit(self._write, Path(path), states, checkpoint["global_step"], copies["weights"])
+            # Data loaders have no state: the step says what comes next.
+            states["lightning"]["loops"]["fit_loop"]["state_dict"] = {}
+            states["format"] = sealed_files.FORMAT
+        weights = {name.removeprefix(MODEL): weight for name, weight in copies["weights"].items()}
+        self.run.writer.submit(self._write, Path(path), states, checkpoint["global_step"], weights)
 
     def _write(self, path: Path, states: dict[str, Any], step: int, weights: dict[str, Tensor]) -> None:
         """Writes step_N.optim, if there are states, and step_N.ckpt, makes the latter last.ckpt, prunes older ones."""
@@ -59,6 +60,8 @@ class RunCheckpointIO(CheckpointIO):
             self.run.check_folder()
         checkpoints.save(path, checkpoint_of(self.run, step, weights))
         self.run.check_folder()
+        if path.name == checkpoint_folder.PROOF:
+            return
         checkpoint_folder.update_last(path.parent, step)
         checkpoint_folder.prune(path.parent, steps_to_average(path.parent, self.run.config.trainer))
 
@@ -66,16 +69,8 @@ class RunCheckpointIO(CheckpointIO):
         assert self.found is not None
         checkpoint, states = self.found.checkpoint, self.found.optimizer
         weights = {MODEL + name: weight for name, weight in checkpoint.weights.items()}
-        loaded = {
-            "state_dict": weights | states.get("module", {}),
-            "global_step": checkpoint.step,
-            "pytorch-lightning_version": states["lightning"],
-            # Written by runs that began before these existed.
-            "callbacks": {},
-            "since_last_log": NOTHING_LOGGED,
-        }
-        loaded |= {key: states[key] for key in STATES if key in states}
-        loaded["loops"] = self._loops(states["loops"], checkpoint.step)
+        loaded = states["lightning"] | {"state_dict": weights | states["module"], "global_step": checkpoint.step}
+        loaded["loops"] = self._loops(loaded["loops"], checkpoint.step)
         loaded["epoch"] = checkpoint.step // self.run.epoch_steps
         # Lightning loads once; `found` must not hold these tensors until the end of the run.
         checkpoint.weights.clear()
@@ -104,28 +99,18 @@ class RunCheckpointIO(CheckpointIO):
         raise NotImplementedError("checkpoint_folder.prune removes checkpoints")
 
 
-def refuse_unsavable_states(trainer: pl.Trainer) -> None:
-    """Raises ConfigError for a state of a callback, optimizer or schedule that a checkpoint cannot hold.
-
-    Without this a training would run for hours, and then could not be resumed.
-    """
-    owners: list[Any] = [*vars(trainer)["callbacks"], *trainer.optimizers]
-    for owner in owners:
-        if kind := _unsavable_type(owner.state_dict()):
-            raise ConfigError(
-                f"the state_dict of {type(owner).__name__} has a {kind}: checkpoints hold tensors and plain values "
-                "only (numbers, text, lists, tables), because loading one must not run code"
-            )
-
-
-def _unsavable_type(value: Any) -> str | None:
-    """Returns the name of the first type in a state that is neither a tensor nor a plain value; None if all are."""
-    if isinstance(value, Mapping):
-        return next((kind for item in (*value, *value.values()) if (kind := _unsavable_type(item))), None)
-    if isinstance(value, list | tuple):
-        return next((kind for item in value if (kind := _unsavable_type(item))), None)
-    plain = value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor)
-    return None if plain else type(value).__name__
+def refuse_unsavable(state: Any, name: str = "") -> None:
+    """Raises ConfigError for a value, in a state of a callback, optimizer or module, that a checkpoint cannot hold."""
+    if isinstance(state, Mapping | list | tuple):
+        items = state.items() if isinstance(state, Mapping) else enumerate(state)
+        for key, value in items:
+            refuse_unsavable(key, f"{name}, a key")
+            refuse_unsavable(value, f"{name}/{key}")
+    elif state is not None and type(state) not in (bool, int, float, str) and not isinstance(state, Tensor):
+        raise ConfigError(
+            f"the state {name.removeprefix('/')} has a {type(state).__name__}: checkpoints hold tensors and plain "
+            "values only (numbers, text, lists, tables), because loading one must not run code"
+        )
 
 
 def checkpoint_of(run: RunContext, step: int, weights: dict[str, Tensor]) -> Checkpoint:

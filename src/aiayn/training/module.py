@@ -228,13 +228,6 @@ class TranslationModule(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["skipped_steps"] = int(self.skipped)
         checkpoint["rates"] = self.rates or {}
-        names = {weight: name for name, weight in self.named_parameters()}
-        checkpoint["optimizer_parameters"] = [
-            # None: it has no state, because it is not trained.
-            [names[weight] if weight in optimizer.state else None for group in groups for weight in group["params"]]
-            for optimizer in self.trainer.optimizers
-            for groups in [optimizer.param_groups]
-        ]
         data = getattr(self.trainer, "datamodule", None)  # the Trainer sets it without declaring it
         if isinstance(data, TranslationDataModule):  # all that `aiayn.load` needs
             checkpoint["corpus"] = data.corpus.fingerprint

@@ -6,9 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-import torch
 from filelock import lock_descriptor
-from torch import Tensor
 
 from aiayn.config.schema import Config
 from aiayn.config.settle import fill, open_options
@@ -19,11 +17,9 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.runs import checkpoint_folder
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.run_folder import RunFolder, is_count
+from aiayn.runs.run_folder import RunFolder
 from aiayn.training.distributed.rank import global_rank
 
-NOTHING_LOGGED = {"loss_sum": 0.0, "tokens": 0}
-MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")  # optimizer states of the shape of their weight
 # Exceptions that reading a malformed optimizer state can raise.
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError)
 
@@ -94,10 +90,6 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
             raise RefusedError(
                 f"{folder.path} was started {what} {before[:16]}, now {now[:16]}); give a new run another name="
             )
-    try:
-        _check_states(found.optimizer, checkpoint.weights)
-    except MALFORMED as error:
-        raise malformed_state(folder, checkpoint.step, error) from error
     micro_batches, world_size = checkpoint.micro_batches, config.trainer.world_size
     if micro_batches % world_size:
         raise RefusedError(
@@ -105,56 +97,6 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
             f"cannot share them evenly; use {device_counts(micro_batches)}"
         )
     return found
-
-
-def _check_states(states: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Raises ValueError or another of MALFORMED unless these are states of optimizers and schedules, and counters.
-
-    Lightning itself checks which counters there are.
-    """
-    last = states.get("since_last_log", NOTHING_LOGGED)
-    counts = [last["tokens"], states.get("skipped_steps", 0)]
-    for schedule in states["lr_schedulers"]:
-        counts += [schedule[name] for name in ("last_epoch", "_step_count") if name in schedule]
-    counts += [count for count in flatten(states["loops"]).values() if not isinstance(count, bool) and count != {}]
-    if not isinstance(last["loss_sum"], int | float) or not all(map(is_count, counts)):
-        raise ValueError("a counter is not a number")
-    if not isinstance(states["lightning"], str):
-        raise ValueError("no version of Lightning")
-    shapes = {f"model.{name}": weight.shape for name, weight in weights.items()}
-    shapes |= {name: value.shape for name, value in states.get("module", {}).items()}
-    # Runs that began before the names were stored have one optimizer of all weights.
-    names = states.get("optimizer_parameters", [list(shapes)])
-    for optimizer, parameters in zip(states["optimizer_states"], names, strict=True):
-        _check_optimizer(optimizer, [None if name is None else shapes[name] for name in parameters])
-
-
-def _check_optimizer(optimizer: Mapping[str, Any], shapes: list[torch.Size | None]) -> None:
-    """Raises as `_check_states` does unless the moments have the shapes of the optimizer's parameters, in its order.
-
-    None: a parameter without state.
-    """
-    grouped = [number for group in optimizer["param_groups"] for number in group["params"]]
-    if grouped != list(range(len(shapes))):
-        raise ValueError("other parameters")
-    for group in optimizer["param_groups"]:
-        names = ["step", "exp_avg", "exp_avg_sq"] if "betas" in group else []  # a kind of Adam
-        if not isinstance(group["lr"], int | float) or not all(
-            isinstance(beta, float) for beta in group.get("betas", ())
-        ):
-            raise ValueError("lr or betas are not numbers")
-        for number in group["params"]:
-            if shapes[number] is None:
-                continue
-            state = optimizer["state"][number]
-            for name in {*names, *state}:
-                value = state[name]
-                if isinstance(value, Tensor) and not (value.layout == torch.strided and value.is_contiguous()):
-                    raise ValueError(f"{name} is not a dense tensor")
-                if name in MOMENTS and not (value.shape == shapes[number] and value.is_floating_point()):
-                    raise ValueError(f"{name} does not have the shape of its weight")
-                if name == "step" and not (value.shape == () and value.is_floating_point()):
-                    raise ValueError("step is not a floating-point scalar")
 
 
 def malformed_state(folder: RunFolder, step: int, error: Exception) -> RefusedError:

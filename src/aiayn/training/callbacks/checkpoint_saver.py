@@ -12,9 +12,10 @@ from torch import Tensor
 from aiayn.data.batch import Batch
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.training.callbacks.steps import StepCallback, due, translation_module
-from aiayn.training.checkpoint_io import checkpoint_of, refuse_unsavable_states
+from aiayn.training.checkpoint_io import checkpoint_of
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
+from aiayn.training.proof import prove
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,8 @@ class CheckpointSaver(StepCallback, Checkpoint):
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         self.run.writer.raise_error()
-        if step == self.run.start_step + 1:
-            refuse_unsavable_states(trainer)
+        if step == 1:
+            self._prove(trainer, module, batch)
         settings, validations = self.run.config.trainer, self.run.validations
         stopping = self.run.stop.signal_of_any_rank()
         early = validations.is_out_of_patience() or trainer.should_stop
@@ -71,6 +72,19 @@ class CheckpointSaver(StepCallback, Checkpoint):
         self._save_best(trainer, module, step, saving)
         if stopping or early:
             trainer.should_stop = True
+
+    def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
+        """Writes a checkpoint, reads it back and removes it."""
+        path = self.run.folder.checkpoints / checkpoint_folder.PROOF
+        with self.run.clock.paused():
+            trainer.save_checkpoint(path)
+            if trainer.is_global_zero:
+                try:
+                    self.run.writer.wait()
+                    prove(path, trainer, module, batch)
+                finally:
+                    path.unlink(missing_ok=True)
+                    checkpoint_folder.optimizer_path(path).unlink(missing_ok=True)
 
     def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:
         """Whether the optimizer's state is saved now, the same on all ranks; `last`: it is this start's last chance."""

@@ -1,0 +1,150 @@
+"""What trains is what is saved: counters, any optimizer's state, keys of a module's own; proved at the first step."""
+
+import os
+import signal
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from aiayn.errors import ConfigError, InterruptedRunError
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder, saved_steps
+from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.module import TranslationModule
+from aiayn.training.run import train
+
+
+class Lion(torch.optim.Optimizer):
+    def __init__(self, weights):
+        super().__init__(weights, {"lr": 1.0, "betas": (0.9, 0.99)})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        with torch.enable_grad():
+            loss = closure()
+        for group in self.param_groups:
+            for weight in (weight for weight in group["params"] if weight.grad is not None):
+                mean = self.state[weight].setdefault("mean", torch.zeros_like(weight))
+                weight.sub_(0.03 * group["lr"] * (0.9 * mean + 0.1 * weight.grad).sign())
+                mean.lerp_(weight.grad, 0.01)
+        return loss
+
+
+class Counting(nn.Module):
+    """Counts the passes of training in a buffer, and is not linear."""
+
+    def __init__(self, d_model, d_ff):
+        super().__init__()
+        self.w_1, self.w_2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("seen", torch.zeros(3, dtype=torch.bool))
+
+    def forward(self, x):
+        self.passes += self.training
+        return self.w_2(F.gelu(self.w_1(x)))
+
+
+class Whole(TranslationModule):
+    optimizer = Lion
+
+    def __init__(self, config, vocab_size):
+        super().__init__(config, vocab_size)
+        self.tokens = 0
+
+    @classmethod
+    def build_model(cls, config, vocab_size):
+        model = super().build_model(config, vocab_size)
+        model.encoder[0].feed_forward = Counting(config.model.d_model, config.model.d_ff)
+        return model
+
+    def training_loss(self, batch):
+        self.tokens += batch.n_tokens
+        return super().training_loss(batch)
+
+    def configure_optimizers(self):
+        optimizer = self.optimizer(self.parameters())
+        return {"optimizer": optimizer, "lr_scheduler": self.schedule(optimizer)}
+
+    def on_save_checkpoint(self, checkpoint):
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["tokens"] = {"counted": self.tokens}
+
+    def on_load_checkpoint(self, checkpoint):
+        super().on_load_checkpoint(checkpoint)
+        self.tokens = checkpoint["tokens"]["counted"]
+
+    def on_fit_end(self):
+        Whole.ended_with = self.tokens
+
+
+class WithAdamax(Whole):
+    optimizer = torch.optim.Adamax
+
+
+@pytest.mark.parametrize("module", [Whole, WithAdamax])
+def test_counters_own_keys_and_the_state_of_any_optimizer_survive_a_stop(module, config, tmp_path, monkeypatch):
+    whole = train(config, tmp_path / "whole", module=module)
+    tokens, plain = Whole.ended_with, ThroughputMonitor.on_micro_batch_end
+
+    def stops(self, outputs, batch):
+        if self.done == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+        plain(self, outputs, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ThroughputMonitor, "on_micro_batch_end", stops)
+        with pytest.raises(InterruptedRunError):
+            train(config, tmp_path / "stopped", module=module)
+    stopped = train(config, tmp_path / "stopped", module=module)
+    assert Whole.ended_with == tokens > 0
+    mine, theirs = (checkpoints.load(RunFolder(run).last).weights for run in (stopped, whole))
+    assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
+    assert theirs["encoder.0.feed_forward.passes"] == 24, "two micro-batches a step"
+    average = checkpoints.load(RunFolder(whole).averaged).weights
+    assert average["encoder.0.feed_forward.passes"] == 24
+    assert average["encoder.0.feed_forward.seen"].dtype == torch.bool
+
+
+class ChangedLater(TranslationModule):
+    def __init__(self, config, vocab_size):
+        super().__init__(config, vocab_size)
+        self.model.encoder[0].norm_1.norm = nn.LayerNorm(config.model.d_model, eps=0.5)
+
+
+class Adds(TranslationModule):
+    def __init__(self, config, vocab_size):
+        super().__init__(config, vocab_size)
+        self.model.encoder[0].extra = nn.Linear(2, 3)
+
+
+class Forgets(Lion):
+    def load_state_dict(self, state_dict):
+        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
+
+
+class Forgetful(Whole):
+    optimizer = Forgets
+
+
+class Keeps(TranslationModule):
+    def on_save_checkpoint(self, checkpoint):
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["seen"] = {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (ChangedLater, "ChangedLater: its model computes otherwise once it is loaded"),
+        (Adds, r"the checkpoint of the first step cannot be read back: .*encoder\.0\.extra"),
+        (Forgetful, "Forgets: its load_state_dict gives another state than was saved"),
+        (Keeps, "the state seen has a set"),
+    ],
+)
+def test_what_could_not_be_used_or_resumed_is_refused_at_the_first_step(module, message, config, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        train(config, tmp_path, module=module)
+    assert saved_steps(tmp_path / "run/checkpoints") == []
+    assert not list((tmp_path / "run/checkpoints").glob("*first*"))
