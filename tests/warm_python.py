@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from applications import compose_once, spare_the_pictures
 from hydra.core.global_hydra import GlobalHydra
 from pytorch_lightning.utilities import rank_zero_only
@@ -99,6 +100,7 @@ def _answer(connection: socket.socket) -> None:
     os.environ.clear()
     # After a fork tokenizers would wait for ever for its threads.
     os.environ.update(environment | {"TOKENIZERS_PARALLELISM": "false"})
+    torch.set_num_threads(1)  # the same holds for OpenMP's threads, should a test have started them in this process
     rank_zero_only.rank = int(environment.get("LOCAL_RANK", 0))  # as Lightning has it on import
     GlobalHydra.instance().clear()
     logging.getLogger("aiayn").handlers.clear()

@@ -128,4 +128,4 @@ def test_the_commands_take_several_runs(tmp_path, monkeypatch):
     assert (folder / "hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1] == expected
     assert [one["run"] for one in read_json(folder / "evaluation.json")["ensemble"]] == ["outputs/second"]
     wrong = run_application("evaluate.py", "run=outputs/first", "ensemble=3", "test=dev")
-    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+    assert (wrong.code, wrong.err.count("\n")) == (4, 1)

@@ -39,11 +39,11 @@ class SlurmRow:
         except InterruptedRunError as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
             code = error.exit_code
-        number = os.environ["SLURM_JOB_ID"]
-        # A cancelled job is COMPLETING, and SLURM would put it back into the queue all the same.
-        is_stopped = self.requeue and code == 128 + SIGTERM
-        if is_stopped and _slurm("squeue", "--noheader", f"--jobs={number}", "--format=%T").strip() == "RUNNING":
-            _slurm("scontrol", "requeue", number)
+        if self.requeue and code == 128 + SIGTERM:
+            number = os.environ["SLURM_JOB_ID"]
+            # A cancelled job is COMPLETING, and SLURM would put it back into the queue all the same.
+            if _slurm("squeue", "--noheader", f"--jobs={number}", "--format=%T").strip() == "RUNNING":
+                _slurm("scontrol", "requeue", number)
         if code:
             sys.exit(code)
 

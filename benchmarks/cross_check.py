@@ -1,0 +1,426 @@
+"""Trains the captions model here and with JoeyNMT 2.3.0, a trainer that nobody here wrote, and compares the results.
+
+    pip install --target joey --no-deps joeynmt==2.3.0 sentencepiece subword-nmt importlib_metadata==8.5.0 zipp mock
+    PYTHONPATH=joey python benchmarks/cross_check.py --seeds 0 1 2 3 4 5 6 7 -- \
+        data.train=multi30k/train data.val=multi30k/valid data.test=multi30k/test_2016_flickr
+
+Three arms: `here` (this program), `joeynmt` (JoeyNMT's model, loss, optimizer, schedule and training loop on the same
+steps of the same ids, from the same initial weights), and `joeynmt-batches` (the same on JoeyNMT's own batches). All in
+float32. Weights of all arms, the mean of the same last checkpoints, are scored by this program's search, and validation
+perplexity is computed here, in plain torch. A run is a file in results/cross_check; those that are there are kept, so
+that the command continues. `--curves` trains the first 50 steps of both without dropout and smoothing, where they must
+agree to rounding. Without JoeyNMT, `--report` writes docs/cross-check.md anew from the files.
+"""
+
+import argparse
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from measure import commit
+from peers import joey
+from scipy import stats
+from torch import Tensor, nn
+
+import aiayn
+from aiayn.config.schema import Config
+from aiayn.data.corpus import Sentences
+from aiayn.data.datamodule import TranslationDataModule
+from aiayn.data.sources import text_of
+from aiayn.evaluation.scoring import score
+from aiayn.hardware import describe_machine
+from aiayn.model.transformer import Transformer
+from aiayn.runs.checkpoints import load
+from aiayn.search.translator import Translator
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
+from aiayn.training.module import TranslationModule
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PAGE, PICTURE = ROOT / "results/cross_check", ROOT / "docs/cross-check.md", "images/cross_check.png"
+ARMS = ("here", "joeynmt", "joeynmt-batches")
+# float32, and JoeyNMT's epsilon of Adam, which its configuration does not offer.
+EQUAL = ("experiment=captions", "trainer.precision=32-true", "optim.eps=1e-8", "trainer.log_every=1")
+BLEU_MARGIN, PERPLEXITY_MARGIN = 1.0, 0.01  # fixed before the first run
+CURVE_STEPS = 50
+
+PARTS = {  # of a layer: names here, names in JoeyNMT
+    "encoder": {
+        "self_attention": "src_src_att",
+        "feed_forward": "feed_forward",
+        "norm_1.norm": "layer_norm",
+        "norm_2.norm": "feed_forward.layer_norm",
+    },
+    "decoder": {
+        "self_attention": "trg_trg_att",
+        "cross_attention": "src_trg_att",
+        "feed_forward": "feed_forward",
+        "norm_1.norm": "x_layer_norm",
+        "norm_2.norm": "dec_layer_norm",
+        "norm_3.norm": "feed_forward.layer_norm",
+    },
+}
+WEIGHTS = {
+    "attention": {"w_q": "q_layer", "w_k": "k_layer", "w_v": "v_layer", "w_o": "output_layer"},
+    "feed_forward": {"w_1": "pwff_layer.0", "w_2": "pwff_layer.3"},
+}
+
+
+def name_in_joey(name: str) -> str:
+    """encoder.0.self_attention.w_q.weight -> encoder.layers.0.src_src_att.q_layer.weight."""
+    if name == "embedding.weight":
+        return "src_embed.lut.weight"
+    side, layer, rest = name.split(".", 2)
+    part = next(part for part in PARTS[side] if rest.startswith(part))
+    rest = rest.removeprefix(part)
+    for ours, theirs in WEIGHTS.get(part.rsplit("_", 1)[-1] if "attention" in part else part, {}).items():
+        rest = rest.replace(f".{ours}.", f".{theirs}.")
+    return f"{side}.layers.{layer}.{PARTS[side][part]}{rest}"
+
+
+def joey_model(config: Config, start: Transformer) -> nn.Module:
+    """JoeyNMT's model with the weights of `start`, and without what the paper's model lacks.
+
+    Its biases of attention projections stay zero, its attention weights and inner layers have no dropout (peers.py),
+    its LayerNorm has our epsilon.
+    """
+    model = joey(config.model, start.vocab_size)[0]
+    weights = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, weight in start.named_parameters():
+            weights.pop(name_in_joey(name)).copy_(weight)
+    for name, left in weights.items():
+        assert not left.any(), f"{name} is not in the model of the paper"
+        left.requires_grad_(False)
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = nn.LayerNorm(1).eps
+    return model
+
+
+class Steps:
+    """The plan's steps as JoeyNMT's batches, in the place of its data loader."""
+
+    def __init__(self, data: TranslationDataModule):
+        self.data = data
+        self.batch_sampler = SimpleNamespace(set_seed=lambda seed: None)
+
+    def make_iter(self, **options: object) -> "Steps":
+        return self
+
+    def __iter__(self) -> Iterator:
+        number = 0
+        while True:
+            pairs = np.concatenate(self.data.plan.step(number))
+            yield joey_batch(self.data.corpus.train.src, self.data.corpus.train.tgt, pairs)
+            number += 1
+
+
+class OwnBatches(Steps):
+    """JoeyNMT's batches: shuffled pairs in a row until their padded tokens reach a limit; no buckets."""
+
+    def __init__(self, data: TranslationDataModule, seed: int):
+        super().__init__(data)
+        self.seed = seed
+
+    def __iter__(self) -> Iterator:
+        from joeynmt.datasets import RandomSubsetSampler, TokenBatchSampler
+
+        src, tgt = self.data.corpus.train.src, self.data.corpus.train.tgt
+
+        class Pairs:
+            """What the sampler asks of a data set."""
+
+            random_subset, indices = -1, list(range(len(src)))
+
+            def __len__(self) -> int:
+                return len(src)
+
+            def __getitem__(self, number: int) -> tuple:
+                return number, src[number], tgt[number]
+
+        generator = torch.Generator()
+        sampler = RandomSubsetSampler(Pairs(), shuffle=True, generator=generator)  # type: ignore[arg-type]
+        batches = TokenBatchSampler(sampler, batch_size=self.padded_tokens(), drop_last=False, seed=self.seed)
+        epoch = 0
+        while True:
+            epoch += 1
+            batches.set_seed(self.seed + epoch)
+            for pairs in batches:
+                yield joey_batch(src, tgt, np.array(pairs))
+
+    def padded_tokens(self) -> int:
+        """The limit at which a batch has as many pairs, on average, as a step of ours."""
+        plan = self.data.plan
+        pairs = len(plan.src_lengths) / plan.steps_per_epoch
+        longer = np.maximum(plan.src_lengths, plan.tgt_lengths)
+        drawn = np.random.default_rng(0).choice(longer, (2000, round(pairs)))
+        return round(drawn.max(axis=1).mean() * pairs)
+
+
+def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray) -> object:
+    from joeynmt.batch import Batch
+
+    def padded(side: Sentences, first: list[int]) -> tuple[Tensor, Tensor]:
+        rows = [[*first, *side[pair].tolist(), EOS_ID] for pair in pairs]
+        length = max(map(len, rows))
+        return torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows]), torch.tensor([*map(len, rows)])
+
+    ids, lengths = padded(src, [])
+    return Batch(
+        src=ids,
+        src_length=lengths,
+        src_prompt_mask=None,
+        trg=padded(tgt, [BOS_ID])[0],
+        trg_prompt_mask=None,
+        indices=torch.from_numpy(pairs.astype(np.int64)),
+        device=torch.device("cpu"),
+        pad_index=PAD_ID,
+        eos_index=EOS_ID,
+    )
+
+
+def train_joey(config: Config, start: Transformer, steps: Steps) -> tuple[dict[str, Tensor], list[float]]:
+    """JoeyNMT's training loop. Returns the mean of the last weights, by our names, and the loss of every step."""
+    from joeynmt import training
+    from joeynmt.config import TrainConfig
+
+    optim, trainer = config.optim, config.trainer
+    model = joey_model(config, start)
+    model.loss_function = ("crossentropy", optim.label_smoothing)
+    options = dict.fromkeys(TrainConfig._fields) | {
+        "optimizer": "adam",
+        "adam_betas": [optim.beta1, optim.beta2],
+        "learning_rate": 0.0,
+        "learning_rate_min": 0.0,
+        "weight_decay": 0.0,
+        "scheduling": "noam",
+        "learning_rate_factor": optim.lr_scale,
+        "learning_rate_warmup": optim.warmup_steps,
+        "normalization": "tokens",
+        "batch_size": 1,
+        "batch_type": "token",
+        "batch_multiplier": 1,
+        "shuffle": True,
+        "epochs": sys.maxsize,
+        "max_updates": trainer.max_steps,
+        "logging_freq": 1,
+        "validation_freq": sys.maxsize,
+        "minimize_metric": True,
+        "early_stopping_metric": "ppl",
+        "keep_best_ckpts": 1,
+    }
+    every, last = trainer.checkpoint_every, trainer.max_steps
+    averaged = {last - every * number for number in range(trainer.average_last)}
+    parameters = dict(model.named_parameters())
+    total = {name: torch.zeros_like(weight) for name, weight in start.named_parameters()}
+    losses: list[float] = []
+
+    class Recorder(training.TrainManager):
+        """Keeps losses and weights instead of writing them."""
+
+        def _log_scores(self, epoch: int, seconds: float, tokens: int, correct: int, loss: float) -> None:
+            losses.append(loss)
+            if self.stats.steps in averaged:
+                for name, sum_ in total.items():
+                    sum_ += parameters[name_in_joey(name)].detach()
+
+        def _save_checkpoint(self, new_best: bool, score: float) -> None:
+            pass
+
+    with TemporaryDirectory() as folder:
+        manager = Recorder(
+            rank=0,
+            model=model,
+            model_dir=Path(folder),
+            device=torch.device("cpu"),
+            autocast={"device_type": "cpu", "enabled": False},
+            seed=config.seed,
+            train_args=SimpleNamespace(**options, _asdict=lambda: options),  # type: ignore[arg-type]
+        )
+        # Its schedule is advanced after a step, by the number of the step that has been taken: one step late.
+        advance = manager.scheduler.step
+        manager.scheduler.step = lambda taken: advance(taken + 1)
+        advance(0)
+        manager.train_and_validate(train_data=steps, valid_data=SimpleNamespace())  # type: ignore[arg-type]
+    return {name: sum_ / len(averaged) for name, sum_ in total.items()}, losses
+
+
+def train_here(options: Sequence[str]) -> tuple[dict[str, Tensor], list[float]]:
+    """As `train_joey`, by this program."""
+    with TemporaryDirectory() as folder:
+        run = aiayn.train(*options, f"outputs={folder}")
+        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        losses = [record["train/loss"] for record in records if "train/loss" in record]
+        return load(run / "checkpoints/averaged.ckpt").weights, losses
+
+
+def validation_perplexity(model: Transformer, data: TranslationDataModule) -> float:
+    """exp of the mean negative log-likelihood of the validation set's tokens, end marks counted, in plain torch."""
+    total, tokens = 0.0, 0
+    with torch.no_grad():
+        for batch in data.val_dataloader():
+            logits = model(batch.src, batch.tgt_in, batch.src_mask).double()
+            total += nn.functional.cross_entropy(
+                logits.flatten(0, 1), batch.tgt_out.flatten(), ignore_index=PAD_ID, reduction="sum"
+            ).item()
+            tokens += batch.n_tokens
+    return math.exp(total / tokens)
+
+
+def run(arm: str, options: Sequence[str]) -> dict[str, object]:
+    """Trains one arm, and scores its weights."""
+    config = aiayn.compose(*options)
+    data = TranslationDataModule(config.data, seed=config.seed)
+    data.setup("fit")
+    torch.manual_seed(config.seed)  # as a training here does
+    model = TranslationModule(config, data.tokenizer.vocab_size).model
+    before = time.process_time()
+    if arm == "here":
+        weights, losses = train_here(options)
+    else:
+        steps = Steps(data) if arm == "joeynmt" else OwnBatches(data, config.seed)
+        weights, losses = train_joey(config, model, steps)
+        losses = [loss + smoothing_constant(config.optim.label_smoothing, model.vocab_size) for loss in losses]
+    seconds = time.process_time() - before
+    model.load_state_dict(weights, strict=False)
+    model.eval()
+    sources, references = text_of(config.data, "test").read()
+    translator = Translator(model, data.tokenizer, config.search, "cpu")
+    scores = score(translator.translate(sources), references, config.data.tgt_lang, ("sacrebleu", "chrf"))
+    return {
+        "arm": arm,
+        "seed": config.seed,
+        "sacrebleu": scores.metrics["sacrebleu"],
+        "chrf": scores.metrics["chrf"],
+        "length_ratio": scores.details["sacrebleu"]["length_ratio"],
+        "val_ppl": validation_perplexity(model, data),
+        "losses": [round(loss, 6) for loss in losses],
+        "processor_seconds": round(seconds),
+        "commit": commit(),
+        "machine": describe_machine(torch.device("cpu"), "32-true", torch.get_num_threads()),
+    }
+
+
+def smoothing_constant(smoothing: float, vocab_size: int) -> float:
+    """What JoeyNMT's loss, a divergence, lacks to be a cross entropy: the entropy of the smoothed target.
+
+    It gives the right token 1 - smoothing, and the others but <pad> the rest.
+    """
+    if not smoothing:
+        return 0.0
+    return -((1 - smoothing) * math.log(1 - smoothing) + smoothing * math.log(smoothing / (vocab_size - 2)))
+
+
+def curves(options: Sequence[str]) -> dict[str, object]:
+    """Losses of the first steps of both, without dropout and label smoothing: the same to rounding."""
+    options = [*options, "model.dropout=0", "optim.label_smoothing=0", f"trainer.max_steps={CURVE_STEPS}", "seed=0"]
+    options += ["trainer.val_every=50", "trainer.val_bleu_sentences=0", "trainer.average_last=1"]
+    config = aiayn.compose(*options)
+    data = TranslationDataModule(config.data, seed=0)
+    data.setup("fit")
+    torch.manual_seed(0)
+    model = TranslationModule(config, data.tokenizer.vocab_size).model
+    theirs = train_joey(config, model, Steps(data))[1]
+    ours = train_here(options)[1]
+    apart = max(abs(a - b) / b for a, b in zip(ours, theirs, strict=True))
+    return {"here": ours, "joeynmt": theirs, "largest_relative_difference": apart, "commit": commit()}
+
+
+def equivalent(differences: Sequence[float], margin: float) -> tuple[float, float, float, float]:
+    """Two one-sided t-tests over paired differences: mean, 90 % interval, and the larger p of the two tests."""
+    found = np.array(differences)
+    error = found.std(ddof=1) / math.sqrt(len(found))
+    freedom = len(found) - 1
+    low, high = found.mean() + np.array([-1, 1]) * stats.t.ppf(0.95, freedom) * error
+    p = max(stats.t.sf((found.mean() + margin) / error, freedom), stats.t.cdf((found.mean() - margin) / error, freedom))
+    return float(found.mean()), float(low), float(high), float(p)
+
+
+def report() -> str:
+    """The tables of docs/cross-check.md, and its picture."""
+    found = {arm: {} for arm in ARMS}
+    for path in sorted(RESULTS.glob("*_seed*.json")):
+        result = json.loads(path.read_text())
+        found[result["arm"]][result["seed"]] = result
+    lines = ["| arm | seeds | test sacreBLEU | chrF | length ratio | dev perplexity | processor s |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for arm, runs in found.items():
+        if runs:
+            names = ("sacrebleu", "chrf", "length_ratio", "val_ppl")
+            columns = [[run[name] for run in runs.values()] for name in names]
+            spread = [np.std(column, ddof=1) if len(column) > 1 else math.nan for column in columns]
+            cells = [f"{np.mean(c):.{d}f} ± {s:.{d}f}" for c, s, d in zip(columns, spread, (2, 2, 3, 3), strict=True)]
+            seconds = np.mean([run["processor_seconds"] for run in runs.values()])
+            lines.append(f"| {arm} | {len(runs)} | {' | '.join(cells)} | {seconds:.0f} |")
+    lines += ["", "| difference to `here`, seed by seed | mean | 90 % interval | margin | p (two one-sided tests) |"]
+    lines += ["|---|---|---|---|---|"]
+    for arm in ARMS[1:]:
+        both = sorted(found[arm].keys() & found["here"].keys())
+        if len(both) > 1:
+            bleu = [found[arm][seed]["sacrebleu"] - found["here"][seed]["sacrebleu"] for seed in both]
+            ratio = [math.log(found[arm][seed]["val_ppl"] / found["here"][seed]["val_ppl"]) for seed in both]
+            mean, low, high, p = equivalent(bleu, BLEU_MARGIN)
+            lines.append(f"| {arm}: sacreBLEU | {mean:+.2f} | [{low:+.2f}, {high:+.2f}] | 1 | {p:.2g} |")
+            mean, low, high, p = (100 * value for value in equivalent(ratio, math.log1p(PERPLEXITY_MARGIN)))
+            interval = f"[{low:+.2f} %, {high:+.2f} %]"
+            lines.append(f"| {arm}: dev perplexity | {mean:+.2f} % | {interval} | 1 % | {p / 100:.2g} |")
+    draw_curves(found)
+    return "\n".join(lines)
+
+
+def draw_curves(found: dict[str, dict[int, dict]]) -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    exact = json.loads((RESULTS / "curves.json").read_text())
+    for arm, style in (("here", "-"), ("joeynmt", ":")):
+        left.plot(range(1, CURVE_STEPS + 1), exact[arm], style, label=arm, linewidth=2)
+    left.set(title="no dropout, no smoothing: the same to rounding", xlabel="step", ylabel="loss per token (nats)")
+    for arm, style in zip(ARMS, ("-", ":", "--"), strict=True):
+        if found[arm]:
+            losses = np.array([run["losses"] for run in found[arm].values()]).mean(axis=0)
+            tens = losses[: len(losses) // 10 * 10].reshape(-1, 10).mean(axis=1)
+            right.plot(10 * np.arange(1, len(tens) + 1), tens, style)
+    right.set(title="as compared: mean over seeds", xlabel="step")
+    left.legend(frameon=False)
+    figure.savefig(PAGE.parent / PICTURE, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[])
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:2])
+    parser.add_argument("--curves", action="store_true", help="the first steps without dropout")
+    parser.add_argument("--report", action="store_true", help="write the page anew")
+    parser.add_argument("options", nargs="*", help="options of the training, such as data.train=PREFIX")
+    chosen = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    if chosen.curves:
+        (RESULTS / "curves.json").write_text(json.dumps(curves([*EQUAL, *chosen.options])) + "\n")
+    for seed in chosen.seeds:
+        for arm in chosen.arms:
+            path = RESULTS / f"{arm}_seed{seed}.json"
+            if not path.exists():
+                result = run(arm, [*EQUAL, f"seed={seed}", *chosen.options])
+                path.write_text(json.dumps(result) + "\n")
+                print(arm, {name: value for name, value in result.items() if name != "losses"}, flush=True)
+    if chosen.report:
+        begin, end = "<!-- begin cross-check -->\n", "\n<!-- end cross-check -->"
+        before, rest = PAGE.read_text("utf-8").split(begin)
+        PAGE.write_text(before + begin + report() + end + rest.split(end)[1], "utf-8")
+
+
+if __name__ == "__main__":
+    main()
