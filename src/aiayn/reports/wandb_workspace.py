@@ -63,6 +63,7 @@ def _workspace(entity: str, project: str) -> "Workspace":
             curves("validation perplexity, unsmoothed", "val/ppl", log_scale=True),
             curves("validation accuracy, per token", "val/accuracy"),
             curves("validation BLEU, greedy", "val/bleu"),
+            curves("length of outputs to references", "val/length_ratio"),
             panels.MediaBrowser(title="attention of a validation sentence", media_keys=["attention"]),
             panels.WeavePanelSummaryTable(table_name="samples"),
         ],

@@ -36,7 +36,11 @@ class Checkpoint:
 
     @property
     def vocab_size(self) -> int:
-        return len(json.loads(self.tokenizer)["model"]["vocab"])
+        """Subwords of the tokenizer. Raises RefusedError if there is none."""
+        try:
+            return len(json.loads(self.tokenizer)["model"]["vocab"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise RefusedError("the checkpoint's tokenizer cannot be read; take another checkpoint") from error
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
