@@ -194,7 +194,12 @@ def test_every_link_leads_to_a_file_or_heading_and_no_page_names_a_path_of_this_
     assert not re.search(r"(?<![\w.])/(work|root|home|tmp)/", text)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    # The change log names options that are gone.
+    "page",
+    [page for page in PAGES if page.name != "CHANGELOG.md"],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
 def test_every_option_that_a_page_names_exists(page):
     known = {*option_names(Config), *option_names(EvaluateConfig)}
     sections = {name.split(".")[0] for name in known if "." in name}
