@@ -1,4 +1,4 @@
-"""Writes what docs/table3-quarter.md says of thirty epochs, a picture and table.json, from results/multi30k_quarter.
+"""Writes what docs/results/table3-quarter.md says of thirty epochs, from results/multi30k_quarter.
 
 To be run again when there are more rows or seeds; it changes nothing outside the marked blocks of the page. Its figures
 are means over the seeds of a row, whose runs after the first are named ROW_seed-N.

@@ -1,4 +1,4 @@
-"""What the paper says about its own parts, measured and drawn: docs/paper-checked.md.
+"""What the paper says about its own parts, measured and drawn: docs/results/paper-checked.md.
 
     python benchmarks/paper_claims.py [--pairs 20000] [--keys 64] [--out FOLDER]
 

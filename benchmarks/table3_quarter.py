@@ -1,4 +1,4 @@
-"""Writes the table and the answers of docs/table3-quarter.md, its picture and table.json, from results/table3_quarter.
+"""Writes the table and the answers of docs/results/table3-quarter.md from results/table3_quarter.
 
 To be run again when there are more seeds; it changes nothing outside the marked blocks of the page.
 
@@ -19,7 +19,7 @@ from aiayn.reports.tables import Column, Table, as_json, markdown
 from aiayn.runs.run_folder import Record
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS, PAGE = ROOT / "results/table3_quarter", ROOT / "docs/table3-quarter.md"
+RESULTS, PAGE = ROOT / "results/table3_quarter", ROOT / "docs/results/table3-quarter.md"
 PICTURE = ROOT / "docs/images/table3_quarter.png"
 NAMES = {
     **{"a_h1": "(A) 1 head of 128", "a_h4": "(A) 4 heads of 32", "a_h16": "(A) 16 heads of 8"},

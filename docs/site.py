@@ -4,11 +4,20 @@ https://www.mkdocs.org/dev-guide/plugins/#events explains the functions' names.
 """
 
 import re
+from os.path import relpath
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.help import comments_of
+from aiayn.config.messages import groups
+from aiayn.config.program import conf_folder
+from aiayn.config.schema import Config
+from aiayn.config.stored import flatten, option_names, option_type, to_plain
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -27,6 +36,25 @@ def rooms() -> dict[str, list[str]]:
     return found
 
 
+def options_page() -> str:
+    """Returns every option of `train` and `evaluate` with its type, default and the comment of conf/."""
+    lines = ["# Options", "", "`group=file` chooses values, `key=value` changes one. `--help` prints this list, too."]
+    for command, options in (("train", Config()), ("evaluate", EvaluateConfig(run="???"))):
+        schema, values = type(options), flatten(to_plain(options))
+        comments = comments_of([conf_folder()], command, groups(schema))
+        lines += ["", f"## aiayn {command}", "", "| option | type | default | meaning |", "|---|---|---|---|"]
+        for key in option_names(schema):
+            kind: Any = option_type(schema, key)
+            cells = [
+                f"`{key}`",
+                getattr(kind, "__name__", str(kind)),
+                f"`{values.get(key, {})}`",
+                comments.get(key, ""),
+            ]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("None", "null") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Lists the pages of the API, which are made here, after the others."""
     config.nav = [*(config.nav or []), {"API": ["reference/index.md", *(f"reference/{room}.md" for room in rooms())]}]
@@ -38,6 +66,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in PAGES:
         content = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, "index.md" if name == "README.md" else name, content=content))
+    files.append(File.generated(config, "options.md", content=options_page()))
     listed = []
     for room, modules in rooms().items():
         text = "\n\n".join(f"::: {module}" for module in modules)
@@ -57,18 +86,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         path, _, anchor = target.partition("#")
         if "://" in target or not path or page.file.src_uri.startswith("reference/"):
             return match[0]
-        place = ((ROOT if above else ROOT / "docs") / path).resolve().relative_to(ROOT.resolve()).as_posix()
+        folder = Path(page.file.src_uri).parent
+        place = ((ROOT if above else ROOT / "docs" / folder) / path).resolve().relative_to(ROOT.resolve()).as_posix()
         anchor = f"#{anchor}" if anchor and not re.match(r"L\d", anchor) else ""
         if place == "README.md":
-            return f"[{text}](index.md{anchor})"
+            return f"[{text}]({relpath('index.md', folder)}{anchor})"
         if place in PAGES:
-            return f"[{text}]({place}{anchor})"
+            return f"[{text}]({relpath(place, folder)}{anchor})"
         if place.startswith("docs/") and place.endswith(".md"):
-            return f"[{text}]({place.removeprefix('docs/')}{anchor})"
+            return f"[{text}]({relpath(place.removeprefix('docs/'), folder)}{anchor})"
         if place.startswith("src/aiayn/") and place.endswith(".py"):
             module = place.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             room = place.split("/")[2] if place.count("/") > 2 else "aiayn"
-            return f"[{text}](reference/{room}.md#{module})"
+            return f"[{text}]({relpath(f'reference/{room}.md', folder)}#{module})"
         return text
 
     pictures = markdown.replace("](docs/images/", "](images/") if above else markdown

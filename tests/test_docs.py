@@ -9,7 +9,7 @@ import pytest
 from applications import ROOT
 from test_imports import MODULES, WALLS
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 # Paths in the pages are relative to one of these.
 HOMES = (ROOT, ROOT / "src/aiayn", ROOT / "src", ROOT / "src/aiayn/training")
 LINK = re.compile(r"\[`([^`\]]+)`\]\(([^)\s]+\.py)\)")
@@ -136,4 +136,6 @@ def test_the_page_on_run_folders_lists_every_file():
 def test_the_readme_links_every_page():
     readme = read(ROOT / "README.md")
 
-    assert [page.name for page in PAGES if page.parent == ROOT / "docs" and f"(docs/{page.name})" not in readme] == []
+    assert [
+        page for page in PAGES if "docs" in page.parts and f"({page.relative_to(ROOT).as_posix()})" not in readme
+    ] == []

@@ -17,7 +17,7 @@ from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.schema import Config
 from aiayn.config.stored import option_names
 
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "data/README.md", ROOT / "outputs/README.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "data/README.md", ROOT / "outputs/README.md"])
 # Prefixes of text that the pages' commands name.
 ALL_PAIRS = phrasebook.pairs  # of which the commands of the pages get a part
 PREFIXES = ["my/train", "my/more", "my/dev", "my/test", "my/other"]

@@ -1,4 +1,4 @@
-"""What the paper says about the model, and where popular texts err: docs/paper-checked.md names these tests."""
+"""What the paper says about the model, and where popular texts err: docs/results/paper-checked.md names these tests."""
 
 import math
 from dataclasses import replace

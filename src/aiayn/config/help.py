@@ -24,7 +24,7 @@ def help_text(sources: Sources, overrides: Sequence[str], schema: type) -> str:
     lines = [introduction, ""]
     if groups(schema):
         lines += ["== Groups (group=name) ==", *_group_files(folders, groups(schema)), ""]
-    comments = _comments(folders, sources.name, groups(schema))
+    comments = comments_of(folders, sources.name, groups(schema))
     lines.append("== Options (SECTION.OPTION=value), as they are composed ==")
     section = ""
     for line in options.rstrip().split("\n"):
@@ -47,7 +47,7 @@ def _group_files(folders: Sequence[Path], names: Sequence[str]) -> list[str]:
     return [f"{group}: {', '.join(sorted(files[group]))}" for group in sorted(files)]
 
 
-def _comments(folders: Sequence[Path], name: str, names: Sequence[str]) -> dict[str, str]:
+def comments_of(folders: Sequence[Path], name: str, names: Sequence[str]) -> dict[str, str]:
     """Returns the comment of each option; if several files of a group comment it, that of the longest file."""
     found: dict[str, str] = {}
     for folder in folders:

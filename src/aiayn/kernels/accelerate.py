@@ -1,8 +1,8 @@
 """Puts faster forms in place of a model's parts, whose results equal those of the plain parts up to rounding.
 
 A form stays here only if a training step of tiny or base, or `evaluate.py` with base, takes 10 % longer without it
-(docs/performance.md has the table). It takes the place of modules that are exactly the paper's, so that code of an
-extension runs as it was written.
+(docs/results/performance.md has the table). It takes the place of modules that are exactly the paper's, so that code
+of an extension runs as it was written.
 """
 
 import torch
