@@ -17,7 +17,7 @@ from aiayn.config.help import comments_of
 from aiayn.config.messages import groups
 from aiayn.config.program import conf_folder
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, option_names, option_type, to_plain
+from aiayn.config.stored import as_option, flatten, option_names, option_type, to_plain
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -41,6 +41,7 @@ def options_page() -> str:
     lines = ["# Options", "", "`group=file` chooses values, `key=value` changes one. `--help` prints this list, too."]
     for command, options in (("train", Config()), ("evaluate", EvaluateConfig(run="???"))):
         schema, values = type(options), flatten(to_plain(options))
+        values |= {f"model.{name}": None for name in ("d_k", "d_v")}  # not what follows from the others
         comments = comments_of([conf_folder()], command, groups(schema))
         lines += ["", f"## aiayn {command}", "", "| option | type | default | meaning |", "|---|---|---|---|"]
         for key in option_names(schema):
@@ -51,7 +52,17 @@ def options_page() -> str:
                 f"`{values.get(key, {})}`",
                 comments.get(key, ""),
             ]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("None", "null") for cell in cells) + " |")
+            lines.append(
+                "| "
+                + " | ".join(
+                    cell.replace("|", "\\|")
+                    .replace("None", "null")
+                    .replace("`True`", "`true`")
+                    .replace("`False`", "`false`")
+                    for cell in cells
+                )
+                + " |"
+            )
     return "\n".join(lines) + "\n"
 
 
