@@ -15,7 +15,7 @@ from aiayn.reports.differences import Difference
 from aiayn.reports.paper_tables import PaperTables, paper_tables
 from aiayn.reports.plots import draw_differences
 from aiayn.reports.runs import read_runs
-from aiayn.reports.tables import Column, Table, as_json, markdown
+from aiayn.reports.tables import Column, Table, json_text, markdown
 from aiayn.runs.run_folder import Record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,7 +159,7 @@ def replaced(page: str, blocks: dict[str, str]) -> str:
 
 def publish(found: Record, results: Path, page: Path, blocks: dict[str, str]) -> None:
     """Writes what was found to table.json beside the results, and the generated blocks to the page."""
-    atomic_write_text(results / "table.json", as_json(found))
+    atomic_write_text(results / "table.json", json_text(found))
     atomic_write_text(page, replaced(page.read_text(encoding="utf-8"), blocks))
     print(f"written: {page}, {results / 'table.json'}")
 

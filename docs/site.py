@@ -17,7 +17,7 @@ from aiayn.config.help import comments_of
 from aiayn.config.messages import groups
 from aiayn.config.program import conf_folder
 from aiayn.config.schema import Config
-from aiayn.config.stored import as_option, flatten, option_names, option_type, to_plain
+from aiayn.config.stored import flatten, option_names, option_type, to_plain
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"

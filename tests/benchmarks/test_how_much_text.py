@@ -9,14 +9,14 @@ from how_much_text import PAGE, RESULTS, facts, page_blocks, runs
 from scipy import stats
 from table3_quarter import replaced
 
-from aiayn.reports.tables import as_json
+from aiayn.reports.tables import json_text
 from aiayn.runs.run_folder import RunFolder
 
 
 def test_page_and_table_are_what_one_command_makes_of_the_results():
     found, page = facts(), PAGE.read_text(encoding="utf-8")
     assert replaced(page, page_blocks(found)) == page
-    assert json.loads((RESULTS / "table.json").read_text(encoding="utf-8")) == json.loads(as_json(found))
+    assert json.loads((RESULTS / "table.json").read_text(encoding="utf-8")) == json.loads(json_text(found))
 
 
 def test_sizes_with_the_same_vocabulary_share_a_spread_and_a_single_run_of_another_has_no_interval():

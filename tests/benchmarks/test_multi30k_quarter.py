@@ -6,13 +6,13 @@ import multi30k_quarter
 from multi30k_quarter import EPOCHS, NAMES, RESULTS, curve, facts, page_blocks, runs_of
 from table3_quarter import PAGE, replaced
 
-from aiayn.reports.tables import as_json
+from aiayn.reports.tables import json_text
 
 
 def test_page_and_table_are_what_one_command_makes_of_the_results():
     found, page = facts(), PAGE.read_text(encoding="utf-8")
     assert replaced(page, page_blocks(found)) == page
-    assert json.loads((RESULTS / "table.json").read_text(encoding="utf-8")) == json.loads(as_json(found))
+    assert json.loads((RESULTS / "table.json").read_text(encoding="utf-8")) == json.loads(json_text(found))
 
 
 def test_every_published_run_belongs_to_one_row_and_was_trained_to_its_end():

@@ -7,7 +7,7 @@ import table3_quarter
 from table3_quarter import PAGE, RESULTS, facts, page_blocks, replaced, tables_of
 
 from aiayn.reports.differences import Difference
-from aiayn.reports.tables import as_json
+from aiayn.reports.tables import json_text
 
 
 def test_page_and_table_are_what_one_command_makes_of_the_results():
@@ -15,7 +15,7 @@ def test_page_and_table_are_what_one_command_makes_of_the_results():
 
     page = PAGE.read_text(encoding="utf-8")
     assert replaced(page, page_blocks(found)) == page
-    assert json.loads((RESULTS / "table.json").read_text()) == json.loads(as_json(found))
+    assert json.loads((RESULTS / "table.json").read_text()) == json.loads(json_text(found))
     assert {record["row"] for record in found["changes"]} == set(table3_quarter.NAMES)
 
 

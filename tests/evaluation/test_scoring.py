@@ -16,7 +16,7 @@ from aiayn.errors import ConfigError, DataError
 from aiayn.evaluation.score_table import short_outputs
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, score
 from aiayn.evaluation.significance import compare_systems
-from aiayn.evaluation.tasks import Translation
+from aiayn.evaluation.tasks import TranslationTask
 from aiayn.runs.run_folder import METRIC_KINDS
 
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"
@@ -222,7 +222,7 @@ def test_languages_without_blanks_between_words_are_scored_by_smaller_tokens_tha
     assert scores.metrics["chrf"] > 50
     ter = scores.metrics["ter"]
     assert ter is None if tokens == "char" else 0 < ter < 20
-    assert Translation().val_scores(near, near, references, lang)["val/bleu"] == scores.metrics["sacrebleu"]
+    assert TranslationTask().val_scores(near, near, references, lang)["val/bleu"] == scores.metrics["sacrebleu"]
     compared = compare_systems(near, {"same": references}, references, lang, bootstrap=20, randomisation=20)["same"]
     assert compared["sacrebleu"]["baseline"]["score"] == pytest.approx(scores.metrics["sacrebleu"])
     assert [kind for kind in METRIC_KINDS if kind in compared] == [
@@ -237,8 +237,8 @@ def test_a_language_whose_tokenizer_is_not_installed_is_refused_with_the_remedy(
     with pytest.raises(ConfigError, match=remedy):
         score(["a"], ["a"], lang)
     with pytest.raises(ConfigError, match=remedy):
-        Translation().check_text(["a"], ["b"], lang)  # before a search or a training
-    Translation().check_text([], [], lang)  # a training that scores nothing needs none
+        TranslationTask().check_text(["a"], ["b"], lang)  # before a search or a training
+    TranslationTask().check_text([], [], lang)  # a training that scores nothing needs none
 
 
 def test_japanese_is_scored_by_the_words_of_mecab():
@@ -346,7 +346,7 @@ def test_outputs_that_are_five_per_cent_too_short_are_said_to_be_with_what_helps
     references = ["one two three four five six seven eight nine ten ."] * 20
     for kept, said in ((10, True), (11, False)):
         hypotheses = [" ".join(line.split()[:kept]) for line in references]
-        ratio = Translation().val_scores(hypotheses, hypotheses, references, "en")["val/length_ratio"]
+        ratio = TranslationTask().val_scores(hypotheses, hypotheses, references, "en")["val/length_ratio"]
         assert ratio == pytest.approx(kept / 11)
         assert bool(short_outputs(ratio)) is said
     assert "search.length_penalty" in short_outputs(0.9)

@@ -29,15 +29,15 @@ from aiayn.signals import exit_signal, handle_signals, refuse_windows
 
 def train(script: str | None = None) -> None:
     """Trains, or continues, the run that the command line describes. script is train.py; None: `aiayn train`."""
-    _start("train", Config, _train, script)
+    _start_application("train", Config, _run_training, script)
 
 
 def evaluate(script: str | None = None) -> None:
     """Scores the run that the command line names. script is evaluate.py; None: `aiayn evaluate`."""
-    _start("evaluate", EvaluateConfig, _evaluate, script)
+    _start_application("evaluate", EvaluateConfig, _run_evaluation, script)
 
 
-def _start(name: str, schema: type, task: Callable[[DictConfig], None], script: str | None) -> None:
+def _start_application(name: str, schema: type, task: Callable[[DictConfig], None], script: str | None) -> None:
     """Answers --help, --version and --cfg, and leaves everything else to Hydra."""
     with program.started_as(script, None if script else name), one_line_errors(schema):
         arguments = _parse(sys.argv[1:], schema)
@@ -115,7 +115,7 @@ def _offer_our_plugins(schema: type) -> None:
         del registered[file]
 
 
-def _train(composed: DictConfig) -> None:
+def _run_training(composed: DictConfig) -> None:
     with one_line_errors(Config):
         refuse_windows()
         _refuse_several_jobs()
@@ -140,7 +140,7 @@ def _refuse_several_jobs() -> None:
         raise ConfigError("hydra/launcher=slurm: submits the rows of a sweep: add -m")
 
 
-def _evaluate(composed: DictConfig) -> None:
+def _run_evaluation(composed: DictConfig) -> None:
     with one_line_errors(EvaluateConfig):
         config = compose.check_config(composed, EvaluateConfig).found()
         find_checkpoint(Path(config.run), config.checkpoint)

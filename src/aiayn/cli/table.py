@@ -41,7 +41,7 @@ class QuestionOptions:
         from aiayn.reports.runs import SPLITS
 
         splits = (self.split,) if self.split else SPLITS
-        return Question(_names(self.by), self.baseline, _names(self.metrics), splits, self.separate)
+        return Question(_comma_separated(self.by), self.baseline, _comma_separated(self.metrics), splits, self.separate)
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -91,7 +91,7 @@ def table(
     if parameters:
         tables, records = [parameter_table(vocab_size or STATED_VOCABULARY)], {}
     else:
-        tables, records = _collect(runs or [], asked, to.every_row)
+        tables, records = _all_tables(runs or [], asked, to.every_row)
     if to.only:
         names = [one.name for one in tables if one.records]
         if to.only not in names:
@@ -103,11 +103,11 @@ def table(
         _write(to.out, tables)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _comma_separated(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _collect(folders: list[Path], asked: QuestionOptions, every_row: bool) -> tuple[list["Table"], dict[str, Any]]:
+def _all_tables(folders: list[Path], asked: QuestionOptions, every_row: bool) -> tuple[list["Table"], dict[str, Any]]:
     """Returns all tables with their notes, and the records of the paper's, rows without a run included."""
     from aiayn.reports.comparison import comparisons
     from aiayn.reports.paper_tables import paper_tables
@@ -128,9 +128,9 @@ def _written(form: str, tables: list["Table"], records: dict[str, Any]) -> str:
     from aiayn.reports import tables as writers
 
     if form == "json":
-        return writers.as_json({one.name: one.records for one in tables if one.records} | records)
+        return writers.json_text({one.name: one.records for one in tables if one.records} | records)
     if form == "csv":
-        return writers.as_csv(tables[0])
+        return writers.csv_text(tables[0])
     return {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form](tables)
 
 

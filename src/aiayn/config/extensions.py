@@ -87,7 +87,7 @@ def check_extensions(paths: Sequence[str], given: Mapping[str, Any]) -> dict[str
             hint = f"did you mean extension.{name}.{near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
             require(key in known, f"extension.{name}.{key}: no such option; {hint}")
     return {
-        name: to_plain(_build(extension, given.get(name, {})))
+        name: to_plain(_options_of(extension, given.get(name, {})))
         for name, extension in extensions.items()
         if extension.options is not None
     }
@@ -96,10 +96,10 @@ def check_extensions(paths: Sequence[str], given: Mapping[str, Any]) -> dict[str
 def extension_options(extension: Extension, options: Config) -> Any:
     """Returns the extension's own options, an instance of its dataclass. Raises ConfigError if it declares none."""
     require(extension.options is not None, f"extensions: {extension.path}: declares no dataclass Options")
-    return _build(extension, options.extension.get(extension.name, {}))
+    return _options_of(extension, options.extension.get(extension.name, {}))
 
 
-def _build(extension: Extension, values: Mapping[str, Any]) -> Any:
+def _options_of(extension: Extension, values: Mapping[str, Any]) -> Any:
     assert extension.options is not None
     try:
         return from_plain(extension.options, values, f"extension.{extension.name}.")

@@ -128,10 +128,10 @@ def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     tree = _renamed(tree)
     unknown = sorted(key for key in flatten(tree) if not is_option(key, schema))
     require(not unknown, f"stored {schema.__name__} has unknown options: {', '.join(unknown)}")
-    return _build(schema, tree, prefix)
+    return _from_tree(schema, tree, prefix)
 
 
-def _build(schema: type[T], tree: Mapping[str, Any], prefix: str) -> T:
+def _from_tree(schema: type[T], tree: Mapping[str, Any], prefix: str) -> T:
     values = {}
     for option in fields(schema):
         key = prefix + option.name
@@ -140,7 +140,7 @@ def _build(schema: type[T], tree: Mapping[str, Any], prefix: str) -> T:
             require(has_default and not is_section(option.type), f"stored options lack {key}")
         elif is_section(option.type):
             require(isinstance(tree[option.name], Mapping), f"{key} is not a table of options")
-            values[option.name] = _build(option.type, tree[option.name], f"{key}.")
+            values[option.name] = _from_tree(option.type, tree[option.name], f"{key}.")
         else:
             values[option.name] = _checked(key, tree[option.name], option)
     return schema(**values)

@@ -1,6 +1,6 @@
 """The tasks that a run can learn (`data.task`): the names of their scores, and the interface that each implements.
 
-Translation is implemented in `evaluation/translation.py`, parsing in `parsing/task.py`.
+`evaluation/tasks.py` implements translation, `parsing/task.py` parsing.
 """
 
 from collections.abc import Callable, Mapping, Sequence

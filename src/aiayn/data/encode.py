@@ -63,7 +63,7 @@ def id_type(tokenizer: Tokenizer) -> np.dtype:
     return np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
 
 
-class Chunk(NamedTuple):
+class LineChunk(NamedTuple):
     """Some pairs that follow each other in the text."""
 
     pairs: list[CleanPair]
@@ -71,7 +71,7 @@ class Chunk(NamedTuple):
     tgt: Ids
 
 
-def encode(pairs: Iterable[CleanPair], tokenizer: Tokenizer, processes: int | None = None) -> Iterator[Chunk]:
+def encode(pairs: Iterable[CleanPair], tokenizer: Tokenizer, processes: int | None = None) -> Iterator[LineChunk]:
     """Yields the pairs with their ids, in order. processes: None for one a core.
 
     Raises ResourceError if a process is killed, as for want of memory.
@@ -80,7 +80,7 @@ def encode(pairs: Iterable[CleanPair], tokenizer: Tokenizer, processes: int | No
     chunks = enumerate(grouped(pairs))
     own = CachedTokenizer(tokenizer)
     for number, chunk in chunks:
-        yield Chunk(chunk, own([pair.src for pair in chunk]), own([pair.tgt for pair in chunk]))
+        yield LineChunk(chunk, own([pair.src for pair in chunk]), own([pair.tgt for pair in chunk]))
         if number + 1 == SEVERAL and processes > 1:
             break
     # The processes are started only if there is more text.
@@ -95,9 +95,9 @@ def encode(pairs: Iterable[CleanPair], tokenizer: Tokenizer, processes: int | No
             waiting.append((chunk, pool.submit(_encode, *sides)))
             if len(waiting) > 2 * processes:
                 done, future = waiting.popleft()
-                yield Chunk(done, *future.result())
+                yield LineChunk(done, *future.result())
         for done, future in waiting:
-            yield Chunk(done, *future.result())
+            yield LineChunk(done, *future.result())
     except BrokenProcessPool as error:
         raise ResourceError(
             "a process that encodes text was killed; if memory ran out, lower data.prepare_processes"

@@ -18,7 +18,7 @@ Pair = tuple[str, str]
 
 
 @dataclass
-class Parts:
+class HeldOut:
     """What a text was divided into; `leaking` pairs have a side in common with a held-out one, and are in no part."""
 
     train: list[Pair] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Parts:
     dropped: int = 0  # pairs without usable text
 
 
-def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], seed: int, out: Path) -> Parts:
+def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], seed: int, out: Path) -> HeldOut:
     """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of pairs.
 
     `sizes` are those of val and test, drawn evenly from all different pairs. Other pairs that share a source or a
@@ -51,11 +51,11 @@ def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], s
     return parts
 
 
-def _divided(pairs: list[Pair], sizes: tuple[int, int], seed: int) -> Parts:
+def _divided(pairs: list[Pair], sizes: tuple[int, int], seed: int) -> HeldOut:
     keys = [(normalised(src), normalised(tgt)) for src, tgt in pairs]
     order = list(range(len(pairs)))
     random.Random(seed).shuffle(order)
-    parts, wanted = Parts(), list(sizes)
+    parts, wanted = HeldOut(), list(sizes)
     sources: set[str] = set()
     targets: set[str] = set()
     held_out: set[int] = set()

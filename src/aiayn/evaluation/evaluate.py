@@ -92,10 +92,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "hypotheses_sha256": lines_sha256(hypotheses),
     }
     if baseline:
-        result["baseline"] = _compared(config.baseline, *baseline, result, hypotheses, test, data.tgt_lang)
+        result["baseline"] = _against_baseline(config.baseline, *baseline, result, hypotheses, test, data.tgt_lang)
 
     written = results_folder(RunFolder(folder_of(run)), test, ensemble)
-    _write(written, result, test, hypotheses)
+    _write_results(written, result, test, hypotheses)
     page = ""
     with suppress(UserError):  # the scores stand, whether or not the page can be made
         page = f"; {write_report(folder_of(run))}"
@@ -140,7 +140,7 @@ def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], dict[str, Any]]
     return hypotheses, made_with(scores)
 
 
-def _compared(
+def _against_baseline(
     run: str | None,
     baseline: list[str],
     made: Mapping[str, Any],
@@ -161,7 +161,7 @@ def _compared(
     }
 
 
-def _write(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: list[str]) -> None:
+def _write_results(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: list[str]) -> None:
     """Writes hypotheses beside their source and reference, scores and, to be read on the page, evenly spread samples.
 
     Raises ResourceError where they cannot be written; no file is left incomplete.

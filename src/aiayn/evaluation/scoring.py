@@ -62,14 +62,14 @@ def score(
     assert set(kinds) <= set(METRIC_KINDS), kinds
     streams = _reference_streams(references)
     _same_lines(hypotheses, streams)
-    lang = _language(tgt_lang)
+    lang = _language_code(tgt_lang)
     metrics: dict[str, float | None] = dict.fromkeys(METRIC_KINDS)
     signatures: dict[str, str | None] = dict.fromkeys(METRIC_KINDS)
     details: dict[str, dict[str, Any] | None] = dict.fromkeys(METRIC_KINDS)
     for kind in kinds:
-        if not applies(kind, lang):
+        if not kind_applies(kind, lang):
             continue
-        metric, prepare, tokens = _kind(kind, lang)
+        metric, prepare, tokens = _metric_of(kind, lang)
         result = metric.corpus_score(
             [prepare(line) for line in hypotheses], [[prepare(line) for line in stream] for stream in streams]
         )
@@ -86,9 +86,9 @@ def score(
     return TaskScores(metrics, signatures["sacrebleu"] or "", signatures, len(hypotheses), details)
 
 
-def applies(kind: str, tgt_lang: str) -> bool:
+def kind_applies(kind: str, tgt_lang: str) -> bool:
     """Whether a kind of score says anything about text in this language."""
-    lang = _language(tgt_lang)
+    lang = _language_code(tgt_lang)
     if kind == "bleu_compound_split":
         return lang == "de"
     if kind.startswith("bleu_tokenized"):
@@ -98,10 +98,10 @@ def applies(kind: str, tgt_lang: str) -> bool:
 
 def check_tokenizer(tgt_lang: str) -> None:
     """Raises ConfigError where BLEU needs a tokenizer for this language that is not installed."""
-    _bleu(_language(tgt_lang))
+    _bleu(_language_code(tgt_lang))
 
 
-def _language(tgt_lang: str) -> str:
+def _language_code(tgt_lang: str) -> str:
     """Returns zh for zh-TW, zh_CN, zho_Hans."""
     code = re.split("[-_]", tgt_lang.lower())[0]
     return CODES.get(code, code)
@@ -126,7 +126,7 @@ def sufficient_statistics(
     """
     streams = _reference_streams(references)
     _same_lines(hypotheses, streams)
-    metric, prepare, tokens = _kind(kind, _language(tgt_lang))
+    metric, prepare, tokens = _metric_of(kind, _language_code(tgt_lang))
     lines = [prepare(line) for line in hypotheses]
     found = metric._extract_corpus_statistics(lines, [[prepare(line) for line in stream] for stream in streams])
     signature = str(metric.get_signature()).replace("tok:none", tokens)
@@ -174,7 +174,7 @@ def _bare_script(hypotheses: list[str], streams: list[list[str]]) -> dict[str, A
     return {"bare_script": metric.corpus_score(texts[0], texts[1:]).score}
 
 
-def _kind(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
+def _metric_of(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
     """Returns the metric, the function that prepares a line for it, and the name of its tokens in the signature."""
     if kind == "sacrebleu":
         return _bleu(lang), str, ""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.evaluation.scoring import applies, sufficient_statistics
+from aiayn.evaluation.scoring import kind_applies, sufficient_statistics
 from aiayn.runs.run_folder import METRIC_KINDS
 
 SEED = 12345  # sacreBLEU's
@@ -49,7 +49,7 @@ def compare_systems(
     """
     results: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in systems}
     for kind in kinds:
-        if not applies(kind, tgt_lang):
+        if not kind_applies(kind, tgt_lang):
             continue
         base, signature = output(baseline, references, tgt_lang, kind)
         for name, hypotheses in systems.items():

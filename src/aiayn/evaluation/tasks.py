@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiayn.config.tasks import Task, TaskScores
-from aiayn.parsing.task import Parsing
+from aiayn.parsing.task import ParsingTask
 from aiayn.runs.run_folder import METRIC_KINDS
 
 
-class Translation:
+class TranslationTask:
     """Text to text, scored with BLEU and other metrics of text."""
 
     kinds: tuple[str, ...] = METRIC_KINDS
@@ -55,5 +55,5 @@ class Translation:
 
 def task_of(name: str) -> Task:
     """Returns the task that `data.task` names."""
-    tasks: dict[str, Task] = {"translation": Translation(), "parsing": Parsing()}
+    tasks: dict[str, Task] = {"translation": TranslationTask(), "parsing": ParsingTask()}
     return tasks[name]

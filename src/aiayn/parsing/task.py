@@ -11,7 +11,7 @@ from aiayn.parsing.tree import Tree, escape_brackets, indented, penn_brackets
 from aiayn.runs.run_folder import BRACKET_KINDS, METRIC_KINDS
 
 
-class Parsing:
+class ParsingTask:
     """Words to linear trees, scored with labelled brackets."""
 
     kinds: tuple[str, ...] = BRACKET_KINDS
@@ -60,7 +60,7 @@ def _drawn_with(draw: Callable[[Tree], str]) -> Callable[[str, str], str]:
     return lambda words, text: draw(repaired_tree(words, text)[0])
 
 
-def readable(task: str, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def readable_samples(task: str, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns samples of a run as people read them: of a parser indented trees with the words, else unchanged."""
     if task != "parsing":
         return samples

@@ -13,7 +13,7 @@ from aiayn.reports.groups import (
     option_text,
     partitions,
 )
-from aiayn.reports.metrics import Metric, metrics_of, usual_metrics
+from aiayn.reports.metrics import Metric, asked_metrics, usual_metrics
 from aiayn.reports.published import BASE
 from aiayn.reports.runs import SPLITS, MeasuredRun
 from aiayn.reports.tables import Column, Table
@@ -36,7 +36,7 @@ def comparisons(runs: Sequence[MeasuredRun], question: Question) -> list[Table]:
 
     Raises ConfigError for a metric, an option or a baseline that these runs do not have.
     """
-    metrics = metrics_of(runs, question.metrics, question.splits)
+    metrics = asked_metrics(runs, question.metrics, question.splits)
     parts = [group_runs(members, question.by) for members in partitions(runs, metrics)]
     named = (
         find_baseline([group for groups in parts for group in groups], question.baseline) if question.baseline else None

@@ -85,7 +85,7 @@ def scored_splits(runs: Sequence[MeasuredRun], splits: Sequence[str]) -> list[st
     return [split for split in splits if any(split in run.evaluations for run in runs)]
 
 
-def metrics_of(runs: Sequence[MeasuredRun], names: Sequence[str], splits: Sequence[str]) -> list[Metric]:
+def asked_metrics(runs: Sequence[MeasuredRun], names: Sequence[str], splits: Sequence[str]) -> list[Metric]:
     """Returns the metrics with these names, scores once for every split that a run was scored on; else the usual ones.
 
     Raises ConfigError for unknown metrics.

@@ -63,7 +63,7 @@ def paper_tables(runs: Sequence[MeasuredRun], separate: bool = False, every_row:
         name: str, pairs: Pairs, record_of: Callable[..., Record], table: Callable[..., Table], all_rows: bool
     ) -> None:
         records[name] = [record_of(*pair) for pair in pairs]
-        tables.append(table(name, *_shown(pairs, records[name], all_rows)))
+        tables.append(table(name, *_shown_records(pairs, records[name], all_rows)))
 
     add("table_2", _beside(TABLE_2, tested, _is_of_result), _table_2_record, _table_2, every_row)
     rows = _beside((*TABLE_3, *QUARTER_TABLE_3), translators, _is_of_row)
@@ -91,7 +91,7 @@ def _beside(published: Sequence[T], groups: Sequence[Group], is_of: Callable[[Gr
     return pairs + [(None, group) for group in others]
 
 
-def _shown(pairs: Pairs, records: Sequence[Record], every_row: bool) -> tuple[list[Record], list[str]]:
+def _shown_records(pairs: Pairs, records: Sequence[Record], every_row: bool) -> tuple[list[Record], list[str]]:
     """Returns the records of `pairs` to show, marked where they were not run, and a line about those left out."""
     rows = len({id(published) for published, group in pairs if published and group})
     if every_row or rows > 1:

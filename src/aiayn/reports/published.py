@@ -46,7 +46,7 @@ ROWS += ("c_dmodel1024", "c_dff1024", "c_dff4096", "d_drop00", "d_drop02", "d_ls
 FIGURES_OF_ROW = re.compile(r"# Table 3.*newstest2013 perplexity ([\d.]+), BLEU ([\d.]+)(?:, (\d+) M parameters)?")
 
 
-def _row(name: str) -> Row:
+def _read_row(name: str) -> Row:
     """Returns a row as its file in conf/ has it: options, and the paper's results in the comment."""
     text = (conf_folder() / ("model" if name == "big" else "ablation") / f"{name}.yaml").read_text(encoding="utf-8")
     options, figures = yaml.safe_load(text) or {}, FIGURES_OF_ROW.search(text)
@@ -63,7 +63,7 @@ def _row(name: str) -> Row:
     )
 
 
-TABLE_3 = tuple(_row(name) for name in ROWS)
+TABLE_3 = tuple(_read_row(name) for name in ROWS)
 QUARTER_TABLE_3 = tuple(row.quarter() for row in TABLE_3 if row.name != "big")
 
 

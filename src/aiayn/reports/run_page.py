@@ -7,7 +7,7 @@ from statistics import median_high
 from typing import Any
 
 from aiayn.config.tasks import TASKS
-from aiayn.parsing.task import readable
+from aiayn.parsing.task import readable_samples
 from aiayn.reports.metrics import Metric
 from aiayn.reports.page import data_uri, render_page, shown
 from aiayn.reports.plots import corpus_svgs, panel_svg, run_panels
@@ -35,7 +35,7 @@ def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
     run = read_run(folder)
     step = max((record["step"] for record in run.records), default=0)
     options, corpus = run.options, read_json(folder.corpus)
-    samples = [one for one in readable(run.task, read_samples(folder.samples)) if is_count(one.get("step"))]
+    samples = [one for one in readable_samples(run.task, read_samples(folder.samples)) if is_count(one.get("step"))]
     scored = {split: read_samples(folder.evaluation(split).samples) for split in run.evaluations}
     sizes = {name: options.get(f"model.{name}") for name in SIZES} | {PARAMETERS: options.get(PARAMETERS)}
     evolution: dict[str, list[Record]] = {}  # of every validation sentence, step by step
@@ -52,9 +52,9 @@ def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
             _when(folder, run.records, corpus),
         ],
         tiles=_tiles(run),
-        scores=_scores(run),
+        scores=_table_of_scores(run),
         panels=[(panel, panel_svg(panel, step)) for panel in run_panels(run.records, panels)],
-        scored=[(split, readable(run.task, found)) for split, found in scored.items() if found],
+        scored=[(split, readable_samples(run.task, found)) for split, found in scored.items() if found],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
         evolution={
             source: _plain_table(
@@ -76,7 +76,7 @@ def _plain_table(records: list[Record], *keys: str) -> Table:
     return Table("", [Column(key, key) for key in keys], records)
 
 
-def _scores(run: MeasuredRun) -> Table:
+def _table_of_scores(run: MeasuredRun) -> Table:
     """Returns a row for every kind of score of every text, with its signature."""
     records = []
     for text, result in run.evaluations.items():

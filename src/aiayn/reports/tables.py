@@ -152,12 +152,12 @@ def _environment(table: Table) -> str:
     notes = [f"% {line}".rstrip() for paragraph in (*table.before, *table.after) for line in paragraph.split("\n")]
     if not table.records:
         return "\n".join(notes)
-    style = Style(r" \pm ", _escaped, _mathematics, r"{{\boldmath {}}}".format, missing="--")
-    titles = [_escaped(column.title) for column in table.columns]
+    style = Style(r" \pm ", _latex_text, _mathematics, r"{{\boldmath {}}}".format, missing="--")
+    titles = [_latex_text(column.title) for column in table.columns]
     sides = "".join("r" if table.is_numeric(place) else "l" for place in range(len(titles)))
     frame = pd.DataFrame(table.cells(style), columns=titles)
     body = frame.to_latex(index=False, escape=False, column_format=sides)
-    head = f"\\begin{{table}}\n\\centering\n\\caption{{{_escaped(table.title)}}}\n"
+    head = f"\\begin{{table}}\n\\centering\n\\caption{{{_latex_text(table.title)}}}\n"
     return "\n".join([*notes, f"{head}{body}\\end{{table}}"])
 
 
@@ -172,33 +172,33 @@ def _mathematics(cell: str) -> str:
     return f"${cell.replace(',', '{,}').replace('{,} ', ', ').replace(' p ', chr(92) + '; p' + chr(92) + ',')}$"
 
 
-def _escaped(value: str) -> str:
+def _latex_text(value: str) -> str:
     return "".join(SPECIAL.get(character, character) for character in re.sub(r"\s+", " ", value))
 
 
-def as_csv(table: Table) -> str:
+def csv_text(table: Table) -> str:
     """Returns one table: its columns, numbers to all digits, means and differences with their parts."""
     import pandas as pd
 
-    rows = [plain(record) for record in table.records]
+    rows = [plain_record(record) for record in table.records]
     found = dict.fromkeys(key for row in rows for key in row)
     ends = ("", "_sd", "_low", "_high", "_p", "_p_holm", "_significant")
     keys = [column.key + end for column in table.columns for end in ends if column.key + end in found]
     return pd.DataFrame(rows, dtype=object).reindex(columns=keys).to_csv(index=False, lineterminator="\n")
 
 
-def as_json(tables: Mapping[str, Any]) -> str:
+def json_text(tables: Mapping[str, Any]) -> str:
     """Returns the records of tables by name, and whatever else stands beside them, as plain values."""
 
     def read(value: Any) -> Any:
         if isinstance(value, list):
             return [read(one) for one in value]
-        return plain(value, by_seed=True) if isinstance(value, dict) else value
+        return plain_record(value, by_seed=True) if isinstance(value, dict) else value
 
     return json.dumps({name: read(value) for name, value in tables.items()}, indent=2, ensure_ascii=False) + "\n"
 
 
-def plain(record: Record, by_seed: bool = False) -> Record:
+def plain_record(record: Record, by_seed: bool = False) -> Record:
     """Returns a record of plain values: means, intervals and p-values under keys of their own."""
     found: Record = {}
     for key, value in record.items():

@@ -85,7 +85,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             _verify(file, path)
-            payload = _loaded(file, path)
+            payload = _load_payload(file, path)
     except OSError as error:
         raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
     if not isinstance(payload, dict):
@@ -115,7 +115,7 @@ def _verify(file: BinaryIO, path: Path) -> None:
         raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
 
 
-def _loaded(file: BinaryIO, path: Path) -> Any:
+def _load_payload(file: BinaryIO, path: Path) -> Any:
     """Returns the payload, read from the disk into its tensors."""
     file.seek(0)
     try:

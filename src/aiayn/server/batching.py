@@ -108,7 +108,7 @@ class Batcher:
         found = await self._in_thread(lambda: _translate(n_best, [line for _, _, line in batch], n))
         self._on_batch(len(batch), perf_counter() - start)
         for (request, index, _), result in zip(batch, found, strict=True):
-            _store(request, index, result)
+            _keep_result(request, index, result)
 
     async def _do_call(self) -> None:
         while self._calls:
@@ -158,7 +158,7 @@ def _translate(n_best: NBest, lines: list[str], n: int) -> list[list[Translation
         return [result for line in lines for result in _translate(n_best, [line], n)]
 
 
-def _store(request: _Request, index: int, result: list[Translation] | BaseException) -> None:
+def _keep_result(request: _Request, index: int, result: list[Translation] | BaseException) -> None:
     """Notes a line's result, and answers the request if it was the last one, or an error."""
     if request.answer.done():
         return
