@@ -38,6 +38,7 @@ def copy(tmp_path_factory) -> Path:
     """A copy of the program, with bytecode."""
     copy = tmp_path_factory.mktemp("copy") / "src"
     shutil.copytree(SOURCE, copy)
+    copy.with_name("conf").symlink_to(ROOT / "conf")
     compileall.compile_dir(copy, quiet=1)
     return copy
 
