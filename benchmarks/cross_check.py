@@ -9,7 +9,7 @@ steps of the same ids, from the same initial weights), and `joeynmt-batches` (th
 float32. Weights of all arms, the mean of the same last checkpoints, are scored by this program's search, and validation
 perplexity is computed here, in plain torch. A run is a file in results/cross_check; those that are there are kept, so
 that the command continues. `--curves` trains the first 50 steps of both without dropout and smoothing, where they must
-agree to rounding. Without JoeyNMT, `--report` writes docs/cross-check.md anew from the files.
+agree to rounding. Without JoeyNMT, `--report` writes docs/results/cross-check.md anew from the files.
 """
 
 import argparse
@@ -44,7 +44,7 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 from aiayn.training.module import TranslationModule
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE, PICTURE = ROOT / "results/cross_check", ROOT / "docs/cross-check.md", "images/cross_check.png"
+RESULTS, PAGE, PICTURE = ROOT / "results/cross_check", ROOT / "docs/results/cross-check.md", "../images/cross_check.png"
 ARMS = ("here", "joeynmt", "joeynmt-batches")
 # float32, and JoeyNMT's epsilon of Adam, which its configuration does not offer.
 EQUAL = ("experiment=captions", "trainer.precision=32-true", "optim.eps=1e-8", "trainer.log_every=1")
@@ -345,7 +345,7 @@ def equivalent(differences: Sequence[float], margin: float) -> tuple[float, floa
 
 
 def report() -> str:
-    """The tables of docs/cross-check.md, and its picture."""
+    """The tables of docs/results/cross-check.md, and its picture."""
     found = {arm: {} for arm in ARMS}
     for path in sorted(RESULTS.glob("*_seed*.json")):
         result = json.loads(path.read_text())

@@ -59,7 +59,7 @@ def started(monkeypatch) -> list[Processes]:
         (["name=x"], 2, ["name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead"]),
         (["sweep=a,b"], 2, ["sweep=: takes one name, for all jobs"]),
         (["sweep=../a", "seed=1,2"], 2, ["sweep=../a: use letters, digits"]),
-        (["ablation=d_ls00,a_h3"], 2, ["a_h3: In 'train': Could not find 'ablation/a_h3': choose one of a_h1, a_h16"]),
+        (["ablation=d_ls00,a_h3"], 2, ["a_h3: there is no 'ablation/a_h3': choose one of a_h1, a_h16"]),
         (["ablation=glob(zz*)"], 2, ["ablation=glob(zz*): matches nothing"]),
         (["model.n_heads=1,3,5"], 2, ["n_heads-3: model.d_model=16 is not", "n_heads-5: model.d_model=16 is not"]),
         (["seed=1,2", "model.dropout=1.5"], 2, ["model.dropout=1.5: must be"]),
