@@ -60,12 +60,6 @@ def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_
     assert (run.step, run.ppl, run.evaluations["val"]["metrics"]["bleu_compound_split"]) == (120, 20.0, 30.0)
 
 
-def test_a_single_run_is_collected_too(tmp_path):
-    write_run(tmp_path / "mine")
-
-    assert collect(tmp_path / "mine", tmp_path / "results", "c", "abc") == [tmp_path / "results/mine"]
-
-
 def test_the_folder_in_which_the_run_was_kept_is_left_out(tmp_path):
     write_run(tmp_path / "mine")
     config = tmp_path / "mine/config.yaml"

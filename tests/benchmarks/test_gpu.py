@@ -6,8 +6,6 @@ import gpu
 import pytest
 import torch
 
-from aiayn.errors import InterruptedRunError
-
 ROWS = {"ceilings": 3, "correct": 12, "run": 5, "sdpa": 14, "step": 4, "train": 2, "kernels": 60, "loss": 3}
 ROWS |= {"save": 1, "decode": 4}
 SLOW = ("run", "train", "step", "kernels")  # whole trainings, compiled steps, profiles
@@ -22,37 +20,6 @@ def test_every_stage_prints_a_table_and_writes_json(tmp_path, capsys, stage):
     assert f"gpu_{stage}:" in capsys.readouterr().out
     if stage in ("correct", "run"):
         assert all(row["good"] for row in rows), rows
-
-
-def test_what_was_measured_before_a_stop_is_kept(tmp_path, monkeypatch):
-    def stopped(options):
-        yield {"row": 1}
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(gpu.STAGES, "step", stopped)
-    gpu.main(["step", "--device", "cpu", "--toy", "--out", str(tmp_path)])
-    assert json.loads((tmp_path / "gpu_step.json").read_text())["rows"] == [{"row": 1}]
-
-
-def test_a_signal_that_a_training_takes_ends_the_stage_with_its_table(tmp_path, monkeypatch, capsys):
-    def stopped(options):
-        yield {"row": 1}
-        raise InterruptedRunError("stopped", 15)
-
-    monkeypatch.setitem(gpu.STAGES, "run", stopped)
-    gpu.main(["run", "--device", "cpu", "--toy", "--out", str(tmp_path)])
-    assert "gpu_run:" in capsys.readouterr().out
-
-
-def test_an_attention_that_another_version_of_torch_calls_otherwise_is_a_row_and_not_the_end(tmp_path, monkeypatch):
-    def other(*arguments):
-        raise TypeError("varlen_attn() got an unexpected keyword argument 'window_size'")
-
-    monkeypatch.setattr(gpu, "_attend_varlen", other)
-    gpu.main(["sdpa", "--device", "cpu", "--toy", "--out", str(tmp_path)])
-    rows = json.loads((tmp_path / "gpu_sdpa.json").read_text())["rows"]
-    assert [row["first ms"][:20] for row in rows if "varlen" in row["attention"]] == ["TypeError: varlen_at"] * 4
-    assert all(isinstance(row["warm ms"], float) for row in rows if row["attention"] == "math, masked")
 
 
 def test_batches_have_different_shapes_and_lengths_of_real_sentences():

@@ -10,7 +10,6 @@ from scipy import stats
 from table3_quarter import replaced
 
 from aiayn.reports.tables import json_text
-from aiayn.runs.run_folder import RunFolder
 
 
 def test_page_and_table_are_what_one_command_makes_of_the_results():
@@ -35,16 +34,3 @@ def test_sizes_with_the_same_vocabulary_share_a_spread_and_a_single_run_of_anoth
         else:
             interval = stats.t.interval(0.95, freedom, score.delta, sd / math.sqrt(len(of)))
             assert (score.low, score.high) == pytest.approx(interval)
-
-
-def test_runs_of_a_size_differ_in_their_seed_only():
-    for of in runs().values():
-        configs = [RunFolder(run).read_config() for run in of]
-        assert sorted(config["seed"] for config in configs) == list(range(len(of)))
-        assert len({(config["trainer"]["max_steps"], config["data"]["train"]) for config in configs}) == 1
-
-
-def test_the_curve_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(how_much_text, "PICTURE", tmp_path / "curve.png")
-    how_much_text.draw(facts())
-    assert (tmp_path / "curve.png").stat().st_size > 5_000

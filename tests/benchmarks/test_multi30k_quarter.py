@@ -2,7 +2,6 @@
 
 import json
 
-import multi30k_quarter
 from multi30k_quarter import EPOCHS, NAMES, RESULTS, curve, facts, page_blocks, runs_of
 from table3_quarter import PAGE, replaced
 
@@ -22,9 +21,3 @@ def test_every_published_run_belongs_to_one_row_and_was_trained_to_its_end():
         epochs, perplexities = curve(run)
         assert epochs[-1] == EPOCHS
         assert all(1 < perplexity < 100 for perplexity in perplexities)
-
-
-def test_the_curves_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(multi30k_quarter, "PICTURE", tmp_path / "curves.png")
-    multi30k_quarter.draw()
-    assert (tmp_path / "curves.png").stat().st_size > 10_000

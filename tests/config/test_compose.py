@@ -88,32 +88,6 @@ def test_a_signal_during_an_evaluation_ends_it_in_one_line_with_the_code_of_a_ru
     assert (outcome.code, outcome.out, outcome.err) == (code, "", "error: interrupted\n")
 
 
-def test_the_name_of_a_run_follows_from_its_groups(tmp_path, monkeypatch):
-    from aiayn.data import prepare
-    from aiayn.training import run
-
-    names = []
-    monkeypatch.setattr(prepare, "check_text", lambda data: None)
-    monkeypatch.setattr(run, "train", lambda config, chosen: names.append(config.name))
-    monkeypatch.chdir(tmp_path)
-
-    for arguments in (
-        [],
-        ["model=big", "ablation=d_ls00"],
-        [*FILES, "model=tiny"],
-        ["experiment=quickstart"],
-        ["experiment=quickstart", "name=my.own/one"],
-        [*FILES, "init_from=outputs/parent/"],
-        [*FILES, "init_from=outputs/the_parent/checkpoints/last.ckpt"],
-    ):
-        assert run_application("train.py", *arguments).code == 0
-
-    assert names == [
-        *("wmt14_en_de-base", "wmt14_en_de-big-d_ls00", "files-tiny", "quickstart", "my.own/one"),
-        *("files-from-parent", "files-from-the_parent"),
-    ]
-
-
 def test_the_exit_code_and_the_line_reach_the_shell(tmp_path):
     misspelt = in_new_interpreter(tmp_path, "train.py", "model.n_head=4")
     impossible = in_new_interpreter(tmp_path, "evaluate.py", "run=x", "split=dev")
@@ -122,25 +96,6 @@ def test_the_exit_code_and_the_line_reach_the_shell(tmp_path):
     assert misspelt.stderr == "error: model.n_head: no such option; did you mean model.n_heads?\n"
     assert (impossible.returncode, impossible.stdout) == (2, "")
     assert impossible.stderr == "error: split=dev: choose one of val, test\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_cfg_job_shows_the_papers_big(tmp_path):
-    shown = in_new_interpreter(tmp_path, "train.py", "model=big", "trainer.devices=8", "--cfg", "job")
-
-    assert (shown.returncode, shown.stderr) == (0, "")
-    for line in (
-        "  n_layers: 6",
-        "  d_model: 1024",
-        "  d_ff: 4096",
-        "  n_heads: 16",
-        "  dropout: 0.3",
-        "  max_steps: 300000",
-        "  checkpoint_every: 600",
-        "  average_last: 20",
-        "  devices: 8",
-    ):
-        assert line in shown.stdout.split("\n")
     assert list(tmp_path.iterdir()) == []
 
 

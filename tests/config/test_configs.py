@@ -219,17 +219,6 @@ def test_multi30k_is_the_recipe_of_transformer_tiny():
     assert peak == pytest.approx(0.0028, rel=0.01)
 
 
-def test_multi30k_reads_text_files_as_well_with_the_same_recipe():
-    files = ["data.source=files", "data.train=m/train", "data.val=m/val", "data.test=m/test"]
-
-    assert changes(composed_options("experiment=multi30k"), composed_options("experiment=multi30k", *files)).keys() == {
-        "data.source",
-        "data.train",
-        "data.val",
-        "data.test",
-    }
-
-
 @pytest.mark.parametrize(
     ("experiment", "language", "epoch"), [("multi30k_wu2021", "de", 56), ("multi30k_wu2021_en_fr", "fr", 60)]
 )

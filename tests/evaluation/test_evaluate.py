@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -137,23 +136,6 @@ def test_samples_to_read_are_spread_evenly_over_the_text_and_stand_on_the_runs_p
     RunFolder(run).write_config(checkpoints.load(run / "checkpoints" / "last.ckpt").config)
     evaluate(options(run, checkpoint="last"))
     assert "<h2>Samples of test</h2>" in (run / "report.html").read_text()
-
-
-@pytest.mark.parametrize("ended_by", [KeyboardInterrupt, ResourceError])
-def test_a_translation_that_does_not_come_to_its_end_gives_the_terminal_its_cursor_back(
-    run, capsys, monkeypatch, ended_by
-):
-    def ended(self, lines, on_batch):
-        on_batch(2, len(lines))
-        raise ended_by
-
-    monkeypatch.setattr(Translator, "translate", ended)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    with pytest.raises(ended_by):
-        evaluate(options(run))
-    said = capsys.readouterr().err
-    assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l")  # shown again after it was hidden
 
 
 def test_the_json_says_what_was_scored_and_how(run):
@@ -307,15 +289,6 @@ def test_a_baseline_not_scored_on_this_text_is_refused_with_the_command_to_type(
         with pytest.raises(RefusedError, match=rf"another text \(5 lines, here {len(changed)}\); type: .*split=test$"):
             evaluate(options(run, baseline=str(other)))
     assert not (run / "evaluation").exists()
-
-
-def test_a_torn_baseline_is_refused(tmp_path):
-    run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
-    evaluate(options(other))
-    path = other / "evaluation" / "test" / "evaluation.json"
-    path.write_text(path.read_text()[:40])
-    with pytest.raises(RefusedError, match="there are no scored translations"):
-        evaluate(options(run, baseline=str(other)))
 
 
 def test_a_baseline_whose_hypotheses_are_of_another_evaluation_is_refused(tmp_path):

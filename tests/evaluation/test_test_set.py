@@ -12,7 +12,6 @@ from aiayn.config.compose import check_config, register
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import listed
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.evaluation.score_table import score_table
 from aiayn.reports import published
 
 
@@ -149,36 +148,6 @@ def test_the_papers_figures_are_printed_for_its_own_test_set_only(monkeypatch):
     several, result = evaluate("test=newstest2014", "references=ref.B.de", name="newstest2014")
     assert (result["test_set"], result["paper"]) == ("newstest2014", None)
     assert "27.3" not in several
-
-
-def test_the_smaller_newstest2014_is_named_and_not_compared(monkeypatch):
-    monkeypatch.setattr(published, "SUBSET_LINES", 5)
-    out, result = evaluate("test=newstest2014", name="newstest2014")
-    assert (result["test_set"], result["paper"]) == ("newstest2014 (2,737 lines)", None)
-    assert "its figures are for all 3,003 lines of newstest2014, these are 2,737" in out
-    assert "27.3" not in out
-
-
-def test_french_has_its_own_figures_and_kind():
-    figures = published.FIGURES["newstest2014", "en", "fr"]
-    kinds = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
-    search = {"beam_size": 4, "length_penalty": 0.6, "penalty": "gnmt", "max_extra_tokens": 50}
-    text = score_table(
-        {
-            "task": "translation",
-            "metrics": dict.fromkeys(kinds),
-            "signatures": dict.fromkeys(kinds),
-            "paper": vars(figures),
-            "search": search,
-            "averaged": [],
-            "test_set": "newstest2014",
-            "n_references": 1,
-            "seconds": 1.0,
-        }
-        | dict.fromkeys(("checkpoint", "step", "text", "src_lang", "tgt_lang", "lines", "device"), "x")
-    )
-    assert " 38.10 base, 41.80 big (newstest2014, Table 2)" in text
-    assert "compare bleu_tokenized with it" in text
 
 
 def test_text_outside_the_folder_is_read_only_if_it_is_named_or_trusted(place, tmp_path, monkeypatch):

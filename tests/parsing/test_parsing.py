@@ -93,31 +93,6 @@ def test_references_that_are_no_trees_are_refused_with_their_line(run, monkeypat
         assert "line 2 of the reference is not the linear form" in outcome.err
 
 
-def test_a_translation_has_no_tree(run, monkeypatch):
-    monkeypatch.chdir(run)
-    options = ("data.task=translation", "data.folder=plain", "name=plain")
-    trained = run_application("train.py", *PREFIXES, *TINY, *options)
-    assert trained.code == 0, trained.err
-
-    done = run_application("aiayn", "translate", "outputs/plain", "test.words", "--format", "tree")
-
-    assert (done.code, done.err) == (
-        2,
-        "error: --format tree: outputs/plain has learned translation; use text or jsonl\n",
-    )
-
-
-def test_a_run_that_began_as_a_translation_does_not_go_on_as_a_parser(run, monkeypatch):
-    monkeypatch.chdir(run)
-
-    done = run_application(
-        "train.py", *PREFIXES, *TINY, "model.attention_dropout=0.1", "data.task=translation", "name=parser"
-    )
-
-    assert done.code == 4
-    assert "data.task: parsing -> translation" in done.err
-
-
 @pytest.mark.slow
 def test_a_tiny_parser_learns_a_small_grammar_from_2000_trees(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

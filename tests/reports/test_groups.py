@@ -151,13 +151,6 @@ def test_a_run_given_by_several_paths_and_copied_is_one_seed(tmp_path, base, mon
     assert group_runs(runs)[0].sample(PPL) == Sample({0: 5.0, 1: 6.0})
 
 
-def test_a_copy_without_checkpoints_is_known_by_its_measurements(tmp_path, base):
-    store(tmp_path / "one", base, 5.25, mark="abc")
-    shutil.copytree(tmp_path / "one", tmp_path / "collected")
-    shutil.rmtree(tmp_path / "collected/checkpoints")
-    assert len(read_runs([tmp_path])[0]) == 1
-
-
 # Comparisons.
 
 
@@ -242,21 +235,6 @@ def test_scores_of_extensions_and_of_the_references_can_be_chosen(tmp_path, base
     assert [f"{name} (test)" in head for name in ("exact_match", "perplexity", "token_accuracy")] == [True] * 3
     lines = [line.split() for line in text.split("\n") if line.startswith(("one", "two"))]
     assert [line[-3:] for line in lines] == [["12.50", "7.25", "64.50"], ["-", "-", "-"]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--baseline", "nothing"], "--baseline nothing: is none of these groups; name a run's folder, such as one of"),
-        (["--metrics", "comet"], "--metrics comet: not measured in these runs; scores: sacrebleu"),
-        (["--by", "model.n_head"], "no option of these runs is called model.n_head"),
-        (["--by", "model.d_ff"], "base_seed-1 and "),
-    ],
-)
-def test_what_these_runs_do_not_have_is_refused_in_one_line(own, arguments, message):
-    outcome = run_application("aiayn", "table", str(own), *arguments)
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
-    assert message in outcome.err
 
 
 def test_scores_of_another_text_or_signature_stand_in_a_table_of_their_own(tmp_path, base):

@@ -155,14 +155,6 @@ def test_measured_stands_beside_published_with_the_difference(sweep):
     assert base["parameters_difference"] == pytest.approx(base["parameters"] - 65)
 
 
-def test_rows_that_were_not_run_are_there_with_the_papers_configuration(sweep):
-    row = by_row(collect(sweep)["table_3"])["c_dmodel1024"]
-    assert (row["run"], row["ppl"], row["bleu"], row["parameters"], row["steps"]) == (None,) * 5
-    assert (row["d_model"], row["d_k"], row["paper_ppl"], row["paper_parameters"]) == (1024, 128, 4.66, 168)
-    [line] = [line for line in markdown(sweep, every_row=True).split("\n") if "c_dmodel1024" in line]
-    assert line.count("not run") == 3
-
-
 def test_a_table_of_which_two_rows_were_run_is_shown_whole_with_big_and_another_only_as_far_as_it_was_run(sweep):
     text = markdown(sweep)
 
@@ -263,14 +255,6 @@ def test_french_runs_stand_in_table_2_only_and_by_the_tokenised_kind(tmp_path, c
     assert not any(record["run"] for record in tables["table_3"])
 
 
-def test_a_test_score_at_another_step_is_told_and_has_that_steps_flops(tmp_path, configs):
-    store(tmp_path / "a", configs["base"], test=evaluation(10, 19.0))
-    line = collect(tmp_path)["table_2"][0]
-    assert (line["steps"], line["bleu"]) == (10, one(19.0))
-    assert line["flops"] == pytest.approx(10 * 2000 * training_flops(configs["base"].model, 300, 1, 1))
-    assert "test was scored at step 10, the run is at 40" in printed(str(tmp_path))
-
-
 def test_flops_are_counted_from_the_tokens_of_the_corpus_where_they_are_known(tmp_path, configs):
     run = store(tmp_path / "run", configs["base"])
     assert not read_run(RunFolder(run)).flops()[1]
@@ -283,13 +267,6 @@ def test_flops_are_counted_from_the_tokens_of_the_corpus_where_they_are_known(tm
     model = configs["base"].model
     epoch = sum(training_flops(model, 300, s + 1, t + 1) for s, t in zip(src, tgt, strict=True))
     assert counted == pytest.approx(20 * epoch, rel=1e-4)
-
-
-@pytest.mark.parametrize("corpus", [{}, [], {"splits": {"train": {"kept": 0}}, "steps_per_epoch": 1}])
-def test_flops_are_estimated_where_the_lengths_of_the_corpus_are_unusable(tmp_path, configs, corpus):
-    run = store(tmp_path / "run", configs["base"])
-    (run / "corpus.json").write_text(json.dumps(corpus))
-    assert not read_run(RunFolder(run)).flops()[1]
 
 
 def seeded(config: Config, seed: int, **optim) -> Config:
@@ -443,23 +420,6 @@ def test_parameters_need_no_run():
     plain = json.loads(printed("--parameters", "--format", "json"))
     assert plain["parameters"][0]["parameters"] == pytest.approx(63.045632)
     assert plain["parameters"][0]["vocab_size"] == 37_000
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "name runs, such as outputs/sweeps/NAME, or use --parameters"),
-        (["x", "--parameters"], "name runs"),
-        (["x", "--vocab-size", "9"], "--vocab-size only works with --parameters"),
-        (["--parameters", "--format", "html"], "--format=html: choose one of text, markdown, latex, csv, json"),
-        (["x", "--split", "dev"], "--split=dev: choose one of val, test"),
-    ],
-)
-def test_what_does_not_go_together_is_one_line(arguments, message):
-    outcome = run_application("aiayn", "table", *arguments)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert message in outcome.err
-    assert outcome.err.count("\n") == 1
 
 
 def test_scores_of_other_text_are_not_taken_for_the_runs_dev_score(tmp_path, configs):

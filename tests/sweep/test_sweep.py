@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -493,16 +492,6 @@ def test_hydras_flags_reach_the_jobs_abbreviated_ones_too(folder, started):
     [sweep] = started
     assert sweep.jobs[0].config.seed == 77
     assert sweep.commands[0][-1] == f"--config-path={folder / 'mine'}"
-
-
-def test_what_a_job_is_told_needs_no_quotes_on_a_command_line():
-    plain, number = composed_jobs(["seed=1", "sweep=table"]), composed_jobs(["seed=1", "sweep=2_16"])
-
-    for job in (*plain, *number):
-        assert composed_options(*job.overrides) == job.config
-    told = [override for override in plain[0].overrides if override.startswith(("name=", "logger.group="))]
-    assert shlex.join(told) == "name=sweeps/table/base logger.group=table"
-    assert 'sweep="2_16"' in number[0].overrides
 
 
 # Other sweepers.

@@ -96,17 +96,6 @@ def test_choosing_a_kind_a_layer_and_a_head_changes_the_picture(page, browser, m
     assert browser.run("location.hash") == "#show=encoder&head=1.mean&view=matrix"
 
 
-def test_the_selectors_choose_a_layer_and_a_head_too(page, browser, maps):
-    for name, value in (("layer", 0), ("head", 1)):
-        browser.run(
-            f"(() => {{ const s = document.querySelector('{FIRST} select[data-choose={name}]'); s.value = {value};"
-            " s.dispatchEvent(new Event('change')); })()"
-        )
-
-    browser.point(token("queries", 0))
-    is_shown(browser, "keys", maps.cross[0, 1, 0])
-
-
 def test_two_heads_stand_side_by_side_and_follow_one_word(page, browser, maps):
     page("#show=encoder&head=1.2")
 
@@ -176,19 +165,6 @@ def test_pointing_at_a_cell_of_the_matrix_says_its_weight(page, browser, maps):
     assert abs(int(shown.split()[-2].lstrip("<")) - 100 * maps.cross[1, 0, 2, 3]) < 1
 
 
-def test_pointing_at_a_cell_with_two_heads_says_the_weights_of_both(page, browser, maps):
-    page("#show=cross&head=2.1&with=1.3&view=matrix")
-
-    for panel in (FIRST, SECOND):
-        browser.point(f"{panel} .cells")
-        shown = browser.run("document.querySelector('#says .cell').innerText")
-        assert shown.startswith("<b> → use: ")
-        first, second = (int(part.strip(" <%")) for part in shown.split(": ")[1].split(" / "))
-        assert abs(first - 100 * maps.cross[1, 0, 2, 3]) < 1
-        assert abs(second - 100 * maps.cross[0, 2, 2, 3]) < 1
-        browser.away()
-
-
 def test_another_address_shows_what_it_says_and_nothing_of_the_one_before(page, browser, maps):
     page("#show=encoder&head=1.1&with=1.2&view=matrix&queries=6")  # the decoder has only 5
     is_shown(browser, "keys", maps.encoder_self[0, 0, 5])
@@ -212,20 +188,6 @@ def test_positions_have_a_tab_whose_cells_can_be_read(page, browser):
     said = browser.run("document.querySelector('[data-map=table] .readout').innerText")
     assert said == f"position 3, dimension 1 (cosine, one wave in 6.3 positions): {torch.tensor(3.0).cos():.2f}"
     assert picture(browser, "[data-map=table] canvas") != picture(browser, "[data-map=similarity] canvas")
-
-
-def test_light_and_dark_are_both_legible(page, browser):
-    def colours() -> list[str]:
-        script = "getComputedStyle(document.querySelector('{}')).{}"
-        return [browser.run(script.format(*what)) for what in (("body", "backgroundColor"), ("h1", "color"))]
-
-    def brightness(colour: str) -> float:
-        return sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) / 3 / 255
-
-    for dark in (False, True):
-        page("", dark=dark)
-        paper, ink = map(brightness, colours())
-        assert paper < 0.2 and ink > 0.8 if dark else paper > 0.8 and ink < 0.2
 
 
 def test_everything_that_can_be_pressed_has_a_name(page, browser):
