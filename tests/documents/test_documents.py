@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from aiayn.documents.document import Document, parse_document
 from aiayn.errors import DataError
@@ -22,22 +25,22 @@ def document(name: str, content: str | bytes, markup: bool = False) -> Document:
     return parse_document(Path(name), content.encode() if isinstance(content, str) else content, LANGS, markup)
 
 
-def shouted(text: str) -> AlignedText:
-    """A translation word for word, in capitals."""
+def word_for_word(text: str, shout: bool) -> AlignedText:
+    """A translation of every word by itself, in capitals or the same."""
     edges = [0, *(edge for span in units_of(text) for edge in span), len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
-    words = [word if re.match(r"[{%&]", word) else word.upper() for word in pieces[1::2]]
+    words = [word.upper() if shout and not re.match(r"[{%&]", word) else word for word in pieces[1::2]]
     return AlignedText(text, units_of(text), words, pieces[::2], np.eye(len(words)))
 
 
-def translated(name: str, content: str | bytes, markup: bool = False) -> str | bytes:
-    """The document of a translator that shouts."""
+def translated(name: str, content: str | bytes, markup: bool = False, shout: bool = True) -> str | bytes:
+    """The document of a translator that shouts, or does not."""
     found, places = document(name, content, markup), Places()
 
     def text_of(part: Part) -> str:
         if not found.markup:
             return part.finish(part.escape(part.text.upper()))
-        return part.finish(written(repair(shouted(part.text), places), part, places))
+        return part.finish(written(repair(word_for_word(part.text, shout), places), part, places))
 
     text = "".join(one if isinstance(one, str) else text_of(one) for one in found.pieces)
     return text if isinstance(content, str) else found.encode(text)
@@ -265,6 +268,44 @@ def test_what_would_be_a_mark_in_markdown_is_written_as_text():
         found = translated("a.md", f"a\n\n{text}\n")
         assert found == f"A\n\n{text.upper()}\n"
         assert all(not part.tags for part in document("a.md", found).pieces if isinstance(part, Part))
+
+
+WORDS = st.sampled_from(
+    ["or", "org", "json", "a", "b.", "5", "x_y", ".", "-", "\\*", "\\_a\\_", "&amp;", "[0]", "it's", "\n"]
+)
+INLINE = st.one_of(
+    WORDS,
+    st.lists(WORDS.filter(lambda word: word.isalnum()), min_size=1, max_size=3)
+    .map(" ".join)
+    .flatmap(
+        lambda inside: st.sampled_from(
+            [
+                f"`{inside}`",
+                f"**{inside}**",
+                f"_{inside}_",
+                f"[{inside}](x.org '{inside}')",
+                f"<b>{inside}</b>",
+                "<br/>",
+            ]
+        )
+    ),
+)
+PARAGRAPH = st.lists(INLINE, min_size=1, max_size=8).map(" ".join)
+BLOCK = st.one_of(
+    PARAGRAPH,
+    PARAGRAPH.map(lambda text: "## " + text.replace("\n", " ")),
+    PARAGRAPH.map(lambda text: "> " + text.replace("\n", "\n> ")),
+    PARAGRAPH.map(lambda text: "- " + text.replace("\n", "\n  ")),
+    PARAGRAPH.map(lambda text: "| a | b |\n|---|---|\n| " + text.replace("\n", " ") + " | `a\\|b` or |"),
+    st.sampled_from(["```\nthe `code`\n```", "    a <b>", "<div>\n<p>a <i>b</i></p></div>", "---", "[x]: y.org 'z'"]),
+)
+
+
+@given(st.lists(BLOCK, max_size=5).map("\n\n".join))
+def test_markdown_whose_words_stay_the_same_reads_as_before(text):
+    page = MarkdownIt("commonmark").enable("table")
+    found = translated("a.md", text, shout=False)
+    assert page.render(found).split() == page.render(text).split()
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ class PartReader:
         self._elements: list[Element] = []
         self._open: list[tuple[str, Element]] = []  # the innermost last
         self._open_names: Counter[str] = Counter()
-        self._after_tag = False
+        self._after_tag = self._after_kept = False
 
     def add_text(self, raw: str) -> None:
         """Adds text, in which there may be tags of a template or of HTML that is shown."""
@@ -228,7 +228,9 @@ class PartReader:
                 self._elements[-1].after = text.startswith(" ")
             if changes_placeholders(self._end, text):
                 self._append(" ")  # for the model, in the tag's place
-        self._after_tag = False
+        if self._after_kept and self._end[-1:].isalnum() and text[:1].isalnum():
+            self._append(" ")  # else the next word would be one with those that are replaced
+        self._after_tag = self._after_kept = False
         # Without the tag between them two blanks are one.
         self._append(text.lstrip(" ") if self._end.endswith(" ") else text)
 
@@ -257,9 +259,10 @@ class PartReader:
         element = self._element(raw)
         self._elements.append(element)
         if words.strip():
+            self._after_kept = True  # from the word before these are divided, too
             self._add(self._read(" ".join(words.split())))
             element.stop, element.keeps, element.after = self._length, True, False
-            self._after_tag = False
+            self._after_tag, self._after_kept = False, True
 
     def _element(self, raw: str) -> Element:
         number = len(self._tags)

@@ -82,10 +82,18 @@ class _Page:
         """Returns (units,): by how much more than half a unit attends to the source units that an element is around."""
         first, last = np.searchsorted(self._stops, element.start, "right"), np.searchsorted(self._starts, element.stop)
         gains = self._sums[slice(*within), max(first, last)] - self._sums[slice(*within), first] - 0.5
-        if element.keeps:  # the model has most likely repeated what it is to replace
-            kept = {self._sentence.source[slice(*span)] for span in self._sentence.source_units[first:last]}
-            gains += [word in kept for word in self._sentence.words[slice(*within)]]
-        return gains
+        if not element.keeps:
+            return gains
+        # The model has most likely repeated what the element is to replace: as a whole, or some of its words.
+        kept = [self._sentence.source[slice(*span)] for span in self._sentence.source_units[first:last]]
+        words = self._sentence.words[slice(*within)]
+        copies = [n for n in range(len(words)) if words[n : n + len(kept)] == kept]
+        if not copies:
+            return gains + (gains + 0.5 >= SURE) * [word in kept for word in words]
+        start = max(copies, key=lambda n: gains[n : n + len(kept)].sum())
+        exact = np.full(len(words), -0.5)
+        exact[start : start + len(kept)] = 1
+        return exact
 
     def beside(self, element: Element, within: Span) -> tuple[int, bool, bool]:
         """Returns the unit that a tag without words stands beside, whether it follows it, and whether that is sure."""

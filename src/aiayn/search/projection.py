@@ -10,7 +10,7 @@ from aiayn.data.placeholders import PLACEHOLDER, TAG
 
 # A web address begins a unit even where a tag was between it and the word before.
 UNIT = re.compile(
-    rf"{TAG.pattern}|{PLACEHOLDER.pattern}|(?:(?!(?:https?|ftp|file)://)\w)+|[^\w\s]", TAG.flags | PLACEHOLDER.flags
+    rf"{TAG.pattern}|{PLACEHOLDER.pattern}|\w(?:(?!(?:https?|ftp|file)://)\w)*|[^\w\s]", TAG.flags | PLACEHOLDER.flags
 )
 
 Span = tuple[int, int]  # first character, and the one after the last
