@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from aiayn.data import encode as encoding
 from aiayn.data.cleaning import CleanPair
-from aiayn.data.encode import CachedTokenizer, Ids, encode, with_progress
-from aiayn.data.raw_text import RawPair
+from aiayn.data.encode import CachedTokenizer, Ids, encode
+from aiayn.data.raw_text import RawPair, with_progress
 from aiayn.data.tokenizer import Tokenizer
 
 TEXT = ["The dog's house isn't small.", "Das Haus ist klein, sehr klein.", "Straßen  und Häuser 12", "<s> a </s>"] * 3

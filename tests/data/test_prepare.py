@@ -217,8 +217,6 @@ def test_the_text_decides_not_its_name_nor_its_compression(config, tmp_path):
 
 
 def test_the_bpe_is_learned_on_evenly_spread_pairs(config, monkeypatch):
-    assert list(prepare_module._spread(range(10), 10, 3)) == [3, 6, 9]
-    assert list(prepare_module._spread(range(10), 10, 99)) == list(range(10))
     seen = []
     train = prepare_module.Tokenizer.train
 
@@ -382,7 +380,7 @@ def test_a_data_folder_that_cannot_be_one_is_reported(config, tmp_path):
 
 
 def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
-    learn = prepare_module._learn_tokenizer
+    learn = prepare_module.learn_tokenizer
 
     def grow(config, *others):
         tokenizer = learn(config, *others)
@@ -391,7 +389,7 @@ def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
                 file.write(b"haus\n")
         return tokenizer
 
-    monkeypatch.setattr(prepare_module, "_learn_tokenizer", grow)
+    monkeypatch.setattr(prepare_module, "learn_tokenizer", grow)
     with pytest.raises(DataError, match="changed while it was read"):
         prepare(config)
     assert visible(config.folder) == []

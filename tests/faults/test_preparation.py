@@ -111,7 +111,7 @@ def test_a_disk_that_fills_up_is_exit_code_3_and_the_next_start_completes(config
 
 
 def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy(config):
-    learn = preparation._learn_tokenizer
+    learn = preparation.learn_tokenizer
 
     def learn_and_lose(config: DataConfig, text: RawText):
         tokenizer = learn(config, text)
@@ -119,7 +119,7 @@ def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy
         return tokenizer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "_learn_tokenizer", learn_and_lose)
+        patch.setattr(preparation, "learn_tokenizer", learn_and_lose)
         with pytest.raises(DataError, match=r"data\.folder=data: No such file.*data\.folder=FOLDER"):
             prepare(config)
     assert len(prepare(config).train) == 400

@@ -101,7 +101,7 @@ def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(te
     assert without_extra_saves(differences(tmp_path / "run", whole / "run")) == []
 
 
-@pytest.mark.parametrize("function", ["_learn_tokenizer", "_store", "write_manifest"])
+@pytest.mark.parametrize("function", ["learn_tokenizer", "store_split", "write_manifest"])
 def test_a_signal_during_preparation_leaves_no_corpus_and_no_run_and_the_next_start_both(
     text, unbroken, tmp_path, function
 ):

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from aiayn.config.data import DataConfig
 from aiayn.data.placeholders import numbers, placeholders
-from aiayn.data.raw_text import RawPair
+from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import MAX_LINE_BYTES
+from aiayn.errors import DataError
 
 # One table for the text of training and of translation. A line is blank if nothing is left of it.
 BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2800\u3164"  # become a space
@@ -55,6 +56,21 @@ class CleaningReport:
         if self.on_drop:
             self.on_drop(pair, reason)
 
+    def check(self, text: RawText, config: DataConfig) -> None:
+        """Raises DataError if no pair is usable, and if over 5 % are not UTF-8.
+
+        Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents.
+        """
+        bad = self.dropped.get("not_utf8", 0)
+        if bad >= 20 and bad > 0.05 * self.read:
+            raise wrong_encoding(text, bad, f"{self.read}", self.first_dropped["not_utf8"][0])
+        if not self.kept:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items())
+            raise DataError(
+                f"{text.option}: none of {self.read} pairs is usable ({reasons}); "
+                f"data.max_length={config.max_length}, data.max_length_ratio={config.max_length_ratio:g}"
+            )
+
     def as_dict(self) -> dict:
         reasons = sorted(self.dropped)
         return {
@@ -64,6 +80,13 @@ class CleaningReport:
             "first_dropped": {reason: self.first_dropped[reason] for reason in reasons},
             "normalised": self.normalised,
         }
+
+
+def wrong_encoding(text: RawText, bad: int, of: str, place: str) -> DataError:
+    return DataError(
+        f"{text.option}: {bad} of {of} pairs are not UTF-8 (the first: {place}); convert the text, for example "
+        "iconv -f ISO-8859-1 -t UTF-8"
+    )
 
 
 def with_plain_blanks(text: str) -> str:
@@ -104,6 +127,30 @@ def clean(pairs: Iterable[RawPair], report: CleaningReport, rules: Iterable[Rule
         report.kept += 1
         report.normalised += src_changed or tgt_changed
         yield CleanPair(pair, src, tgt)
+
+
+def clean_as_learned(
+    config: DataConfig, pairs: Iterable[RawPair], report: CleaningReport, training: bool
+) -> Iterator[CleanPair]:
+    """As `clean`, with targets as the model learns them, and for `training` with the rules that the options ask for."""
+    usable = clean(pairs, report, training_rules(config) if training else ())
+    if config.tags == "kept":
+        return usable
+    return (pair._replace(tgt=learned_target(config, pair.tgt)) for pair in usable)
+
+
+def grouped(pairs: Iterable[CleanPair], size: int, characters: int) -> Iterator[list[CleanPair]]:
+    """Yields the pairs in lists, limited in pairs and roughly in characters."""
+    chunk: list[CleanPair] = []
+    length = 0
+    for pair in pairs:
+        chunk.append(pair)
+        length += len(pair.src) + len(pair.tgt)
+        if len(chunk) == size or length > characters:
+            yield chunk
+            chunk, length = [], 0
+    if chunk:
+        yield chunk
 
 
 class _UnusableError(Exception):

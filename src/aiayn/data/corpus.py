@@ -23,7 +23,10 @@ from typing import Any
 import numpy as np
 
 from aiayn.config.data import DataConfig
-from aiayn.data.encode import Ids, id_type
+from aiayn.data.cleaning import CleaningReport
+from aiayn.data.encode import Ids, encode_split, id_type
+from aiayn.data.held_out import Leakage
+from aiayn.data.raw_text import RawText
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import atomic_write_text, sha256
@@ -148,6 +151,17 @@ class SplitWriter:
             np.save(f"{path}.npy", starts)
             tokens[f"{side}_tokens"] = int(starts[-1])
         return tokens
+
+
+def store_split(
+    split: str, config: DataConfig, text: RawText, tokenizer: Tokenizer, leakage: Leakage, folder: Path
+) -> dict[str, Any]:
+    """Writes a split. Returns what the report says of it. Raises DataError if hardly any of its text is usable."""
+    report, writer = CleaningReport(), SplitWriter(folder, split, tokenizer)
+    for src, tgt in encode_split(split, config, text, tokenizer, report, leakage):
+        writer.add(src, tgt)
+    report.check(text, config)
+    return report.as_dict() | writer.close()
 
 
 def fingerprint(settings: dict[str, Any]) -> str:

@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aiayn.data.cleaning import CleanPair, is_plain
+from aiayn.config.data import DataConfig
+from aiayn.data.cleaning import CleaningReport, CleanPair, clean_as_learned, grouped, is_plain
+from aiayn.data.held_out import Leakage
+from aiayn.data.raw_text import RawText, with_progress
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ResourceError
 
@@ -71,13 +74,44 @@ class LineChunk(NamedTuple):
     tgt: Ids
 
 
+def encode_split(
+    split: str,
+    config: DataConfig,
+    text: RawText,
+    tokenizer: Tokenizer,
+    report: CleaningReport,
+    leakage: Leakage | None = None,
+) -> Iterator[tuple[Ids, Ids]]:
+    """Yields the ids of a split's usable pairs, sources and targets, some at a time.
+
+    Of training, pairs that are too long are dropped, and `leakage` looks at each.
+    """
+    training = split == "train"
+    total = text.count() if training and config.source == "files" else None
+    raw = with_progress(text.pairs(), f"encoding {split}", total)
+    cleaned = clean_as_learned(config, raw, report, training)
+    if training and leakage:
+        cleaned = leakage.watch(cleaned)
+    for chunk in encode(cleaned, tokenizer, config.prepare_processes):
+        src, tgt = chunk.src, chunk.tgt
+        if training:
+            longer, shorter = np.maximum(src.lengths, tgt.lengths), np.minimum(src.lengths, tgt.lengths)
+            too_long = longer > config.max_length
+            keep = ~too_long & (longer <= config.max_length_ratio * shorter + 5)
+            for number in np.flatnonzero(~keep):
+                report.kept -= 1
+                report.drop(chunk.pairs[number].raw, "too_long" if too_long[number] else "length_ratio")
+            src, tgt = src.where(keep), tgt.where(keep)
+        yield src, tgt
+
+
 def encode(pairs: Iterable[CleanPair], tokenizer: Tokenizer, processes: int | None = None) -> Iterator[LineChunk]:
     """Yields the pairs with their ids, in order. processes: None for one a core.
 
     Raises ResourceError if a process is killed, as for want of memory.
     """
     processes = processes or cores()
-    chunks = enumerate(grouped(pairs))
+    chunks = enumerate(grouped(pairs, CHUNK_PAIRS, CHUNK_CHARACTERS))
     own = CachedTokenizer(tokenizer)
     for number, chunk in chunks:
         yield LineChunk(chunk, own([pair.src for pair in chunk]), own([pair.tgt for pair in chunk]))
@@ -129,38 +163,6 @@ def _encode(sources: list[str], targets: list[str]) -> tuple[Ids, Ids]:
     return _tokenizer(sources), _tokenizer(targets)
 
 
-def grouped(
-    pairs: Iterable[CleanPair], size: int | None = None, characters: int | None = None
-) -> Iterator[list[CleanPair]]:
-    """Yields the pairs in lists, limited in pairs and roughly in characters."""
-    size, characters = size or CHUNK_PAIRS, characters or CHUNK_CHARACTERS
-    chunk: list[CleanPair] = []
-    length = 0
-    for pair in pairs:
-        chunk.append(pair)
-        length += len(pair.src) + len(pair.tgt)
-        if len(chunk) == size or length > characters:
-            yield chunk
-            chunk, length = [], 0
-    if chunk:
-        yield chunk
-
-
 def cores() -> int:
     """Returns how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def with_progress(pairs: Iterable, doing: str, total: int | None) -> Iterator:
-    """Passes pairs on and logs, every ten seconds, how many of `total` there were, their rate and the time left."""
-    start = last = time.monotonic()
-    for number, pair in enumerate(pairs, 1):
-        yield pair
-        if number % 1000 == 0 and (now := time.monotonic()) - last > 10:
-            last, rate = now, number / (now - start)
-            of, left = "", ""
-            if total:
-                seconds = max(0, total - number) / rate
-                of = f" of {total:,}"
-                left = f", {seconds / 60:.0f} min left" if seconds >= 60 else f", {seconds:.0f} s left"
-            log.info("%s: %s%s pairs, %s a second%s", doing, f"{number:,}", of, f"{rate:,.0f}", left)

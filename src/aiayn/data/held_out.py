@@ -2,11 +2,12 @@
 
 import logging
 import random
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiayn.config.data import DataConfig
-from aiayn.data.cleaning import CleaningReport, clean, learned_target, normalised
+from aiayn.data.cleaning import CleaningReport, CleanPair, clean, learned_target, normalised
 from aiayn.data.pair_files import FileText
 from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError, RefusedError, writing
@@ -106,11 +107,13 @@ class Leakage:
             for src, tgt in pairs:
                 self._where.setdefault(src, {}).setdefault(tgt, set()).add(split)
 
-    def look_at(self, src: str, tgt: str) -> None:
-        """Looks at a training pair, as the model learns it."""
-        if src in self._where:
-            for split in self._where[src].get(tgt, ()):
-                self._found[split].add((src, tgt))
+    def watch(self, pairs: Iterable[CleanPair]) -> Iterator[CleanPair]:
+        """Passes training pairs on, as the model learns them, and looks at each."""
+        for pair in pairs:
+            if pair.src in self._where:
+                for split in self._where[pair.src].get(pair.tgt, ()):
+                    self._found[split].add((pair.src, pair.tgt))
+            yield pair
 
     def warn(self) -> None:
         """Logs a line if any pair was found, and one if a training file is listed twice."""

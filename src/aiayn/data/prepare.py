@@ -3,40 +3,37 @@
 Building reads the text twice: the vocabulary is learned from clean pairs, then they are encoded and stored.
 """
 
-import errno
 import json
 import logging
 import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import filelock
-import numpy as np
 
 from aiayn.config.data import DataConfig
-from aiayn.config.tasks import TASKS
-from aiayn.data.cleaning import FILTERS, CleaningReport, CleanPair, clean, learned_target, training_rules
+from aiayn.data.cleaning import FILTERS, CleaningReport, wrong_encoding
 from aiayn.data.corpus import (
     SPLITS,
     PreparedCorpus,
-    SplitWriter,
     corpus_folder,
     find_damage,
     fingerprint,
+    store_split,
     write_manifest,
 )
-from aiayn.data.encode import encode, grouped, with_progress
+from aiayn.data.encode import encode_split
 from aiayn.data.held_out import Leakage
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import FileScans
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Tokenizer, learn_tokenizer
 from aiayn.errors import DataError
 from aiayn.files import atomic_file, atomic_write_text, fsync_folder, host
 
@@ -69,7 +66,7 @@ def check_text(config: DataConfig) -> None:
             first = list(islice(text.pairs(), FIRST_PAIRS))
             bad = [pair for pair in first if not _is_utf8(pair.src + pair.tgt)]
             if len(bad) >= 20 and len(bad) > 0.25 * len(first):
-                raise _wrong_encoding(text, len(bad), f"the first {len(first):,}", bad[0].place)
+                raise wrong_encoding(text, len(bad), f"the first {len(first):,}", bad[0].place)
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -176,9 +173,9 @@ def _build(
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     try:
-        tokenizer = tokenizer or _learn_tokenizer(config, texts["train"])
+        tokenizer = tokenizer or learn_tokenizer(config, texts["train"])
         leakage = Leakage(config, texts)
-        reports = {split: _store(split, config, texts[split], tokenizer, leakage, work) for split in SPLITS}
+        reports = {split: store_split(split, config, texts[split], tokenizer, leakage, work) for split in SPLITS}
         leakage.warn()
         if any(texts[split].identity() != settings[split] for split in SPLITS):
             raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
@@ -198,91 +195,14 @@ def _put_in_place(corpus: Path, target: Path) -> None:
     if target.exists():
         if find_damage(target, FileScans()) is None:  # built meanwhile by a machine that the lock does not reach
             return
-        damaged = corpus / "damaged"  # processes that have it open keep its files
-        target.rename(damaged)
-        shutil.rmtree(damaged, ignore_errors=True)
+        # At once, not file by file; processes that have it open keep its files.
+        shutil.rmtree(target.rename(corpus / "damaged"))
     try:
         corpus.rename(target)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+    except OSError:  # that machine finished just now
+        if find_damage(target, FileScans()):
             raise
-        _put_in_place(corpus, target)  # that machine finished just now
-        return
     fsync_folder(target.parent)
-
-
-def _learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
-    pairs, report = text.pairs(), CleaningReport()
-    if config.tokenizer_pairs is not None:
-        pairs = _spread(pairs, text.count(), config.tokenizer_pairs)
-    log.info("learning %s subwords from %s", f"{config.vocab_size:,}", text.option)
-    cleaned = _with_learned_targets(
-        config, clean(with_progress(pairs, "reading", None), report, training_rules(config))
-    )
-    batches = grouped(cleaned, size=500, characters=200_000)
-    first = next(batches, None)
-    if first is None:
-        _check_report(text, report, config)
-    assert first is not None
-
-    def to_the_end() -> Iterator[list[str]]:
-        """All text; an error in it is raised before the vocabulary is learned, which takes the longest."""
-        for batch in chain([first], batches):
-            yield [line for pair in batch for line in (pair.src, pair.tgt)]
-        _check_report(text, report, config)
-
-    return Tokenizer.train(
-        to_the_end(), config.vocab_size, pretokenized=TASKS[config.task].splits_at_spaces, lowercase=config.lowercase
-    )
-
-
-def _with_learned_targets(config: DataConfig, pairs: Iterable[CleanPair]) -> Iterator[CleanPair]:
-    if config.tags == "kept":
-        return iter(pairs)
-    return (pair._replace(tgt=learned_target(config, pair.tgt)) for pair in pairs)
-
-
-def _store(
-    split: str, config: DataConfig, text: RawText, tokenizer: Tokenizer, leakage: Leakage, folder: Path
-) -> dict[str, Any]:
-    """Writes a split. Returns what the report says of it. Raises DataError if hardly any of its text is usable."""
-    report, writer = CleaningReport(), SplitWriter(folder, split, tokenizer)
-
-    def watched(pairs: Iterator[CleanPair]) -> Iterator[CleanPair]:
-        for pair in pairs:
-            leakage.look_at(pair.src, pair.tgt)
-            yield pair
-
-    for src, tgt in _encoded(split, config, text, tokenizer, report, watched if split == "train" else iter):
-        writer.add(src, tgt)
-    _check_report(text, report, config)
-    return report.as_dict() | writer.close()
-
-
-def _encoded(
-    split: str,
-    config: DataConfig,
-    text: RawText,
-    tokenizer: Tokenizer,
-    report: CleaningReport,
-    watched: Callable[[Iterator[CleanPair]], Iterator[CleanPair]] = iter,
-) -> Iterator[tuple[Any, Any]]:
-    """Yields the ids of a split's usable pairs, sources and targets, some at a time."""
-    is_training = split == "train"
-    total = text.count() if is_training and config.source == "files" else None
-    raw = with_progress(text.pairs(), f"encoding {split}", total)
-    cleaned = watched(_with_learned_targets(config, clean(raw, report, training_rules(config) if is_training else ())))
-    for chunk in encode(cleaned, tokenizer, config.prepare_processes):
-        src, tgt = chunk.src, chunk.tgt
-        if is_training:
-            longer, shorter = np.maximum(src.lengths, tgt.lengths), np.minimum(src.lengths, tgt.lengths)
-            too_long = longer > config.max_length
-            keep = ~too_long & (longer <= config.max_length_ratio * shorter + 5)
-            for number in np.flatnonzero(~keep):
-                report.kept -= 1
-                report.drop(chunk.pairs[number].raw, "too_long" if too_long[number] else "length_ratio")
-            src, tgt = src.where(keep), tgt.where(keep)
-        yield src, tgt
 
 
 def _write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: PreparedCorpus) -> None:
@@ -299,36 +219,8 @@ def _write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: Prep
                 file.write((json.dumps(found, ensure_ascii=False) + "\n").encode())
 
             report = CleaningReport(on_drop=write)
-            for _ in _encoded(split, config, texts[split], prepared.tokenizer, report):
+            for _ in encode_split(split, config, texts[split], prepared.tokenizer, report):
                 pass
-
-
-def _spread(pairs: Iterable[Any], total: int, wanted: int) -> Iterator[Any]:
-    """Yields at most `wanted` of `total` pairs, evenly spaced."""
-    return (pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total)
-
-
-def _check_report(text: RawText, report: CleaningReport, config: DataConfig) -> None:
-    """Raises DataError if no pair is usable, and if over 5 % are not UTF-8.
-
-    Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents.
-    """
-    bad = report.dropped.get("not_utf8", 0)
-    if bad >= 20 and bad > 0.05 * report.read:
-        raise _wrong_encoding(text, bad, f"{report.read}", report.first_dropped["not_utf8"][0])
-    if not report.kept:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in report.dropped.items())
-        raise DataError(
-            f"{text.option}: none of {report.read} pairs is usable ({reasons}); "
-            f"data.max_length={config.max_length}, data.max_length_ratio={config.max_length_ratio:g}"
-        )
-
-
-def _wrong_encoding(text: RawText, bad: int, of: str, place: str) -> DataError:
-    return DataError(
-        f"{text.option}: {bad} of {of} pairs are not UTF-8 (the first: {place}); convert the text, for example "
-        "iconv -f ISO-8859-1 -t UTF-8"
-    )
 
 
 def _lock(target: Path) -> Path:

@@ -1,11 +1,15 @@
 """The pairs of one split as they were given: nothing is cleaned, dropped or normalised."""
 
+import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from aiayn.data.text_files import decode
 from aiayn.errors import DataError
+
+log = logging.getLogger(__name__)
 
 
 class RawPair(NamedTuple):
@@ -86,3 +90,18 @@ def remark(flaws: list[RawPair]) -> str:
     """Says what is wrong with the first few rows that are no pairs, in brackets; nothing without any."""
     said = [f"line {pair.number} {FLAWS.get(pair.flaw, pair.flaw)}" for pair in flaws[:5]]
     return f" ({', '.join(said)}{', ...' if len(flaws) > 5 else ''})" if flaws else ""
+
+
+def with_progress(pairs: Iterable, doing: str, total: int | None) -> Iterator:
+    """Passes pairs on and logs, every ten seconds, how many of `total` there were, their rate and the time left."""
+    start = last = time.monotonic()
+    for number, pair in enumerate(pairs, 1):
+        yield pair
+        if number % 1000 == 0 and (now := time.monotonic()) - last > 10:
+            last, rate = now, number / (now - start)
+            of, left = "", ""
+            if total:
+                seconds = max(0, total - number) / rate
+                of = f" of {total:,}"
+                left = f", {seconds / 60:.0f} min left" if seconds >= 60 else f", {seconds:.0f} s left"
+            log.info("%s: %s%s pairs, %s a second%s", doing, f"{number:,}", of, f"{rate:,.0f}", left)

@@ -2,16 +2,31 @@
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import chain
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from aiayn.data.cleaning import BLANK, SEPARATOR, ZERO_WIDTH, with_plain_blanks
+from aiayn.config.data import DataConfig
+from aiayn.config.tasks import TASKS
+from aiayn.data.cleaning import (
+    BLANK,
+    SEPARATOR,
+    ZERO_WIDTH,
+    CleaningReport,
+    clean_as_learned,
+    grouped,
+    with_plain_blanks,
+)
+from aiayn.data.raw_text import RawText, with_progress
 from aiayn.errors import DataError
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+log = logging.getLogger(__name__)
 
 SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 
@@ -179,3 +194,30 @@ def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[s
             raise ValueError("a merge of unknown subwords")
         ids.setdefault(left + right, len(ids))
     return ids
+
+
+def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
+    """Learns from the clean pairs of the training text, or from `data.tokenizer_pairs` of them, evenly spaced.
+
+    Raises DataError for text that is hardly usable, before the vocabulary is learned, which takes the longest.
+    """
+    pairs, report, wanted = text.pairs(), CleaningReport(), config.tokenizer_pairs
+    if wanted is not None:
+        total = text.count()
+        pairs = (pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total)
+    log.info("learning %s subwords from %s", f"{config.vocab_size:,}", text.option)
+    cleaned = clean_as_learned(config, with_progress(pairs, "reading", None), report, training=True)
+
+    def batches() -> Iterator[list[str]]:
+        for batch in grouped(cleaned, size=500, characters=200_000):
+            yield [line for pair in batch for line in (pair.src, pair.tgt)]
+        report.check(text, config)
+
+    in_batches = batches()
+    first = next(in_batches)
+    return Tokenizer.train(
+        chain([first], in_batches),
+        config.vocab_size,
+        pretokenized=TASKS[config.task].splits_at_spaces,
+        lowercase=config.lowercase,
+    )
