@@ -18,7 +18,7 @@ from aiayn.data.catalogue import read_messages
 from aiayn.data.raw_text import RawPair, RawText, remark, texts
 from aiayn.data.text_files import OPENERS, FileScans, decode_document, lines, read_lines, read_whole
 from aiayn.data.translation_memory import best_match, read_units
-from aiayn.data.xliff import read_units as read_units_of_xliff
+from aiayn.data.xliff import read_xliff
 from aiayn.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -389,7 +389,7 @@ def _read_catalogue(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
 def _read_xliff(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """The units that have a translation."""
     content = decode_document(path, read_whole(path))[0].encode()
-    for unit in read_units_of_xliff(content, path):
+    for unit in read_xliff(content, path):
         src, tgt = (code and best_match(code, (src_lang, tgt_lang)) for code in unit.languages)
         if None in (src, tgt) or (src and src == tgt):
             said = " to ".join(filter(None, unit.languages))

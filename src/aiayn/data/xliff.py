@@ -95,7 +95,7 @@ def parse(content: bytes, path: Path) -> Node:
     return open_nodes[0].children[0]
 
 
-def read_units(content: bytes, path: Path) -> Iterator[Unit]:
+def read_xliff(content: bytes, path: Path) -> Iterator[Unit]:
     """Yields the units of a file in UTF-8. Raises DataError if it is no XLIFF."""
     root = parse(content, path)
     if root.name != "xliff":
@@ -110,15 +110,15 @@ def read_units(content: bytes, path: Path) -> Iterator[Unit]:
         if node.name not in UNITS:
             waiting += [(child, is_kept, (src, tgt)) for child in reversed(node.children)]
         elif node.child("source"):
-            yield _unit(node, content, is_kept, (src, tgt))
+            yield _xliff_unit(node, content, is_kept, (src, tgt))
 
 
-def _unit(node: Node, content: bytes, is_kept: bool, languages: Languages) -> Unit:
+def _xliff_unit(node: Node, content: bytes, is_kept: bool, languages: Languages) -> Unit:
     source, target = node.child("source"), node.child("target")
     assert source is not None
     segments = node.child("seg-source") or source
     state = (target.attributes.get("state") if target else None) or node.attributes.get("state")
-    translation = text_of(target, content) if target and state not in OPEN_STATES else ""
+    translation = _text_without_codes(target, content) if target and state not in OPEN_STATES else ""
     if target is None:
         before = content[max(source.start - 200, 0) : source.start]
         blank = before[len(before.rstrip()) :].decode()
@@ -130,21 +130,21 @@ def _unit(node: Node, content: bytes, is_kept: bool, languages: Languages) -> Un
         span, tags = (target.start, target.end), (f"{opening[:-2].rstrip()}>", f"</{name}>")
     else:
         span, tags = (target.inner, target.stop), ("", "")
-    tokens = list(_tokens(segments, content))
-    return Unit(node.line, languages, tokens, text_of(source, content), translation, span, tags, is_kept)
+    tokens = list(_coded_tokens(segments, content))
+    return Unit(node.line, languages, tokens, _text_without_codes(source, content), translation, span, tags, is_kept)
 
 
-def text_of(node: Node, content: bytes) -> str:
+def _text_without_codes(node: Node, content: bytes) -> str:
     """Returns the text of an element without codes; one between two letters is a blank."""
-    parts = [raw if kind == "text" else CODE * (kind == "alone") for kind, _, raw in _tokens(node, content)]
+    parts = [raw if kind == "text" else CODE * (kind == "alone") for kind, _, raw in _coded_tokens(node, content)]
     return without_codes(html.unescape("".join(parts)))
 
 
-def _tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
+def _coded_tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
     """Yields what is in an element as tokens of mark-up: text, open, close, alone, keep or other."""
     start = node.inner
     for child in node.children:
-        yield from _texts(content[start : child.start].decode())
+        yield from _text_tokens(content[start : child.start].decode())
         attributes, start = child.attributes, child.end
         if child.name not in PAIRED or child.inner == child.end:
             yield "alone", child.name, content[child.start : child.end].decode()
@@ -156,12 +156,12 @@ def _tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
             child.name,
             content[child.start : child.inner].decode(),
         )
-        yield from _tokens(child, content)
+        yield from _coded_tokens(child, content)
         yield "other" if is_segment else "close", child.name, content[child.stop : child.end].decode()
-    yield from _texts(content[start : node.stop].decode())
+    yield from _text_tokens(content[start : node.stop].decode())
 
 
-def _texts(raw: str) -> Iterator[tuple[str, str, str]]:
+def _text_tokens(raw: str) -> Iterator[tuple[str, str, str]]:
     raw = CDATA.sub(lambda found: html.escape(found[1], quote=False), raw)
     for number, part in enumerate(NOT_TEXT.split(raw)):
         if part:

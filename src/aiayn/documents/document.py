@@ -17,7 +17,7 @@ from aiayn.data.catalogue import quoted, read_messages
 from aiayn.data.pair_files import header_columns, is_quoted, json_field, suffix, table_delimiter
 from aiayn.data.text_files import decode_document, read_whole
 from aiayn.data.translation_memory import best_match, read_units
-from aiayn.data.xliff import read_units as read_xliff
+from aiayn.data.xliff import read_xliff
 from aiayn.errors import DataError
 from aiayn.search.line_translator import SURROGATE
 from aiayn.search.markup import Part, PartReader, Pieces, escaped_html, html_text, parse_markup, read_parts
@@ -114,7 +114,7 @@ def _html(source: Source) -> Pieces:
     return parse_markup(source.text, is_html=True)
 
 
-def _markdown(source: Source) -> Pieces:
+def _markdown_pieces(source: Source) -> Pieces:
     from aiayn.documents.markdown import parse_markdown
 
     return parse_markdown(source.text)
@@ -204,7 +204,7 @@ def in_lines(text: str, count: int, end: str) -> str:
     return end.join(lines)
 
 
-def _table(source: Source) -> Pieces:
+def _table_pieces(source: Source) -> Pieces:
     """The column of the target language is filled from that of the source."""
     path, (src, tgt) = source.path, source.langs
     delimiter = table_delimiter(path, source.text.partition("\n")[0])
@@ -329,12 +329,12 @@ def _in_xml(text: str) -> str:
 
 READERS: dict[str, Callable[[Source], Pieces]] = {
     "html": _html,
-    "md": _markdown,
+    "md": _markdown_pieces,
     "po": _catalogue,
     "xliff": _xliff,
     "srt": _subtitles,
-    "csv": _table,
-    "tsv": _table,
+    "csv": _table_pieces,
+    "tsv": _table_pieces,
     "jsonl": _json_lines,
     "tmx": _memory,
 }
