@@ -11,8 +11,9 @@ import torch
 from applications import composed
 from pytorch_lightning.utilities import rank_zero_only
 
+from aiayn import hardware
 from aiayn.errors import ConfigError
-from aiayn.hardware import choose_device, choose_hardware, has_own_gpu, tokens_per_device, training_threads
+from aiayn.hardware import choose_device, choose_hardware, has_own_gpu, matmul_rate, tokens_per_device, training_threads
 from aiayn.training.checks import check_size
 from aiayn.training.trainer import NCCL_GRACE, _strategy
 
@@ -31,6 +32,7 @@ FILES = ("data=files", "data.train=x", "data.val=x")
         (80, ("trainer.accelerator=cpu",), 16_384),
         (80, ("trainer.devices=2",), 16_384),
         (80, ("trainer.num_nodes=2",), 16_384),
+        (8, ("trainer.devices=2",), 4_096),
         (80, ("data.max_tokens_per_device=5000",), 5_000),
         (None, ("data.max_length=20000", "data.tokens_per_step=30000"), 20_001),
     ],
@@ -42,6 +44,32 @@ def test_a_device_takes_by_default_as_many_tokens_as_fit_its_memory(gigabytes, o
         torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=gigabytes * 1_000_000_000)
     )
     assert tokens_per_device(composed(*FILES, *options)) == expected
+
+
+@pytest.mark.parametrize(
+    ("capability", "in_bfloat16", "precision"),
+    [((6, 1), False, "32-true"), ((7, 5), False, "16-mixed"), ((8, 0), True, "bf16-mixed")],
+)
+def test_training_computes_in_what_the_tensor_cores_of_a_gpu_have(capability, in_bfloat16, precision, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: in_bfloat16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda enabled: None)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
+    assert choose_hardware(composed(*FILES).trainer).precision == precision
+    set_to = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", set_to.append)
+    assert choose_hardware(composed(*FILES, "trainer.precision=tf32").trainer).precision == "32-true"
+    assert set_to == ["high"]
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true", "16-mixed", "64-true"])
+def test_the_rate_of_products_is_measured_in_the_type_of_the_training(precision, monkeypatch):
+    seen = []
+    monkeypatch.setattr(hardware.timeit, "repeat", lambda work, **_: seen.append(work()) or [1.0])
+    matmul_rate.__wrapped__(torch.device("cpu"), precision, 1)
+    kinds = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16, "64": torch.float64}
+    assert seen[0].dtype == kinds[precision.partition("-")[0]]
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, "128"), ("7", "7")])

@@ -102,9 +102,17 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
             "trainer.packed_attention=false"
         )
     precision = settings.precision
+    if precision == "tf32" and accelerator == "cpu":
+        raise ConfigError("trainer.precision=tf32: float32 in tensor cores is for GPUs; on a CPU set 32-true")
+    if precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+        precision = "32-true"
     if precision == "auto":
         device = torch.device("cuda" if accelerator == "gpu" else "cpu")
         precision = "bf16-mixed" if has_bfloat16(device) else "32-true"
+        # Tensor cores came with compute capability 7.0, bfloat16 in them with 8.0.
+        if precision == "32-true" and accelerator == "gpu" and torch.cuda.get_device_capability() >= (7, 0):
+            precision = "16-mixed"
     if precision == "16-mixed" and accelerator == "cpu":
         raise ConfigError("trainer.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed or 32-true")
     return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerConfig
@@ -134,17 +142,18 @@ def has_bfloat16(device: torch.device) -> bool:
 
 
 def tokens_per_device(config: Config) -> int:
-    """Returns `data.max_tokens_per_device`; its default is 16,384, and on one GPU follows from its memory.
+    """Returns `data.max_tokens_per_device`; its default is 16,384, and on GPUs follows from the smallest one's memory.
 
-    On 40 GB or more the paper's 25,000 tokens are one micro-batch. Several devices share them anyway, and all ranks
-    must use the same default.
+    On 40 GB or more the paper's 25,000 tokens are one micro-batch; several devices share them anyway.
     """
     if config.data.max_tokens_per_device is not None:
         return config.data.max_tokens_per_device
     tokens = 16_384
-    if config.trainer.world_size == 1 and choose_device(config.trainer.accelerator).type == "cuda":
-        memory = torch.cuda.get_device_properties(0).total_memory
-        tokens = next(tokens for least, tokens in TOKENS_BY_MEMORY.items() if memory >= least)
+    if choose_device(config.trainer.accelerator).type == "cuda":
+        gpus = range(torch.cuda.device_count())
+        memory = min(torch.cuda.get_device_properties(number).total_memory for number in gpus)
+        fitting = next(tokens for least, tokens in TOKENS_BY_MEMORY.items() if memory >= least)
+        tokens = fitting if config.trainer.world_size == 1 else min(tokens, fitting)
     return max(tokens, config.data.max_length + 1)
 
 
@@ -203,7 +212,8 @@ def matmul_rate(device: torch.device, precision: str, threads: int) -> float:
     GPU, where one cold or small product stays far below the rate, the median of 20 large ones after a warm-up.
     """
     size = 8192 if device.type == "cuda" else 1024
-    dtype = torch.bfloat16 if precision == "bf16-mixed" else torch.float32
+    kinds = {"bf16-mixed": torch.bfloat16, "bf16-true": torch.bfloat16, "16-mixed": torch.float16}
+    dtype = (kinds | {"64-true": torch.float64}).get(precision, torch.float32)
     # A separate generator, so that the training's random numbers do not change.
     generator = torch.Generator(device).manual_seed(0)
     matrix = torch.randn(size, size, device=device, generator=generator).to(dtype)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -35,3 +36,30 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
     finally:
         for number, restored in before.items():
             signal.signal(number, restored)
+
+
+@contextmanager
+def on_second_signal(end: Callable[[int], None]) -> Iterator[None]:
+    """Calls `end` in a thread of its own when the same termination signal comes again inside the context.
+
+    Handlers wait for the main thread, which may wait for a lost rank inside a library for ever.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        seen = set()
+        while number := os.read(reading, 1):
+            if number[0] in seen:
+                end(number[0])
+            if number[0] in TERMINATION_SIGNALS:
+                seen.add(number[0])
+        os.close(reading)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)

@@ -252,7 +252,8 @@ def differences(found: Path, expected: Path) -> list[str]:
     step = checkpoints.load(expected / "checkpoints" / "last.ckpt").step
     path = checkpoint_folder.optimizer_path(checkpoint_folder.step_path(Path("checkpoints"), step))
     mine, theirs = (
-        sealed_files.read_sealed(folder / path)["optimizer_states"][0]["state"] for folder in (found, expected)
+        sealed_files.read_sealed(folder / path)["lightning"]["optimizer_states"][0]["state"]
+        for folder in (found, expected)
     )
     wrong += [f"{k} of weight {i}" for i in theirs for k in theirs[i] if not torch.equal(mine[i][k], theirs[i][k])]
     if measured(found) != measured(expected):

@@ -89,7 +89,7 @@ def test_a_skipped_step_leaves_weights_and_moments_as_they_were_and_is_reported(
     assert all(torch.equal(four[name], five[name]) for name in four)
     assert not all(torch.equal(five[name], six[name]) for name in four)
     state = sealed_files.read_sealed(checkpoint_folder.optimizer_path(checkpoint_folder.step_path(place, 12)))
-    moments = state["optimizer_states"][0]["state"]
+    moments = state["lightning"]["optimizer_states"][0]["state"]
     assert {int(state["step"]) for state in moments.values()} == {11}
     assert [r for r in measured(tmp_path / "run") if "train/skipped_steps" in r] == [
         {"step": 5, "train/skipped_steps": 1}
@@ -156,7 +156,7 @@ def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(config, monk
 @pytest.mark.parametrize(
     "message", ["CUDA out of memory. Tried to allocate 2.00 GiB", "DefaultCPUAllocator: can't allocate memory"]
 )
-@pytest.mark.parametrize(("call", "remedy"), [(3, "lower data.max_tokens_per_device (now 400)"), (9, "name=")])
+@pytest.mark.parametrize(("call", "remedy"), [(3, "lower data.max_tokens_per_device below "), (9, "name=")])
 def test_an_out_of_memory_step_is_named_with_its_shape_and_its_cure(config, tmp_path, message, call, remedy):
     def fails() -> None:
         raise (torch.OutOfMemoryError if "CUDA" in message else RuntimeError)(message)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from aiayn.config.model import ModelConfig
 from aiayn.model.embedding import sinusoids
+from aiayn.model.layers import Parts
 from aiayn.model.transformer import Transformer
 from aiayn.token_ids import BOS_ID, PAD_ID
 
@@ -250,3 +251,31 @@ def test_big_misses_the_papers_213_million_by_a_vocabulary_that_is_not_the_base_
 def test_learned_positions_add_what_two_tables_hold():
     learned, base = composed("ablation=e_learned").model, composed().model
     assert count(learned, 40_960) - count(base, 40_960) == 2 * learned.max_positions * 512
+
+
+class Experts(nn.Module):
+    def __init__(self, d_model, reset):
+        super().__init__()
+        self.matrices = nn.Parameter(torch.full((2, d_model, d_model), 0.5))
+        self.inner = nn.Linear(d_model, d_model)
+        if reset:
+            self.reset_parameters()
+
+    def forward(self, x):
+        return self.inner(x @ self.matrices.mean(0))
+
+
+class OwnReset(Experts):
+    def reset_parameters(self):
+        nn.init.constant_(self.matrices, 0.25)
+        nn.init.constant_(self.inner.weight, 0.125)
+
+
+def test_what_a_part_draws_itself_is_left_and_its_linear_layers_are_drawn_as_the_papers(tiny_config):
+    for part, values in ((Experts, {0.5}), (OwnReset, {0.25})):
+        parts = Parts(feed_forward=lambda config, part=part: part(config.d_model, part is OwnReset))
+        model = Transformer(tiny_config, VOCAB, parts)
+        experts = model.decoder[0].feed_forward
+        assert set(experts.matrices.flatten().tolist()) == values
+        assert (len(set(experts.inner.weight.flatten().tolist())) == 1) == (part is OwnReset)
+        assert experts.inner.bias.abs().sum() == 0 or part is OwnReset

@@ -109,8 +109,8 @@ def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     assert not same(averaged(run).weights, averaged(parent).weights)
     assert series(run, "train/lr") == series(parent, "train/lr")
     states = sealed_files.read_sealed(checkpoint_folder.optimizer_path(run / "checkpoints" / "step_6.ckpt"))[
-        "optimizer_states"
-    ]
+        "lightning"
+    ]["optimizer_states"]
     assert {int(state["step"]) for state in states[0]["state"].values()} == {6}
 
 

@@ -137,7 +137,12 @@ def test_what_a_run_began_with_is_not_held_beside_what_it_trains(config, tmp_pat
     def noted(path):
         payload = read(path)
         tensors = [*payload.get("weights", {}).values()]
-        tensors += [x for opt in payload.get("optimizer_states", []) for s in opt["state"].values() for x in s.values()]
+        tensors += [
+            x
+            for opt in payload.get("lightning", {}).get("optimizer_states", [])
+            for s in opt["state"].values()
+            for x in s.values()
+        ]
         loaded.extend(weakref.ref(tensor) for tensor in tensors)
         return payload
 

@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 from applications import TWELVE_STEPS, in_new_interpreter, run_application, text_in
@@ -74,3 +77,49 @@ def test_only_the_first_process_speaks(runs):
     assert "device   2 x cpu" in two.stderr
     assert "Warning" not in two.stderr
     assert two.stdout == ""
+
+
+LAYER_DROP = """
+import torch
+from aiayn.training.module import TranslationModule
+
+class Module(TranslationModule):
+    def training_loss(self, batch):
+        if batch.number % 2:  # of two ranks, the second one
+            self.model.encoder, whole = self.model.encoder[:0], self.model.encoder
+            try:
+                return super().training_loss(batch)
+            finally:
+                self.model.encoder = whole
+        return super().training_loss(batch)
+"""
+
+
+def test_a_rank_that_leaves_parameters_out_ends_the_run_with_their_names_and_the_strategy_that_allows_it(
+    corpus, tmp_path
+):
+    (tmp_path / "drop.py").write_text(LAYER_DROP)
+    given = arguments(corpus, "drop", "trainer.devices=2", "trainer.max_steps=2", "extensions=[drop.py]")
+    ended = in_new_interpreter(tmp_path, *given)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("error: ") == 1
+    assert "step 1 left parameters out on rank 1 (model.encoder.0.self_attention.w_q.weight" in ended.stderr
+    ended = in_new_interpreter(tmp_path, *given, "trainer.strategy=ddp_find_unused_parameters_true")
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_second_of_the_same_signals_ends_a_process_whose_main_thread_waits_in_a_library(tmp_path):
+    code = """
+import hashlib, os, signal, threading
+from aiayn.signals import handle_signals, on_second_signal
+
+def send():
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+with handle_signals(lambda number, frame: None), on_second_signal(lambda number: os._exit(number + 7)):
+    threading.Thread(target=send).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == signal.SIGTERM + 7

@@ -6,9 +6,12 @@ from typing import Literal, get_args
 from aiayn.config.rules import MAX_COUNT, at_least, by_text, one_of, require
 from aiayn.config.tasks import VAL_METRICS
 
-# Lightning's names; auto: bf16-mixed where the hardware computes in bfloat16, else 32-true.
+# Lightning's names; auto: bf16-mixed where the hardware computes in bfloat16, 16-mixed on other GPUs with tensor cores,
+# else 32-true. tf32: 32-true whose products tensor cores round to 10 bits.
 TrainingPrecision = Literal["32-true", "bf16-mixed", "bf16-true", "16-mixed", "64-true"]
-TRAINING_PRECISIONS = ("auto", *get_args(TrainingPrecision))
+# Lightning's names; the last one for models that leave parameters out of some steps.
+STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
+TRAINING_PRECISIONS = ("auto", "tf32", *get_args(TrainingPrecision))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +22,7 @@ class TrainerConfig:
     accelerator: str = "auto"  # auto | cpu | gpu
     devices: int = 1
     num_nodes: int = 1
-    strategy: str = "auto"  # auto | ddp
+    strategy: str = "auto"  # one of STRATEGIES
     gradient_compression: str = "none"  # none | bf16: gradients travel between ranks in bfloat16
     precision: str = "auto"  # one of TRAINING_PRECISIONS
     compile: bool = False  # torch.compile model and loss: takes minutes at the start, then faster steps
@@ -52,7 +55,7 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         one_of("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu"))
-        one_of("trainer.strategy", self.strategy, ("auto", "ddp"))
+        one_of("trainer.strategy", self.strategy, STRATEGIES)
         one_of("trainer.gradient_compression", self.gradient_compression, ("none", "bf16"))
         one_of("trainer.precision", self.precision, TRAINING_PRECISIONS)
         require(

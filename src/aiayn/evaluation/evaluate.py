@@ -101,7 +101,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         page = f"; {write_report(folder_of(run))}"
     print(score_table(result))
     print(f"\nfiles    {written.scores}, {written.hypotheses.name}{page}")
-    print(f"next     aiayn translate {run}" + (f" --format {task.usual_format}" if task.usual_format else ""))
+    named = [f" --extension {file}" for file in config.extensions if checkpoint.config.model.parts]
+    print(
+        f"next     aiayn translate {run}" + f" --format {task.usual_format}" * bool(task.usual_format) + "".join(named)
+    )
     return result
 
 

@@ -66,6 +66,8 @@ class Parts:
       position, `queries` of attention over the source, and once for every source `keys_values`.
     - Overridden code runs everywhere or is refused. Faster forms (`aiayn.kernels`) take the place of modules that are
       exactly the paper's, nothing else (`aiayn.model.overrides`).
+    - A part's own `reset_parameters` draws its weights. Elsewhere linear layers are drawn as the paper's are, and other
+      parameters stay as the part made them.
     - What a model in evaluation mode computes for a position depends on what it may attend to, and on nothing else.
     """
 

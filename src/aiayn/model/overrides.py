@@ -25,6 +25,12 @@ def is_exactly(module: object, kind: type[M]) -> TypeGuard[M]:
     return not has_hooks and not any(callable(getattr(kind, name, None)) for name in vars(module))
 
 
+def has_own_reset(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether code of an extension, neither torch's nor this program's, says how the module's weights are drawn."""
+    owner = next((kind for kind in type(module).__mro__ if "reset_parameters" in vars(kind)), nn.Module)
+    return owner.__module__.partition(".")[0] not in ("torch", "aiayn")
+
+
 def refuse_half_overridden(module: nn.Module, method: str, *others: str) -> None:
     """Raises HalfOverriddenError if the class that defines `method` is derived from one that defines another of them.
 

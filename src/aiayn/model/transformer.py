@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from aiayn.config.model import ModelConfig
 from aiayn.model.cache import DecoderCache
-from aiayn.model.embedding import SharedEmbedding, TiedOutput
+from aiayn.model.embedding import LearnedPositions, SharedEmbedding, TiedOutput
 from aiayn.model.layers import DecoderLayer, EncoderLayer, Parts
 from aiayn.model.masks import Masks
-from aiayn.model.overrides import refuse_half_overridden
+from aiayn.model.overrides import has_own_reset, refuse_half_overridden
 
 
 class Transformer(nn.Module):
@@ -46,15 +46,25 @@ class Transformer(nn.Module):
 
         The paper does not describe its initialisation. The last projection of every sub-layer is scaled down by
         (2 n_layers)^-0.5, with which the first steps of a post-norm model lower the loss faster (docs/fidelity.md).
+
+        This holds for the paper's modules and linear layers. What a part of an extension holds besides stays as it was
+        made, and a part with a `reset_parameters` of its own draws all that is in it.
         """
-        for name, parameter in self.named_parameters():
-            if name.startswith(("embedding", "src_positions", "tgt_positions")):
-                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
-            elif parameter.dim() > 1:
-                into_residual = name.endswith(("w_o.weight", "w_2.weight"))
-                nn.init.xavier_uniform_(parameter, gain=(2 * self.config.n_layers) ** -0.5 if into_residual else 1.0)
-            elif name.endswith("bias"):
-                nn.init.zeros_(parameter)
+        own: tuple[str, ...] = ()
+        for name, module in self.named_modules():
+            if name.startswith(own):
+                continue
+            if module is not self and has_own_reset(module):
+                module.reset_parameters()
+                own += (f"{name}.",)
+            elif isinstance(module, SharedEmbedding | LearnedPositions):
+                nn.init.normal_(next(module.parameters()), std=self.config.d_model**-0.5)
+            elif isinstance(module, nn.Linear):
+                into_residual = name.endswith(("w_o", "w_2"))
+                gain = (2 * self.config.n_layers) ** -0.5 if into_residual else 1.0
+                nn.init.xavier_uniform_(module.weight, gain=gain)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     def forward(self, src: Tensor, tgt_in: Tensor, src_mask: Tensor) -> Tensor:
         """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""

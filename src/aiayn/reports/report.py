@@ -51,8 +51,12 @@ def summary(run: Path) -> str:
     files += (folder.metrics, folder.samples, folder.config)
     lines.append("files    " + ", ".join(str(path.relative_to(run)) for path in files if path.exists()))
     best = folder.default_checkpoint() == "best"  # named, because by default the average is used
-    lines.append(f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best)
-    lines.append(f"         aiayn translate {run}" + " --checkpoint best" * best)
+    config = folder.read_config()
+    files = config["extensions"] if config["model"]["parts"] else []  # without which the model cannot be loaded
+    named = f" extensions=[{','.join(files)}]" if files else ""
+    lines.append(f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best + named)
+    named = "".join(f" --extension {file}" for file in files)
+    lines.append(f"         aiayn translate {run}" + " --checkpoint best" * best + named)
     return "\n".join(lines)
 
 

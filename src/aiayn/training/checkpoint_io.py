@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.plugins import CheckpointIO
+from pytorch_lightning.plugins import TorchCheckpointIO
 from torch import Tensor
 
 from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError
 from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs.checkpoint_folder import PROOF, step_path
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import saved_steps
 from aiayn.training.callbacks.steps import due
@@ -21,8 +22,11 @@ MODEL = "model."  # begins the names of the model's weights
 ELSEWHERE = ("state_dict", "epoch", "global_step", "hparams_name", "hyper_parameters", "tokenizer", "corpus")
 
 
-class RunCheckpointIO(CheckpointIO):
-    """Writes checkpoints in the background, the optimizer's state beside them; loads what `load_resume_state` found."""
+class RunCheckpointIO(TorchCheckpointIO):
+    """Writes checkpoints in the background, the optimizer's state beside them; loads what `load_resume_state` found.
+
+    What another callback saves, such as a ModelCheckpoint, is written as Lightning does.
+    """
 
     def __init__(self, run: RunContext, found: ResumeState | None):
         self.run = run
@@ -33,6 +37,10 @@ class RunCheckpointIO(CheckpointIO):
 
         On rank 0 only. Raises ConfigError for a state that a checkpoint cannot hold.
         """
+        path, ours = Path(path), self.run.folder.checkpoints
+        if path.parent != ours or path.name not in (step_path(ours, checkpoint["global_step"]).name, PROOF):
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
         weights = {name: value for name, value in checkpoint["state_dict"].items() if name.startswith(MODEL)}
         states: dict[str, Any] = {}
         if "optimizer_states" in checkpoint:
@@ -47,7 +55,7 @@ class RunCheckpointIO(CheckpointIO):
             states["lightning"]["loops"]["fit_loop"]["state_dict"] = {}
             states["format"] = sealed_files.FORMAT
         weights = {name.removeprefix(MODEL): weight for name, weight in copies["weights"].items()}
-        self.run.writer.submit(self._write, Path(path), states, checkpoint["global_step"], weights)
+        self.run.writer.submit(self._write, path, states, checkpoint["global_step"], weights)
 
     def _write(self, path: Path, states: dict[str, Any], step: int, weights: dict[str, Tensor]) -> None:
         """Writes step_N.optim, if there are states, and step_N.ckpt, makes the latter last.ckpt, prunes older ones."""
@@ -60,7 +68,7 @@ class RunCheckpointIO(CheckpointIO):
             self.run.check_folder()
         checkpoints.save(path, checkpoint_of(self.run, step, weights))
         self.run.check_folder()
-        if path.name == checkpoint_folder.PROOF:
+        if path.name == PROOF:
             return
         checkpoint_folder.update_last(path.parent, step)
         checkpoint_folder.prune(path.parent, steps_to_average(path.parent, self.run.config.trainer))
@@ -94,9 +102,6 @@ class RunCheckpointIO(CheckpointIO):
             "epoch_loop.state_dict": {"_batches_that_stepped": step},
         }
         return {**loops, "fit_loop": fit_loop}
-
-    def remove_checkpoint(self, path: str | Path) -> None:
-        raise NotImplementedError("checkpoint_folder.prune removes checkpoints")
 
 
 def refuse_unsavable(state: Any, name: str = "") -> None:

@@ -16,7 +16,8 @@ from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, saved_steps
 
-MAY_DIFFER = ("model.dropout",)  # the only option of the model: no weight depends on it
+# No weight depends on it; and code of one's own may be added to the source's, see `refuse_other_parts`.
+MAY_DIFFER = ("model.dropout", "model.parts")
 
 
 def resolve_init_from(
@@ -55,6 +56,7 @@ def resolve_init_from(
     model = source.config.model
     if "model.dropout" not in unset and (chosen is None or "model.dropout" in chosen):
         model = replace(model, dropout=config.model.dropout)
+    model = replace(model, parts=config.model.parts)
     data = replace(config.data, **vocabulary)
     return replace(config, model=model, data=data, init_fingerprint=found), source
 

@@ -25,8 +25,8 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
     steps = f"{plan.steps_per_epoch} steps an epoch, micro-batches a step: {plan.micro_batches} (devices: {counts})"
     reason = ""
     if config.trainer.precision == "auto":
-        bfloat16 = "computes in bfloat16" if precision == "bf16-mixed" else "has no bfloat16 arithmetic"
-        reason = f" (this hardware {bfloat16})"
+        kinds = {"bf16-mixed": "computes in bfloat16", "16-mixed": "has tensor cores for float16 only"}
+        reason = f" (this hardware {kinds.get(precision, 'has no bfloat16 arithmetic')})"
     log.info("run      %s, %s", run.folder.path, start)
     log.info("model    %.1f M parameters, vocabulary %d", n_parameters / 1e6, run.prepared.tokenizer.vocab_size)
     log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding.mean())

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -62,7 +62,7 @@ class TranslationModule(pl.LightningModule):
         self.sums = torch.zeros(4)  # over the current validation or test, see `evaluation_sums`
         self.model = self.build_model(self.config, vocab_size)
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
-        self.at = BEFORE_FIRST_BATCH  # for the out-of-memory message
+        self.at, self.batch_tokens = BEFORE_FIRST_BATCH, 0  # for the out-of-memory message
         self.gradient_norm = torch.zeros(())  # norm at the last step, on the device
         self.applied_rate = 0.0  # the learning rate of the last step
         self.output_loss, self.packed_states = output_cross_entropy, packed_states
@@ -77,6 +77,13 @@ class TranslationModule(pl.LightningModule):
     def build_model(cls, config: Config, vocab_size: int) -> Transformer:
         """Returns the model, with fresh weights: for training, and for everything that reads a checkpoint of it."""
         return build_from_parts(config, vocab_size)
+
+    def initial_weights(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns what `init_from` loads into `model`, by default the source's weights.
+
+        An adapter adds its own: `return self.model.state_dict() | weights`.
+        """
+        return weights
 
     def training_loss(self, batch: Batch) -> Tensor:
         """Returns what training minimises: section 5.4's loss, summed over this batch's target tokens, ()."""
@@ -105,12 +112,17 @@ class TranslationModule(pl.LightningModule):
 
         Known for the paper's model and loss only (`plain_flops`); override it for others.
         """
+        return self.plain_flops(batch) if self._is_plain else None
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether model and loss are the paper's, as far as their FLOPs go."""
         kind = type(self)
         plain = kind.training_step is TranslationModule.training_step
         plain &= kind.training_loss is TranslationModule.training_loss and type(self.model) is Transformer
         # Parts of extensions are noticed by their number of weights; rotary positions have none, and cost no products.
-        plain &= sum(weight.numel() for weight in self.parameters()) == n_parameters(self.config.model, self.vocab_size)
-        return self.plain_flops(batch) if plain else None
+        n = sum(weight.numel() for weight in self.parameters())
+        return plain and n == n_parameters(self.config.model, self.vocab_size)
 
     # Lightning's hooks.
 
@@ -128,8 +140,9 @@ class TranslationModule(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.
-        torch.manual_seed(dropout_seed(self.config.seed, batch.number))
+        seed_device(dropout_seed(self.config.seed, batch.number), self.device)
         self.at = f"in a batch of {tuple(batch.src.shape)} source and {tuple(batch.tgt_out.shape)} target tokens"
+        self.batch_tokens = max(batch.src.numel(), batch.tgt_out.numel())
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns `loss`, which Lightning minimises, and `loss_sum`, summed over this batch's target tokens, to log.
@@ -270,6 +283,13 @@ def means(split: str, sums: Tensor) -> dict[str, float]:
     tokens = max(tokens, 1)
     found = {"loss": loss / tokens, "ppl": math.exp(min(nll / tokens, 700)), "accuracy": right / tokens}
     return {f"{split}/{name}": value for name, value in found.items()}
+
+
+def seed_device(seed: int, device: torch.device) -> None:
+    """Seeds the generators of the CPU and of this device; torch.manual_seed takes all GPUs of the machine in turn."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)  # the current one, which is this process' own
 
 
 def dropout_seed(seed: int, number: int) -> int:

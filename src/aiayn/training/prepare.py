@@ -26,14 +26,15 @@ from aiayn.training.resume import ResumeState, fill_as_stored, refuse_changes
 
 
 def settled_options(
-    options: Config, research: Research, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
+    options: Config, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
 ) -> tuple[Config, Checkpoint | None]:
     """Returns the options, sizes settled by the text or the first start, and the checkpoint that `init_from` names.
 
     Raises RefusedError for options that contradict the run's first start, ConfigError for a model that is too large.
     """
     options, source = resolve_init_from(options, folder, chosen)
-    refuse_other_parts(options, research)
+    if source:
+        refuse_other_parts(options, source)
     options = fill_as_stored(folder, options)
     sized = settle_sizes(options, lambda: count_training_pairs(options.data))
     refuse_changes(folder, sized)

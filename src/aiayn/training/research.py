@@ -9,6 +9,7 @@ import pytorch_lightning as pl
 from aiayn.config.extensions import Extension, check_extensions
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError, RefusedError
+from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.extensions import Metrics, mark, mark_of_class, marks_of_builders, metrics_of, name_extensions
 from aiayn.training.module import TranslationModule
 
@@ -63,11 +64,11 @@ def research_of(
     return replace(options, extensions_sha256=marks, extension=extension, model=model), research
 
 
-def refuse_other_parts(options: Config, research: Research) -> None:
-    """Raises RefusedError if the model, that of `init_from`, is not built of the parts that the extensions bring."""
-    parts = marks_of_builders(research.extensions, research.module)
-    if options.model.parts != parts:
+def refuse_other_parts(options: Config, source: Checkpoint) -> None:
+    """Raises RefusedError if a file that built the model of `init_from` is not named; others may be added to it."""
+    before, now = ((parts or "").split(",") for parts in (source.config.model.parts, options.model.parts))
+    if lost := [mark for mark in before if mark and mark not in now]:
         raise RefusedError(
-            f"init_from={options.init_from}: its model has the parts {options.model.parts or 'of the paper'}, and "
-            f"extensions bring {parts or 'none'}; name the same files"
+            f"init_from={options.init_from}: its model has the parts {', '.join(lost)}, and extensions bring "
+            f"{options.model.parts or 'none'}; name the same files"
         )

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,7 +19,7 @@ from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import handle_signals
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.context import RunContext
-from aiayn.training.distributed.failures import explain_disk_errors, explain_failures
+from aiayn.training.distributed.failures import ExplainFailures, explain_disk_errors
 from aiayn.training.distributed.local_ranks import local_ranks
 from aiayn.training.distributed.rank import find_rank, global_rank
 from aiayn.training.distributed.stop_request import StopRequest
@@ -77,7 +78,7 @@ def _train(
 ) -> None:
     """Prepares, fits and finishes."""
     hardware = choose_hardware(options.trainer)
-    sized, source = settled_options(options, research, folder, chosen, hardware.accelerator)
+    sized, source = settled_options(options, folder, chosen, hardware.accelerator)
     data = prepare(sized, source)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, data.corpus, sized)
@@ -108,16 +109,17 @@ def _fit(
         log_start(run, module.model, hardware)
     if source:
         if not found:
-            checkpoints.restore(module.model, source)
+            weights = module.initial_weights(source.weights)
+            checkpoints.restore(module.model, replace(source, weights=weights))
             log_source(run.config, source)
         source.weights.clear()  # otherwise kept in memory until the end of the run
 
-    saver = CheckpointSaver(run)
-    trainer = make_trainer(run, hardware, loggers, saver, found)
+    saver, failures = CheckpointSaver(run), ExplainFailures(run)
+    trainer = make_trainer(run, hardware, loggers, [failures, saver], found)
     resume_from = str(checkpoint_folder.step_path(run.folder.checkpoints, run.start_step)) if found else None
     run.stop.begin_training()
     try:
-        with run.writer, local_ranks(trainer), explain_failures(run, module, saver):
+        with run.writer, local_ranks(trainer), failures.raised():
             trainer.fit(module, data, ckpt_path=resume_from)
     finally:
         run.stop.end_training(f"stopped after step {saver.done}")

@@ -14,7 +14,6 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from aiayn.config.trainer import TrainerConfig
 from aiayn.hardware import Hardware, has_own_gpu
-from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.callbacks.connect_ranks import ConnectRanks
 from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
 from aiayn.training.callbacks.run_artifacts import RunArtifacts
@@ -34,13 +33,13 @@ def make_trainer(
     run: RunContext,
     hardware: Hardware,
     loggers: list[Logger],
-    saver: CheckpointSaver,
+    last_callbacks: list[pl.Callback],
     found: ResumeState | None,
 ) -> pl.Trainer:
     """The Trainer, without Lightning's own checkpoints, progress bar, summary and signal handlers."""
     settings = run.config.trainer
     callbacks = [ConnectRanks(run), NonFiniteGuard(run), ThroughputMonitor(run), Validate(run), RunArtifacts(run)]
-    callbacks += [*run.research.callbacks_of(run), saver]
+    callbacks += [*run.research.callbacks_of(run), *last_callbacks]
     accumulate = run.plan.micro_batches // settings.world_size
     own_gpu = hardware.accelerator == "gpu" and has_own_gpu(settings)
     trainer = pl.Trainer(
@@ -93,6 +92,7 @@ def _strategy(settings: TrainerConfig, accelerator: str, own_gpu: bool = False) 
         parallel_devices=[torch.device("cuda", 0)] * settings.devices if own_gpu else None,
         timeout=timedelta(seconds=seconds),
         broadcast_buffers=False,  # every rank computes its own table of sinusoids
+        find_unused_parameters=settings.strategy == "ddp_find_unused_parameters_true",
         gradient_as_bucket_view=True,
     )
 

@@ -1,14 +1,18 @@
 """What ranks tell each other besides gradients, and how they notice that one of them is gone."""
 
 import os
+import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
+from typing import NoReturn
 
 import torch
 from torch import distributed
 
+STARTED: list[subprocess.Popen] = []  # the other ranks of this machine, where this process has started them
 LOST_RANK_GRACE = 5.0  # seconds that a process has to end by its own error once another rank is gone
 
 
@@ -33,26 +37,31 @@ class ControlGroup:
     def has_flag(self, name: str) -> bool:
         return self.store.check([f"aiayn/{name}"])
 
-    def missing_ranks(self) -> list[int]:
-        """Ranks that do not answer within seconds; called by the ranks that have lost contact."""
-        missing = [0]  # rank 0 holds the store, so it is missing if the store does not answer
+    def announce(self, code: int) -> None:
+        """Tells the other ranks that this one ends with this exit code, and says why itself."""
+        self.store.set("aiayn/failed", str(code))
+
+    def missing_ranks(self) -> tuple[list[int], int]:
+        """Ranks that do not answer within seconds, and the code that one of them announced, or 0; called by the others.
+
+        Rank 0 holds the store, so it is missing if the store does not answer.
+        """
+        found: tuple[list[int], int] = [0], 0
 
         def ask() -> None:
-            nonlocal missing
-            try:
+            nonlocal found
+            with suppress(RuntimeError):  # the store is gone
                 self.set_flag(f"alive/{distributed.get_rank()}")
                 deadline, silent = time.monotonic() + LOST_RANK_GRACE / 2, list(range(distributed.get_world_size()))
-                while silent and time.monotonic() < deadline:
+                while silent and time.monotonic() < deadline and not self.has_flag("failed"):
                     time.sleep(0.1)
                     silent = [rank for rank in silent if not self.has_flag(f"alive/{rank}")]
-                missing = silent
-            except RuntimeError:
-                pass  # the store is gone
+                found = silent, int(self.store.get("aiayn/failed")) if self.has_flag("failed") else 0
 
         asking = threading.Thread(target=ask, daemon=True)  # a call to a stopped rank 0 never returns
         asking.start()
         asking.join(LOST_RANK_GRACE)
-        return missing
+        return found
 
 
 def lost_contact(error: BaseException) -> bool:
@@ -73,8 +82,10 @@ def exit_after(seconds: float, code: int, message: str = "") -> None:
     threading.Thread(target=end, daemon=True).start()
 
 
-def exit_at_once(message: str, code: int) -> None:
-    """Ends this process from any thread: the main thread may be waiting for a lost rank for ever."""
+def exit_at_once(message: str, code: int) -> NoReturn:
+    """Ends this process, and the ranks that it started, from any thread: the main thread may be waiting for ever."""
     if message:
         print(f"error: {message}", file=sys.stderr, flush=True)
+    for process in STARTED:
+        process.kill()
     os._exit(code)

@@ -3,12 +3,13 @@
 import errno
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from aiayn.errors import ResourceError
-from aiayn.hardware import is_out_of_memory, tokens_per_device
-from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
+import pytorch_lightning as pl
+
+from aiayn.errors import ResourceError, UserError
+from aiayn.hardware import is_out_of_memory
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import LOST_RANK_GRACE, exit_after, lost_contact
 from aiayn.training.distributed.rank import global_rank
@@ -16,22 +17,44 @@ from aiayn.training.distributed.stop_request import RUN_AGAIN
 from aiayn.training.module import BEFORE_FIRST_BATCH, TranslationModule
 from aiayn.training.resume import MALFORMED, malformed_state
 
+SHUTDOWN = 60.0  # seconds for loggers and process group to end after an error
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-@contextmanager
-def explain_failures(run: RunContext, module: TranslationModule, saver: CheckpointSaver) -> Iterator[None]:
+class ExplainFailures(pl.Callback):
     """Turns the loss of a rank or a worker, and out-of-memory errors, into a ResourceError that says what to do.
 
-    An optimizer state whose types or shapes do not match this run becomes a RefusedError.
+    An optimizer state whose types or shapes do not match this run becomes a RefusedError. The explanation is found
+    before Lightning's teardown, which may wait for a lost rank's GPU for ever: this process ends without it then.
     """
-    try:
-        yield
-    except Exception as error:
-        explained = _explain(error, run, module, saver.done)
-        if explained is None:
-            raise
-        raise explained from error
+
+    def __init__(self, run: RunContext):
+        self.run = run
+        self.explained: BaseException | None = None
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if isinstance(exception, Exception) and isinstance(pl_module, TranslationModule):
+            self.explained = _explain(exception, self.run, pl_module, trainer.global_step)
+        if trainer.world_size == 1:
+            return
+        end, group = self.explained or exception, self.run.stop.control_group
+        code, message = getattr(end, "exit_code", 1), str(end)
+        if isinstance(end, SystemExit):  # another rank says why
+            code, message = int(end.code or 0), ""
+        elif group and isinstance(end, UserError) and not lost_contact(exception):
+            with suppress(RuntimeError):  # rank 0, which holds the store, is gone
+                group.announce(code)
+        exit_after(LOST_RANK_GRACE if lost_contact(exception) else SHUTDOWN, code, message)
+
+    @contextmanager
+    def raised(self) -> Iterator[None]:
+        """Raises the explanation in the place of an error inside the context, if there is one."""
+        try:
+            yield
+        except Exception as error:
+            if self.explained is None:
+                raise
+            raise self.explained from error
 
 
 @contextmanager
@@ -54,7 +77,9 @@ def _explain(error: Exception, run: RunContext, module: TranslationModule, step:
     if config.trainer.world_size > 1 and lost_contact(error) and (explained := _lost_rank(error, run, step)):
         return explained
     if is_out_of_memory(error):
-        remedy = f"lower data.max_tokens_per_device (now {tokens_per_device(config)})"
+        remedy = (
+            f"lower data.max_tokens_per_device below {module.batch_tokens}, what the longer side of that batch takes"
+        )
         if run.start_step or step >= config.trainer.checkpoint_every:  # there is a checkpoint, or it is being written
             remedy = f"use more devices, or {remedy} and choose another name=: a run keeps its micro-batches"
         return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
@@ -80,14 +105,15 @@ def _lost_rank(error: Exception, run: RunContext, step: int) -> BaseException | 
         who = f"only {joined[1]} of {world_size} ranks joined" if joined else f"rank 0 of {world_size} did not answer"
         message = f"{who} within {timeout}: a process has ended, or was never started"
     else:
-        lost = run.stop.control_group.missing_ranks()
+        lost, code = run.stop.control_group.missing_ranks()
+        if code:
+            return SystemExit(code)  # it has said why
         if not lost:
             return None
         message = (
             f"no answer from rank {', '.join(map(str, lost))} of {world_size} after step {step}: its process has "
             f"ended, or has not answered for {timeout}"
         )
-    exit_after(LOST_RANK_GRACE, ResourceError.exit_code)
     if global_rank() and 0 not in lost:
         return SystemExit(ResourceError.exit_code)  # rank 0 prints the message
     return ResourceError(f"{message}; {RUN_AGAIN}")

@@ -12,8 +12,8 @@ import torch
 
 from aiayn.config import program
 from aiayn.errors import ConfigError, ResourceError
-from aiayn.signals import TERMINATION_SIGNALS, exit_signal
-from aiayn.training.distributed.control_group import LOST_RANK_GRACE, exit_at_once
+from aiayn.signals import TERMINATION_SIGNALS, exit_signal, on_second_signal
+from aiayn.training.distributed.control_group import LOST_RANK_GRACE, STARTED, exit_at_once
 from aiayn.training.distributed.stop_request import RUN_AGAIN
 
 
@@ -34,7 +34,6 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
         raise ConfigError(f"trainer.devices, trainer.num_nodes: {' '.join(str(error).split())}") from error
     # Otherwise Lightning would change the number of threads, on which the rounding of sums depends.
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
-    children: list[subprocess.Popen] = []
     starts_here = not environment.creates_processes_externally
     if starts_here:
         os.environ.update(
@@ -43,33 +42,36 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
             NODE_RANK=str(environment.node_rank()),
             LOCAL_RANK="0",  # tells Lightning that the ranks are started
         )
-        children += [
+        STARTED[:] = [
             subprocess.Popen(program.same_again(), env=os.environ | {"LOCAL_RANK": str(rank)})
             for rank in range(1, trainer.num_devices)
         ]
-        threading.Thread(target=_watch_children, args=(children,), daemon=True).start()
+        threading.Thread(target=_watch_children, daemon=True).start()
     elif environment.local_rank() and "TORCHELASTIC_RUN_ID" not in os.environ:
         threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
+    say = f"ended at once by the second signal; {RUN_AGAIN}"
     try:
-        yield
+        with on_second_signal(lambda number: exit_at_once(say, 128 + exit_signal(number))):
+            yield
     except (Exception, SystemExit, KeyboardInterrupt):
-        for child in children:
+        for child in STARTED:
             child.kill()
         raise
     finally:
+        STARTED.clear()
         if starts_here:
             del os.environ["LOCAL_RANK"]
 
 
-def _watch_children(children: list[subprocess.Popen]) -> None:
-    running = True
+def _watch_children() -> None:
+    running, children = True, list(STARTED)
     while running:
         running = any(child.poll() is None for child in children)  # before the codes: one may end in between
         for rank, child in enumerate(children, 1):
             if child.poll():
                 time.sleep(LOST_RANK_GRACE)  # usually the main thread notices too, and its message says more
-                for other in children:
-                    other.kill()
+                if child.returncode == ConfigError.exit_code:  # it has said why
+                    exit_at_once("", ConfigError.exit_code)
                 if stopped := _termination_signal(child.returncode):
                     exit_at_once(f"stopped before training; continue with: {program.typed_again()}", 128 + stopped)
                 _exit(f"local rank {rank} (process {child.pid}) ended with code {child.returncode}")
