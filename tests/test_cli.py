@@ -15,16 +15,18 @@ from threading import Timer
 import pytest
 import torch
 from applications import write_run
+from texts import DOCUMENTS
 from typer.testing import CliRunner, Result
 
 from aiayn import cli
 from aiayn.cli import texts
 from aiayn.config.search import SamplingConfig
 from aiayn.data.translation_memory import read_units
+from aiayn.documents.document import read_document
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs import checkpoints
 from aiayn.search.line_translator import LineTranslator
-from aiayn.search.texts import translate_markup
+from aiayn.search.texts import Texts, translate_markup, translate_pieces
 from aiayn.search.translations import Translation, perplexity
 from aiayn.search.translator import Translator
 
@@ -196,13 +198,21 @@ def test_json_objects_get_the_translation_as_a_field_and_keep_all_else_as_it_cam
     ]
 
 
-def test_a_page_is_translated_as_one_document_and_its_mark_up_is_counted(run, translator, tmp_path):
-    page = "<!DOCTYPE html>\n<p title='a<b'>the <b>old</b> house.\nTwo cats.</p>\n<style>the</style>"
-    (tmp_path / "x.html").write_text(page, encoding="utf-8")
-    result = invoke("translate", run, tmp_path / "x.html")
-    [expected] = translate_markup(translator, [page], is_html=True, paragraphs=True)
-    assert result.stdout_bytes.decode() == expected.text != page
-    assert re.search(r"^mark-up: 1 tags and placeholders", result.stderr, re.MULTILINE)
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_keeps_all_but_its_texts_and_its_mark_up_is_counted(run, translator, tmp_path, name):
+    (tmp_path / name).write_bytes(DOCUMENTS[name])
+    document = read_document(tmp_path / name, languages(translator))
+    kept = [one for one in document.pieces if isinstance(one, str)]
+    pieces = Texts([document.pieces], "en", document.is_prose)
+
+    result = invoke("translate", run, tmp_path / name)
+
+    [expected] = translate_pieces(translator, pieces, markup=document.markup)
+    assert result.stdout_bytes == expected.text.encode() != DOCUMENTS[name]
+    assert re.search(".*".join(map(re.escape, kept)), result.stdout_bytes.decode(), re.DOTALL)
+    assert ("mark-up: " in result.stderr) == any(
+        part.tags or "%" in part.text for part in document.pieces if part not in kept
+    )
 
 
 def test_an_unknown_suffix_asks_for_format_text_which_reads_any_file_as_lines(run, translator, tmp_path):

@@ -45,3 +45,15 @@ def write_lines(prefix: Path, src: list[str], tgt: list[str], tgt_lang: str = "d
     for lang, lines in (("en", src), (tgt_lang, tgt)):
         Path(f"{prefix}.{lang}").write_bytes("".join(f"{line}\n" for line in lines).encode())
     return str(prefix)
+
+
+# A small one of each kind that is translated.
+DOCUMENTS = {
+    "page.html": b"<!DOCTYPE html><p title='a<b'>the <b>old</b> house. Two cats.</p><style>the</style>",
+    "manual.md": b"# the *old* house\n\n```\nthe cat\n```\n\n> two cats\n",
+    "film.srt": b"1\r\n00:00:01,000 --> 00:00:02,000\r\nthe old house\r\n",
+    "messages.po": b'# the\nmsgid  "the %s house"\nmsgstr ""\n',
+    "units.xliff": b"<xliff ><file><trans-unit><source>the <x id='1' />house</source></trans-unit></file></xliff>",
+    "table.csv": b"id,en,de\r\n1,two cats,\r\n",
+    "lines.jsonl": b'{"id": 1e400, "en":"two cats"}\n',
+}

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from starlette.requests import ClientDisconnect
 from starlette.testclient import TestClient
+from texts import DOCUMENTS
 
 from aiayn.documents.document import parse_document
 from aiayn.search import texts
@@ -160,31 +161,20 @@ def test_clients_learn_languages_settings_and_health(http):
     assert http.get("/health").json() == {"status": "ok"}
 
 
-FILES = {
-    "page.html": b"<!DOCTYPE html><p title='a<b'>the <b>old</b> house. Two cats.</p><style>the</style>",
-    "manual.md": b"# the *old* house\n\n```\nthe cat\n```\n\n> two cats\n",
-    "film.srt": b"1\r\n00:00:01,000 --> 00:00:02,000\r\nthe old house\r\n",
-    "messages.po": b'# the\nmsgid  "the %s house"\nmsgstr ""\n',
-    "units.xliff": b"<xliff ><file><trans-unit><source>the <x id='1' />house</source></trans-unit></file></xliff>",
-    "table.csv": b"id,en,de\r\n1,two cats,\r\n",
-    "lines.jsonl": b'{"id": 1e400, "en":"two cats"}\n',
-}
-
-
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_files_are_translated_as_by_the_command_and_loaded_from_the_address_in_the_answer(http, translator, name):
-    answer = http.post("/translate_file", data=PAIR, files={"file": (name, FILES[name])})
+    answer = http.post("/translate_file", data=PAIR, files={"file": (name, DOCUMENTS[name])})
     assert answer.status_code == 200, answer.text
 
     address = answer.json()["translatedFileUrl"]
     found = http.get(address)
 
-    document = parse_document(Path(name), FILES[name], translator.languages)
+    document = parse_document(Path(name), DOCUMENTS[name], translator.languages)
     [expected] = texts.translate_pieces(
         translator, texts.Texts([document.pieces], "en", document.is_prose), markup=document.markup
     )
     assert address.startswith("http://localhost:8000/download_file/")
-    assert found.content == expected.text.encode() != FILES[name]
+    assert found.content == expected.text.encode() != DOCUMENTS[name]
     assert found.headers["content-disposition"] == f"attachment; filename*=UTF-8''{name}"
     assert f".{name.partition('.')[2]}" in http.get("/frontend/settings").json()["supportedFilesFormat"]
 

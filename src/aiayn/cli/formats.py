@@ -1,14 +1,12 @@
-"""Translations as lines of output: with scores, as JSON, in formats of the task."""
+"""Translations as lines of output: with scores, and as JSON."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aiayn.search.line_translator import LineTranslator
     from aiayn.search.translations import Translation
-
-Results = "list[list[Translation]]"  # for each line its n best, best first
 
 
 def as_text(results: "list[list[Translation]]", first_index: int, n_best: bool, scores: bool) -> Iterator[str]:
@@ -19,13 +17,6 @@ def as_text(results: "list[list[Translation]]", first_index: int, n_best: bool, 
                 yield f"{index} ||| {translation.text} ||| {translation.score:.4f}"
             else:
                 yield f"{translation.text}\t{translation.score:.4f}" if scores else translation.text
-
-
-def as_shown(lines: list[str], results: "list[list[Translation]]", show: Callable[[str, str], str]) -> Iterator[str]:
-    """Yields the outputs of each line in a format of the task."""
-    for line, translations in zip(lines, results, strict=True):
-        for translation in translations:
-            yield show(line, translation.text)
 
 
 def as_json(

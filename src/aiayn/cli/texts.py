@@ -16,17 +16,13 @@ class Chunk:
     """Lines that are translated together, and a function from their translations to output lines."""
 
     lines: list[str]
-    written: Callable[[list[str]], Iterable[str]]
-
-
-def plain(lines: list[str]) -> Chunk:
-    return Chunk(lines, lambda translations: translations)
+    written: Callable[[list[str]], Iterable[str]] = list
 
 
 def file_chunks(lines: list[str]) -> Iterator[Chunk]:
     """The lines of a file."""
     for start in range(0, len(lines), FILE_LINES):
-        yield plain(lines[start : start + FILE_LINES])
+        yield Chunk(lines[start : start + FILE_LINES])
 
 
 def stream_chunks() -> Iterator[Chunk]:
@@ -39,12 +35,12 @@ def stream_chunks() -> Iterator[Chunk]:
     while block := reader.read1(STREAM_BYTES):
         *lines, pending = (pending + block).split(b"\n")
         if lines:
-            yield plain(_decoded(lines, done))
+            yield Chunk(_decoded(lines, done))
             done += len(lines)
         if len(pending) > 2 * MAX_LINE_BYTES:  # too long, whatever follows: the error for it is raised now
             _decoded([pending], done)
     if pending:
-        yield plain(_decoded([pending], done))
+        yield Chunk(_decoded([pending], done))
 
 
 def _decoded(lines: list[bytes], done: int) -> list[str]:
@@ -63,7 +59,7 @@ def prompted_chunks(greeting: str) -> Iterator[Chunk]:
     print(greeting, file=sys.stderr)
     while True:
         try:
-            yield plain([input("> ")])
+            yield Chunk([input("> ")])
         except EOFError:
             print()
             return

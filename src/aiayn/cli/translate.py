@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -19,7 +19,6 @@ from aiayn.config.search import SamplingConfig
 from aiayn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from aiayn.evaluation.progress import TranslationProgress
     from aiayn.search.line_translator import LineTranslator, Progress
     from aiayn.search.placement import Places
     from aiayn.search.translator import Translator
@@ -71,27 +70,29 @@ def translate(
     kind = _kind(run, file, output, sampling.sample)
     if devices > 1 and kind == "stream":
         raise ConfigError(f"--devices {devices}: for a FILE only; leave it out to translate a stream")
-    from aiayn.data.pair_files import suffix
     from aiayn.data.text_files import read_lines
 
     lines = read_lines(file) if file and kind == "lines" else []  # errors in it before a model is loaded
     with model.open(run, devices, "--sample draws in torch" if drawing else None) as (translator, engine):
         _check_task(translator, run, output)
         print(engine, file=sys.stderr, flush=True)
+        from aiayn.search.placement import Places
+
+        places = Places()
         if file and kind == "document":
-            _write_document(translator, file, output)
-            return
-        if file and kind == "unknown":
-            if (ending := suffix(file.name)) not in translator.languages:
-                raise DataError(
-                    f"{file}: .{ending} is no known suffix; if it is text, a sentence a line, add --format text"
-                )
-            lines = read_lines(file)
-        chunks = texts.file_chunks(lines) if kind != "stream" else _stream(run)
-        if output.tsv:
-            chunks = texts.column_chunks(chunks, output.tsv)
-        with show_progress(len(lines)) as progress:
-            _Work(translator, output, drawing).write(chunks, progress, len(lines))
+            _write_document(translator, file, output, places)
+        else:
+            if file and kind == "unknown":
+                lines = _lines_of_unknown_suffix(file, translator.languages)
+            chunks = _stream(run) if kind == "stream" else texts.file_chunks(lines)
+            with show_progress(len(lines)) as progress:
+                done = 0
+                for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
+                    on_batch = within(progress, done, len(chunk.lines), len(lines))
+                    write_lines(_translated(translator, output, drawing, chunk, done, places, on_batch))
+                    done += len(chunk.lines)
+        if output.markup or any(vars(places).values()):
+            print(f"mark-up: {places.shown()}", file=sys.stderr)
 
 
 def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> str:
@@ -121,33 +122,19 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     return "lines" if is_language or ending in ("", "txt", "text") else "unknown"
 
 
+def _lines_of_unknown_suffix(file: Path, languages: tuple[str, str]) -> list[str]:
+    from aiayn.data.pair_files import suffix
+    from aiayn.data.text_files import read_lines
+
+    if (ending := suffix(file.name)) not in languages:
+        raise DataError(f"{file}: .{ending} files are not known; if it is lines of text, add --format text")
+    return read_lines(file)
+
+
 def _stream(run: Path) -> Iterator[Chunk]:
     if sys.stdin.isatty() and sys.stdout.isatty():
         return texts.prompted_chunks(f"{run}: a line to translate, or Ctrl-D to leave")
     return texts.stream_chunks()
-
-
-def _write_document(translator: "LineTranslator", file: Path, output: OutputOptions) -> None:
-    """Writes a document's translation; all that is no text is copied."""
-    from aiayn.documents.document import read_document
-    from aiayn.search.markup import Part
-    from aiayn.search.placement import Places
-    from aiayn.search.texts import Texts, translate_pieces
-
-    document, places, done = read_document(file, translator.languages, output.markup), Places(), 0
-    paragraphs = output.paragraphs or document.is_prose
-    total = sum(isinstance(piece, Part) for piece in document.pieces)
-    with show_progress(total) as progress:
-        for group in document.groups(FILE_LINES):
-            read = Texts([group], translator.languages[0], paragraphs, done + 1)
-            count = sum(isinstance(piece, Part) for piece in group)
-            [found] = translate_pieces(translator, read, within(progress, done, count, total), document.markup)
-            sys.stdout.buffer.write(document.encode(found.text))
-            sys.stdout.buffer.flush()
-            places.add(found.places)
-            done += count
-    for remark in [*document.remarks, *([f"mark-up: {places.shown()}"] if document.markup else [])]:
-        print(remark, file=sys.stderr)
 
 
 def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) -> None:
@@ -166,57 +153,64 @@ def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) 
         )
 
 
-class _Work:
-    """Translates chunks as the options say."""
+def _write_document(translator: "LineTranslator", file: Path, output: OutputOptions, places: "Places") -> None:
+    """Writes a document's translation; all that is no text is copied."""
+    from aiayn.documents.document import read_document
+    from aiayn.search.markup import Part
+    from aiayn.search.texts import Texts, translate_pieces
 
-    def __init__(self, translator: "LineTranslator", output: OutputOptions, drawing: SamplingConfig | None):
-        self.translator, self.output, self.drawing = translator, output, drawing
-        self.places: Places | None = None  # where tags and placeholders were put
+    document, done = read_document(file, translator.languages, output.markup), 0
+    total = sum(isinstance(piece, Part) for piece in document.pieces)
+    with show_progress(total) as progress:
+        for group in document.groups(FILE_LINES):
+            count = sum(isinstance(piece, Part) for piece in group)
+            read = Texts([group], translator.languages[0], output.paragraphs or document.is_prose, done + 1)
+            on_batch = within(progress, done, count, total)
+            [found] = translate_pieces(translator, read, on_batch, document.markup)
+            sys.stdout.buffer.write(document.encode(found.text))
+            sys.stdout.buffer.flush()
+            places.add(found.places)
+            done += count
+    for remark in document.remarks:
+        print(remark, file=sys.stderr)
 
-    def write(self, chunks: Iterator[Chunk], progress: "TranslationProgress | None", n_lines: int) -> None:
-        """Writes the translations of all chunks as they come."""
-        done = 0
-        for chunk in chunks:
-            write_lines(self.translated(chunk, done, within(progress, done, len(chunk.lines), n_lines)))
-            done += len(chunk.lines)
-        if self.places:
-            print(f"mark-up: {self.places.shown()}", file=sys.stderr)
 
-    def translated(self, chunk: Chunk, done: int, on_batch: "Progress | None") -> Iterator[str]:
-        """Returns the output lines of a chunk that comes after `done` lines."""
-        from aiayn.evaluation.tasks import task_of
+def _translated(
+    translator: "LineTranslator",
+    output: OutputOptions,
+    drawing: SamplingConfig | None,
+    chunk: Chunk,
+    done: int,
+    places: "Places",
+    on_batch: "Progress | None",
+) -> Iterable[str]:
+    """Returns the output lines of a chunk that comes after `done` lines."""
+    from aiayn.evaluation.tasks import task_of
+    from aiayn.search.texts import translate_markup, translate_paragraphs
 
-        task, output, lines = task_of(self.translator.task), self.output, chunk.lines
-        show = task.formats.get(output.style)
-        if output.markup or output.paragraphs:
-            return iter(chunk.written(self._in_parts(lines, on_batch, done + 1)))
-        if show:
-            lines = [task.source_line(line) for line in lines]
-        if self.drawing:
-            drawn = cast("Translator", self.translator).sample(lines, self.drawing, on_batch, done + 1)
-            results = [[one] for one in drawn]
-        else:
-            results = self.translator.n_best(lines, output.n_best or 1, on_batch, done + 1)
-        if output.style == "jsonl":
-            return formats.as_json(self.translator, lines, results, done)
-        if show:
-            return formats.as_shown(lines, results, show)
-        if output.n_best or output.scores:
-            return formats.as_text(results, done, output.n_best is not None, output.scores)
-        return iter(chunk.written([best.text for best, *_ in results]))
-
-    def _in_parts(self, lines: list[str], on_batch: "Progress | None", first_line: int) -> list[str]:
-        from aiayn.search.placement import Places
-        from aiayn.search.texts import translate_markup, translate_paragraphs
-
-        if not self.output.markup:
-            return translate_paragraphs(self.translator, lines, on_batch)
-        self.places = self.places or Places()
-        paragraphs = self.output.paragraphs
-        found = translate_markup(self.translator, lines, False, paragraphs, on_batch, first_line)
+    task, lines = task_of(translator.task), chunk.lines
+    show = task.formats.get(output.style)
+    if output.markup:
+        found = translate_markup(translator, lines, False, output.paragraphs, on_batch, done + 1)
         for one in found:
-            self.places.add(one.places)
-        return [one.text for one in found]
+            places.add(one.places)
+        return chunk.written([one.text for one in found])
+    if output.paragraphs:
+        return chunk.written(translate_paragraphs(translator, lines, on_batch))
+    if show:
+        lines = [task.source_line(line) for line in lines]
+    if drawing:
+        drawn = cast("Translator", translator).sample(lines, drawing, on_batch, done + 1)
+        results = [[one] for one in drawn]
+    else:
+        results = translator.n_best(lines, output.n_best or 1, on_batch, done + 1)
+    if output.style == "jsonl":
+        return formats.as_json(translator, lines, results, done)
+    if show:
+        return (show(line, one.text) for line, best in zip(lines, results, strict=True) for one in best)
+    if output.n_best or output.scores:
+        return formats.as_text(results, done, output.n_best is not None, output.scores)
+    return chunk.written([best.text for best, *_ in results])
 
 
 def within(progress: "Progress | None", done: int, count: int, total: int) -> "Progress | None":

@@ -66,13 +66,13 @@ class Answers:
             "frontendTimeout": 500,
             "language": {"source": _language(source), "target": _language(target)},
             "run": self.run,
-            "alternatives": _max_alternatives(served.translator),
+            "alternatives": served.translator.search.beam_size - 1,
         }
 
     async def translate(self, fields: Fields, state: State) -> Answer:
         """LibreTranslate's POST /translate: a text or a list of texts, each of a sentence or more."""
         translator = self.service.now.translator
-        texts, n = texts_of(fields), 1 + count_of(fields, "alternatives", _max_alternatives(translator))
+        texts, n = texts_of(fields), 1 + count_of(fields, "alternatives", translator.search.beam_size - 1)
         _check_languages(fields, translator.languages)
         is_html = fields.get("format") == "html"
         parts = await asyncio.to_thread(_cut, texts, translator.languages[0], is_html)
@@ -190,10 +190,6 @@ def _check_languages(fields: Fields, languages: tuple[str, str]) -> None:
         raise HTTPException(400, f"source {source!r:.40} and target {target!r:.40}: this server has {pair}")
     if fields.get("format") not in (None, "", "text", "html"):
         raise HTTPException(400, f"format {fields['format']!r:.40}: choose text or html")
-
-
-def _max_alternatives(translator: LineTranslator) -> int:
-    return translator.search.beam_size - 1
 
 
 def _detected(translator: LineTranslator) -> list[Answer]:

@@ -39,6 +39,8 @@ FILES = {
 }
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 LATER = {"Retry-After": "1"}
+ANSWERED = (HTTPException, QueueFullError, UserError, ClientDisconnect)  # below, by their own handlers
+ENDINGS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 log = logging.getLogger("aiayn.server")
 
@@ -75,7 +77,7 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
         return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": attached})
 
     routes = [
-        *(Route(path, _sender(file)) for path, file in FILES.items()),
+        *(Route(path, lambda _, file=file: FileResponse(file)) for path, file in FILES.items()),
         get("/languages", answers.languages),
         get("/frontend/settings", answers.settings),
         Route("/metrics", counts),
@@ -117,9 +119,7 @@ def _limited(work: Work, service: Service, options: ServeOptions) -> Callable[[R
         except TimeoutError:
             message = f"not done within {options.time_limit:g} seconds; send less text, or send it later"
             return _refusal(503, message, LATER)
-        except (HTTPException, QueueFullError, UserError, ClientDisconnect):
-            raise
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        except (*ANSWERED, *ENDINGS):
             raise
         except BaseException as error:  # libraries in Rust panic with what is no Exception
             log.error("%s: %s", type(error).__name__, " ".join(f"{error}".split())[:500])
@@ -148,10 +148,6 @@ async def while_connected(request: Request, work: Coroutine[None, None, T]) -> T
     finally:
         task.cancel()
         gone.cancel()
-
-
-def _sender(file: Path) -> Callable[[Request], Response]:
-    return lambda _: FileResponse(file)
 
 
 def _refused(_: Request, error: Exception) -> Response:

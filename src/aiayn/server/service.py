@@ -47,12 +47,10 @@ class Service:
                         f"server ask for {' to '.join(languages)}: start another server for it"
                     )
                 self.now = loaded
-            except UserError as error:
-                self.failures += 1
-                log.error("not reloaded, what was served before still is: %s", error)
             except Exception as error:
                 self.failures += 1
-                log.error("not reloaded, what was served before still is: %s: %s", type(error).__name__, error)
+                name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+                log.error("not reloaded, what was served before still is: %s%s", name, error)
             else:
                 self.loads += 1
                 log.info("reloaded: %s", self.now.describe())
