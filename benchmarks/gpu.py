@@ -7,9 +7,9 @@
     correct    loss, gradients and beams against the CPU, with windows and heads of unusual size
     run        whole trainings: with a step of NaN, stopped and continued, compiled, with a window, and the quickstart,
                evaluated and translated, in bfloat16, too
-    sdpa       attention by backend and length, masked and not, and without padding (varlen)
-    step       training steps, plain, compiled and without padding: a first pass over --shapes new shapes, and two more
-    train      the steps of whole trainings, through Lightning and the loader, plain, compiled and without padding
+    sdpa       attention by backend and length, masked and not
+    step       training steps, plain and compiled: a first pass over --shapes new shapes, and two more
+    train      the steps of whole trainings, through Lightning and the loader, plain and compiled
     kernels    where the time of a step goes
     peers      training steps of other implementations, as far as their libraries are installed
     loss       the output layer and its loss
@@ -92,7 +92,6 @@ def sdpa(options: Any) -> Iterator[Row]:
         kinds = {f"{name}, masked": partial(_attend, q, k, v, backend, mask) for name, backend in backends.items()}
         for causal in (False, True):
             kinds[f"flash{', causal' * causal}"] = partial(_attend, q, k, v, SDPBackend.FLASH_ATTENTION, None, causal)
-            kinds[f"varlen{', causal' * causal}"] = partial(_attend_varlen, q, k, v, causal)
         for name, work in kinds.items():
             try:
                 taken = first_and_warm(work, options)
@@ -106,18 +105,6 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend, mask: Tensor |
     with sdpa_kernel(backend):
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal)
     torch.autograd.grad(out, (q, k, v), v.detach())  # a dense gradient, as in training; that of a sum is expanded
-
-
-def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
-    """The same sentences end to end, as they would be without padding."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    count, length = q.size(0), q.size(2)
-    ends = torch.arange(count + 1, dtype=torch.int32, device=q.device) * length
-    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
-    window = (-1, 0) if causal else (-1, -1)
-    out = varlen_attn(q, k, v, ends, ends, length, length, window_size=window)
-    torch.autograd.grad(out, (q, k, v), v.detach())
 
 
 def step(options: Any) -> Iterator[Row]:
@@ -140,10 +127,10 @@ def step(options: Any) -> Iterator[Row]:
 
 
 def _our_steps(options: Any, made: list[Batch]) -> Iterator[tuple[str, ModelConfig, Callable[[], None]]]:
-    """Yields for each of --models, compiled, packed or not: name, configuration, and a step on each of the batches."""
+    """Yields for each of --models, compiled or not: name, configuration, and a step on each of the batches."""
     for name in options.models:
         config = model_config(name, options)
-        for kind in ("", ", compiled", ", packed", ", packed, compiled"):
+        for kind in ("", ", compiled"):
             yield name + kind, config, implementation(f"aiayn{kind}", config, options.vocab, made, options.device, True)
 
 
@@ -153,7 +140,7 @@ def loss(options: Any) -> Iterator[Row]:
     output = nn.Linear(config.d_model, options.vocab, bias=False, device=options.device, dtype=torch.bfloat16)
     targets = torch.randint(PAD_ID + 1, options.vocab, (1, options.tokens), device=options.device)
     states.requires_grad_()
-    variants = {"by rows": output_cross_entropy, "compiled": torch.compile(output_cross_entropy, dynamic=True)}
+    variants = {"by rows": output_cross_entropy}
     if options.device != "cpu":
         variants["by rows, fused"] = partial(output_cross_entropy, fused=True)
     variants["all logits at once"] = lambda x, layer, *rest: cross_entropy(layer(x), *rest)

@@ -13,7 +13,6 @@ from train_step import our_loss
 
 from aiayn.config.model import ModelConfig
 from aiayn.data.batch import Batch
-from aiayn.kernels.packed_attention import MAX_HEAD_SIZE
 from aiayn.model.transformer import Transformer
 from aiayn.token_ids import PAD_ID
 
@@ -30,12 +29,9 @@ def correct(options: Any) -> Iterator[Row]:
         torch.manual_seed(0)
         expected = Transformer(config, options.vocab)
         truth = _gradients(expected, batch, "cpu", False)
-        kinds = {"float32": (False, False), "bfloat16": (True, False)}
-        if config.d_k <= MAX_HEAD_SIZE:
-            kinds["packed, bfloat16"] = (True, True)
-        for kind, (bf16, packed) in kinds.items():
+        for kind, bf16 in (("float32", False), ("bfloat16", True)):
             model = Transformer(config, options.vocab)
-            found = _gradients(model, batch, options.device, bf16, expected.state_dict(), packed)
+            found = _gradients(model, batch, options.device, bf16, expected.state_dict())
             errors = {key: float((found[key] - truth[key]).norm() / truth[key].norm()) for key in truth}
             limit, loss_error, worst = 0.1 if bf16 else 1e-3, errors.pop("loss"), max(errors, key=errors.get)
             yield {
@@ -69,18 +65,13 @@ def _uneven(batch: Batch) -> Batch:
 
 
 def _gradients(
-    model: Transformer,
-    batch: Batch,
-    device: str,
-    bf16: bool,
-    weights: dict[str, Tensor] | None = None,
-    packed: bool = False,
+    model: Transformer, batch: Batch, device: str, bf16: bool, weights: dict[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
     if weights:
         model.load_state_dict(weights)
     model.to(device).train()
     with torch.autocast(device, torch.bfloat16, enabled=bf16):
-        loss = our_loss(model, packed=packed)(batch.to(torch.device(device))) / batch.n_tokens
+        loss = our_loss(model)(batch.to(torch.device(device))) / batch.n_tokens
     loss.backward()
     gradients = {name: weight.grad for name, weight in model.named_parameters()}
     return {key: value.detach().float().cpu() for key, value in {"loss": loss, **gradients}.items()}

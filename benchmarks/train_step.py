@@ -28,14 +28,11 @@ from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.prepare import prepare
 from aiayn.kernels.accelerate import accelerate
-from aiayn.kernels.packed_attention import packed_states
 from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
 from aiayn.token_ids import PAD_ID
-from aiayn.training.compiled import compile_apart, compile_packed
 from aiayn.training.loss import output_cross_entropy
-from aiayn.training.module import dropout_seed
-from aiayn.training.packed_batch import pack
+from aiayn.training.module import compile_layers, dropout_seed
 
 PRODUCTS = 100  # matrix products that take about as long as a step of the base model
 
@@ -49,20 +46,15 @@ def first_batches(config: Config, count: int) -> tuple[list[Batch], int]:
     return [collate(split, plan.micro_batch(i), i) for i in range(count)], prepared.tokenizer.vocab_size
 
 
-def our_loss(model: Transformer, compiled: bool = False, packed: bool = False) -> Callable[[Batch], Tensor]:
+def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Tensor]:
     """Returns the summed loss of a batch as `aiayn.training.module` computes it."""
-
-    output_loss, form = output_cross_entropy, packed_states
     if compiled:
-        output_loss, form = compile_apart(model), compile_packed()
+        compile_layers(model)
 
     def loss(batch: Batch) -> Tensor:
         torch.manual_seed(dropout_seed(0, batch.number))
-        if packed:
-            row = pack(batch)
-            return output_loss(row.states(model, form), model.output, row.tgt_out, 0.1)
         states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
-        return output_loss(states, model.output, batch.tgt_out, 0.1)
+        return output_cross_entropy(states, model.output, batch.tgt_out, 0.1, compiled and states.is_cuda)
 
     return loss
 
@@ -94,13 +86,13 @@ def training(
 def implementation(
     name: str, config: ModelConfig, vocab_size: int, batches: list[Batch], device: str, bf16: bool
 ) -> Callable[[], None]:
-    """Returns the training of aiayn, by name compiled or packed, or of one of PEERS; raises ImportError without it."""
+    """Returns the training of aiayn, by name compiled, or of one of PEERS; raises ImportError without it."""
     torch.manual_seed(0)
     if name in PEERS:
         model, forward = PEERS[name](config, vocab_size)
         return training(model, their_loss(forward), batches, device, bf16)
     model = accelerate(Transformer(config, vocab_size), torch.device(device))
-    return training(model, our_loss(model, "compiled" in name, "packed" in name), batches, device, bf16)
+    return training(model, our_loss(model, "compiled" in name), batches, device, bf16)
 
 
 def products(config: ModelConfig, rows: int, device: str, bf16: bool) -> Callable[[], None]:

@@ -2,7 +2,6 @@
 
 import os
 from contextlib import nullcontext
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -117,36 +116,20 @@ def test_nccl_waits_longer_than_the_ranks_wait_for_each_other(accelerator, more)
     assert strategy._timeout.total_seconds() == 70 + more
 
 
-def test_the_fused_loss_is_refused_where_it_cannot_run(monkeypatch):
-    fused = composed(*FILES, "trainer.fused_loss=true").trainer
-    with pytest.raises(ConfigError, match=r"trainer\.fused_loss=true: needs a GPU, and Triton"):
-        choose_hardware(replace(fused, accelerator="cpu"))
+def test_compiling_that_is_asked_for_is_refused_on_a_gpu_without_triton_or_a_compiler(monkeypatch):
+    chosen = composed(*FILES, "trainer.compile=true").trainer
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
-    for found in (None, object()):
-        monkeypatch.setattr("aiayn.hardware.find_spec", lambda name, found=found: found)
-        with pytest.raises(ConfigError, match="Triton") if found is None else nullcontext():
-            choose_hardware(fused)
-
-
-def test_packed_attention_is_refused_where_its_kernel_cannot_run(monkeypatch):
-    packed = composed(*FILES, "trainer.packed_attention=true").trainer
-    refused = pytest.raises(
-        ConfigError, match=r"^trainer\.packed_attention=true: needs a GPU of .* 8\.0 .*; set trainer"
-    )
-    with refused:
-        choose_hardware(replace(packed, accelerator="cpu"))
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
-    for capability in ((7, 5), (8, 0), (9, 0)):
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda found=capability: found)
-        with refused if capability < (8, 0) else nullcontext():
-            choose_hardware(packed)
-    for precision in ("32-true", "64-true"):
-        with pytest.raises(ConfigError, match=f"not trainer.precision={precision}; set bf16-mixed, or"):
-            replace(packed, precision=precision)
+    for triton, compiler in ((None, "/usr/bin/cc"), (object(), None), (object(), "/usr/bin/cc")):
+        monkeypatch.setattr(hardware, "find_spec", lambda name, found=triton: found)
+        monkeypatch.setattr(hardware.shutil, "which", lambda name, found=compiler: found)
+        is_possible = triton and compiler
+        missing = "C compiler" if triton else "Triton"
+        with (
+            nullcontext() if is_possible else pytest.raises(ConfigError, match=rf"compile=true: there is no {missing}")
+        ):
+            choose_hardware(chosen)
 
 
 def test_processes_that_see_one_gpu_each_take_it_whatever_their_number_on_the_machine(monkeypatch):

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import statistics
 import time
 import timeit
@@ -94,13 +95,8 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
         _configure_cuda()
     else:
         keep_few_kernels()
-    if settings.fused_loss and (accelerator == "cpu" or find_spec("triton") is None):
-        raise ConfigError("trainer.fused_loss=true: needs a GPU, and Triton, which comes with torch for CUDA")
-    if settings.packed_attention and (accelerator == "cpu" or torch.cuda.get_device_capability() < (8, 0)):
-        raise ConfigError(
-            "trainer.packed_attention=true: needs a GPU of compute capability 8.0 (A100, RTX 30) or newer; set "
-            "trainer.packed_attention=false"
-        )
+    if settings.compile is True and accelerator == "gpu" and (missing := missing_for_compiling()):
+        raise ConfigError(f"trainer.compile=true: there is no {missing}; install it, or set trainer.compile=auto")
     precision = settings.precision
     if precision == "tf32" and accelerator == "cpu":
         raise ConfigError("trainer.precision=tf32: float32 in tensor cores is for GPUs; on a CPU set 32-true")
@@ -116,6 +112,14 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
     if precision == "16-mixed" and accelerator == "cpu":
         raise ConfigError("trainer.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed or 32-true")
     return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerConfig
+
+
+def missing_for_compiling() -> str | None:
+    """Returns what torch.compile lacks on this machine's GPUs; None if nothing."""
+    if find_spec("triton") is None:
+        return "Triton, which comes with torch for CUDA"
+    compilers = [os.environ.get("CC") or "cc", "gcc", "clang"]
+    return None if any(map(shutil.which, compilers)) else "C compiler (gcc or clang)"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import gpu
 import pytest
 import torch
 
-ROWS = {"ceilings": 3, "correct": 12, "run": 5, "sdpa": 14, "step": 4, "train": 2, "kernels": 60, "loss": 3}
+ROWS = {"ceilings": 3, "correct": 9, "run": 5, "sdpa": 10, "step": 2, "train": 2, "kernels": 30, "loss": 2}
 ROWS |= {"save": 1, "decode": 4}
 SLOW = ("run", "train", "step", "kernels")  # whole trainings, compiled steps, profiles
 STAGES = [pytest.param(stage, marks=pytest.mark.slow) if stage in SLOW else stage for stage in gpu.STAGES]

@@ -119,8 +119,8 @@ def test_impossible_values_are_refused_in_one_line_that_begins_with_key_and_valu
         ("model.positions", "sinusoidal, learned"),
         ("data.source", "hub, files, phrasebook"),
         ("trainer.accelerator", "auto, cpu, gpu"),
-        ("trainer.strategy", "auto, ddp"),
-        ("trainer.precision", "auto, 32-true, bf16-mixed, bf16-true, 16-mixed, 64-true"),
+        ("trainer.strategy", "auto, ddp, ddp_find_unused_parameters_true"),
+        ("trainer.precision", "auto, tf32, 32-true, bf16-mixed, bf16-true, 16-mixed, 64-true"),
         ("search.penalty", "gnmt, power"),
         ("logger.kind", "wandb, tensorboard, csv, none"),
         ("logger.mode", "auto, online, offline"),
@@ -363,7 +363,6 @@ DEFINING = {
     *(f"optim.{name}" for name in ("warmup_steps", "lr_scale", "beta1", "beta2", "eps", "label_smoothing")),
     "trainer.precision",
     "trainer.compile",
-    "trainer.packed_attention",
 }
 
 

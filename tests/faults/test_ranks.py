@@ -78,10 +78,9 @@ def test_killed_together_they_continue_to_the_bit(pair, whole, tmp_path):
     assert differences(tmp_path / "run", whole) == []
 
 
-def test_gradients_in_bfloat16_are_nearly_those_in_float32_and_a_killed_run_continues_to_the_bit(text, whole, tmp_path):
-    """With an optimizer state that is saved by time, at the first checkpoint and at the last, as all ranks agree."""
-    options = ("trainer.gradient_compression=bf16", "trainer.optimizer_state_minutes=1000")
-    config = configured(text, "trainer.devices=2", "trainer.timeout=120", *options)
+def test_with_an_optimizer_state_that_is_saved_by_time_a_killed_run_continues_to_the_bit(text, whole, tmp_path):
+    """At the first checkpoint and at the last, as all ranks agree."""
+    config = configured(text, "trainer.devices=2", "trainer.timeout=120", "trainer.optimizer_state_minutes=1000")
 
     def with_a_large_state():
         CheckpointSaver.SMALL = 0
@@ -90,16 +89,10 @@ def test_gradients_in_bfloat16_are_nearly_those_in_float32_and_a_killed_run_cont
         with_a_large_state()
         dies_at(TranslationModule, "training_step", 8)()
 
-    assert codes(config, tmp_path / "a", dict.fromkeys((0, 1), with_a_large_state)) == [0, 0]
-    assert codes(config, tmp_path / "b", dict.fromkeys((0, 1), then_killed)) == [-signal.SIGKILL] * 2
-    found = ends(config, tmp_path / "b", dict.fromkeys((0, 1), with_a_large_state))
+    assert codes(config, tmp_path, dict.fromkeys((0, 1), then_killed)) == [-signal.SIGKILL] * 2
+    found = ends(config, tmp_path, dict.fromkeys((0, 1), with_a_large_state))
     assert "continued at step 3" in found[0].said
-    assert same_weights(tmp_path / "a" / "run", tmp_path / "b" / "run")
-    assert not same_weights(tmp_path / "a" / "run", whole)
-    for name, off in (("train/loss", 0.001), ("train/grad_norm", 0.05)):  # Adam hardly notices another scale
-        a, b = ([r[name] for r in measured(run) if name in r] for run in (tmp_path / "a" / "run", whole))
-        assert len(a) > 3
-        assert a == pytest.approx(b, rel=off)
+    assert same_weights(tmp_path / "run", whole)
 
 
 @pytest.mark.parametrize("before", [1, 2])

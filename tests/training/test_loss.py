@@ -219,30 +219,6 @@ def test_gradients_in_float16_are_left_to_torch_because_the_scale_comes_later(mo
     assert output_cross_entropy(states, tied(embedding), torch.ones(B, T, dtype=torch.int64), 0.1).isfinite()
 
 
-@pytest.mark.parametrize("autocast", [False, True])
-def test_compiled_it_is_the_plain_loss_and_stores_the_logits_once_in_the_products_precision(targets, autocast):
-    """Compiled but for the last stage, in which a compiler would be called."""
-    torch._dynamo.reset()
-    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
-    compiled = torch.compile(output_cross_entropy, dynamic=True, backend="aot_eager_decomp_partition")
-
-    def plain(*arguments) -> Tensor:
-        return cross_entropy(F.linear(*arguments[:2]), *arguments[2:])
-
-    found, stored = [], {plain: [], compiled: []}
-    for function, kept in stored.items():
-        with (
-            torch.autocast("cpu", torch.bfloat16, enabled=autocast),
-            torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: kept.append(x) or x, lambda x: x),
-        ):
-            loss = function(states, embedding if function is plain else tied(embedding), targets, 0.1)
-        found.append((loss, *torch.autograd.grad(loss * 0.37, (states, embedding))))
-    for expected, mine in zip(*found, strict=True):
-        torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-6)
-    large = {each: [x.dtype for x in kept if x.numel() >= B * T * V] for each, kept in stored.items()}
-    assert large == {plain: [torch.float32] * 2, compiled: [torch.bfloat16 if autocast else torch.float32]}
-
-
 def test_extreme_logits_stay_finite():
     states, embedding = torch.full((1, 2, 1), 1e4, requires_grad=True), torch.tensor([[0.0], [3.0], [-3.0]])
     loss = output_cross_entropy(states, tied(embedding.requires_grad_()), torch.tensor([[1, 2]]), 0.0)

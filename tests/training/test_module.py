@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aiayn.data.batch import Batch, shift_right
 from aiayn.model.flops import training_flops
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
-from aiayn.training.module import TranslationModule
+from aiayn.training.module import TranslationModule, compile_layers
 
 VOCAB = 19
 EPS = 0.1
@@ -121,8 +121,8 @@ def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_sh
     graphs = []
     for part in module.modules():
         part.p = 0.0
-    settings = replace(module.config, trainer=replace(module.config.trainer, compile=True))
-    compiled = TranslationModule(settings, VOCAB).train()
+    compiled = TranslationModule(module.config, VOCAB).train()
+    compile_layers(compiled.model)
     compiled.model.load_state_dict(module.model.state_dict())
     for part in compiled.modules():
         part.p = 0.0
@@ -138,7 +138,7 @@ def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_sh
             torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-6)
         graphs.append(counters["stats"]["unique_graphs"])
     assert counters["graph_break"] == {}
-    # Of encoder layers, decoder layers and loss; the first one's sizes can be equal by chance, and a size of 1 is no
+    # Of encoder layers and decoder layers; the first one's sizes can be equal by chance, and a size of 1 is no
     # variable.
     assert graphs[-1] == graphs[2] <= 9
 
@@ -173,21 +173,19 @@ def test_gradients_of_a_layer_are_ready_before_the_backward_pass_of_the_one_befo
             assert events.index((name, number, "weights")) < events.index((name, number - 1, "input"))
 
 
-def test_every_layer_and_the_loss_are_compiled_into_graphs_of_their_own(module, monkeypatch):
+def test_every_layer_is_compiled_into_a_graph_of_its_own(module):
     """So gradients of a layer are ready as early as above: one graph of several layers returns all at its end.
 
     Compiled except for the last stage, for which a C++ compiler would be called.
     """
-    real = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda *a, **options: real(*a, **options | {"backend": "aot_eager"}))
-    settings = replace(module.config, trainer=replace(module.config.trainer, compile=True))
-    compiled = TranslationModule(settings, VOCAB).train()
+    compiled = TranslationModule(module.config, VOCAB).train()
+    compile_layers(compiled.model, "aot_eager")
     found, new = set(), [loss(compiled, batch_of(*pairs(5), 3, 30)).grad_fn]
     while new:
         found.update(new)
         new = [node for node in {node for each in new for node, _ in each.next_functions if node} if node not in found]
     graphs = [node for node in found if node.name() == "CompiledFunctionBackward"]
-    assert len(graphs) == len(compiled.model.encoder) + len(compiled.model.decoder) + 1
+    assert len(graphs) == len(compiled.model.encoder) + len(compiled.model.decoder)
 
 
 class Operations(TorchDispatchMode):
@@ -206,8 +204,36 @@ def test_flops_are_counted_from_lengths_on_the_host_without_an_operation_of_the_
         assert module.flops(batch) == pytest.approx(expected)
 
 
-def test_compiling_turns_off_the_optimizer_of_ddp_graphs_which_fails_on_dynamic_shapes(module, monkeypatch):
-    monkeypatch.setattr(torch._dynamo.config, "optimize_ddp", True)
-    settings = replace(module.config, trainer=replace(module.config.trainer, compile=True))
-    TranslationModule(settings, VOCAB)
-    assert torch._dynamo.config.optimize_ddp is False
+def test_compiling_turns_off_the_optimizer_of_ddp_graphs_which_fails_on_dynamic_shapes(module):
+    with torch._dynamo.config.patch(optimize_ddp=True, recompile_limit=8):
+        compile_layers(TranslationModule(module.config, VOCAB).model, "eager")
+        assert torch._dynamo.config.optimize_ddp is False
+        assert torch._dynamo.config.recompile_limit > 16, "training, validation and search of an encoder layer"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "device", "missing", "parts", "expected"),
+    [
+        ("auto", "cuda", None, None, True),
+        ("auto", "cuda", "C compiler", None, False),
+        ("auto", "cuda", None, "own.py:00", False),
+        ("auto", "cpu", None, None, False),
+        (True, "cpu", "C compiler", None, True),
+        (False, "cuda", None, None, False),
+    ],
+)
+def test_layers_are_compiled_by_default_on_gpus_where_that_is_possible(
+    module, monkeypatch, chosen, device, missing, parts, expected
+):
+    done = []
+    monkeypatch.setattr("aiayn.training.module.missing_for_compiling", lambda: missing)
+    monkeypatch.setattr("aiayn.training.module.compile_layers", done.append)
+    monkeypatch.setattr("aiayn.training.module.accelerate", lambda *_: None)
+    config, strategy = module.config, SimpleNamespace(root_device=torch.device(device))
+    module.config = replace(
+        config, trainer=replace(config.trainer, compile=chosen), model=replace(config.model, parts=parts)
+    )
+    module.trainer = SimpleNamespace(strategy=strategy)
+    module.configure_model()
+    module.configure_model()  # of a second fit
+    assert done == [module.model] * expected == [module.model] * module.compiled

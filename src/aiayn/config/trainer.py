@@ -23,11 +23,8 @@ class TrainerConfig:
     devices: int = 1
     num_nodes: int = 1
     strategy: str = "auto"  # one of STRATEGIES
-    gradient_compression: str = "none"  # none | bf16: gradients travel between ranks in bfloat16
     precision: str = "auto"  # one of TRAINING_PRECISIONS
-    compile: bool = False  # torch.compile model and loss: takes minutes at the start, then faster steps
-    fused_loss: bool = False  # on a GPU: loss and gradient of a row of logits in one Triton kernel
-    packed_attention: bool = False  # on a GPU: no padding, attention within each sentence of one long row
+    compile: bool | str = "auto"  # layers by torch.compile, the loss in Triton; auto: on GPUs where both can be
     val_every: int = by_text(1500)
     val_bleu_sentences: int = 500  # validation sentences translated for val/bleu or val/f1; 0: none
     patience: int | None = None  # validations without a better `best_metric` before the run ends; null: no early end
@@ -56,13 +53,10 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         one_of("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu"))
         one_of("trainer.strategy", self.strategy, STRATEGIES)
-        one_of("trainer.gradient_compression", self.gradient_compression, ("none", "bf16"))
-        one_of("trainer.precision", self.precision, TRAINING_PRECISIONS)
         require(
-            not self.packed_attention or self.precision not in ("32-true", "64-true"),
-            f"trainer.packed_attention=true: its kernel takes 16-bit numbers, not trainer.precision={self.precision}; "
-            "set bf16-mixed, or trainer.packed_attention=false",
+            self.compile in ("auto", True, False), f"trainer.compile={self.compile}: choose one of auto, true, false"
         )
+        one_of("trainer.precision", self.precision, TRAINING_PRECISIONS)
         one_of("trainer.gradient_clip_algorithm", self.gradient_clip_algorithm, ("norm", "value"))
         if self.profiler is not None:
             one_of("trainer.profiler", self.profiler, ("simple", "advanced", "pytorch"))

@@ -11,7 +11,6 @@ from torch import nn
 from aiayn.kernels.attention import fused_attention, fused_causal_attention
 from aiayn.kernels.dropout import FastDropout
 from aiayn.kernels.masks import BlockMasks, GPUMasks
-from aiayn.kernels.packed_attention import check
 from aiayn.kernels.prepacked import prepack
 from aiayn.kernels.windowed_attention import block_attention
 from aiayn.model.attention import MultiHeadAttention, attention
@@ -21,14 +20,11 @@ from aiayn.model.overrides import is_exactly
 from aiayn.model.transformer import Transformer
 
 
-def accelerate(model: Transformer, device: torch.device, packed: bool = False, translates: bool = False) -> Transformer:
+def accelerate(model: Transformer, device: torch.device, translates: bool = False) -> Transformer:
     """Prepares a model for a device in place and returns it; weights keep their names, and nothing is moved.
 
-    `packed`: it will be trained without padding, by `kernels/packed_attention.py`. `translates`: it will not be trained
-    any more. Raises ConfigError for a model that cannot be packed.
+    `translates`: it will not be trained any more.
     """
-    if packed:
-        check(model)
     on_gpu = device.type == "cuda"
     if attends_as_the_paper(model):
         _replace_attention(model, on_gpu)

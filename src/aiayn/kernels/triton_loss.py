@@ -5,6 +5,7 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
+VECTOR = 16  # numbers; rows that begin at multiples of it are read and written in vectors
 BLOCK = 4096  # logits of a row at a time; a power of two
 
 
@@ -12,20 +13,26 @@ def losses_and_gradient(
     z: Tensor, y: Tensor, label_smoothing: float, needs_gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
     """As `kernels/loss.py: _in_few_kernels`: z (N, V) becomes the gradient in place; y (N, 1). Computes in float32."""
-    assert z.is_contiguous()
     rows, vocab_size = z.shape
+    stride = z.stride(0)
+    width = stride if stride % VECTOR == 0 and stride - vocab_size < VECTOR else vocab_size
     losses = torch.empty(rows, 1, dtype=torch.float32, device=z.device)
     block = min(BLOCK, triton.next_power_of_2(vocab_size))
     run = _kernel[(rows,)]  # pyright: ignore[reportIndexIssue]
-    run(z, y.contiguous(), losses, vocab_size, label_smoothing, NEEDS_GRADIENT=needs_gradient, BLOCK=block)
+    sizes = stride, width, vocab_size
+    run(z, y.contiguous(), losses, *sizes, label_smoothing, NEEDS_GRADIENT=needs_gradient, BLOCK=block)
     return losses, z if needs_gradient else None
 
 
 @triton.jit
-def _kernel(z, y, losses, vocab_size, label_smoothing, NEEDS_GRADIENT: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803
-    """One row: the maximum and the sum of exponentials in one pass (online softmax), then the gradient."""
+def _kernel(z, y, losses, stride, width, vocab_size, label_smoothing, NEEDS_GRADIENT: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803, E501  # fmt: skip
+    """One row: the maximum and the sum of exponentials in one pass (online softmax), then the gradient.
+
+    The row is `width` numbers, of which those from `vocab_size` on mean nothing: in whole vectors no load or store
+    needs a mask of its own for each number.
+    """
     row = tl.program_id(0).to(tl.int64)
-    z += row * vocab_size
+    z += row * stride
     share = label_smoothing / vocab_size
     columns = tl.arange(0, BLOCK)
     largest = tl.full((), float("-inf"), tl.float32)
@@ -33,7 +40,8 @@ def _kernel(z, y, losses, vocab_size, label_smoothing, NEEDS_GRADIENT: tl.conste
     plain = tl.zeros((), tl.float32)  # sum of the logits
     for start in range(0, vocab_size, BLOCK):
         inside = start + columns < vocab_size
-        part = tl.load(z + start + columns, mask=inside, other=float("-inf")).to(tl.float32)
+        part = tl.load(z + start + columns, mask=start + columns < width, other=float("-inf")).to(tl.float32)
+        part = tl.where(inside, part, float("-inf"))
         new = tl.maximum(largest, tl.max(part, 0))
         total = total * tl.exp(largest - new) + tl.sum(tl.exp(part - new), 0)
         plain += tl.sum(tl.where(inside, part, 0.0), 0)
@@ -44,7 +52,7 @@ def _kernel(z, y, losses, vocab_size, label_smoothing, NEEDS_GRADIENT: tl.conste
     tl.store(losses + row, log_total - (1 - label_smoothing) * right - share * plain)
     if NEEDS_GRADIENT:
         for start in range(0, vocab_size, BLOCK):
-            inside = start + columns < vocab_size
+            inside = start + columns < width
             part = tl.load(z + start + columns, mask=inside, other=float("-inf")).to(tl.float32)
             gradient = tl.exp(part - log_total) - share
             gradient = tl.where(start + columns == target, gradient - (1 - label_smoothing), gradient)

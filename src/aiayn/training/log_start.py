@@ -6,7 +6,7 @@ import torch
 
 from aiayn.config.schema import Config
 from aiayn.data.batch_plan import device_counts
-from aiayn.hardware import Hardware
+from aiayn.hardware import Hardware, missing_for_compiling
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.training.checks import unusual_options
@@ -32,6 +32,9 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
     log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding.mean())
     threads = f", threads: {torch.get_num_threads()}" if accelerator == "cpu" else ""
     log.info("device   %d x %s%s, precision %s%s", config.trainer.world_size, accelerator, threads, precision, reason)
+    if accelerator == "gpu" and config.trainer.compile == "auto":
+        missing = "there are parts of an extension" if config.model.parts else missing_for_compiling()
+        log.info("         %s", f"not compiled: no {missing}" if missing else "layers compiled, the loss in Triton")
     warmup, scale = config.optim.warmup_steps, config.optim.lr_scale
     peak = learning_rate(warmup, config.model.d_model, warmup, scale)
     log.info("steps    %d, peak learning rate %.2g at step %d", config.trainer.max_steps, peak, warmup)

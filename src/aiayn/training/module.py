@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import pytorch_lightning as pl
@@ -20,16 +20,14 @@ from aiayn.config.stored import stored_config, to_plain
 from aiayn.data.batch import Batch, SourceBatch, source_mask
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
+from aiayn.hardware import missing_for_compiling
 from aiayn.kernels.accelerate import accelerate
-from aiayn.kernels.packed_attention import packed_states
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.transformer import Transformer
 from aiayn.runs.extensions import builds_model, name_class
 from aiayn.search.beam_search import Hypothesis, beam_search
 from aiayn.search.build import build_from_parts
-from aiayn.training.compiled import compile_apart, compile_packed
 from aiayn.training.loss import evaluate_output, output_cross_entropy
-from aiayn.training.packed_batch import PackedBatch, pack
 from aiayn.training.schedule import learning_rate
 
 BEFORE_FIRST_BATCH = "before its first batch"
@@ -65,11 +63,7 @@ class TranslationModule(pl.LightningModule):
         self.at, self.batch_tokens = BEFORE_FIRST_BATCH, 0  # for the out-of-memory message
         self.gradient_norm = torch.zeros(())  # norm at the last step, on the device
         self.applied_rate = 0.0  # the learning rate of the last step
-        self.output_loss, self.packed_states = output_cross_entropy, packed_states
-        if self.config.trainer.compile:
-            self.output_loss, self.packed_states = compile_apart(self.model), compile_packed()
-        if self.config.trainer.fused_loss:
-            self.output_loss = partial(output_cross_entropy, fused=True)
+        self.compiled = False
 
     # To be overridden.
 
@@ -88,7 +82,8 @@ class TranslationModule(pl.LightningModule):
     def training_loss(self, batch: Batch) -> Tensor:
         """Returns what training minimises: section 5.4's loss, summed over this batch's target tokens, ()."""
         smoothing = self.config.optim.label_smoothing
-        return self.output_loss(self.states(batch), self.model.output, batch.tgt_out, smoothing)
+        fused = self.compiled and self.device.type == "cuda"
+        return output_cross_entropy(self.states(batch), self.model.output, batch.tgt_out, smoothing, fused)
 
     def rate(self, step: int) -> float:
         """Returns the learning rate of optimizer step 1, 2, ...: equation (3)."""
@@ -128,15 +123,16 @@ class TranslationModule(pl.LightningModule):
 
     def configure_model(self) -> None:
         device = self.trainer.strategy.root_device if self._trainer else self.device
-        accelerate(self.model, device, packed=self.config.trainer.packed_attention)
+        accelerate(self.model, device)
+        chosen = self.config.trainer.compile
+        able = device.type == "cuda" and missing_for_compiling() is None and self.config.model.parts is None
+        if not self.compiled and (chosen is True or (chosen == "auto" and able)):
+            compile_layers(self.model)
+            self.compiled = True
 
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""
         return self.model(src, tgt_in, source_mask(src))
-
-    def on_after_batch_transfer(self, batch: Batch | SourceBatch, dataloader_idx: int) -> Batch | SourceBatch:
-        """With `trainer.packed_attention` pairs lose their padding, on the device; sources to translate keep it."""
-        return pack(batch) if self.config.trainer.packed_attention and isinstance(batch, Batch) else batch
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.
@@ -256,9 +252,7 @@ class TranslationModule(pl.LightningModule):
     # Parts of the steps above.
 
     def states(self, batch: Batch) -> Tensor:
-        """Returns the decoder's output for a batch, (B, T, D); (1, N, D) for N target tokens without padding."""
-        if isinstance(batch, PackedBatch):
-            return batch.states(self.model, self.packed_states)
+        """Returns the decoder's output for a batch, (B, T, D)."""
         return self.model.decode(batch.tgt_in, self.model.encode(batch.src, batch.src_mask), batch.src_mask)
 
     def evaluation_sums(self, batch: Batch) -> Tensor:
@@ -283,6 +277,19 @@ def means(split: str, sums: Tensor) -> dict[str, float]:
     tokens = max(tokens, 1)
     found = {"loss": loss / tokens, "ppl": math.exp(min(nll / tokens, 700)), "accuracy": right / tokens}
     return {f"{split}/{name}": value for name, value in found.items()}
+
+
+def compile_layers(model: Transformer, backend: str = "inductor") -> None:
+    """Compiles every layer in place, one graph of each kind for batches of every shape.
+
+    The backward pass of one graph for all of them would hand over all gradients at its end, and DDP could send none of
+    them meanwhile.
+    """
+    for layer in (*model.encoder, *model.decoder):
+        layer.compile(dynamic=True, backend=backend)
+    torch._dynamo.config.optimize_ddp = False  # cutting the graph for DDP fails on dynamic shapes
+    # Training, validation and search have graphs of their own: eight of an encoder layer, and no ninth is compiled.
+    torch._dynamo.config.recompile_limit = 64
 
 
 def seed_device(seed: int, device: torch.device) -> None:

@@ -21,7 +21,6 @@ from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.checkpoint_io import RunCheckpointIO
 from aiayn.training.context import RunContext
-from aiayn.training.distributed.gradient_compression import CompressedDDP
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.resume import ResumeState
 
@@ -86,8 +85,7 @@ def _strategy(settings: TrainerConfig, accelerator: str, own_gpu: bool = False) 
         return "auto"
     # NCCL kills the process at its time-out; gloo, over which the ranks talk, must report a lost rank before that.
     seconds = settings.timeout + (NCCL_GRACE if accelerator == "gpu" else 0)
-    kind = CompressedDDP if settings.gradient_compression == "bf16" else DDPStrategy
-    return kind(
+    return DDPStrategy(
         # Lightning counts the machine's ranks by this list, and takes the entry of the local rank.
         parallel_devices=[torch.device("cuda", 0)] * settings.devices if own_gpu else None,
         timeout=timedelta(seconds=seconds),
