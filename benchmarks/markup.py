@@ -24,7 +24,7 @@ from aiayn.data.placeholders import PLACEHOLDER, TAG
 from aiayn.data.text_files import read_lines
 from aiayn.evaluation.scoring import score
 from aiayn.search.placement import Places
-from aiayn.search.texts import translate_markup, translate_paragraphs
+from aiayn.search.texts import translate_texts
 from aiayn.search.translator import Translator
 
 
@@ -67,12 +67,15 @@ def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
     lang = translator.languages[1]
     sources, references = (read_lines(f"{prefix}.{one}") for one in translator.languages)
     size = {"lines": len(sources), "marks": sum(marks(text).total() for text in sources)}
-    restored, places = translate_markup(translator, sources, is_html=True, paragraphs=True), Places()
+    restored, places = translate_texts(translator, sources, is_html=True, paragraphs=True), Places()
     for one in restored:
         places.add(one.places)
     put_back = measured(sources, [one.text for one in restored], references, lang)
-    left_in = measured(sources, translate_paragraphs(translator, sources), references, lang)
-    without = translate_paragraphs(translator, [plain(text) for text in sources])
+    left_in, without = (
+        [one.text for one in translate_texts(translator, texts, markup=False, paragraphs=True)]
+        for texts in (sources, [plain(text) for text in sources])
+    )
+    left_in = measured(sources, left_in, references, lang)
     alone = dict.fromkeys(put_back) | {"bleu": bleu(without, [plain(text) for text in references], lang)}
     none = dict.fromkeys(vars(places))
     return [

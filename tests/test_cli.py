@@ -26,7 +26,7 @@ from aiayn.documents.document import read_document
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs import checkpoints
 from aiayn.search.line_translator import LineTranslator
-from aiayn.search.texts import Texts, translate_markup, translate_pieces
+from aiayn.search.texts import Texts, translate_pieces, translate_texts
 from aiayn.search.translations import Translation, perplexity
 from aiayn.search.translator import Translator
 
@@ -273,7 +273,7 @@ def test_mark_up_is_kept_and_counted_and_sentences_are_translated_one_by_one(run
     lines = ["<b>the old</b> house", "", "two {x} cats. The man sees!"]
     text = "\n".join(lines).encode()
     result = invoke("translate", run, "--markup", "--paragraphs", text=text)
-    expected = translate_markup(translator, lines, paragraphs=True)
+    expected = translate_texts(translator, lines, paragraphs=True)
     assert result.stdout.split("\n")[:-1] == [one.text for one in expected]
     assert re.search(r"^mark-up: 2 tags and placeholders: \d as the model wrote", result.stderr, re.MULTILINE)
     new = translator.translate(["two {x} cats.", "The man sees!"])

@@ -1,6 +1,5 @@
 """Mark-up comes back whole, around the translations of the words that it was around."""
 
-import html
 import re
 import sys
 from collections import Counter
@@ -24,7 +23,7 @@ from aiayn.search.paragraphs import split_paragraph
 from aiayn.search.placement import Places, written
 from aiayn.search.projection import AlignedText, align, join, units_of
 from aiayn.search.repair import repair
-from aiayn.search.texts import align_sentences, translate_markup
+from aiayn.search.texts import align_sentences, translate_texts
 from aiayn.search.translator import Translator
 
 
@@ -300,7 +299,7 @@ def nesting(text: str) -> int:
 def test_with_a_model_all_mark_up_comes_back_and_plain_text_is_translated_as_without(translator):
     plain = ["the old house", "", "two cats see", "  the man "]
     marked = ["<b>the old</b> house", "<b> </b>", "two {x} cats <i>see", "  <p>the man</p> %s "]
-    found = translate_markup(translator, [*plain, *marked])
+    found = translate_texts(translator, [*plain, *marked])
     assert [one.text for one in found[:3]] == translator.translate(plain[:3])
     assert found[3].text == f"  {translator.translate(['the man'])[0]} "
     for text, one in zip(marked, found[4:], strict=True):
@@ -316,7 +315,7 @@ def test_paragraphs_equal_their_sentences_with_the_blanks_between(translator):
     paragraph = split_paragraph(text, "en")
     assert paragraph.sentences == ["The cat sees.", "Two cats see!", "The man", "sees  the house.", "The end"]
     assert paragraph.join(paragraph.sentences) == text
-    [found] = translate_markup(translator, [text.replace("\n\n", " ")], paragraphs=True)
+    [found] = translate_texts(translator, [text.replace("\n\n", " ")], paragraphs=True)
     parts = translator.translate(["The cat sees.", "Two cats see!", "The man sees  the house.", "The end"])
     assert found.text == f"  {parts[0]} {parts[1]}  {parts[2]}\t{parts[3]} "
 
@@ -502,7 +501,7 @@ def test_a_line_with_more_words_than_memory_allows_is_refused_by_its_number_befo
     monkeypatch.setattr(texts, "MAX_WEIGHTS", 16)
     monkeypatch.setattr(translator, "n_best", None)
     with pytest.raises(DataError, match=r"text 12 has 5 words between two tags .* at most: divide it"):
-        translate_markup(translator, ["one <br>two three, four", "one <br>two <b>three</b>, four five"], first_line=11)
+        translate_texts(translator, ["one <br>two three, four", "one <br>two <b>three</b>, four five"], first_line=11)
 
 
 def test_long_pairs_are_aligned_in_smaller_batches(translator, monkeypatch):
@@ -521,8 +520,3 @@ def test_long_pairs_are_aligned_in_smaller_batches(translator, monkeypatch):
     assert sum(sizes) == sum(bool(size) for size in longest)
     for one, other in zip(expected, found, strict=True):
         assert (one is None and other is None) or torch.allclose(one, other, atol=1e-6)
-
-
-def test_a_text_without_mark_up_is_one_part_and_html_entities_survive():
-    assert parse_markup("no mark-up: 5 < 7") == ["", Part("no mark-up: 5 < 7"), ""]
-    assert html.unescape(translated("x 5 &lt; 7", is_html=True)) == "X 5 < 7"

@@ -17,7 +17,7 @@ from texts import DOCUMENTS
 
 from aiayn.documents.document import parse_document
 from aiayn.search import texts
-from aiayn.search.texts import translate_markup
+from aiayn.search.texts import translate_texts
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 from aiayn.server.app import make_app, while_connected
@@ -64,7 +64,7 @@ def test_tags_of_html_are_kept_and_what_they_hold_is_translated(http, translator
 
     found = posted(http, q=html, format="html")["translatedText"]
 
-    assert found == translate_markup(translator, [html], is_html=True, paragraphs=True)[0].text
+    assert found == translate_texts(translator, [html], is_html=True, paragraphs=True)[0].text
     assert sorted(re.findall("<[^>]*>", found)) == sorted(re.findall("<[^>]*>", html))
     assert "<script>the</script>" in found
     assert posted(http, q=["two", "<br>"], format="html")["translatedText"] == [

@@ -186,17 +186,15 @@ def _translated(
 ) -> Iterable[str]:
     """Returns the output lines of a chunk that comes after `done` lines."""
     from aiayn.evaluation.tasks import task_of
-    from aiayn.search.texts import translate_markup, translate_paragraphs
+    from aiayn.search.texts import translate_texts
 
     task, lines = task_of(translator.task), chunk.lines
     show = task.formats.get(output.style)
-    if output.markup:
-        found = translate_markup(translator, lines, False, output.paragraphs, on_batch, done + 1)
+    if output.markup or output.paragraphs:
+        found = translate_texts(translator, lines, output.markup, False, output.paragraphs, on_batch, done + 1)
         for one in found:
             places.add(one.places)
         return chunk.written([one.text for one in found])
-    if output.paragraphs:
-        return chunk.written(translate_paragraphs(translator, lines, on_batch))
     if show:
         lines = [task.source_line(line) for line in lines]
     if drawing:

@@ -79,7 +79,7 @@ def unquoted(quoted: str) -> str:
         code = found[1]
         if code[0] == "x" and len(code) > 1:
             return chr(int(code[1:], 16))
-        return chr(int(code, 8)) if code.isdigit() else CHARACTERS.get(code, code)
+        return chr(int(code, 8)) if code[0] in "01234567" else CHARACTERS.get(code, code)
 
     return ESCAPE.sub(character, quoted[1:-1])
 

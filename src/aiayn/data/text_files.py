@@ -134,18 +134,21 @@ def read_whole(path: Path) -> bytes:
 
 def decode_document(path: Path, content: bytes, may_declare: bool = True) -> tuple[str, str]:
     """Returns the text of a file and its encoding: that of its mark, the one that it declares, or UTF-8."""
-    encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), None)
-    if encoding is None:
-        declared = DECLARED.search(content[:4096]) if may_declare else None
-        encoding = (declared[1] or declared[2]).decode() if declared else "utf-8"
-        encoding = "utf-8" if encoding == "CHARSET" else encoding  # of a catalogue that nobody has begun
+    encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), "")
+    declared = DECLARED.search(content[:4096]) if may_declare and not encoding else None
+    if declared and declared[1] != b"CHARSET":  # of a catalogue that nobody has begun
+        encoding = (declared[1] or declared[2]).decode()
+        with suppress(LookupError, UnicodeError):
+            # Python has codecs that are none of text, and what says UTF-16 in ASCII is not that.
+            if re.fullmatch(rb"<.+>\n", "<é>\n".encode(encoding, "xmlcharrefreplace")):
+                declared = None
+        if declared:
+            raise DataError(f"{path}: it says to be in {encoding}, which is not read; convert it to UTF-8")
     try:
-        return content.decode(encoding), encoding
-    except LookupError:
-        raise DataError(f"{path}: it says to be in {encoding}, which is not known; convert it to UTF-8") from None
+        return content.decode(encoding or "utf-8"), encoding or "utf-8"
     except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}: line {line} is not {encoding} ({error.reason}); correct or convert it") from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}: line {line} is not {encoding or 'UTF-8'}; correct or convert it") from None
 
 
 def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:

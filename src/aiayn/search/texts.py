@@ -100,29 +100,25 @@ def translate_pieces(
     Raises what `LineTranslator.n_best` raises.
     """
     best = [found for found, *_ in translator.n_best(texts.sentences, 1, on_batch)]
-    marked = texts.marked(best) if markup else []
+    if not (marked := texts.marked(best) if markup else []):
+        return texts.restore(best, {})
     aligned = align_sentences(translator, [texts.sentences[n] for n in marked], [best[n] for n in marked])
     return texts.restore(best, dict(zip(marked, aligned, strict=True)))
 
 
-def translate_markup(
+def translate_texts(
     translator: LineTranslator,
     texts: list[str],
+    markup: bool = True,
     is_html: bool = False,
     paragraphs: bool = False,
     on_batch: Progress | None = None,
     first_line: int = 1,
 ) -> list[Restored]:
-    """Translates texts and puts their mark-up back; with `paragraphs`, sentence by sentence.
+    """Translates texts; with `markup` puts their tags back, and with `paragraphs` goes sentence by sentence.
 
     Raises what `Texts` and `LineTranslator.n_best` raise.
     """
-    marked = [parse_markup(text, is_html) for text in texts]
-    return translate_pieces(translator, Texts(marked, translator.languages[0], paragraphs, first_line), on_batch)
-
-
-def translate_paragraphs(translator: LineTranslator, texts: list[str], on_batch: Progress | None = None) -> list[str]:
-    """Translates texts sentence by sentence, all in one batch. Raises what `n_best` and `split_paragraph` raise."""
-    split = [split_paragraph(text, translator.languages[0]) for text in texts]
-    found = iter(translator.translate([one for paragraph in split for one in paragraph.sentences], on_batch))
-    return [paragraph.join([next(found) for _ in paragraph.sentences]) for paragraph in split]
+    pieces = [parse_markup(text, is_html) if markup else [Part(text)] for text in texts]
+    read = Texts(pieces, translator.languages[0], paragraphs, first_line)
+    return translate_pieces(translator, read, on_batch, markup)
