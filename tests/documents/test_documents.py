@@ -126,7 +126,7 @@ msgid   "%d \"cat\" sees\n"
 msgstr  ""
 
 msgid ""
-"the <b>man</b> "
+"the <b x=\"y\">man</b> "
 "sees\n"
 "\tthe end"
 msgstr ""
@@ -145,7 +145,7 @@ msgstr[1] "%d Katzen"
 
 SHOUTED_CATALOGUE = (
     CATALOGUE.replace('msgstr  ""', 'msgstr  "%d \\"CAT\\" SEES\\n"')
-    .replace('the end"\nmsgstr ""', 'the end"\nmsgstr "THE <b>MAN</b> SEES\\n\\tTHE END"')
+    .replace('the end"\nmsgstr ""', 'the end"\nmsgstr "THE <b x=\\"y\\">MAN</b> SEES\\n\\tTHE END"')
     .replace('msgstr[0] ""', 'msgstr[0] "%d CAT"')
 )
 
@@ -250,6 +250,8 @@ def test_xliff_2_and_prefixed_names_are_read_too():
 
 def test_tags_in_the_fields_of_tables_are_kept_on_request():
     assert translated("a.csv", "en,de\na <b>cat</b>,\n", markup=True) == 'en,de\na <b>cat</b>,"A <b>CAT</b>"\n'
+    found = translated("a.jsonl", r'{"en": "a <b x=\"y\">cat</b>"}', markup=True)
+    assert json.loads(found)["de"] == 'A <b x="y">CAT</b>'
 
 
 @pytest.mark.parametrize("encoding", ["iso-8859-1", "utf-16"])

@@ -50,8 +50,10 @@ class Source:
         """Returns the pieces of a field that holds text; `write` escapes what is written into one."""
         if not self.markup:
             return [Part(text, escape=write, finish=finish)]
-        pieces = parse_markup(text)
-        return [write(one) if isinstance(one, str) else replace(one, escape=write) for one in pieces]
+        return [
+            write(one) if isinstance(one, str) else replace(one, escape=write, tags=[write(tag) for tag in one.tags])
+            for one in parse_markup(text)
+        ]
 
 
 @dataclass(frozen=True)
