@@ -121,6 +121,20 @@ def test_a_placeholder_that_nothing_attends_to_is_put_at_the_end_and_counted_as_
     assert places == Places(guessed=2)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<key>Ctrl</key><key>Alt</key>", "Ctrl Alt"),
+        ("Click<x/>here", "Click here"),
+        ("<code>x</code>s", "x s"),
+        ("<b>S</b>ave <i>H<sub>2</sub></i>O", "Save H2O"),
+        ("long<wbr>word <u>a</u>-<u>b</u>", "longword a-b"),
+    ],
+)
+def test_words_of_two_elements_are_two_and_a_tag_within_a_word_leaves_it_one(text, words):
+    assert [part.text for part in parts_of(text)] == [words]
+
+
 def test_html_is_read_and_written_as_html():
     text = "<p>R&amp;D <b>costs</b> &lt; 3&nbsp;%</p>\n<script>if (a < b) x()</script><pre>keep  this</pre>"
     assert [part.text for part in parts_of(text, is_html=True)] == ["R&D costs < 3\u00a0%"]
@@ -189,6 +203,7 @@ def test_valid_html_keeps_its_tags_and_all_that_is_not_text_and_text_becomes_no_
         '<?xml version="1.0" encoding="utf-8"?><html><body><p>A dog runs.</p></body></html>',
         "<p>A dog runs.</p><![CDATA[ A man & <b> ]]>",
         "<p>A dog runs.</p><!-- unclosed <b> ",
+        "<p>A dog runs.</p><!-- unclosed <b> x",
         "<p>A dog <b>runs</b></> now.</p>",
         "<p>A dog {% if x %}runs{% endif %} {{ name }}.</p>",
         '<p class="note"\n   id="x">A dog\nruns.</p>',
@@ -475,6 +490,7 @@ def written_by_a_model(source: str, translation: str, random: Random) -> Aligned
 
 @given(st.lists(PIECES, max_size=9).map("".join), st.lists(PIECES, max_size=12).map("".join), st.randoms())
 @example("{<}", "", Random(0))
+@example("<!--<i x='1'>x", "-->", Random(0))
 def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(source, translation, random):
     for part in parts_of(source):
         found = repair(written_by_a_model(part.text, translation.strip(), random), Places())

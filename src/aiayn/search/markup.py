@@ -75,13 +75,14 @@ class _Tokens(HTMLParser):
     def __init__(self, text: str):
         super().__init__()
         self._found = [(0, "text", "")]
+        self._is_unclosed = False
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self._text = text
         # Nothing after the last ">" is a tag; Python would look for an end from every "<" there.
         end = text.rfind(">") + 1
         self.feed(text[:end])
         self.close()
-        if self.cdata_elem is None:
+        if self.cdata_elem is None and not self._is_unclosed:
             unclosed = re.search("<[!?]|$", text[end:])
             self._found += [(end, "text", ""), (end + unclosed.start() if unclosed else end, "other", "")]
 
@@ -130,6 +131,7 @@ class _Tokens(HTMLParser):
     def _other(self, i: int, end: str) -> int:
         self._add("other")
         match = re.compile(end).search(self.rawdata, i + 2)
+        self._is_unclosed |= match is None
         return match.end() if match else len(self.rawdata)
 
 
@@ -206,7 +208,8 @@ class PartReader:
         self._elements: list[Element] = []
         self._open: list[tuple[str, Element]] = []  # the innermost last
         self._open_names: Counter[str] = Counter()
-        self._after_tag = self._after_kept = False
+        self._after_tag = False
+        self._closed = self._divides = False  # what the tags after the last word do
 
     def add_text(self, raw: str) -> None:
         """Adds text, in which there may be tags of a template or of HTML that is shown."""
@@ -228,9 +231,9 @@ class PartReader:
                 self._elements[-1].after = text.startswith(" ")
             if changes_placeholders(self._end, text):
                 self._append(" ")  # for the model, in the tag's place
-        if self._after_kept and self._end[-1:].isalnum() and text[:1].isalnum():
-            self._append(" ")  # else the next word would be one with those that are replaced
-        self._after_tag = self._after_kept = False
+        if self._divides and self._end[-1:].isalnum() and text[:1].isalnum():
+            self._append(" ")
+        self._after_tag = self._closed = self._divides = False
         # Without the tag between them two blanks are one.
         self._append(text.lstrip(" ") if self._end.endswith(" ") else text)
 
@@ -242,6 +245,9 @@ class PartReader:
     def add_tag(self, raw: str, kind: str, name: str) -> None:
         """Adds a tag of kind open, close or alone."""
         element = self._element(raw)
+        # `<key>Ctrl</key><key>C</key>` and `Click<x/>here` are two words, `<b>S</b>ave` is one.
+        self._divides |= (kind == "open" and self._closed) or (kind == "alone" and name != "wbr")
+        self._closed |= kind == "close"
         if kind == "close" and self._open_names[name]:
             while True:  # tags that were opened after it and never closed are elements by themselves
                 other, opened = self._open.pop()
@@ -259,10 +265,10 @@ class PartReader:
         element = self._element(raw)
         self._elements.append(element)
         if words.strip():
-            self._after_kept = True  # from the word before these are divided, too
+            self._divides = True  # code and the letters beside it, too
             self._add(self._read(" ".join(words.split())))
             element.stop, element.keeps, element.after = self._length, True, False
-            self._after_tag, self._after_kept = False, True
+            self._after_tag, self._divides = False, True
 
     def _element(self, raw: str) -> Element:
         number = len(self._tags)
