@@ -119,6 +119,6 @@ def translate_texts(
 
     Raises what `Texts` and `LineTranslator.n_best` raise.
     """
-    pieces = [parse_markup(text, is_html) if markup else [Part(text)] for text in texts]
+    pieces: list[Pieces] = [parse_markup(text, is_html) if markup else [Part(text)] for text in texts]
     read = Texts(pieces, translator.languages[0], paragraphs, first_line)
     return translate_pieces(translator, read, on_batch, markup)
