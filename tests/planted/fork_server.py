@@ -57,7 +57,7 @@ def run_job(root: str, source: str, place: Path, tests: list[str], first_failure
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
     outcomes = Outcomes()
-    options = ["-q", "--tb=short", "-p", "_hypothesis_pytestplugin", "-p", "no:cacheprovider"]
+    options = ["-q", "--tb=short", "-p", "_hypothesis_pytestplugin", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
     options += [f"--basetemp={place / 'tmp'}"]
     options += ["--override-ini", f"pythonpath={source} tests", "--hypothesis-profile=planted"]
     code = pytest.main([*options, *(["-x"] if first_failure_only else []), *tests], plugins=[outcomes])

@@ -31,6 +31,8 @@ MAX_DOCUMENT = 256 << 20  # bytes of a file that is parsed as a whole
 DECLARED = re.compile(rb"charset=[\"']?\s*([\w.:-]+)|<\?xml[^>]*\sencoding=[\"']([\w.:-]+)")
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+# Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.
+SURROGATE = re.compile("[\ud800-\udfff]")
 # How compressed files begin.
 COMPRESSED = {
     b"\x1f\x8b": "gzip",

@@ -15,11 +15,10 @@ from xml.sax.saxutils import escape, quoteattr
 
 from aiayn.data.catalogue import quoted, read_messages
 from aiayn.data.pair_files import header_columns, is_quoted, json_field, suffix, table_delimiter
-from aiayn.data.text_files import decode_document, read_whole
+from aiayn.data.text_files import SURROGATE, decode_document, read_whole
 from aiayn.data.translation_memory import best_match, read_units
 from aiayn.data.xliff import read_xliff
 from aiayn.errors import DataError
-from aiayn.search.line_translator import SURROGATE
 from aiayn.search.markup import Part, PartReader, Pieces, escaped_html, html_text, parse_markup, read_parts
 
 # Formats by suffix. In prose tags and placeholders are kept in any case, and paragraphs are cut into sentences.

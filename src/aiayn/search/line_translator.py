@@ -1,21 +1,17 @@
 """Text to text around a search: what every engine does with lines before it searches, and with what it found."""
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiayn.config.search import SearchConfig
-from aiayn.data.text_files import MAX_LINE_BYTES
+from aiayn.data.text_files import MAX_LINE_BYTES, SURROGATE
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError
 from aiayn.search.translations import Hypothesis, Translation
 
 if TYPE_CHECKING:
     from aiayn.search.translator import Translator
-
-# Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.
-SURROGATE = re.compile("[\ud800-\udfff]")
 
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # padded subwords x beams at once, without search.batch_tokens
 

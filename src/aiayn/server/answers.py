@@ -10,9 +10,10 @@ from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
 from aiayn.data.pair_files import other_format, suffix
+from aiayn.data.text_files import SURROGATE
 from aiayn.documents.document import KINDS, Document, parse_document
 from aiayn.errors import DataError
-from aiayn.search.line_translator import SURROGATE, LineTranslator
+from aiayn.search.line_translator import LineTranslator
 from aiayn.search.markup import Part, parse_markup
 from aiayn.search.projection import AlignedText
 from aiayn.search.texts import Texts, align_sentences
