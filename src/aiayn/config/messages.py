@@ -139,7 +139,8 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
             )
         [parsed] = OverridesParser.create().parse_overrides([override])
         if parsed.is_sweep_override() and not multirun:
-            raise ConfigError(f"{override}: several values; write [A,B] for a list, and add -m for a sweep over them")
+            as_list = "" if key in groups(schema) else "write [A,B] for a list, or "
+            raise ConfigError(f"{override}: several values; {as_list}add -m for a sweep over them")
         chosen: Any = parsed.value()
         chosen = chosen.list if isinstance(chosen, ChoiceSweep) else [chosen]
         if key in groups(schema) and not all(isinstance(name, (str, dict, Glob, Sweep)) for name in chosen):
