@@ -100,11 +100,11 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
 
     Raises DataError for files that are not read.
     """
+    if file is None or str(file) == "-":
+        return "stream"
     from aiayn.data.pair_files import LANGUAGE_CODES, other_format, suffix
     from aiayn.documents.document import KINDS
 
-    if file is None or str(file) == "-":
-        return "stream"
     if not file.exists():
         raise DataError(
             f"{file}: cannot be read (no such file); to translate a sentence instead of a file: "
