@@ -353,6 +353,9 @@ DEFINING = {
     "model.max_positions",
     "model.attention_window",
     "model.attention_dropout",
+    "model.n_decoder_layers",
+    "model.tie_embeddings",
+    "optim.weight_decay",
     "data.task",
     *(f"data.{name}" for name in ("source", "hub_path", "hub_name", "hub_revision", "train", "val", "src_lang")),
     *(

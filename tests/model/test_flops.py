@@ -20,7 +20,16 @@ def built(config: ModelConfig, vocab_size: int) -> Transformer:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"d_k": None, "d_v": None}, {"d_k": None}, {"positions": "learned", "max_positions": 11}, {"n_layers": 5}],
+    [
+        *(
+            {},
+            {"d_k": None, "d_v": None},
+            {"d_k": None},
+            {"positions": "learned", "max_positions": 11},
+            {"n_layers": 5},
+        ),
+        *({"n_decoder_layers": 1}, {"tie_embeddings": "decoder"}, {"tie_embeddings": "none", "n_decoder_layers": 4}),
+    ],
 )
 def test_parameters_are_those_of_the_built_model(changes):
     config = small_model(**changes)
@@ -36,7 +45,7 @@ def test_the_base_model_has_the_papers_65_million_parameters_at_vocabulary_size_
 
 @given(
     sizes=st.fixed_dictionaries(
-        {name: st.integers(1, 6) for name in ("n_layers", "d_ff", "n_heads", "d_k", "d_v")}
+        {name: st.integers(1, 6) for name in ("n_layers", "n_decoder_layers", "d_ff", "n_heads", "d_k", "d_v")}
         | {"d_model": st.integers(1, 4).map(lambda half: 2 * half)}
     ),
     src_length=st.integers(1, 9),

@@ -295,3 +295,28 @@ def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, mon
     assert table.code == 0, table.err
     assert re.search("swiglu", table.out)
     assert read_json(tmp_path / "rows/swiglu_seed-1/evaluation/test/evaluation.json")["lines"] == 5
+
+
+def test_stacks_of_unequal_depth_untied_matrices_and_weight_decay_train_resume_translate_and_convert(
+    text, plain, tmp_path, monkeypatch
+):
+    changes = ("model.n_decoder_layers=2", "model.tie_embeddings=none", "optim.weight_decay=0.1")
+    given = options(text, tmp_path, "", *changes)
+    whole = aiayn.train(*given, "name=whole")
+    with pytest.MonkeyPatch.context() as patch:
+        stop_in(patch, 5)
+        with pytest.raises(InterruptedRunError):
+            aiayn.train(*given, "name=stopped")
+    stopped = aiayn.train(*given, "name=stopped")
+    mine, theirs = (checkpoints.load(RunFolder(folder).last) for folder in (stopped, whole))
+    assert [key for key in theirs.weights if not torch.equal(mine.weights[key], theirs.weights[key])] == []
+    matrices = [theirs.weights[name] for name in ("embedding.weight", "src_embedding.weight", "output.weight")]
+    assert len({float(matrix.sum()) for matrix in matrices}) == 3
+    assert sum(name.startswith("decoder.1.") for name in theirs.weights) > 0
+    assert sum(name.startswith("encoder.1.") for name in theirs.weights) == 0
+
+    monkeypatch.chdir(tmp_path)
+    Path("text.en").write_text("one two three\nseven\n")
+    command = ("aiayn", "translate", str(whole), "text.en", "--accelerator", "cpu", "--beam-size", "1")
+    outputs = [run_application(*command, "--engine", engine) for engine in ("torch", "ctranslate2")]
+    assert outputs[0].out == outputs[1].out != "", outputs[1].err

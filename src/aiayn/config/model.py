@@ -19,16 +19,31 @@ class ModelConfig:
     attention_dropout: float = 0.0  # on the attention weights; section 6.3 has it, translation has none
     positions: str = "sinusoidal"  # sinusoidal | learned (row E)
     max_positions: int = 512  # rows of the learned tables; sinusoids have no limit
+    n_decoder_layers: int | None = None  # null: n_layers; the paper's stacks are equally deep
+    tie_embeddings: str = (
+        "all"  # all: one matrix, section 3.4 | decoder: the source has its own | none: the output, too
+    )
     attention_window: int | None = None  # r of section 4: self-attention reaches r // 2 positions each way; null: all
     parts: str | None = None  # FILE:SHA-256 of the extensions that bring others; null: the paper's. Set by the program
 
     def __post_init__(self) -> None:
         d_model, n_heads = self.d_model, self.n_heads
-        for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions", "attention_window"):
+        for name in (
+            "n_layers",
+            "d_model",
+            "d_ff",
+            "n_heads",
+            "d_k",
+            "d_v",
+            "max_positions",
+            "attention_window",
+            "n_decoder_layers",
+        ):
             at_least(f"model.{name}", getattr(self, name), 1)
         fraction("model.dropout", self.dropout)
         fraction("model.attention_dropout", self.attention_dropout)
         one_of("model.positions", self.positions, ("sinusoidal", "learned"))
+        one_of("model.tie_embeddings", self.tie_embeddings, ("all", "decoder", "none"))
         require(
             self.positions == "learned" or d_model is None or d_model % 2 == 0,
             f"model.d_model={d_model}: sinusoids come in pairs; choose an even d_model or model.positions=learned",
@@ -41,3 +56,7 @@ class ModelConfig:
         for name in ("d_k", "d_v"):
             if getattr(self, name) is None and None not in (d_model, n_heads):
                 object.__setattr__(self, name, d_model // n_heads)  # the class is frozen
+
+    @property
+    def decoder_layers(self) -> int:
+        return self.n_decoder_layers or self.n_layers

@@ -16,6 +16,7 @@ class OptimConfig:
     beta1: float = 0.9
     beta2: float = 0.98
     eps: float = 1e-9
+    weight_decay: float = 0.0  # of matrices, decoupled from the gradient (AdamW); the paper has none
     label_smoothing: float = 0.1
 
     def __post_init__(self) -> None:
@@ -23,5 +24,5 @@ class OptimConfig:
         for name in ("lr_scale", "peak_lr", "eps"):
             value = getattr(self, name)
             require(value is None or 0 < value < math.inf, f"optim.{name}={value}: must be above 0 and finite")
-        for name in ("beta1", "beta2", "label_smoothing"):
+        for name in ("beta1", "beta2", "label_smoothing", "weight_decay"):
             fraction(f"optim.{name}", getattr(self, name))

@@ -86,7 +86,9 @@ def _why_not_marian(model: Transformer) -> str | None:
         f"model.d_v={config.d_v} (other than d_model / n_heads = {per_head})": config.d_v != per_head,
         "model.positions=learned": config.positions == "learned",
         "an output layer of its own": not isinstance(model.output, TiedOutput),
-        "an encoder and a decoder of unequal depth": len(model.encoder) != len(model.decoder),
+        f"model.tie_embeddings={config.tie_embeddings}": config.tie_embeddings != "all",
+        "another number of layers than the options say": (len(model.encoder), len(model.decoder))
+        != (config.n_layers, config.decoder_layers),
     }
     return next((option for option, applies in unsupported.items() if applies), None)
 
@@ -164,7 +166,7 @@ def marian_settings(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
         "vocab_size": vocab_size,
         "d_model": config.d_model,
         "encoder_layers": config.n_layers,
-        "decoder_layers": config.n_layers,
+        "decoder_layers": config.decoder_layers,
         "encoder_attention_heads": config.n_heads,
         "decoder_attention_heads": config.n_heads,
         "encoder_ffn_dim": config.d_ff,

@@ -26,8 +26,8 @@ def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Mapp
 # {name}
 
 Translates {data.src_lang} to {data.tgt_lang}: a Transformer ("Attention Is All You Need") with {parameters:.1f} M
-parameters, {model.n_layers} + {model.n_layers} layers, d_model {model.d_model}, trained for {checkpoint.step:,} steps;
-{weights}, in float32.
+parameters, {model.n_layers} + {model.decoder_layers} layers, d_model {model.d_model}, trained for
+{checkpoint.step:,} steps; {weights}, in float32.
 
 ## How to load it
 

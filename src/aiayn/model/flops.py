@@ -10,7 +10,7 @@ from aiayn.config.model import ModelConfig
 
 
 def n_parameters(config: ModelConfig, vocab_size: int) -> int:
-    """Returns the number of parameters of `Transformer(config, vocab_size)`, whose embedding matrix counts once."""
+    """Returns the number of parameters of `Transformer(config, vocab_size)`, whose tied matrix counts once."""
     d, f = config.d_model, config.d_ff
     attention = 2 * d * config.n_heads * (config.d_k + config.d_v)
     feed_forward = 2 * d * f + f + d
@@ -18,7 +18,8 @@ def n_parameters(config: ModelConfig, vocab_size: int) -> int:
     encoder_layer = attention + feed_forward + 2 * norm
     decoder_layer = 2 * attention + feed_forward + 3 * norm
     tables = 2 * config.max_positions * d if config.positions == "learned" else 0
-    return vocab_size * d + config.n_layers * (encoder_layer + decoder_layer) + tables
+    matrices = {"all": 1, "decoder": 2, "none": 3}[config.tie_embeddings] * vocab_size * d
+    return matrices + config.n_layers * encoder_layer + config.decoder_layers * decoder_layer + tables
 
 
 def forward_flops(config: ModelConfig, vocab_size: int, src_length: Any, tgt_length: Any) -> Any:
@@ -27,13 +28,13 @@ def forward_flops(config: ModelConfig, vocab_size: int, src_length: Any, tgt_len
     Lengths are numbers, or arrays or tensors of a type that holds 1e15; the result has their shape. Padding is not
     counted; attention scores that are hidden by the causal mask or by `attention_window` are.
     """
-    d, n, s, t = config.d_model, config.n_layers, src_length, tgt_length
+    d, n, m, s, t = config.d_model, config.n_layers, config.decoder_layers, src_length, tgt_length
     heads = config.n_heads * (config.d_k + config.d_v)
-    # On both sides a token passes four projections of self-attention and two of cross-attention: keys and values for a
-    # source token, queries and output for a target token.
-    per_token = n * (3 * d * heads + 2 * d * config.d_ff)
-    scores = n * heads * (s * s + t * t + s * t)
-    return 2 * (per_token * (s + t) + d * vocab_size * t + scores)
+    # On both sides a token passes four projections of self-attention and, in each layer of the decoder, two of
+    # cross-attention: keys and values for a source token, queries and output for a target token.
+    layer, cross = 2 * d * heads + 2 * d * config.d_ff, m * d * heads
+    scores = heads * (n * s * s + m * (t * t + s * t))
+    return 2 * ((n * layer + cross) * s + (m * layer + cross) * t + d * vocab_size * t + scores)
 
 
 def training_flops(config: ModelConfig, vocab_size: int, src_length: Any, tgt_length: Any) -> Any:

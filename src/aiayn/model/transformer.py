@@ -26,17 +26,21 @@ class Transformer(nn.Module):
         self.config = config
         self.vocab_size = vocab_size
         self.embedding = SharedEmbedding(vocab_size, config.d_model)
+        tied = config.tie_embeddings
+        self.src_embedding = None if tied == "all" else SharedEmbedding(vocab_size, config.d_model)  # None: the same
         self.src_positions = parts.positions(config)
         self.tgt_positions = parts.positions(config)
         # The type checker knows what `nn.ModuleList` holds only if it is told.
         encoder = nn.ModuleList(EncoderLayer(config, parts) for _ in range(config.n_layers))
-        decoder = nn.ModuleList(DecoderLayer(config, parts) for _ in range(config.n_layers))
+        decoder = nn.ModuleList(DecoderLayer(config, parts) for _ in range(config.decoder_layers))
         self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
         self.encoder_norm = parts.final_norm(config)
         self.decoder_norm = parts.final_norm(config)
         self.dropout = nn.Dropout(config.dropout)  # section 5.4: also on the sum of embeddings and positions
         # Any module from states (..., D) to logits (..., V) may take its place: loss and search use no other.
         self.output: nn.Module = TiedOutput(self.embedding)
+        if tied == "none":
+            self.output = nn.Linear(config.d_model, vocab_size, bias=False)
         self.masks = Masks(config.attention_window)
         refuse_half_overridden(self, "decode", "step")
         self.reset_parameters()
@@ -45,7 +49,8 @@ class Transformer(nn.Module):
         """Draws Glorot-uniform projections, and embeddings of standard deviation d_model^-0.5 (1 after scaling).
 
         The paper does not describe its initialisation. The last projection of every sub-layer is scaled down by
-        (2 n_layers)^-0.5, with which the first steps of a post-norm model lower the loss faster (docs/fidelity.md).
+        (2 N)^-0.5 for N layers, with which the first steps of a post-norm model lower the loss
+        faster (docs/fidelity.md).
 
         This holds for the paper's modules and linear layers. What a part of an extension holds besides stays as it was
         made, and a part with a `reset_parameters` of its own draws all that is in it.
@@ -57,11 +62,14 @@ class Transformer(nn.Module):
             if module is not self and has_own_reset(module):
                 module.reset_parameters()
                 own += (f"{name}.",)
-            elif isinstance(module, SharedEmbedding | LearnedPositions):
+            elif isinstance(module, SharedEmbedding | LearnedPositions) or (
+                name == "output" and list(module.parameters())
+            ):
                 nn.init.normal_(next(module.parameters()), std=self.config.d_model**-0.5)
             elif isinstance(module, nn.Linear):
                 into_residual = name.endswith(("w_o", "w_2"))
-                gain = (2 * self.config.n_layers) ** -0.5 if into_residual else 1.0
+                depth = self.config.decoder_layers if name.startswith("decoder") else self.config.n_layers
+                gain = (2 * depth) ** -0.5 if into_residual else 1.0
                 nn.init.xavier_uniform_(module.weight, gain=gain)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
@@ -72,7 +80,8 @@ class Transformer(nn.Module):
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
         """src (B, S). Returns memory (B, S, D)."""
-        x = self.dropout(self.embedding(src) + self.src_positions(0, src.size(1)))
+        embedding = self.src_embedding or self.embedding
+        x = self.dropout(embedding(src) + self.src_positions(0, src.size(1)))
         mask = self.masks.encoder(src_mask, x)
         for layer in self.encoder:
             x = layer(x, mask)

@@ -120,7 +120,7 @@ def _may_fit(model: ModelConfig, weights: Mapping[str, Tensor]) -> bool:
     """False for sizes so large that building the model, before `restore` can compare it, would fill the memory."""
     widest = max(model.d_ff, model.n_heads * model.d_k, model.n_heads * model.d_v)
     positions = model.max_positions if model.positions == "learned" else 0
-    needed = (model.n_layers * widest + positions) * model.d_model
+    needed = (max(model.n_layers, model.decoder_layers) * widest + positions) * model.d_model
     return needed <= sum(weight.numel() for weight in weights.values())
 
 

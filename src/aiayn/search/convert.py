@@ -98,8 +98,9 @@ def write_ctranslate2(model: Transformer, subwords: list[str], folder: Path) -> 
             for place, add_norm in norms:
                 norm = cast(nn.LayerNorm, add_norm.norm)
                 place.layer_norm.gamma, place.layer_norm.beta = _array(norm.weight), _array(norm.bias)
-    for embeddings in (*spec.encoder.embeddings, spec.decoder.embeddings):
-        embeddings.weight, embeddings.multiply_by_sqrt_depth = _array(model.embedding.weight), True
+    sources = model.src_embedding or model.embedding
+    for embeddings, ours in ((spec.encoder.embeddings[0], sources), (spec.decoder.embeddings, model.embedding)):
+        embeddings.weight, embeddings.multiply_by_sqrt_depth = _array(ours.weight), True
     assert isinstance(model.output.weight, Tensor)
     spec.decoder.projection.weight = _array(model.output.weight)
     if (bias := getattr(model.output, "bias", None)) is not None:

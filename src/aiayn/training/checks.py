@@ -22,7 +22,7 @@ def check_size(model: ModelConfig, vocab_size: int, accelerator: str = "cpu") ->
     if accelerator == "gpu" and 4 * n <= memory:
         copies, memory, what = 4, gpu_memory(), " with gradients and Adam's moments, and this GPU has"
     if 4 * copies * n > memory:
-        names = ["n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v"]
+        names = ["n_layers", "n_decoder_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v"]
         if model.positions == "learned":
             names.append("max_positions")
         sizes = [f"model.{name}={getattr(model, name)}" for name in names if getattr(model, name) is not None]

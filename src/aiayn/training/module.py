@@ -91,11 +91,21 @@ class TranslationModule(pl.LightningModule):
         return learning_rate(step, self.config.model.d_model, optim.warmup_steps, optim.lr_scale)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Section 5.3: Adam, with `rate`."""
+        """Section 5.3: Adam, with `rate`; with `optim.weight_decay` AdamW, which does the same to gradients."""
         optim, betas = self.config.optim, (self.config.optim.beta1, self.config.optim.beta2)
         scaled = self._trainer is not None and self.trainer.scaler is not None
         # A fused step skips itself on the device, see `on_before_optimizer_step`; a gradient scaler does that, too.
-        adam = torch.optim.Adam(self.parameters(), lr=1.0, betas=betas, eps=optim.eps, fused=not scaled)
+        settings: dict[str, Any] = {"lr": 1.0, "betas": betas, "eps": optim.eps, "fused": not scaled}
+        if optim.weight_decay:
+            vectors = [weight for weight in self.parameters() if weight.dim() < 2]
+            matrices = [weight for weight in self.parameters() if weight.dim() >= 2]
+            groups = [
+                {"params": matrices, "weight_decay": optim.weight_decay},
+                {"params": vectors, "weight_decay": 0.0},
+            ]
+            adam: Optimizer = torch.optim.AdamW(groups, **settings)
+        else:
+            adam = torch.optim.Adam(self.parameters(), **settings)
         return {"optimizer": adam, "lr_scheduler": self.schedule(adam)}
 
     def schedule(self, optimizer: Optimizer) -> LRSchedulerConfigType:
