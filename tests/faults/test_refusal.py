@@ -161,7 +161,6 @@ def test_a_run_stored_before_some_options_existed_continues_to_the_bit(config, b
     [
         lambda states: states.pop("lightning"),
         lambda states: states["lightning"].update(loops=7),
-        lambda states: states["lightning"]["optimizer_states"][0]["param_groups"].pop(),
     ],
 )
 def test_an_optimizer_state_by_another_hand_is_refused_by_its_name(config, begun, forge):

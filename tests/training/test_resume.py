@@ -66,7 +66,9 @@ def prepared(config, tmp_path):
     weights = dict(Transformer(config.model, 3).state_dict())
     found = SimpleNamespace(fingerprint="c0ffee" * 4, tokenizer=vocabulary("aba"))
     path = checkpoint_folder.step_path(folder, 4)
-    sealed_files.write_sealed(checkpoint_folder.optimizer_path(path), {"format": sealed_files.FORMAT})
+    lightning = {"loops": {"fit_loop": {}}, "optimizer_states": [], "lr_schedulers": []}
+    states = {"format": sealed_files.FORMAT, "module": {}, "lightning": lightning}
+    sealed_files.write_sealed(checkpoint_folder.optimizer_path(path), states)
     checkpoints.save(path, Checkpoint(4, config, weights, found.tokenizer.to_json(), found.fingerprint, 6, []))
     return found
 

@@ -90,6 +90,13 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
             raise RefusedError(
                 f"{folder.path} was started {what} {before[:16]}, now {now[:16]}); give a new run another name="
             )
+    try:  # what else may be wrong is noticed when it is loaded
+        lightning, module = found.optimizer["lightning"], found.optimizer["module"]
+        parts = module, lightning["loops"]["fit_loop"], lightning["optimizer_states"], lightning["lr_schedulers"]
+        if not all(isinstance(part, dict | list) for part in parts):
+            raise TypeError("not tables and lists")
+    except MALFORMED as error:
+        raise malformed_state(folder, checkpoint.step, error) from error
     micro_batches, world_size = checkpoint.micro_batches, config.trainer.world_size
     if micro_batches % world_size:
         raise RefusedError(
