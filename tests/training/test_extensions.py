@@ -320,3 +320,23 @@ def test_stacks_of_unequal_depth_untied_matrices_and_weight_decay_train_resume_t
     command = ("aiayn", "translate", str(whole), "text.en", "--accelerator", "cpu", "--beam-size", "1")
     outputs = [run_application(*command, "--engine", engine) for engine in ("torch", "ctranslate2")]
     assert outputs[0].out == outputs[1].out != "", outputs[1].err
+
+
+def test_a_metric_decides_about_the_best_checkpoint_and_is_seen_by_lightnings_callbacks(text, tmp_path):
+    import pytorch_lightning as pl
+
+    (tmp_path / "count.py").write_text(
+        "def calls(hypotheses, references):\n    calls.done += 1\n    return calls.done\n\n"
+        "calls.done, calls.lower_is_better = 0, True\nMETRICS = {'calls': calls}\n"
+    )
+    seen = [pl.callbacks.EarlyStopping(name, mode="min", patience=9) for name in ("val/calls", "val/bleu")]
+    more = (f"extensions=[{tmp_path}/count.py]", "trainer.val_every=2", "name=run")
+    run = aiayn.train(
+        aiayn.compose(*options(text, tmp_path, "", *more, "trainer.best_metric=val/calls")), callbacks=seen
+    )
+    assert checkpoints.load(RunFolder(run).best).step == 2, "the first call"
+    assert [float(each.best_score) for each in seen] == [1.0, pytest.approx(0, abs=100)]
+    with pytest.raises(
+        ConfigError, match=r"trainer\.best_metric=val/other: choose one of val/loss, val/bleu, val/calls"
+    ):
+        aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more, "trainer.best_metric=val/other")))

@@ -65,7 +65,7 @@ class Config:
         score = TASKS[self.data.task].val_metric
         one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
         require(
-            self.trainer.best_metric in ("val/loss", score),
+            self.trainer.best_metric in ("val/loss", score) or bool(self.extensions),  # which may bring others
             f"trainer.best_metric={self.trainer.best_metric}: data.task={self.data.task} has val/loss and {score}",
         )
         count, world = self.data.micro_batches, self.trainer.world_size

@@ -14,7 +14,9 @@ class ValidationHistory:
     Every rank has its own; all have the same values.
     """
 
-    def __init__(self, settings: TrainerConfig, records: Iterable[Mapping[str, Any]] = ()):
+    def __init__(self, settings: TrainerConfig, records: Iterable[Mapping[str, Any]] = (), falls: bool = False):
+        """`falls`: the metric is better where it is lower, as the loss is."""
+        self.falls = falls or settings.best_metric == "val/loss"
         self.metric, self.patience = settings.best_metric, settings.patience
         self.values: dict[int, float] = {}
         for record in records:
@@ -29,7 +31,7 @@ class ValidationHistory:
     @property
     def best_step(self) -> int | None:
         """The step of the best validation, the first of equals; None before the first."""
-        sign = 1 if self.metric == "val/loss" else -1
+        sign = 1 if self.falls else -1
         return min(self.values, key=lambda step: (sign * self.values[step], step), default=None)
 
     def is_out_of_patience(self) -> bool:

@@ -86,7 +86,7 @@ def begin(
         # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before writing.
         validation_text=text_of(config.data, "val").read() if config.trainer.val_bleu_sentences else ([], []),
         start_step=start_step,
-        validations=ValidationHistory(config.trainer, recorded),
+        validations=ValidationHistory(config.trainer, recorded, research.best_metric_falls(config.trainer)),
         stop=stop,
         writer=BackgroundWriter(),
         clock=TrainingClock(),

@@ -7,7 +7,10 @@ from typing import Any
 import pytorch_lightning as pl
 
 from aiayn.config.extensions import Extension, check_extensions
+from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
+from aiayn.config.tasks import TASKS
+from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.extensions import Metrics, mark, mark_of_class, marks_of_builders, metrics_of, name_extensions
@@ -36,6 +39,11 @@ class Research:
     def metrics(self) -> Metrics:
         return metrics_of(self.extensions)
 
+    def best_metric_falls(self, settings: TrainerConfig) -> bool:
+        """Whether `trainer.best_metric` is a METRIC with an attribute `lower_is_better`."""
+        metric = self.metrics.get(settings.best_metric.removeprefix("val/"))
+        return getattr(metric, "lower_is_better", False)
+
     def callbacks_of(self, run: Any) -> list[pl.Callback]:
         """The instances, and what the extensions' functions make for this run."""
         makers = [each.module.callbacks for each in self.extensions if hasattr(each.module, "callbacks")]
@@ -59,6 +67,9 @@ def research_of(
     marks = research.marks
     if options.extensions_sha256 not in ([], marks):
         raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {marks} now")
+    best = options.trainer.best_metric
+    known = ("val/loss", TASKS[options.data.task].val_metric, *(f"val/{name}" for name in research.metrics))
+    one_of("trainer.best_metric", best, known)
     model = replace(options.model, parts=marks_of_builders(extensions, research.module))
     extension = check_extensions(options.extensions, options.extension)  # `aiayn.train` has not checked it yet
     return replace(options, extensions_sha256=marks, extension=extension, model=model), research

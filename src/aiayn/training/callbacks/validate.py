@@ -32,6 +32,7 @@ class Validate(StepCallback):
         count = run.config.trainer.val_bleu_sentences
         self.sources, self.references = (side[:count] for side in run.validation_text)
         self.batch: Batch | None = None  # the current validation batch
+        self.hypotheses: list[str] = []  # of the current validation
         self.task = task_of(run.config.data.task)
         self.task.check_text(self.sources, self.references, run.config.data.tgt_lang)  # refused before training
 
@@ -61,21 +62,15 @@ class Validate(StepCallback):
         return settings.limit_val_batches > 0 and due(step, settings.val_every, settings.max_steps)
 
     def _validate(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
+        self.hypotheses = []
         metrics = self._losses(trainer, module)
-        hypotheses: list[str] = []
-        if self.sources:
-            hypotheses = self._translate(trainer, module)
-            data = self.run.config.data
-            metrics |= self.task.val_scores(hypotheses, self.sources, self.references, data.tgt_lang)
-            measured = measure(self.run.research.metrics, hypotheses, self.references)
-            metrics |= {f"val/{name}": value for name, value in measured.items() if value is not None}
         self.run.check_folder()
         log_metrics(trainer, metrics, step)
         self.run.validations.add(step, metrics)
         if trainer.is_global_zero:
             self.run.display.show_validation(step, metrics)
-            if hypotheses:
-                self._show(step, hypotheses)
+            if self.hypotheses:
+                self._show(step, self.hypotheses)
 
     def _losses(self, trainer: pl.Trainer, module: TranslationModule) -> dict[str, float]:
         """Returns what the module logs in Lightning's validation loop, on all ranks."""
@@ -99,9 +94,21 @@ class Validate(StepCallback):
             self.run.stop.interrupt_if_requested()
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Before the ranks add up their losses, which must not wait for one that was interrupted."""
-        if not trainer.sanity_checking and self.run.stop.signal_of_any_rank():
+        """Scores translations, for Lightning's callbacks to see as they see `val/loss`.
+
+        Before that, and before the ranks add up their losses, which must not wait for one that was interrupted.
+        """
+        if trainer.sanity_checking:
+            return
+        if self.run.stop.signal_of_any_rank():
             raise ValidationInterrupted(agreed=True)
+        if self.sources:
+            self.hypotheses = self._translate(trainer, translation_module(pl_module))
+            language = self.run.config.data.tgt_lang
+            scores = self.task.val_scores(self.hypotheses, self.sources, self.references, language)
+            measured = measure(self.run.research.metrics, self.hypotheses, self.references)
+            scores |= {f"val/{name}": value for name, value in measured.items() if value is not None}
+            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
 
     def _where(self, batch: Batch) -> str:
         """Says which validation batch did not fit, and what to do about it."""
