@@ -183,7 +183,8 @@ def test_float16_passes_over_the_overflows_of_its_scaler_clips_and_resumes_to_th
     again = train(settings, tmp_path / "stopped")
     mine, theirs = last(again).weights, last(whole).weights
     assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
-    scales = [sealed_files.read_sealed(path)["MixedPrecision"]["scale"] for path in whole.glob("checkpoints/*.optim")]
+    states = [sealed_files.read_sealed(path) for path in whole.glob("checkpoints/*.optim")]
+    scales = [state["lightning"]["MixedPrecision"]["scale"] for state in states]
     assert 0 < max(scales) < 2.0**22, "it was halved, and what it is now is resumed"
     assert not any("train/skipped_steps" in record for record in read_jsonl(RunFolder(whole).metrics))
     norms = {r["step"]: r["train/grad_norm"] for r in read_jsonl(RunFolder(whole).metrics) if "train/grad_norm" in r}
