@@ -490,6 +490,7 @@ def written_by_a_model(source: str, translation: str, random: Random) -> Aligned
 
 @given(st.lists(PIECES, max_size=9).map("".join), st.lists(PIECES, max_size=12).map("".join), st.randoms())
 @example("{<}", "", Random(0))
+@example("&lt;<i x='1'>s&gt;", "", Random(0))
 @example("<!--<i x='1'>x", "-->", Random(0))
 def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(source, translation, random):
     for part in parts_of(source):

@@ -24,6 +24,7 @@ TAG = re.compile(
     r"|&lt;/?[A-Za-z_][\w:.-]*(?:\s(?:(?!&[lg]t;)[^<>])*)?/?&gt;",
     re.DOTALL,
 )
+REPEATED = re.compile(f"{TAG.pattern}|{PLACEHOLDER.pattern}", TAG.flags | PLACEHOLDER.flags)
 TAG_START = re.compile(r"(?:<|&lt;)(?=[A-Za-z_/!?])")  # here a parser of HTML or XML begins a tag, whatever follows
 PLACEHOLDER_LENGTH = 500  # characters searched on each side of a joint; longer placeholders are hardly ever written
 NUMBER = re.compile(r"\d+")
@@ -36,9 +37,9 @@ def placeholders(text: str) -> Counter[str]:
 
 
 def changes_placeholders(before: str, after: str) -> bool:
-    """Whether joining two texts changes their placeholders, as it does for `%s` and `a`."""
+    """Whether joining two texts changes their placeholders or tags, as it does for `%s` and `a`."""
     before, after = before[-PLACEHOLDER_LENGTH:], after[:PLACEHOLDER_LENGTH]
-    return PLACEHOLDER.findall(before + after) != PLACEHOLDER.findall(before) + PLACEHOLDER.findall(after)
+    return REPEATED.findall(before + after) != REPEATED.findall(before) + REPEATED.findall(after)
 
 
 def numbers(text: str) -> Counter[int]:

@@ -52,7 +52,8 @@ def summary(run: Path) -> str:
     lines.append("files    " + ", ".join(str(path.relative_to(run)) for path in files if path.exists()))
     best = folder.default_checkpoint() == "best"  # named, because by default the average is used
     config = folder.read_config()
-    files = config["extensions"] if config["model"]["parts"] else []  # without which the model cannot be loaded
+    # Without the files that brought its parts the model cannot be loaded.
+    files = config["extensions"] if config.get("model", {}).get("parts") else []
     named = f" extensions=[{','.join(files)}]" if files else ""
     lines.append(f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best + named)
     named = "".join(f" --extension {file}" for file in files)
