@@ -18,6 +18,7 @@ def test_a_rank_that_dies_before_anyone_watches_it_ends_the_run(monkeypatch, cod
     dies = f"import os; os.kill(os.getpid(), {-code})" if code < 0 else f"raise SystemExit({code})"
     child = subprocess.Popen([sys.executable, "-c", dies])
     child.wait()
+    monkeypatch.setattr(local_ranks, "STARTED", [child])
     with pytest.raises(SystemExit) as ended:
-        local_ranks._watch_children([child])
+        local_ranks._watch_children()
     assert ended.value.code == expected
