@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,14 +113,24 @@ class Steps:
         self.data = data
         self.batch_sampler = SimpleNamespace(set_seed=lambda seed: None)
 
+    @property
+    def parts(self) -> int:
+        """Batches that make up a step."""
+        return self.data.plan.parts
+
     def make_iter(self, **options: object) -> "Steps":
         return self
 
     def __iter__(self) -> Iterator:
-        number = 0
+        train, number = self.data.corpus.train, 0
         while True:
-            pairs = np.concatenate(self.data.plan.step(number))
-            yield joey_batch(self.data.corpus.train.src, self.data.corpus.train.tgt, pairs)
+            parts = self.data.plan.step(number)
+            tokens = sum(int(train.tgt.lengths[part].sum()) for part in parts)
+            for part in parts:
+                batch = joey_batch(train.src, train.tgt, part)
+                # JoeyNMT divides a part's loss by its tokens and by the number of parts; the mean is over the step.
+                batch.ntokens = tokens / len(parts)
+                yield batch
             number += 1
 
 
@@ -129,6 +140,10 @@ class OwnBatches(Steps):
     def __init__(self, data: TranslationDataModule, seed: int):
         super().__init__(data)
         self.seed = seed
+
+    @property
+    def parts(self) -> int:
+        return 1
 
     def __iter__(self) -> Iterator:
         from joeynmt.datasets import RandomSubsetSampler, TokenBatchSampler
@@ -165,7 +180,7 @@ class OwnBatches(Steps):
         return round(drawn.max(axis=1).mean() * pairs)
 
 
-def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray) -> object:
+def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray) -> Any:
     from joeynmt.batch import Batch
 
     def padded(side: Sentences, first: list[int]) -> tuple[Tensor, Tensor]:
@@ -207,7 +222,7 @@ def train_joey(config: Config, start: Transformer, steps: Steps) -> tuple[dict[s
         "normalization": "tokens",
         "batch_size": 1,
         "batch_type": "token",
-        "batch_multiplier": 1,
+        "batch_multiplier": steps.parts,
         "shuffle": True,
         "epochs": sys.maxsize,
         "max_updates": trainer.max_steps,
