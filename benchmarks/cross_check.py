@@ -371,22 +371,28 @@ def report() -> str:
         if runs:
             names = ("sacrebleu", "chrf", "length_ratio", "val_ppl")
             columns = [[run[name] for run in runs.values()] for name in names]
-            spread = [np.std(column, ddof=1) if len(column) > 1 else math.nan for column in columns]
-            cells = [f"{np.mean(c):.{d}f} ± {s:.{d}f}" for c, s, d in zip(columns, spread, (2, 2, 3, 3), strict=True)]
+            cells = [f"{np.mean(column):.{d}f}" for column, d in zip(columns, (2, 2, 3, 3), strict=True)]
+            if len(runs) > 1:
+                spread = [np.std(column, ddof=1) for column in columns]
+                cells = [f"{cell} ± {s:.2g}" for cell, s in zip(cells, spread, strict=True)]
             seconds = np.mean([run["processor_seconds"] for run in runs.values()])
             lines.append(f"| {arm} | {len(runs)} | {' | '.join(cells)} | {seconds:.0f} |")
-    lines += ["", "| difference to `here`, seed by seed | mean | 90 % interval | margin | p (two one-sided tests) |"]
-    lines += ["|---|---|---|---|---|"]
-    for arm in ARMS[1:]:
+    paired = [arm for arm in ARMS[1:] if len(found[arm].keys() & found["here"].keys()) > 1]
+    if paired:
+        lines += [
+            "",
+            "| difference to `here`, seed by seed | mean | 90 % interval | margin | p (two one-sided tests) |",
+        ]
+        lines += ["|---|---|---|---|---|"]
+    for arm in paired:
         both = sorted(found[arm].keys() & found["here"].keys())
-        if len(both) > 1:
-            bleu = [found[arm][seed]["sacrebleu"] - found["here"][seed]["sacrebleu"] for seed in both]
-            ratio = [math.log(found[arm][seed]["val_ppl"] / found["here"][seed]["val_ppl"]) for seed in both]
-            mean, low, high, p = equivalent(bleu, BLEU_MARGIN)
-            lines.append(f"| {arm}: sacreBLEU | {mean:+.2f} | [{low:+.2f}, {high:+.2f}] | 1 | {p:.2g} |")
-            mean, low, high, p = (100 * value for value in equivalent(ratio, math.log1p(PERPLEXITY_MARGIN)))
-            interval = f"[{low:+.2f} %, {high:+.2f} %]"
-            lines.append(f"| {arm}: dev perplexity | {mean:+.2f} % | {interval} | 1 % | {p / 100:.2g} |")
+        bleu = [found[arm][seed]["sacrebleu"] - found["here"][seed]["sacrebleu"] for seed in both]
+        ratio = [math.log(found[arm][seed]["val_ppl"] / found["here"][seed]["val_ppl"]) for seed in both]
+        mean, low, high, p = equivalent(bleu, BLEU_MARGIN)
+        lines.append(f"| {arm}: sacreBLEU | {mean:+.2f} | [{low:+.2f}, {high:+.2f}] | 1 | {p:.2g} |")
+        mean, low, high, p = (100 * value for value in equivalent(ratio, math.log1p(PERPLEXITY_MARGIN)))
+        interval = f"[{low:+.2f} %, {high:+.2f} %]"
+        lines.append(f"| {arm}: dev perplexity | {mean:+.2f} % | {interval} | 1 % | {p / 100:.2g} |")
     draw_curves(found)
     return "\n".join(lines)
 
