@@ -54,9 +54,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    """Random tensors and threads are the same whichever tests ran before."""
+    """Random tensors are the same whichever tests ran before."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # CTranslate2 shares torch's OpenMP, and sets its threads to the number of cores
 
 
 @pytest.fixture(scope="session")

@@ -146,6 +146,13 @@ def test_an_output_that_is_cut_at_its_own_limit_is_scored_with_its_end(tmp_path,
         assert [best[0].tokens for best in found] == [best[0].tokens for best in fast.in_torch().n_best(text, 1)]
 
 
+def test_opening_an_engine_leaves_the_threads_of_torch_alone(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    before = torch.get_num_threads()
+    assert isinstance(opened(stored(checkpoint, tmp_path))[0], FastTranslator)
+    assert torch.get_num_threads() == before == 1
+
+
 def test_a_lines_result_does_not_depend_on_longer_lines_in_its_batch(checkpoint, tmp_path):
     path = stored(checkpoint, tmp_path)
     fast, _ = opened(path, search={"max_extra_tokens": 1})

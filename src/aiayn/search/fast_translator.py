@@ -13,6 +13,7 @@ than `beam_search`, and how the results become the same:
 
 import math
 import os
+import sys
 from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -59,9 +60,15 @@ class FastTranslator(LineTranslator):
         self._ids = {token: number for number, token in enumerate(self._tokens)}
         threads = max(1, _threads() // devices)
         parallel = {"device_index": list(range(devices))} if device == "cuda" else {"inter_threads": devices}
+        torch = sys.modules.get(
+            "torch"
+        )  # where it is loaded, both have one OpenMP, of which CTranslate2 sets the threads
+        before = torch.get_num_threads() if torch else 0
         self._engine = ctranslate2.Translator(
             str(folder), device, compute_type=COMPUTE_TYPES[precision], intra_threads=threads, **parallel
         )
+        if torch:
+            torch.set_num_threads(before)
 
     def in_torch(self) -> "Translator":
         self._torch = self._torch or self._load_in_torch()
