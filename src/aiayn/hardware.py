@@ -122,6 +122,14 @@ def missing_for_compiling() -> str | None:
     return None if any(map(shutil.which, compilers)) else "C compiler (gcc or clang)"
 
 
+def why_not_compiled(config: Config) -> str | None:
+    """Returns why `trainer.compile=auto` compiles nothing on this machine's GPUs; None if it does."""
+    if config.model.parts:
+        return "its model has parts of an extension"
+    missing = missing_for_compiling()
+    return missing and f"there is no {missing}"
+
+
 @contextmanager
 def training_threads(d_model: int, accelerator: str) -> Iterator[int]:
     """Yields the number of threads of a training on a CPU: one for a narrow model, unless OMP_NUM_THREADS is set.

@@ -226,7 +226,7 @@ def test_layers_are_compiled_by_default_on_gpus_where_that_is_possible(
     module, monkeypatch, chosen, device, missing, parts, expected
 ):
     done = []
-    monkeypatch.setattr("aiayn.training.module.missing_for_compiling", lambda: missing)
+    monkeypatch.setattr("aiayn.hardware.missing_for_compiling", lambda: missing)
     monkeypatch.setattr("aiayn.training.module.compile_layers", done.append)
     monkeypatch.setattr("aiayn.training.module.accelerate", lambda *_: None)
     config, strategy = module.config, SimpleNamespace(root_device=torch.device(device))

@@ -6,7 +6,7 @@ import torch
 
 from aiayn.config.schema import Config
 from aiayn.data.batch_plan import device_counts
-from aiayn.hardware import Hardware, missing_for_compiling
+from aiayn.hardware import Hardware, why_not_compiled
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.training.checks import unusual_options
@@ -33,8 +33,8 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
     threads = f", threads: {torch.get_num_threads()}" if accelerator == "cpu" else ""
     log.info("device   %d x %s%s, precision %s%s", config.trainer.world_size, accelerator, threads, precision, reason)
     if accelerator == "gpu" and config.trainer.compile == "auto":
-        missing = "there are parts of an extension" if config.model.parts else missing_for_compiling()
-        log.info("         %s", f"not compiled: no {missing}" if missing else "layers compiled, the loss in Triton")
+        reason = why_not_compiled(config)
+        log.info("         %s", f"not compiled: {reason}" if reason else "layers compiled, the loss in Triton")
     warmup, scale = config.optim.warmup_steps, config.optim.lr_scale
     peak = learning_rate(warmup, config.model.d_model, warmup, scale)
     log.info("steps    %d, peak learning rate %.2g at step %d", config.trainer.max_steps, peak, warmup)

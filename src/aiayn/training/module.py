@@ -20,7 +20,7 @@ from aiayn.config.stored import stored_config, to_plain
 from aiayn.data.batch import Batch, SourceBatch, source_mask
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.hardware import missing_for_compiling
+from aiayn.hardware import why_not_compiled
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.transformer import Transformer
@@ -135,8 +135,8 @@ class TranslationModule(pl.LightningModule):
         device = self.trainer.strategy.root_device if self._trainer else self.device
         accelerate(self.model, device)
         chosen = self.config.trainer.compile
-        able = device.type == "cuda" and missing_for_compiling() is None and self.config.model.parts is None
-        if not self.compiled and (chosen is True or (chosen == "auto" and able)):
+        by_default = chosen == "auto" and device.type == "cuda" and why_not_compiled(self.config) is None
+        if not self.compiled and (chosen is True or by_default):
             compile_layers(self.model)
             self.compiled = True
 
