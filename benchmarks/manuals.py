@@ -24,12 +24,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from aiayn.data.catalogue import read_messages
 from aiayn.data.cleaning import normalised
 from aiayn.data.placeholders import TAG
 from aiayn.search.paragraphs import split_paragraph
 
-QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
-ESCAPES = {"n": "\n", "t": "\t"}
 FONT = re.compile(r"([BI])<((?:[^<>]|E<(?:lt|gt)>)*)>")
 Pair = tuple[str, str]
 
@@ -37,21 +36,11 @@ Pair = tuple[str, str]
 def entries(path: Path) -> Iterator[tuple[set[str], str, str]]:
     """Yields the pages and the two texts of every finished entry of a gettext catalogue."""
     for block in path.read_text(encoding="utf-8").split("\n\n"):
-        lines = block.splitlines()
-        if any(line.startswith(("#~", "msgid_plural")) or ("fuzzy" in line and line[:2] == "#,") for line in lines):
-            continue
-        texts: dict[str, str] = {}
-        key = ""
-        for line in lines:
-            key, _, rest = line.partition(" ") if line.startswith("msg") else (key, "", line)
-            if line.startswith(("msg", '"')):
-                texts[key] = texts.get(key, "") + "".join(QUOTED.findall(rest))
-        pages = {name for line in lines if line.startswith("#:") for name in re.findall(r"(\S+\.page):\d+", line)}
-        src, tgt = (
-            re.sub(r"\\(.)", lambda m: ESCAPES.get(m[1], m[1]), texts.get(key, "")) for key in ("msgid", "msgstr")
-        )
-        if src and tgt:
-            yield pages or {path.name}, src, tgt
+        pages = set(re.findall(r"(\S+\.page):\d+", "".join(re.findall(r"^#:.*", block, re.MULTILINE))))
+        for message in read_messages(block, path):
+            src, tgt = message.texts["msgid"], message.texts.get("msgstr")
+            if src and tgt and not message.is_fuzzy:
+                yield pages or {path.name}, src, tgt
 
 
 def from_roff(text: str) -> str:

@@ -88,7 +88,7 @@ def translate(
             with show_progress(len(lines)) as progress:
                 done = 0
                 for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
-                    on_batch = within(progress, done, len(chunk.lines), len(lines))
+                    on_batch = _within(progress, done, len(chunk.lines), len(lines))
                     write_lines(_translated(translator, output, drawing, chunk, done, places, on_batch))
                     done += len(chunk.lines)
         if output.markup or any(vars(places).values()):
@@ -165,7 +165,7 @@ def _write_document(translator: "LineTranslator", file: Path, output: OutputOpti
         for group in document.groups(FILE_LINES):
             count = sum(isinstance(piece, Part) for piece in group)
             read = Texts([group], translator.languages[0], output.paragraphs or document.is_prose, done + 1)
-            on_batch = within(progress, done, count, total)
+            on_batch = _within(progress, done, count, total)
             [found] = translate_pieces(translator, read, on_batch, document.markup)
             sys.stdout.buffer.write(document.encode(found.text))
             sys.stdout.buffer.flush()
@@ -211,6 +211,6 @@ def _translated(
     return chunk.written([best.text for best, *_ in results])
 
 
-def within(progress: "Progress | None", done: int, count: int, total: int) -> "Progress | None":
+def _within(progress: "Progress | None", done: int, count: int, total: int) -> "Progress | None":
     """Progress within `count` lines that come after `done` lines; what it counts may be sentences."""
     return progress and (lambda now, of: progress(done + now * count // max(of, 1), total))
