@@ -53,9 +53,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
-    """Random tensors are the same whichever tests ran before."""
+def _same_start() -> Iterator[None]:
+    """Random tensors and threads are the same whichever tests ran before."""
     torch.manual_seed(0)
+    yield
+    # CTranslate2 sets the threads of the OpenMP that torch uses, too. Afterwards, since fixtures of a module come first.
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
