@@ -38,6 +38,20 @@ def test_the_site_has_every_page_and_loads_nothing_from_other_places(site):
         assert loaded == [], page
 
 
+def test_the_search_of_the_site_works_from_a_folder(site, browser):
+    browser.open(f"file://{site}/results/steps.html")
+    browser.run("document.querySelector('.md-search__input').focus()")
+    browser.command("Input.insertText", text="warmup")
+    # An expression that is a promise is waited for.
+    found = """new Promise((done) => setInterval(() => {
+        const links = [...document.querySelectorAll('.md-search-result__link')]
+        if (links.length) done(links.map((link) => link.href))
+    }, 50))"""
+    links = browser.command("Runtime.evaluate", expression=found, awaitPromise=True, returnByValue=True)["result"]
+    assert all(link.startswith(f"file://{site}/") for link in links["value"])
+    assert browser.complaints() == []
+
+
 def test_the_reference_has_every_module_and_links_from_the_paper_lead_there(site):
     pages = {path.stem: path.read_text("utf-8") for path in (site / "reference").glob("*.html")}
     for path in (ROOT / "src/aiayn").rglob("*.py"):
