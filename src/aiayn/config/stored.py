@@ -57,8 +57,10 @@ MAY_CHANGE = (
     "trainer.enable_progress_bar",
 )
 
-# What options were called in earlier versions, whose runs and checkpoints still have these names.
+# What options of `trainer` were called in earlier versions, whose runs and checkpoints still have these names, and those
+# that are gone: they changed the speed on a GPU only.
 RENAMED = {"limit_train_batches": "limit_train_steps", "overfit_batches": "overfit_steps"}
+REMOVED = {"fused_loss", "gradient_compression", "packed_attention"}
 
 # What a run takes over from the one that `init_from` names, unless the user sets it.
 FROM_SOURCE = ("model.*", "data.vocab_size", "data.lowercase", "data.tokenizer_pairs", "init_fingerprint")
@@ -125,7 +127,7 @@ def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     Raises ConfigError for unknown, mistyped or impossible options, and for a missing section.
     """
     require(isinstance(tree, Mapping), f"stored {schema.__name__} is not a table of options")
-    tree = _renamed(tree)
+    tree = _as_today(tree)
     unknown = sorted(key for key in flatten(tree) if not is_option(key, schema))
     require(not unknown, f"stored {schema.__name__} has unknown options: {', '.join(unknown)}")
     return _from_tree(schema, tree, prefix)
@@ -163,17 +165,17 @@ def _checked(key: str, value: Any, option: Field[Any]) -> Any:
     return value
 
 
-def _renamed(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns stored options under today's names."""
+def _as_today(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that an earlier version stored as this one would have."""
     trainer = tree.get("trainer")
     if not isinstance(trainer, Mapping):
         return {**tree}
-    return {**tree, "trainer": {RENAMED.get(key, key): value for key, value in trainer.items()}}
+    return {**tree, "trainer": {RENAMED.get(key, key): value for key, value in trainer.items() if key not in REMOVED}}
 
 
 def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a run's stored options by dotted name, with those added since; sizes of heads that follow are None."""
-    options = flatten(to_plain(Config())) | flatten(_renamed(tree))
+    options = flatten(to_plain(Config())) | flatten(_as_today(tree))
     d_model, n_heads = options["model.d_model"], options["model.n_heads"]
     for key in ("model.d_k", "model.d_v"):
         if isinstance(d_model, int) and isinstance(n_heads, int) and options[key] == d_model // max(1, n_heads):
