@@ -229,6 +229,21 @@ CASES = {
     "page.html": (PAGE, SHOUTED_PAGE),
     "lines.jsonl": (JSON_LINES, SHOUTED_JSON_LINES),
     "plain.tsv": ('id\ten\tde\r\n1\tthe "house\tx\r\n\r\n', 'id\ten\tde\r\n1\tthe "house\tTHE "HOUSE\r\n\r\n'),
+    "hugo.md": (
+        "+++\ntitle = 'the'\n+++\n[the cat] and [a][the cat]\n\n!!! note\n    see\n\n$$\na b\n$$\n\n[the cat]: x.org\n",
+        "+++\ntitle = 'the'\n+++\n[THE CAT][the cat] AND [A][the cat]\n\n!!! note\n    SEE\n\n$$\na b\n$$\n\n"
+        "[the cat]: x.org\n",
+    ),
+    "film.vtt": (
+        "WEBVTT - the\n\nNOTE the\n\nthe id\n00:01.000 --> 00:02.000\n\n00:03.000 --> 00:04.000\nthe\n \n"
+        "2\n00:05.000 --> 00:06.000\n<v Bob>the cat</v>\n00:07.000 --> 00:08.000\nthe end\n",
+        "WEBVTT - the\n\nNOTE the\n\nthe id\n00:01.000 --> 00:02.000\n\n00:03.000 --> 00:04.000\nTHE\n \n"
+        "2\n00:05.000 --> 00:06.000\n<v Bob>THE CAT</v>\n00:07.000 --> 00:08.000\nTHE END\n",
+    ),
+    "template.html": (
+        '<p {% if a > b %}class="x"{% endif %}>the {{ x|default("<b>") }} cat <%= a > 0 %> {{ x }}</p><i>{{ a<b }}</i>',
+        '<p {% if a > b %}class="x"{% endif %}>THE {{ x|default("<b>") }} CAT <%= a > 0 %> {{ x }}</p><i>{{ a<b }}</i>',
+    ),
     "excel.tsv": ('"en"\t"de"\n"a ""b"""\t""\n', '"en"\t"de"\n"a ""b"""\t"A ""B"""\n'),
 }
 

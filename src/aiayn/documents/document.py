@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -30,6 +31,8 @@ PROSE = {
     **dict.fromkeys(("srt", "vtt"), "srt"),
 }
 KINDS = {**PROSE, "csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "tmx": "tmx"}
+# Of subtitles: blank lines, and a line with times and the number before it.
+TIMES = re.compile(r"((?:^[ \t]*\r?\n)+|(?:^\d+[ \t]*\r?\n)?^.*-->.*(?:\r?\n|\Z))", re.MULTILINE)
 DECLARING = ("html", "xliff", "po")  # these say in which encoding they are
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -169,27 +172,21 @@ def _xliff(source: Source) -> Pieces:
 def _subtitles(source: Source) -> Pieces:
     """The lines after a line with times are one text, unless they begin with dashes; it gets as many lines."""
     pieces: Pieces = []
-    for block in re.split(r"((?:\r?\n){2,})", source.text):
-        times = re.search(r"^.*-->.*(?:\r?\n|\Z)", block, re.MULTILINE)
-        if not times:
-            pieces.append(block)
-            continue
-        pieces.append(block[: times.end()])
-        lines = re.split(r"(\r?\n)", block[times.end() :])
+    blocks = ["", *TIMES.split(source.text)]
+    for before, block in zip(blocks[::2], blocks[1::2], strict=True):
+        shown = block.rstrip() if "-->" in before else ""
+        pieces.append(before)
+        lines = re.split(r"(\r?\n)", shown)
         if any(line.lstrip().startswith("-") for line in lines):
             for line in lines:
                 pieces += parse_markup(line)
-            continue
-        style = re.match(r"(?:\{\\[^{}]*\})*", lines[0])
-        first = style.end() if style else 0
-        pieces.append(lines[0][:first])
-        end, count = (lines[1] if len(lines) > 1 else ""), len(lines[::2])
-        text = " ".join([lines[0][first:], *lines[2::2]])
-        found = parse_markup(text)
-        pieces += [
-            one if isinstance(one, str) else replace(one, finish=lambda text, end=end, n=count: in_lines(text, n, end))
-            for one in found
-        ]
+        else:
+            style = re.match(r"(?:\{\\[^{}]*\})*", shown)
+            first = style.end() if style else 0
+            finish = partial(in_lines, count=len(lines[::2]), end=(*lines, "")[1])
+            found = parse_markup(" ".join(lines[::2])[first:])
+            pieces += [shown[:first], *(one if isinstance(one, str) else replace(one, finish=finish) for one in found)]
+        pieces.append(block[len(shown) :])
     return pieces
 
 

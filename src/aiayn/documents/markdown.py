@@ -14,10 +14,12 @@ from markdown_it.token import Token as Mark
 
 from aiayn.search.markup import PartReader, Pieces, Token, html_tokens, parse_markup, read_parts
 
-FRONT_MATTER = re.compile(r"---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 LINE_START = re.compile(r"\A(\d{0,9})([-+*.)](?=\s|$)|#{1,6}(?=\s|$)|>|=+$|-+$|~~~)")  # of no paragraph
 FOOTNOTE = re.compile(r"(^\[[ xX]\](?=\s)|\[\^[^\]\s]+\]:?)")  # and the box of a task; rules of neither are read
+# Lines of other dialects, which begin or end a note, a box or a formula.
+DIRECTIVE = re.compile(r"(^[ \t]*(?:!!!|\?\?\?|:::|\$\$)[^\r\n]*(?:\r?\n|\Z))", re.MULTILINE)
 PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
 Rule = Callable[[StateInline, bool], bool]
 
@@ -43,6 +45,8 @@ def parse_markdown(text: str) -> Pieces:
             if places is None:  # it is written in a way that cannot be found again
                 continue
             begin, end = places[0], places[-1]
+            if re.fullmatch(r"\$\$[^$]*\$\$\s*", text[begin:end]):
+                continue
             found = _inline(text, token, places, in_cell)
         pieces += [text[done:begin], *found]
         done = end
@@ -69,10 +73,10 @@ def _inline(text: str, block: Mark, places: list[int], in_cell: bool) -> Pieces:
     done = 0
 
     def add_text(stop: int) -> None:
-        raw = text[places[done] : places[stop]]
-        for number, part in enumerate(FOOTNOTE.split(raw)):
-            if part:
-                tokens.append(("alone" if number % 2 else "text", "", part))
+        for line, lines in enumerate(DIRECTIVE.split(text[places[done] : places[stop]])):
+            for number, part in enumerate([lines] if line % 2 else FOOTNOTE.split(lines)):
+                if part:
+                    tokens.append(("other" if line % 2 else "alone" if number % 2 else "text", "", part))
 
     for mark in block.children or []:
         if "span" not in mark.meta or mark.type in ("text", "text_special", "softbreak"):
@@ -81,7 +85,11 @@ def _inline(text: str, block: Mark, places: list[int], in_cell: bool) -> Pieces:
         if mark.markup in ("**", "__"):  # of which the rule notes the inner one
             start, stop = (start - 1, stop) if mark.nesting > 0 else (start, stop + 1)
         add_text(start)
-        tokens += _marks(mark, text[places[start] : places[stop]])
+        raw = text[places[start] : places[stop]]
+        if mark.type == "link_close" and raw in ("]", "][]"):  # what is in the brackets names the address, too
+            opened, closing = mark.meta["label"]
+            raw = f"][{text[places[opened] : places[closing]]}]"
+        tokens += _marks(mark, raw)
         done = stop
     add_text(len(block.content))
     written = "".join(raw for kind, _, raw in tokens if kind == "text")
@@ -148,6 +156,7 @@ def _noted(name: str, rule: Rule) -> Rule:
             closing = state.md.helpers.parseLinkLabel(state, start, True)
             opened = next(token for token in new if token.type == "link_open" and "span" not in token.meta)
             opened.meta["span"], new[-1].meta["span"] = (start, start + 1), (closing, end)
+            new[-1].meta["label"] = (start + 1, closing)
         elif name == "autolink":
             new[-1].meta["span"] = (start, end)
             new[-1].type = "autolink"

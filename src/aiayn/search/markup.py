@@ -30,9 +30,14 @@ RAW_TEXT = frozenset(["textarea", "title", "xmp", "iframe", "noembed", "noframes
 EMPTY = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "meta", "param", "source", "track", "wbr"]
 )
+# Templates may have anything in them, and stand in tags: `<p {% if a > b %}class="x"{% endif %}>`.
+TEMPLATE = re.compile(r"\{%[^{}%]{1,100}%\}|\{\{[^{}]{1,100}\}\}|<%(?:(?!%>).){1,200}%>", re.DOTALL)
 # In text: tags of templates, of XML whose names no HTML has, and tags of HTML that is shown instead of used.
-TEXT_TAG = re.compile(r"(\{%[^{}%]{1,100}%\}|</?_[^<>]*>|&lt;/?[A-Za-z](?:(?!&[lg]t;)[^<>])*&gt;)")
-NAME = re.compile(r"(?:<|&lt;|\{%-?\s*)(end|/?)(\w*)")
+TEXT_TAG = re.compile(
+    r"(\{%[^{}%]{1,100}%\}|\{\{(?=[^{}]{0,100}[<>&])[^{}]{1,100}\}\}|<%(?:(?!%>)(?s:.)){1,200}%>"
+    r"|</?_[^<>]*>|&lt;/?[A-Za-z](?:(?!&[lg]t;)[^<>])*&gt;)"
+)
+NAME = re.compile(r"(?:<|&lt;|\{%-?\s*|\{\{)(end|/?)(\w*)")
 
 
 @dataclass
@@ -78,6 +83,7 @@ class _Tokens(HTMLParser):
         self._is_unclosed = False
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self._text = text
+        text = TEMPLATE.sub(lambda found: re.sub("[^\n]", "x", found[0]), text)
         # Nothing after the last ">" is a tag; Python would look for an end from every "<" there.
         end = text.rfind(">") + 1
         self.feed(text[:end])
