@@ -57,7 +57,7 @@ def _same_start() -> Iterator[None]:
     """Random tensors and threads are the same whichever tests ran before."""
     torch.manual_seed(0)
     yield
-    # CTranslate2 sets the threads of the OpenMP that torch uses, too. Afterwards, since fixtures of a module come first.
+    # CTranslate2 sets the threads of the OpenMP that torch uses, too. Afterwards: a module's fixtures come first.
     torch.set_num_threads(1)
 
 
