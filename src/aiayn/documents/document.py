@@ -20,7 +20,7 @@ from aiayn.data.text_files import SURROGATE, decode_document, read_whole
 from aiayn.data.translation_memory import best_match, read_units
 from aiayn.data.xliff import read_xliff
 from aiayn.errors import DataError
-from aiayn.search.markup import Part, PartReader, Pieces, escaped_html, html_text, parse_markup, read_parts
+from aiayn.search.markup import Part, Pieces, escaped_html, html_text, parse_markup, read_parts
 
 # Formats by suffix. In prose tags and placeholders are kept in any case, and paragraphs are cut into sentences.
 PROSE = {
@@ -48,14 +48,10 @@ class Source:
     content: bytes
     remarks: list[str] = field(default_factory=list)  # for the user
 
-    def field(self, text: str, write: Callable[[str], str], finish: Callable[[str], str] = str) -> Pieces:
+    def field(self, text: str, write: Callable[[str], str]) -> Pieces:
         """Returns the pieces of a field that holds text; `write` escapes what is written into one."""
-        if not self.markup:
-            return [Part(text, escape=write, finish=finish)]
-        return [
-            write(one) if isinstance(one, str) else replace(one, escape=write, tags=[write(tag) for tag in one.tags])
-            for one in parse_markup(text)
-        ]
+        pieces = parse_markup(text) if self.markup else [Part(text)]
+        return [write(one) if isinstance(one, str) else replace(one, finish=write) for one in pieces]
 
 
 @dataclass(frozen=True)
@@ -162,7 +158,7 @@ def _xliff(source: Source) -> Pieces:
         pieces += [
             content[done : unit.span[0]].decode(),
             opening,
-            *read_parts(unit.source, lambda: PartReader(html_text, escaped_html)),
+            *read_parts(unit.source, html_text, escaped_html),
             closing,
         ]
         done = unit.span[1]
@@ -229,7 +225,7 @@ def _table_pieces(source: Source) -> Pieces:
             elif source.markup or row[columns[0]][0].startswith('"'):
                 pieces += ['"', *source.field(text, lambda one: one.replace('"', '""')), '"']
             else:
-                pieces += source.field(text, str, lambda one: _quoted_if_needed(one, delimiter))
+                pieces += source.field(text, lambda one: _quoted_if_needed(one, delimiter))
             pieces.append(end)
             line += raw.count("\n") + end.count("\n")
     return pieces

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token as Mark
 
-from aiayn.search.markup import PartReader, Pieces, Token, html_tokens, parse_markup, read_parts
+from aiayn.search.markup import Pieces, Token, html_tokens, parse_markup, read_parts
 
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
@@ -96,7 +96,7 @@ def _inline(text: str, block: Mark, places: list[int], in_cell: bool) -> Pieces:
     # What stands in the source as text, such as in `a[0]`, may stand in the translation.
     harmless = set(ESCAPED.sub("", written)) - set(ESCAPED.findall(written))
     special = set("\\`*_[]<" + "|" * in_cell) - harmless
-    return read_parts(tokens, lambda: PartReader(_read, _escape(special), _finish))
+    return read_parts(tokens, _read, _escape(special), _finish)
 
 
 def _marks(mark: Mark, raw: str) -> Iterator[Token]:

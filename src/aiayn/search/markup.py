@@ -7,11 +7,11 @@ sentence is a part to translate, and everything else is copied.
 import html
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-from aiayn.data.placeholders import PLACEHOLDER, PLACEHOLDER_LENGTH, changes_placeholders
+from aiayn.data.placeholders import PLACEHOLDER, changes_placeholders
 
 # Tags that end a sentence: what is between two of them is translated by itself.
 BLOCK_NAMES = (
@@ -44,14 +44,25 @@ NAME = re.compile(r"(?:<|&lt;|\{%-?\s*|\{\{)(end|/?)(\w*)")
 class Element:
     """A tag and its closing tag, if it has one, or an element that stays as it is."""
 
-    first: int  # of the part's tags: its own, and the closing one or the same
-    last: int
+    opening: str
     start: int  # characters of the part's text that it is around
     stop: int
+    closing: str = ""
     keeps: bool = False  # it replaces the words that it is around
     before: bool = False  # there is a blank before it, and after it
     after: bool = False
     children: list["Element"] = field(default_factory=list)
+
+    @property
+    def raw(self) -> str:
+        """All tags of it, without words."""
+        found: list[str] = []
+        waiting: list[Element | str] = [self]
+        while waiting:
+            one = waiting.pop()
+            found.append(one if isinstance(one, str) else one.opening)
+            waiting += [] if isinstance(one, str) else [one.closing, *reversed(one.children)]
+        return "".join(found)
 
 
 @dataclass(frozen=True)
@@ -59,8 +70,8 @@ class Part:
     """A text to translate, without its tags and without white space around it."""
 
     text: str
-    tags: list[str] = field(default_factory=list)
-    elements: list[Element] = field(default_factory=list)  # by their first tags
+    elements: list[Element] = field(default_factory=list)  # the outermost
+    tags: int = 0
     escape: Callable[[str], str] = str  # writes text as the document has it
     finish: Callable[[str], str] = str  # is given the translation, with its tags
 
@@ -147,39 +158,11 @@ def parse_markup(text: str, is_html: bool = False) -> Pieces:
     In HTML entities are characters. Nothing is refused: an unmatched tag is an element by itself. Takes time in
     proportion to the text's length.
     """
-    return read_parts(html_tokens(text), lambda: PartReader(html_text, escaped_html) if is_html else PartReader())
+    return read_parts(html_tokens(text), html_text, escaped_html) if is_html else read_parts(html_tokens(text))
 
 
 def html_tokens(text: str) -> list[Token]:
     return _Tokens(text).tokens()
-
-
-def read_parts(tokens: list[Token], reader: "Callable[[], PartReader]") -> Pieces:
-    """Returns what is between tokens that end a sentence as parts, which new readers read, and the rest as it is."""
-    pieces: Pieces = []
-    part, kept, depth = reader(), [], 0
-    for number, (kind, name, raw) in enumerate(tokens):
-        if kept or kind == "keep":
-            kept.append((kind, name, raw))
-            depth += (name == kept[0][1]) * ((kind in ("keep", "open")) - (kind == "close"))
-            if depth and number < len(tokens) - 1:
-                continue
-            whole = "".join(raw for _, _, raw in kept)
-            name, kinds = kept[0][1], [kind for kind, *_ in kept]
-            words = kept[1][2] if kinds == ["keep", "text", "close"] and name not in KEPT else ""
-            kept, depth = [], 0
-            if name not in BLOCKS:
-                part.add_kept(whole, words)
-                continue
-            kind, raw = "other", whole
-        if kind == "text":
-            part.add_text(raw)
-        elif kind != "other" and name not in BLOCKS:
-            part.add_tag(raw, kind, name)
-        else:
-            pieces += [*part.finish(), raw]
-            part = reader()
-    return [*pieces, *part.finish()]
 
 
 def _plain_text(raw: str) -> str:
@@ -194,105 +177,118 @@ def escaped_html(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-class PartReader:
-    """Collects the text and the tags of a part.
+def read_parts(
+    tokens: list[Token],
+    read: Callable[[str], str] = _plain_text,
+    escape: Callable[[str], str] = str,
+    finish: Callable[[str], str] = str,
+) -> Pieces:
+    """Returns what is between tokens that end a sentence as parts, and the rest as it is.
 
     `read` makes text of what is written between tags, and `escape` the other way round; `finish` gets the translation.
     """
+    pieces: Pieces = []
+    here: list[Token] = []
+    kept: list[Token] = []
+    depth = 0
+    for number, token in enumerate(tokens):
+        kind, name, raw = token
+        if kept or kind == "keep":
+            kept.append(token)
+            depth += (name == kept[0][1]) * ((kind in ("keep", "open")) - (kind == "close"))
+            if depth and number < len(tokens) - 1:
+                continue
+            name, kinds = kept[0][1], [kind for kind, *_ in kept]
+            words = kept[1][2] if kinds == ["keep", "text", "close"] and name not in KEPT else ""
+            kind, raw = "other" if name in BLOCKS else "kept", "".join(raw for *_, raw in kept)
+            kept, depth, token = [], 0, (kind, words, raw)
+        if kind == "text":
+            here += _with_tags_in_text(raw)
+        elif kind == "kept" or (kind != "other" and name not in BLOCKS):
+            here.append(token)
+        else:
+            pieces += [*_part(here, read, escape, finish), raw]
+            here = []
+    return pieces + _part(here, read, escape, finish)
 
-    def __init__(
-        self,
-        read: Callable[[str], str] = _plain_text,
-        escape: Callable[[str], str] = str,
-        finish: Callable[[str], str] = str,
-    ):
-        self._read, self._escape, self._finish = read, escape, finish
-        self._raw: list[str] = []
-        self._text: list[str] = []
-        self._length, self._end = 0, ""  # of the text, and its last characters
-        self._tags: list[str] = []
-        self._elements: list[Element] = []
-        self._open: list[tuple[str, Element]] = []  # the innermost last
-        self._open_names: Counter[str] = Counter()
-        self._after_tag = False
-        self._closed = self._divides = False  # what the tags after the last word do
 
-    def add_text(self, raw: str) -> None:
-        """Adds text, in which there may be tags of a template or of HTML that is shown."""
-        for number, token in enumerate(TEXT_TAG.split(raw)):
-            if number % 2:
-                named = NAME.match(token)
-                assert named is not None, token
-                slash, name = named.groups()
-                if token[0] == "{" and self._end.strip():  # words on both sides of it are two
-                    self._append("" if self._end.endswith(" ") else " ")
-                self.add_tag(token, "close" if slash else "open", token[:2] + name)
-            elif token:
-                self._raw.append(token)
-                self._add(self._read(token))
+def _with_tags_in_text(raw: str) -> Iterator[Token]:
+    for number, token in enumerate(TEXT_TAG.split(raw)):
+        if number % 2:
+            named = NAME.match(token)
+            assert named is not None, token
+            yield "close" if named[1] else "open", token[:2] + named[2], token
+        elif token:
+            yield "text", "", token
 
-    def _add(self, text: str) -> None:
-        if self._after_tag:
-            if self._elements[-1].first == len(self._tags) - 1:
-                self._elements[-1].after = text.startswith(" ")
-            if changes_placeholders(self._end, text):
-                self._append(" ")  # for the model, in the tag's place
-        if self._divides and self._end[-1:].isalnum() and text[:1].isalnum():
-            self._append(" ")
-        self._after_tag = self._closed = self._divides = False
-        # Without the tag between them two blanks are one.
-        self._append(text.lstrip(" ") if self._end.endswith(" ") else text)
 
-    def _append(self, text: str) -> None:
-        self._text.append(text)
-        self._length += len(text)
-        self._end = (self._end + text[-PLACEHOLDER_LENGTH:])[-PLACEHOLDER_LENGTH:]
+def _part(
+    tokens: list[Token], read: Callable[[str], str], escape: Callable[[str], str], finish: Callable[[str], str]
+) -> Pieces:
+    """Returns a part between the white space around it; what has no letters is returned as it is."""
+    text, outermost, every = "", [], []
+    around: list[Element] = []
+    last: Element | None = None
+    matched = _matched(tokens)
+    is_after_tag = is_closed = divides = False  # what the tags after the last word do
+    for number, (kind, name, raw) in enumerate(tokens):
+        more = raw
+        if kind != "text":
+            if raw[0] == "{" and text.strip() and not text.endswith(" "):  # words on both sides of it are two
+                text += " "
+            # `<key>Ctrl</key><key>C</key>` and `Click<x/>here` are two words, `<b>S</b>ave` is one.
+            divides |= (kind == "open" and is_closed) or (kind == "alone" and name != "wbr")
+            is_closed |= kind == "close"
+            is_after_tag, last = True, None
+            if kind == "close" and number in matched:
+                element = around.pop()
+                element.closing, element.stop = raw, len(text)
+                continue
+            last = Element(raw, len(text), len(text), before=text.endswith(" "))
+            every.append(last)
+            (around[-1].children if around else outermost).append(last)
+            if number in matched:
+                around.append(last)
+            if kind != "kept" or not name.strip():
+                continue
+            divides, more = True, " ".join(name.split())  # code and the letters beside it, too
+        more = read(more)
+        if last and kind == "text":
+            last.after = more.startswith(" ")
+        glued = is_after_tag and changes_placeholders(text, more)
+        if glued or (divides and text[-1:].isalnum() and more[:1].isalnum()):
+            text += " "  # for the model, in the tag's place
+        text += more.lstrip(" ") if text.endswith(" ") else more  # without the tag between them two blanks are one
+        is_after_tag = is_closed = False
+        divides = kind == "kept"
+        if last and divides:
+            last.stop, last.keeps = len(text), True
+        last = None
+    raw, stripped = "".join(raw for *_, raw in tokens), text.strip()
+    if not re.search(r"[^\W\d_]", PLACEHOLDER.sub("", stripped)):
+        return [raw] if raw else []
+    front = len(text) - len(text.lstrip())
+    for element in every:
+        element.start = min(max(element.start - front, 0), len(stripped))
+        element.stop = min(max(element.stop - front, 0), len(stripped))
+    tags = sum(kind != "text" for kind, *_ in tokens)
+    part = Part(stripped, outermost, tags, escape, finish)
+    return [raw[: len(raw) - len(raw.lstrip())], part, raw[len(raw.rstrip()) :]]
 
-    def add_tag(self, raw: str, kind: str, name: str) -> None:
-        """Adds a tag of kind open, close or alone."""
-        element = self._element(raw)
-        # `<key>Ctrl</key><key>C</key>` and `Click<x/>here` are two words, `<b>S</b>ave` is one.
-        self._divides |= (kind == "open" and self._closed) or (kind == "alone" and name != "wbr")
-        self._closed |= kind == "close"
-        if kind == "close" and self._open_names[name]:
-            while True:  # tags that were opened after it and never closed are elements by themselves
-                other, opened = self._open.pop()
-                self._open_names[other] -= 1
-                if other == name:
-                    opened.last, opened.stop = element.first, self._length
-                    return
-        self._elements.append(element)
+
+def _matched(tokens: list[Token]) -> set[int]:
+    """Returns which tags have their other half: what was opened in an element and never closed has none."""
+    matched: set[int] = set()
+    around: list[int] = []
+    names: Counter[str] = Counter()
+    for number, (kind, name, _) in enumerate(tokens):
         if kind == "open":
-            self._open.append((name, element))
-            self._open_names[name] += 1
-
-    def add_kept(self, raw: str, words: str = "") -> None:
-        """Adds an element that stays as it is, and of which the model sees the words."""
-        element = self._element(raw)
-        self._elements.append(element)
-        if words.strip():
-            self._divides = True  # code and the letters beside it, too
-            self._add(self._read(" ".join(words.split())))
-            element.stop, element.keeps, element.after = self._length, True, False
-            self._after_tag, self._divides = False, True
-
-    def _element(self, raw: str) -> Element:
-        number = len(self._tags)
-        self._after_tag = True
-        self._raw.append(raw)
-        self._tags.append(raw)
-        return Element(number, number, self._length, self._length, before=self._end.endswith(" "))
-
-    def finish(self) -> Pieces:
-        """Returns the part between the white space around it; what has no letters is returned as it is."""
-        whole = "".join(self._text)
-        text = whole.strip()
-        if not re.search(r"[^\W\d_]", PLACEHOLDER.sub("", text)):
-            return ["".join(self._raw)] if self._raw else []
-        front = len(whole) - len(whole.lstrip())
-        for element in self._elements:
-            element.start = min(max(element.start - front, 0), len(text))
-            element.stop = min(max(element.stop - front, 0), len(text))
-        part = Part(text, self._tags, self._elements, self._escape, self._finish)
-        raw = "".join(self._raw)
-        return [raw[: len(raw) - len(raw.lstrip())], part, raw[len(raw.rstrip()) :]]
+            around.append(number)
+            names[name] += 1
+        while kind == "close" and names[name]:
+            opened = around.pop()
+            names[tokens[opened][1]] -= 1
+            if tokens[opened][1] == name:
+                matched |= {opened, number}
+                break
+    return matched

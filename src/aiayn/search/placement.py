@@ -45,23 +45,10 @@ def written(sentence: AlignedText, part: Part, places: Places) -> str:
     """
     page = _Page(sentence, part.escape)
     # Children go into the interval of the element around them, so those around come first.
-    waiting: list[Inside] = [(_tree(part.elements), (0, len(sentence.words)))]
+    waiting: list[Inside] = [(part.elements, (0, len(sentence.words)))]
     while waiting:
-        waiting += _place(page, part.tags, *waiting.pop(), places)
+        waiting += _place(page, *waiting.pop(), places)
     return page.text()
-
-
-def _tree(elements: list[Element]) -> list[Element]:
-    """Makes elements children of those around them; returns the outermost."""
-    outermost: list[Element] = []
-    around: list[Element] = []
-    for element in elements:
-        while around and around[-1].last < element.first:
-            around.pop()
-        element.children = []
-        (around[-1].children if around else outermost).append(element)
-        around.append(element)
-    return outermost
 
 
 Inside = tuple[list[Element], Span]
@@ -124,42 +111,42 @@ class _Page:
         return "".join([*out, *self._before[-1], self._gaps[-1]])
 
 
-def _place(page: _Page, tags: list[str], siblings: list[Element], within: Span, places: Places) -> list[Inside]:
+def _place(page: _Page, siblings: list[Element], within: Span, places: Places) -> list[Inside]:
     """Writes siblings between some units; returns what is inside of them, and between which units."""
     begin, end = within
     free = np.ones(end - begin, dtype=bool)
     # For each unit the interval of the sibling that is around it, or itself.
     starts, stops = np.arange(begin, end), np.arange(begin + 1, end + 1)
-    around: list[tuple[Element, Span]] = []
-    alone = [one for one in siblings if one.start == one.stop]
-    with_words = [(page.gains(one, within), one) for one in siblings if one.start < one.stop]
+    spans: dict[int, Span] = {}  # by the number of the sibling
+    gains = {number: page.gains(one, within) for number, one in enumerate(siblings) if one.start < one.stop}
     # The surest first: the others make room for them.
-    for gains, element in sorted(with_words, key=lambda one: -best_interval(one[0], free)[0]):
-        gain, (start, stop) = best_interval(gains, free)
+    for number in sorted(gains, key=lambda number: -best_interval(gains[number], free)[0]):
+        gain, (start, stop) = best_interval(gains[number], free)
         is_sure = gain > SURE - 0.5
-        if stop == 0 or (element.keeps and not is_sure):
-            alone.append(element)
+        if stop == 0 or (siblings[number].keeps and not is_sure):
             continue
         places.count(is_sure)
         free[start:stop] = False
         starts[start:stop], stops[start:stop] = begin + start, begin + stop
-        around.append((element, (begin + start, begin + stop)))
+        spans[number] = (begin + start, begin + stop)
     beside: list[tuple[str, int, bool]] = []
-    for element in sorted(alone, key=lambda one: one.first):
+    for number, element in enumerate(siblings):
+        if number in spans:
+            continue
         unit, follows, is_sure = page.beside(element, within) if begin < end else (begin, False, False)
         places.count(is_sure)
-        raw = "".join(tags[element.first : element.last + 1])
         if begin < end and (follows or starts[unit - begin] < unit):
-            beside.append((" " * element.before + raw, int(stops[unit - begin]) - 1, True))
+            beside.append((" " * element.before + element.raw, int(stops[unit - begin]) - 1, True))
         else:
-            beside.append((raw + " " * element.after, unit, False))
+            beside.append((element.raw + " " * element.after, unit, False))
     # Tags alone are written outside of the siblings between which they stand.
     for text, unit, follows in [one for one in beside if not one[2]] + [one for one in beside[::-1] if one[2]]:
         page.put(text, unit, follows)
-    for element, (start, stop) in around:
+    for number, (start, stop) in spans.items():
+        element = siblings[number]
         if element.keeps:
-            page.replace(tags[element.first], (start, stop))
+            page.replace(element.opening, (start, stop))
         else:
-            page.put(tags[element.first], start, False)
-            page.put(tags[element.last], stop - 1, True)
-    return [(element.children, span) for element, span in around]
+            page.put(element.opening, start, False)
+            page.put(element.closing, stop - 1, True)
+    return [(siblings[number].children, span) for number, span in spans.items()]

@@ -178,7 +178,7 @@ def _cut_file(name: str, content: bytes, languages: tuple[str, str]) -> tuple[Do
         raise DataError(f"{path}: {other_format(path.name) or known}")
     document = parse_document(path, content, languages)
     for part in (piece for piece in document.pieces if isinstance(piece, Part)):
-        if len(part.text) > MAX_HTML or len(part.tags) > MAX_TAGS:
+        if len(part.text) > MAX_HTML or part.tags > MAX_TAGS:
             raise HTTPException(413, f"a paragraph may have {MAX_HTML:,} characters and {MAX_TAGS:,} tags; divide it")
     return document, Texts([document.pieces], languages[0], document.is_prose)
 
