@@ -57,8 +57,8 @@ MAY_CHANGE = (
     "trainer.enable_progress_bar",
 )
 
-# What options of `trainer` were called in earlier versions, whose runs and checkpoints still have these names, and those
-# that are gone: they changed the speed on a GPU only.
+# What options of `trainer` were called in earlier versions, whose runs and checkpoints still have these names, and
+# those that are gone: they changed the speed on a GPU only.
 RENAMED = {"limit_train_batches": "limit_train_steps", "overfit_batches": "overfit_steps"}
 REMOVED = {"fused_loss", "gradient_compression", "packed_attention"}
 
