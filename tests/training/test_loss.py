@@ -4,6 +4,7 @@ import inspect
 import itertools
 import math
 import os
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -203,7 +204,12 @@ print(float(states.grad.isfinite().logical_not().sum()), 0.5)
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed: it comes with torch for CUDA")
+needs_triton = pytest.mark.skipif(
+    find_spec("triton") is None, reason="Triton is not installed: it comes with torch for CUDA, and .ci/run installs it"
+)
+
+
+@needs_triton
 def test_fused_in_a_triton_kernel_it_is_the_loss_of_all_logits_at_once():
     """In Triton's interpreter, which has to be chosen before Triton is imported. It prints errors and their limits."""
     interpreted = os.environ | {"TRITON_INTERPRET": "1"}
@@ -211,6 +217,37 @@ def test_fused_in_a_triton_kernel_it_is_the_loss_of_all_logits_at_once():
     found = [tuple(map(float, line.split(" "))) for line in ended.stdout.split("\n")[:-1]]
     assert len(found) == 10
     assert all(error < limit for error, limit in found), found
+
+
+@needs_triton
+@pytest.mark.parametrize("capability", [75, 80, 90, 100, 120])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_triton_kernel_is_compiled_for_a_gpu_into_vectors_for_any_vocabulary(
+    as_on_a_gpu, capability, dtype, tmp_path, monkeypatch
+):
+    """Without the GPU: for the arguments that it is called with for 37,000 logits, which are no multiple of 16."""
+    from triton import compile as compile_kernel
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from aiayn.kernels import triton_loss
+
+    calls, kernel = [], triton_loss._kernel
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(triton_loss, "_kernel", {(3,): lambda *values, **sizes: calls.append((values, sizes))})
+    states, weight = torch.randn(1, 3, 2, dtype=dtype, requires_grad=True), torch.randn(37_000, 2, dtype=dtype)
+    output_cross_entropy(states, tied(weight), torch.ones(1, 3, dtype=torch.int64), 0.1, fused=True)
+    [(values, sizes)] = calls
+    types = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int64: "*i64"}
+    kinds = [types[v.dtype] if isinstance(v, torch.Tensor) else "i32" if isinstance(v, int) else "fp32" for v in values]
+    numbers = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values]
+    aligned = {(at,): [["tt.divisibility", 16]] for at, number in enumerate(numbers) if number % 16 == 0}
+    signature = dict(zip(kernel.arg_names, [*kinds, *["constexpr"] * len(sizes)], strict=True))
+    source = ASTSource(fn=kernel, signature=signature, constexprs=sizes, attrs=aligned)
+    compiled = compile_kernel(source, target=GPUTarget("cuda", capability, 32))
+    assert len(compiled.asm["cubin"]) > 1000
+    one_by_one = re.findall(r"(?:ld|st)\.global(?!\S*\.v\d)", compiled.asm["ptx"])
+    assert len(one_by_one) == 3, "the target, its logit and the loss of a row"
 
 
 def test_gradients_in_float16_are_left_to_torch_because_the_scale_comes_later(monkeypatch):
