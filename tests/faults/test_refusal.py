@@ -154,18 +154,3 @@ def test_a_run_stored_before_some_options_existed_continues_to_the_bit(config, b
     assert end.code == 0, end.said
     assert same_weights(begun, unbroken)
     assert measured(begun) == measured(unbroken)
-
-
-@pytest.mark.parametrize(
-    "forge",
-    [
-        lambda states: states.pop("lightning"),
-        lambda states: states["lightning"].update(loops=7),
-    ],
-)
-def test_an_optimizer_state_by_another_hand_is_refused_by_its_name(config, begun, forge):
-    path = begun / "checkpoints" / "step_6.optim"
-    states = sealed_files.read_sealed(path)
-    forge(states)
-    sealed_files.write_sealed(path, states)
-    assert_refused(config, begun, "step_6.optim: not an optimizer state that this run can continue from", "remove it")

@@ -267,8 +267,8 @@ BUGS = [
     Bug(
         "signal_does_not_save",
         "training/callbacks/checkpoint_saver.py",
-        "bool(stopping or early or due(",
-        "bool(early or due(",
+        "bool(signal or self.run",
+        "bool(self.run",
         "training/test_run.py::test_ctrl_c_saves_and_exits_with_130",
     ),
     Bug(

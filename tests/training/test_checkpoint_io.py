@@ -1,31 +1,47 @@
 """Nothing is written to a folder that was lost."""
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
+from applications import composed
 
 from aiayn.errors import RefusedError
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
-from aiayn.training import checkpoint_io
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder
+from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.checkpoint_io import RunCheckpointIO
 
 
-@pytest.mark.parametrize("lost", range(4))
-def test_no_file_is_written_once_the_folder_is_lost(tmp_path, monkeypatch, lost):
-    written, owned = [], iter([None] * lost)
+@pytest.mark.parametrize("lost", range(6))
+def test_no_file_is_written_once_the_folder_is_lost(tmp_path, tiny_config, lost):
+    folder, writes = RunFolder(tmp_path), iter(range(lost))
+    folder.checkpoints.mkdir()
+    for step in (1, 2):
+        (folder.checkpoints / f"step_{step}.ckpt").touch()
 
     def check_folder() -> None:
-        if next(owned, RefusedError):
+        if next(writes, None) is None:
             raise RefusedError("moved or removed")
 
-    modules = {"write_sealed": sealed_files, "save": checkpoints, "update_last": checkpoint_folder}
-    for name, module in (modules | {"prune": checkpoint_folder}).items():
-        monkeypatch.setattr(module, name, lambda *_, name=name: written.append(name))
-    monkeypatch.setattr(checkpoint_io, "checkpoint_of", lambda *_: None)
-    config = SimpleNamespace(trainer=SimpleNamespace(max_steps=9, checkpoint_every=3, average_last=2))
-    writer = RunCheckpointIO(SimpleNamespace(check_folder=check_folder, config=config), None)
-    with pytest.raises(RefusedError) if lost < 3 else nullcontext():
-        writer._write(tmp_path / "step_3.ckpt", {"adam": torch.ones(2)}, 3, {})
-    assert written == ["write_sealed", "save", "update_last", "prune"][: lost if lost < 3 else 4]
+    prepared = SimpleNamespace(tokenizer=SimpleNamespace(to_json=lambda: "{}"), fingerprint="c0ffee")
+    config = composed("experiment=quickstart", "trainer.average_last=1")
+    writer, plan = BackgroundWriter(check_folder), SimpleNamespace(micro_batches=1)
+    run = SimpleNamespace(config=config, folder=folder, prepared=prepared, plan=plan, writer=writer)
+    state = {
+        "global_step": 3,
+        "state_dict": {"model.w": torch.ones(2)},
+        "optimizer_states": [],
+        "loops": {"fit_loop": {}},
+    }
+    RunCheckpointIO(run, None).save_checkpoint(state | {"optimizer_states": []}, folder.checkpoints / "step_3.ckpt")
+    try:
+        writer.wait()
+    except RefusedError:
+        assert lost < 5
+
+    there = {path.name for path in folder.checkpoints.iterdir()}
+    expected = [name for writes, name in ((2, "step_3.optim"), (3, "step_3.ckpt"), (4, "last.ckpt")) if writes <= lost]
+    assert there == {*expected, "step_2.ckpt", *(["step_1.ckpt"] if lost < 5 else [])}
+    if lost >= 4:
+        assert checkpoints.load(folder.last).step == 3

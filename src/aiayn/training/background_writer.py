@@ -51,10 +51,12 @@ class HostCopies:
 class BackgroundWriter:
     """Runs writes one after another in a thread, none after a failed one; waits for them when its context ends.
 
-    Training changes weights in place, so they must be `copied` before they are submitted.
+    Training changes weights in place, so they must be `copied` before they are submitted. `check` is called before each
+    write, and may raise: one write can take seconds, in which the run's folder can be lost.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
         self._copies = HostCopies()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="writer")
         self._last: Future | None = None
@@ -94,6 +96,7 @@ class BackgroundWriter:
         if not self._error:
             try:
                 self._copies.wait()
+                self._check()
                 write(*arguments)
             except Exception as error:
                 self._error = error

@@ -33,12 +33,13 @@ class RunCheckpointIO(TorchCheckpointIO):
         self.found = found
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Copies the checkpoint, with all that is not weights if it has the optimizer's state, and has it written.
+        """Copies the checkpoint and has it written in the background: step_N.optim, if it has the optimizer's state,
+        step_N.ckpt and last.ckpt; then older ones are pruned.
 
         On rank 0 only. Raises ConfigError for a state that a checkpoint cannot hold.
         """
-        path, ours = Path(path), self.run.folder.checkpoints
-        if path.parent != ours or path.name not in (step_path(ours, checkpoint["global_step"]).name, PROOF):
+        path, ours, step = Path(path), self.run.folder.checkpoints, checkpoint["global_step"]
+        if path.parent != ours or path.name not in (step_path(ours, step).name, PROOF):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
         weights = {name: value for name, value in checkpoint["state_dict"].items() if name.startswith(MODEL)}
@@ -55,23 +56,15 @@ class RunCheckpointIO(TorchCheckpointIO):
             states["lightning"]["loops"]["fit_loop"]["state_dict"] = {}
             states["format"] = sealed_files.FORMAT
         weights = {name.removeprefix(MODEL): weight for name, weight in copies["weights"].items()}
-        self.run.writer.submit(self._write, path, states, checkpoint["global_step"], weights)
 
-    def _write(self, path: Path, states: dict[str, Any], step: int, weights: dict[str, Tensor]) -> None:
-        """Writes step_N.optim, if there are states, and step_N.ckpt, makes the latter last.ckpt, prunes older ones."""
-        self.run.check_folder()  # again before each file: writing one can take seconds
-        checkpoint_folder.set_aside_average(path.parent)
-        if states:
-            # Before the checkpoint: training goes on from the newest checkpoint that has it.
-            sealed_files.write_sealed(checkpoint_folder.optimizer_path(path), states)
-            states.clear()  # frees two thirds of the copy
-            self.run.check_folder()
-        checkpoints.save(path, checkpoint_of(self.run, step, weights))
-        self.run.check_folder()
-        if path.name == PROOF:
-            return
-        checkpoint_folder.update_last(path.parent, step)
-        checkpoint_folder.prune(path.parent, steps_to_average(path.parent, self.run.config.trainer))
+        then = self.run.writer.submit
+        then(checkpoint_folder.set_aside_average, ours)
+        if states:  # before the checkpoint: training goes on from the newest checkpoint that has them
+            then(sealed_files.write_sealed, checkpoint_folder.optimizer_path(path), states)
+        then(checkpoints.save, path, checkpoint_of(self.run, step, weights))
+        if path.name != PROOF:
+            then(checkpoint_folder.update_last, ours, step)
+            then(lambda: checkpoint_folder.prune(ours, steps_to_average(ours, self.run.config.trainer)))
 
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict:
         assert self.found is not None

@@ -88,7 +88,7 @@ def begin(
         start_step=start_step,
         validations=ValidationHistory(config.trainer, recorded, research.best_metric_falls(config.trainer)),
         stop=stop,
-        writer=BackgroundWriter(),
+        writer=BackgroundWriter(check_folder),
         clock=TrainingClock(),
         display=Display(config.trainer.max_steps, config.trainer.enable_progress_bar),
         check_folder=check_folder,

@@ -20,9 +20,6 @@ from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.distributed.rank import global_rank
 
-# Exceptions that reading a malformed optimizer state can raise.
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError)
-
 
 @dataclass(frozen=True)
 class ResumeState:
@@ -90,13 +87,6 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
             raise RefusedError(
                 f"{folder.path} was started {what} {before[:16]}, now {now[:16]}); give a new run another name="
             )
-    try:  # what else may be wrong is noticed when it is loaded
-        lightning, module = found.optimizer["lightning"], found.optimizer["module"]
-        parts = module, lightning["loops"]["fit_loop"], lightning["optimizer_states"], lightning["lr_schedulers"]
-        if not all(isinstance(part, dict | list) for part in parts):
-            raise TypeError("not tables and lists")
-    except MALFORMED as error:
-        raise malformed_state(folder, checkpoint.step, error) from error
     micro_batches, world_size = checkpoint.micro_batches, config.trainer.world_size
     if micro_batches % world_size:
         raise RefusedError(
@@ -104,16 +94,6 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
             f"cannot share them evenly; use {device_counts(micro_batches)}"
         )
     return found
-
-
-def malformed_state(folder: RunFolder, step: int, error: Exception) -> RefusedError:
-    """Returns what to raise for an optimizer state with types or shapes that are not those of this run."""
-    path = checkpoint_folder.optimizer_path(checkpoint_folder.step_path(folder.checkpoints, step))
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    return RefusedError(
-        f"{path}: not an optimizer state that this run can continue from ({reason:.200}); remove it, and the run "
-        "continues from the checkpoint before it"
-    )
 
 
 @contextmanager

@@ -38,6 +38,17 @@ class CheckpointSaver(StepCallback, Checkpoint):
         self.is_asked = False  # to stop, by another callback
         self.state_saved = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
 
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Finishes what an interruption after the last validation skipped."""
+        step = self.run.start_step
+        if trainer.is_global_zero:  # all ranks have read the checkpoint
+            self.run.check_folder()
+            checkpoint_folder.remove_after(self.run.folder.checkpoints, step)
+        self._save_best(trainer, translation_module(pl_module), step, saved=step > 0)
+        self.run.writer.wait()  # the loader's workers are forked next, and a fork copies no thread
+        if self.run.validations.is_out_of_patience():
+            trainer.should_stop = True
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: STEP_OUTPUT, batch: Batch, batch_idx: int
     ) -> None:
@@ -46,45 +57,20 @@ class CheckpointSaver(StepCallback, Checkpoint):
         trainer.should_stop = self.is_asked and trainer.global_step > self.done
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Finishes what an interruption after the last validation skipped."""
-        if trainer.is_global_zero:  # all ranks have read the checkpoint
-            self.run.check_folder()
-            checkpoint_folder.remove_after(self.run.folder.checkpoints, self.run.start_step)
-        self._save_best(trainer, translation_module(pl_module), self.run.start_step, saved=self.run.start_step > 0)
-        self.run.writer.wait()  # the loader's workers are forked next, and a fork copies no thread
-        if self.run.validations.is_out_of_patience():
-            trainer.should_stop = True
-
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
+        settings, folder = self.run.config.trainer, self.run.folder.checkpoints
         self.run.writer.raise_error()
         if step == 1:
             self._prove(trainer, module, batch)
-        settings, validations = self.run.config.trainer, self.run.validations
-        stopping = self.run.stop.signal_of_any_rank()
-        early = validations.is_out_of_patience() or trainer.should_stop
-        saving = bool(stopping or early or due(step, settings.checkpoint_every, settings.max_steps))
+        signal = self.run.stop.signal_of_any_rank()
+        stopping = bool(signal or self.run.validations.is_out_of_patience() or trainer.should_stop)
+        saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
         if saving:
-            last = bool(stopping or early or step == settings.max_steps)
             with self.run.clock.paused():
-                weights_only = not self._saves_state(trainer, last)
-                trainer.save_checkpoint(checkpoint_folder.step_path(self.run.folder.checkpoints, step), weights_only)
+                weights_only = not self._saves_state(trainer, last=stopping or step == settings.max_steps)
+                trainer.save_checkpoint(checkpoint_folder.step_path(folder, step), weights_only)
         self._save_best(trainer, module, step, saving)
-        if stopping or early:
-            trainer.should_stop = True
-
-    def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
-        """Writes a checkpoint, reads it back and removes it."""
-        path = self.run.folder.checkpoints / checkpoint_folder.PROOF
-        with self.run.clock.paused():
-            trainer.save_checkpoint(path)
-            if trainer.is_global_zero:
-                try:
-                    self.run.writer.wait()
-                    prove(path, trainer, module, batch)
-                finally:
-                    path.unlink(missing_ok=True)
-                    checkpoint_folder.optimizer_path(path).unlink(missing_ok=True)
+        trainer.should_stop = stopping
 
     def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:
         """Whether the optimizer's state is saved now, the same on all ranks; `last`: it is this start's last chance."""
@@ -99,18 +85,25 @@ class CheckpointSaver(StepCallback, Checkpoint):
 
     def _save_best(self, trainer: pl.Trainer, module: TranslationModule, step: int, saved: bool) -> None:
         """Makes this step's weights best.ckpt if its validation is the best so far; `saved` if it has a checkpoint."""
+        folder, writer = self.run.folder, self.run.writer
         if not trainer.is_global_zero or self.run.validations.best_step != step:
             return
         if saved:
-            self.run.writer.submit(self._link_best, step)
+            writer.submit(checkpoint_folder.update_best, folder.checkpoints, step)  # a link: costs no disk space
             return
         with self.run.clock.paused():
-            self.run.writer.submit(self._write_best, step, self.run.writer.copied(module.model.state_dict()))
+            weights = writer.copied(module.model.state_dict())
+            writer.submit(checkpoints.save, folder.best, checkpoint_of(self.run, step, weights))
 
-    def _link_best(self, step: int) -> None:
-        self.run.check_folder()
-        checkpoint_folder.update_best(self.run.folder.checkpoints, step)  # costs no disk space
-
-    def _write_best(self, step: int, weights: dict[str, Tensor]) -> None:
-        self.run.check_folder()
-        checkpoints.save(self.run.folder.best, checkpoint_of(self.run, step, weights))
+    def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
+        """Writes a checkpoint, reads it back and removes it."""
+        path = self.run.folder.checkpoints / checkpoint_folder.PROOF
+        with self.run.clock.paused():
+            trainer.save_checkpoint(path)
+            if trainer.is_global_zero:
+                try:
+                    self.run.writer.wait()
+                    prove(path, trainer, module, batch)
+                finally:
+                    path.unlink(missing_ok=True)
+                    checkpoint_folder.optimizer_path(path).unlink(missing_ok=True)

@@ -14,8 +14,7 @@ from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import LOST_RANK_GRACE, exit_after, lost_contact
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.distributed.stop_request import RUN_AGAIN
-from aiayn.training.module import BEFORE_FIRST_BATCH, TranslationModule
-from aiayn.training.resume import MALFORMED, malformed_state
+from aiayn.training.module import TranslationModule
 
 SHUTDOWN = 60.0  # seconds for loggers and process group to end after an error
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -24,8 +23,8 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class ExplainFailures(pl.Callback):
     """Turns the loss of a rank or a worker, and out-of-memory errors, into a ResourceError that says what to do.
 
-    An optimizer state whose types or shapes do not match this run becomes a RefusedError. The explanation is found
-    before Lightning's teardown, which may wait for a lost rank's GPU for ever: this process ends without it then.
+    The explanation is found before Lightning's teardown, which may wait for a lost rank's GPU for ever: this process
+    ends without it then.
     """
 
     def __init__(self, run: RunContext):
@@ -83,8 +82,6 @@ def _explain(error: Exception, run: RunContext, module: TranslationModule, step:
         if run.start_step or step >= config.trainer.checkpoint_every:  # there is a checkpoint, or it is being written
             remedy = f"use more devices, or {remedy} and choose another name=: a run keeps its micro-batches"
         return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
-    if run.start_step and module.at == BEFORE_FIRST_BATCH and isinstance(error, MALFORMED):
-        return malformed_state(run.folder, run.start_step, error)
     # A worker that is killed while it hands over a batch shows as a broken connection.
     broken = isinstance(error, ConnectionError | EOFError) and config.data.num_workers
     if broken or str(error).startswith("DataLoader worker"):
