@@ -73,14 +73,25 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     result: dict[str, Any] = {
         "task": data.task,
         "metrics": scores.metrics | measure(metrics_of(extensions), hypotheses, test.references[0]),
-        **{"signature": scores.signature, "signatures": scores.signatures, "details": scores.details},
-        **{"lines": scores.lines, "brackets": None, "n_references": len(test.references)},
-        **{"test_set": test.of_paper, "paper": asdict(figures) if figures else None},
-        **{"text": test.option, "split": test.split, "text_sha256": test.fingerprint},
-        **{"corpus": checkpoint.corpus, "tokenizer_sha256": Tokenizer.from_json(checkpoint.tokenizer).fingerprint},
-        **{"src_lang": data.src_lang, "tgt_lang": data.tgt_lang},
-        **{"checkpoint": paths[0].name, "checkpoint_sha256": sha256(paths[0])},
-        **{"step": checkpoint.step, "averaged": checkpoint.averaged},
+        "signature": scores.signature,
+        "signatures": scores.signatures,
+        "details": scores.details,
+        "lines": scores.lines,
+        "brackets": None,
+        "n_references": len(test.references),
+        "test_set": test.of_paper,
+        "paper": asdict(figures) if figures else None,
+        "text": test.option,
+        "split": test.split,
+        "text_sha256": test.fingerprint,
+        "corpus": checkpoint.corpus,
+        "tokenizer_sha256": Tokenizer.from_json(checkpoint.tokenizer).fingerprint,
+        "src_lang": data.src_lang,
+        "tgt_lang": data.tgt_lang,
+        "checkpoint": paths[0].name,
+        "checkpoint_sha256": sha256(paths[0]),
+        "step": checkpoint.step,
+        "averaged": checkpoint.averaged,
         "search": to_plain(translator.search),
         **scores.more,
         "forced": forced,
@@ -88,23 +99,22 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             {"run": name, "checkpoint": path.name, "checkpoint_sha256": sha256(path), "step": other.step}
             for name, path, other in zip(ensemble, paths[1:], others, strict=True)
         ],
-        **{"seconds": round(seconds, 1), "device": translator.device.type},
+        "seconds": round(seconds, 1),
+        "device": translator.device.type,
         "hypotheses_sha256": lines_sha256(hypotheses),
     }
     if baseline:
-        result["baseline"] = _against_baseline(config.baseline, *baseline, result, hypotheses, test, data.tgt_lang)
+        result["baseline"] = _against_baseline(config.baseline, baseline, result, hypotheses, test)
 
     written = results_folder(RunFolder(folder_of(run)), test, ensemble)
     _write_results(written, result, test, hypotheses)
     page = ""
     with suppress(UserError):  # the scores stand, whether or not the page can be made
         page = f"; {write_report(folder_of(run))}"
-    print(score_table(result))
-    print(f"\nfiles    {written.scores}, {written.hypotheses.name}{page}")
+    print(f"{score_table(result)}\n\nfiles    {written.scores}, {written.hypotheses.name}{page}")
     named = [f" --extension {file}" for file in config.extensions if checkpoint.config.model.parts]
-    print(
-        f"next     aiayn translate {run}" + f" --format {task.usual_format}" * bool(task.usual_format) + "".join(named)
-    )
+    form = f" --format {task.usual_format}" if task.usual_format else ""
+    print(f"next     aiayn translate {run}{form}{''.join(named)}")
     return result
 
 
@@ -145,22 +155,24 @@ def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], dict[str, Any]]
 
 def _against_baseline(
     run: str | None,
-    baseline: list[str],
-    made: Mapping[str, Any],
+    baseline: tuple[list[str], dict[str, Any]],
     result: Mapping[str, Any],
     hypotheses: list[str],
     test: TestSet,
-    language: str,
 ) -> dict[str, Any]:
     """Returns the paired tests against a baseline: of the score to report first, of all kinds under their names."""
-    own = made_with(result)
-    [kinds] = compare_systems(baseline, {"system": hypotheses}, test.references, language).values()
+    (theirs, made), own = baseline, made_with(result)
+    [kinds] = compare_systems(theirs, {"system": hypotheses}, test.references, result["tgt_lang"]).values()
     reported = kinds["sacrebleu"]
     return {
-        **{"run": run, "differs": {key: value for key, value in made.items() if value != own.get(key)}},
+        "run": run,
+        "differs": {key: value for key, value in made.items() if value != own.get(key)},
         **{key: reported[key] for key in ("baseline", "system", "delta")},
-        **{"p_value": reported["p_bootstrap"], "n_samples": BOOTSTRAP, "n_trials": RANDOMISATION},
-        **{"signature": reported["signatures"]["bs"], "kinds": kinds},
+        "p_value": reported["p_bootstrap"],
+        "n_samples": BOOTSTRAP,
+        "n_trials": RANDOMISATION,
+        "signature": reported["signatures"]["bs"],
+        "kinds": kinds,
     }
 
 

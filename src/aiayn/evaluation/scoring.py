@@ -18,7 +18,7 @@ chrf, ter            sacreBLEU's defaults; for TER less is better. TER cuts Chin
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -60,8 +60,7 @@ def score(
     tokenizer of the language is not installed.
     """
     assert set(kinds) <= set(METRIC_KINDS), kinds
-    streams = _reference_streams(references)
-    _same_lines(hypotheses, streams)
+    streams = _same_lines(hypotheses, references)
     lang = _language_code(tgt_lang)
     metrics: dict[str, float | None] = dict.fromkeys(METRIC_KINDS)
     signatures: dict[str, str | None] = dict.fromkeys(METRIC_KINDS)
@@ -70,9 +69,8 @@ def score(
         if not kind_applies(kind, lang):
             continue
         metric, prepare, tokens = _metric_of(kind, lang)
-        result = metric.corpus_score(
-            [prepare(line) for line in hypotheses], [[prepare(line) for line in stream] for stream in streams]
-        )
+        lines, *prepared = ([prepare(line) for line in text] for text in (hypotheses, *streams))
+        result = metric.corpus_score(lines, prepared)
         metrics[kind] = result.score
         signatures[kind] = str(metric.get_signature()).replace("tok:none", tokens)
         if isinstance(metric, BLEU):
@@ -124,11 +122,10 @@ def sufficient_statistics(
 
     The third is the signature. Raises as `score` does.
     """
-    streams = _reference_streams(references)
-    _same_lines(hypotheses, streams)
+    streams = _same_lines(hypotheses, references)
     metric, prepare, tokens = _metric_of(kind, _language_code(tgt_lang))
-    lines = [prepare(line) for line in hypotheses]
-    found = metric._extract_corpus_statistics(lines, [[prepare(line) for line in stream] for stream in streams])
+    lines, *prepared = ([prepare(line) for line in text] for text in (hypotheses, *streams))
+    found = metric._extract_corpus_statistics(lines, prepared)
     signature = str(metric.get_signature()).replace("tok:none", tokens)
     return found, lambda sums: metric._compute_score_from_stats(sums).score, signature
 
@@ -217,24 +214,14 @@ def _moses(lang: str) -> _Moses:
     return _Moses(new, old, sacremoses.MosesTokenizer(lang=lang), sacremoses.__version__)
 
 
-def _reference_streams(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
-    """Lists of references, each with one line per hypothesis, whichever way they were given."""
-    if isinstance(references, str):
-        raise DataError("references are one text: give a list of lines, or several lists of lines")
-    lines = [item for item in references if isinstance(item, str)]
-    if len(lines) == len(references):
-        return [lines]
-    if lines:
-        raise DataError(
-            f"references mix {len(lines)} lines with {len(references) - len(lines)} lists of lines: give only one sort"
-        )
-    return [list(stream) for stream in references]
+def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) -> list[list[str]]:
+    """Returns the references as lists, each with one line per hypothesis.
 
-
-def _same_lines(hypotheses: Sequence[str], streams: list[list[str]]) -> None:
-    """Raises DataError unless the counts agree: sacreBLEU silently compares the lines of the shorter side."""
-    if isinstance(hypotheses, str):
-        raise DataError("hypotheses are one text: give a list of lines")
+    Raises DataError unless the counts agree: sacreBLEU silently compares the lines of the shorter side.
+    """
+    streams = [[line for line in references if isinstance(line, str)]]
+    if not streams[0]:
+        streams = [stream for stream in references if isinstance(stream, list)]
     for number, stream in enumerate(streams, start=1):
         if len(stream) != len(hypotheses):
             raise DataError(
@@ -243,3 +230,4 @@ def _same_lines(hypotheses: Sequence[str], streams: list[list[str]]) -> None:
             )
     if not hypotheses:
         raise DataError("0 hypotheses and 0 references: nothing to score")
+    return streams

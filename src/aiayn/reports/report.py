@@ -11,7 +11,7 @@ from aiayn.files import atomic_write
 from aiayn.reports.groups import group_runs
 from aiayn.reports.metrics import Metric
 from aiayn.reports.run_page import run_page
-from aiayn.reports.runs import read_run, without_copies
+from aiayn.reports.runs import read_run
 from aiayn.reports.sweep_page import sweep_page
 from aiayn.runs.run_folder import RunFolder, best_and_last, runs_within
 
@@ -73,7 +73,7 @@ def sweep_summary(folder: Path) -> str:
         measured = {name: metric.of(run) for name, metric in SUMMED_UP.items()}
         found = [f"{name} {value:.2f}" for name, value in measured.items() if value is not None]
         lines.append(f"scores   {run.folder.path.name:<{width}}  {'  '.join(found) or 'none yet'}")
-    for group in group_runs(without_copies(runs)[0]) if len(runs) > 1 else ():
+    for group in group_runs(runs) if len(runs) > 1 else ():
         if len(group.seeds) > 1:
             means = {name: sample for name, metric in SUMMED_UP.items() if (sample := group.sample(metric))}
             found = [

@@ -11,15 +11,7 @@ from aiayn.config.stored import flatten, may_change, stored_config, to_plain
 from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.runs.run_folder import (
-    Record,
-    RunFolder,
-    is_of_split,
-    read_json,
-    runs_within,
-    saved_steps,
-    series,
-)
+from aiayn.runs.run_folder import Record, RunFolder, is_of_split, read_json, runs_within, saved_steps, series
 
 PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")
@@ -142,12 +134,8 @@ def read_run(folder: RunFolder) -> MeasuredRun:
 
 def _content(corpus: Record, evaluations: dict[str, Record]) -> dict[str, str]:
     """Returns the fingerprints that corpus.json has, or else evaluation.json."""
-    keys = {
-        "corpus": "fingerprint",
-        "tokenizer": "tokenizer_sha256",
-        "val": "val_sha256",
-        "val_text": "val_text_sha256",
-    }
+    keys = {"corpus": "fingerprint", "tokenizer": "tokenizer_sha256"}
+    keys |= {"val": "val_sha256", "val_text": "val_text_sha256"}
     found = {name: corpus.get(key) for name, key in keys.items()}
     for evaluation in evaluations.values():
         for name, key in (("corpus", "corpus"), ("tokenizer", "tokenizer_sha256")):
@@ -156,7 +144,7 @@ def _content(corpus: Record, evaluations: dict[str, Record]) -> dict[str, str]:
 
 
 def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
-    """Returns the runs that can be compared, and a line for each of the others, copies and unreadable ones.
+    """Returns the runs that can be compared, and a line for each unreadable one.
 
     A last line counts the runs of older versions, whose text is known by its options only.
 
@@ -170,29 +158,9 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
             runs.append(run)
         except RefusedError as error:
             left_out.append(f"{folder.path}: not shown: {error}")
-    found, copies = without_copies(runs)
-    old = sum("corpus" not in run.content for run in found)
-    said = f"{old} of {len(found)} runs stored no fingerprint of their text: seeds are told by their options alone"
-    return found, left_out + copies + [said] * bool(old)
-
-
-def without_copies(runs: Iterable[MeasuredRun]) -> tuple[list[MeasuredRun], list[str]]:
-    """Returns each training once, and a line for each copy.
-
-    Runs are copies if options, seed and the last measurements agree to all digits; where nothing was logged, the
-    checkpoints that were scored.
-    """
-    kept: dict[str, MeasuredRun] = {}
-    copies = []
-    for run in runs:
-        options = {key: value for key, value in run.options.items() if key not in ("name", "outputs")}
-        ends = [series(run.records, key)[-1:] for key in ("train/loss", "val/ppl")]
-        weights = [one["checkpoint_sha256"] for one in run.evaluations.values() if one.get("checkpoint_sha256")]
-        mark = ends if any(ends) else sorted(map(str, weights)) or run.name
-        known = kept.setdefault(str((options, mark)), run)
-        if known is not run:
-            copies.append(f"{run.name}: a copy of {known.name} (same options, seed and measurements): counted once")
-    return [*kept.values()], copies
+    old = sum("corpus" not in run.content for run in runs)
+    said = f"{old} of {len(runs)} runs stored no fingerprint of their text: seeds are told by their options alone"
+    return runs, left_out + [said] * bool(old)
 
 
 def _note_what_is_missing(run: MeasuredRun) -> None:

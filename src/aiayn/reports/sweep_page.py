@@ -11,7 +11,7 @@ from aiayn.reports.groups import Group, group_runs, option_text
 from aiayn.reports.metrics import Metric
 from aiayn.reports.page import render_page
 from aiayn.reports.plots import Panel, group_panel, logged, panel_svg
-from aiayn.reports.runs import MeasuredRun, read_run, without_copies
+from aiayn.reports.runs import MeasuredRun, read_run
 from aiayn.reports.tables import Column, Link, Table
 from aiayn.runs.run_folder import Record, RunFolder, read_json, read_samples
 
@@ -44,8 +44,7 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder], panels: Sequence[str]
         for key in dict.fromkeys(key for run in runs.values() for key in run.options)
         if key not in NOT_COMPARED and len({str(run.options.get(key)) for run in runs.values()}) > 1
     ]
-    distinct, copies = without_copies(runs.values())
-    groups = group_runs(distinct)
+    groups = group_runs(runs.values())
     drawn = _panels(groups, folder, panels)
     last_step = max(max((record["step"] for record in run.records), default=0) for run in runs.values())
     machines = {name: read_json(run.folder.machine) for name, run in runs.items()}
@@ -53,10 +52,10 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder], panels: Sequence[str]
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
-        about=[f"{len(runs)} runs", *copies],
+        about=[f"{len(runs)} runs"],
         heads=_heads_and_sizes(groups),
         runs=_runs_table(runs, differing),
-        groups=_comparisons(distinct) if len(groups) < len(runs) or len(groups) > 1 else [],
+        groups=_comparisons([*runs.values()]) if len(groups) < len(runs) or len(groups) > 1 else [],
         names=list(drawn[0].curves) if drawn else [],
         panels=[(panel.title, panel_svg(panel, last_step)) for panel in drawn],
         samples=_samples(runs),
