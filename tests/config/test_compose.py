@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from applications import in_new_interpreter, run_application
+from applications import run_application
 
 import aiayn
 
@@ -58,16 +58,6 @@ def test_a_row_of_ones_own_is_found_in_a_folder_of_ones_own(arguments, tmp_path,
     assert "data.train=nowhere/train" in the_one_line(accepted.err)
 
 
-def test_evaluating_what_is_no_run_is_exit_code_4(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    outcome = run_application("evaluate.py", "run=outputs/nothing")
-
-    assert outcome.code == 4
-    assert "outputs/nothing" in the_one_line(outcome.err)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)]
 )
@@ -86,17 +76,6 @@ def test_a_signal_during_an_evaluation_ends_it_in_one_line_with_the_code_of_a_ru
         signal.signal(number, before)
 
     assert (outcome.code, outcome.out, outcome.err) == (code, "", "error: interrupted\n")
-
-
-def test_the_exit_code_and_the_line_reach_the_shell(tmp_path):
-    misspelt = in_new_interpreter(tmp_path, "train.py", "model.n_head=4")
-    impossible = in_new_interpreter(tmp_path, "evaluate.py", "run=x", "split=dev")
-
-    assert (misspelt.returncode, misspelt.stdout) == (2, "")
-    assert misspelt.stderr == "error: model.n_head: no such option; did you mean model.n_heads?\n"
-    assert (impossible.returncode, impossible.stdout) == (2, "")
-    assert impossible.stderr == "error: split=dev: choose one of val, test\n"
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_options_may_stand_on_both_sides_of_a_flag(tmp_path, monkeypatch):
@@ -196,14 +175,6 @@ def test_a_mistake_in_a_file_of_ones_own_is_told_with_its_remedy(text, told, tmp
     refused = run_application("train.py", "--config-dir", "own", "ablation=mine", *FILES)
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert told in refused.err
-
-
-def test_completion_offers_the_launchers_that_are_taken(monkeypatch):
-    monkeypatch.setenv("COMP_LINE", "train.py hydra/launcher=")
-
-    offered = run_application("train.py", "--shell-completion", "query=bash")
-
-    assert sorted(offered.out.split()) == ["hydra/launcher=processes", "hydra/launcher=slurm"]
 
 
 @pytest.mark.parametrize(

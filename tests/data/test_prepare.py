@@ -1,4 +1,3 @@
-import errno
 import hashlib
 import itertools
 import json
@@ -7,7 +6,6 @@ import os
 import pickle
 import random
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
@@ -25,7 +23,6 @@ from aiayn.data import text_files
 from aiayn.data.cleaning import FILTERS
 from aiayn.data.pair_files import FileText
 from aiayn.data.prepare import SHAPING, check_text, prepare
-from aiayn.data.raw_text import RawPair
 from aiayn.errors import DataError
 
 WORDS = ["ein", "zwei", "drei", "haus", "hund", "katze", "läuft", "schläft", "grün", "und", "oder", "nicht", "heute"]
@@ -152,17 +149,6 @@ def test_a_second_start_reads_neither_text_nor_writes(config, monkeypatch):
     assert {p: p.stat().st_mtime_ns for p in first.folder.iterdir()} == before
 
 
-def test_raw_text_is_hashed_once_and_remembered_by_the_data_folder(config, monkeypatch):
-    now = time.time_ns()
-    monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
-    first = prepare(config)
-    monkeypatch.setattr(text_files, "opened", None)
-    assert prepare(config).fingerprint == first.fingerprint
-    (Path(config.folder) / ".scans.json").write_text("[broken")
-    monkeypatch.undo()
-    assert prepare(config).fingerprint == first.fingerprint
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [("vocab_size", 290), ("max_length", 30), ("max_length_ratio", 4.0), ("tokenizer_pairs", 100), ("src_lang", "fr")],
@@ -266,16 +252,6 @@ def test_a_corpus_changed_by_hand_is_built_again(config):
     assert contents(prepare(config).folder) == whole
 
 
-def start(config: DataConfig, before: str = "") -> subprocess.Popen:
-    program = (
-        "import json, sys, os, signal; from aiayn.config.data import DataConfig; from aiayn.data import prepare\n"
-        f"{before}\nprint(prepare.prepare(DataConfig(**json.loads(sys.argv[1]))).folder)"
-    )
-    return subprocess.Popen(
-        [sys.executable, "-c", program, json.dumps(asdict(config))], stdout=subprocess.PIPE, text=True
-    )
-
-
 def build_in_child_killed_at(config: DataConfig, event: int) -> bool:
     """Kills a forked child at its n-th access to a file or folder; returns whether it died of that."""
     child = os.fork()
@@ -346,39 +322,6 @@ def test_a_large_file_is_read_once_and_then_known_by_its_size_and_time(config, m
     assert "train.tgt.bin has" in caplog.text
 
 
-def test_of_four_processes_that_start_at_once_one_builds_and_all_read_the_same(config):
-    log = Path(config.folder + ".log")
-    spy = f"""
-def build(*a, real=prepare._build):
-    os.write(os.open({str(log)!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY), b"x")
-    real(*a)
-prepare._build = build"""
-    processes = [start(config, spy) for _ in range(4)]
-    folders = {process.communicate()[0] for process in processes}
-    assert [process.returncode for process in processes] == [0] * 4
-    assert folders == {f"{prepare(config).folder}\n"}
-    assert log.read_bytes() == b"x"
-
-
-def test_a_full_disk_is_reported_and_leaves_no_half_corpus(config, monkeypatch):
-    def full(path, *_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-    monkeypatch.setattr(prepare_module, "atomic_write_text", full)
-    with pytest.raises(DataError, match=r"data\.folder=.*No space left on device.*make room") as refusal:
-        prepare(config)
-    assert refusal.value.exit_code == 3
-    assert visible(config.folder) == []
-    monkeypatch.undo()
-    assert len(prepare(config).train) == 211
-
-
-def test_a_data_folder_that_cannot_be_one_is_reported(config, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"data\.folder=.*file.*choose another place"):
-        prepare(replace(config, folder=str(tmp_path / "file")))
-
-
 def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
     learn = prepare_module.learn_tokenizer
 
@@ -405,17 +348,6 @@ def test_unusable_text_is_refused_with_the_reasons(config, tmp_path):
         prepare(replace(config, max_length=1))
     with pytest.raises(DataError, match=r"data\.vocab_size=9000: this text supports at most"):
         prepare(replace(config, vocab_size=9000))
-
-
-def test_text_that_cannot_be_read_to_its_end_is_reported_from_within_the_learning_of_the_bpe(config, monkeypatch):
-    def break_off(*_):
-        yield from [RawPair("train.en", 1, b"ein haus", b"zwei")] * 2000
-        raise DataError("train.en.gz: cannot be read")
-
-    monkeypatch.setattr(FileText, "pairs", break_off)
-    with pytest.raises(DataError, match=r"train\.en\.gz"):
-        prepare(config)
-    assert visible(config.folder) == []
 
 
 def test_a_few_bad_lines_are_dropped_but_another_encoding_is_refused(config, tmp_path):

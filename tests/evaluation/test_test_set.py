@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 from applications import ROOT, TEXT, TINY, run_application, write_pairs
-from hydra import compose, initialize_config_dir
 
-from aiayn.config.compose import check_config, register
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.rules import listed
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.reports import published
 
@@ -124,16 +121,6 @@ def test_names_that_lead_out_of_the_folder_of_evaluations_are_refused(name):
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "name the files FOLDER/NAME" in outcome.err
     assert Path("outputs/small/samples.jsonl").read_bytes() == samples
-
-
-def test_one_file_is_as_good_as_a_list_and_nothing_else_is():
-    register(EvaluateConfig)
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        one = compose("evaluate", overrides=["run=x", "references=a.de"])
-        number = compose("evaluate", overrides=["run=x", "references=3"])
-    assert listed(check_config(one, EvaluateConfig).references) == ["a.de"]
-    with pytest.raises(ConfigError, match="references=3: must be a file or a list of them"):
-        check_config(number, EvaluateConfig)
 
 
 def test_the_papers_figures_are_printed_for_its_own_test_set_only(monkeypatch):

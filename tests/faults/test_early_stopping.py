@@ -7,7 +7,6 @@ import pytest
 import torch
 from faults.harness import acts_at, configured, dies_at, differences, measured, start_ranks, train, within
 
-from aiayn.errors import RefusedError
 from aiayn.reports.report import summary
 from aiayn.runs import checkpoints, sealed_files
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
@@ -159,13 +158,6 @@ def test_without_patience_a_run_trains_to_the_end_and_has_a_best_checkpoint_too(
     assert set(values) == {6, 12}
     assert steps_of(unbroken) == {"best": min(values, key=values.get), "last": 12, "averaged": 12}
     assert Translator.from_run(unbroken, "best").translate(["one two"])
-
-
-def test_a_run_without_a_best_checkpoint_says_so(stopped, tmp_path):
-    shutil.copytree(stopped, tmp_path / "run")
-    RunFolder(tmp_path / "run").best.unlink()
-    with pytest.raises(RefusedError, match=r"best\.ckpt: there is no such checkpoint"):
-        Translator.from_run(tmp_path / "run", "best")
 
 
 def test_where_the_average_validates_worse_than_the_best_checkpoint_that_is_the_default(text, tmp_path):

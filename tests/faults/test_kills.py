@@ -14,7 +14,6 @@ from threading import Event
 import pytest
 from faults.harness import (
     acts_at,
-    bytes_of,
     configured,
     dies_at,
     differences,
@@ -169,13 +168,6 @@ def test_runs_killed_at_random_moments_continue_to_the_bit(config, unbroken, tmp
         assert end.code == 0, end.said
         assert differences(tmp_path / str(trial) / "run", unbroken) == []
         kills, trial = kills + len(more), trial + 1
-
-
-def test_a_finished_run_is_left_as_it_is_to_the_byte(config, unbroken):
-    before = bytes_of(unbroken)
-    end = train(config, unbroken.parent)
-    assert (end.code, "already finished at step 12" in end.said) == (0, True)
-    assert bytes_of(unbroken) == before
 
 
 @pytest.mark.parametrize(

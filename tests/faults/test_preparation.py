@@ -125,13 +125,6 @@ def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy
     assert len(prepare(config).train) == 400
 
 
-def test_a_prepared_corpus_that_vanished_is_built_again_to_the_same_bytes(config):
-    folder = prepare(config).folder
-    expected = content_of_corpus(folder)
-    shutil.rmtree("data")
-    assert content_of_corpus(prepare(config).folder) == expected
-
-
 @pytest.mark.parametrize("harm", ["file", "vanished text"])
 def test_from_the_command_line_it_is_one_line_and_exit_code_3(config, harm):
     if harm == "file":
@@ -228,9 +221,3 @@ def test_a_machine_that_does_not_share_the_disk_ends_its_waiting_with_the_remedy
     with pytest.raises(DataError, match=r"data\.folder=data: no other process .* set data\.prepare_per_node=true"):
         wait_for(config, None, silence=0)
     assert not Path("data").exists()
-
-
-def test_two_machines_with_disks_of_their_own_prepare_the_same_bytes(config):
-    for name in ("a1", "b2"):
-        assert prepare_in_child(replace(config, folder=name), LOG, partial(on_machine, name)).wait().code == 0
-    assert content_of_corpus(Path("a1")) == content_of_corpus(Path("b2"))

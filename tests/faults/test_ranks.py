@@ -67,8 +67,9 @@ def signals(place, *arguments):
 
 def test_two_processes_train_to_the_weights_of_one_to_the_bit(whole, unbroken):
     assert same_weights(whole, unbroken)
-    losses = [[r["train/loss"] for r in measured(run) if "train/loss" in r] for run in (whole, unbroken)]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    for name in ("train/loss", "val/loss", "val/bleu"):
+        mine, theirs = ([r[name] for r in measured(run) if name in r] for run in (whole, unbroken))
+        assert mine == pytest.approx(theirs, abs=1e-6)
 
 
 def test_killed_together_they_continue_to_the_bit(pair, whole, tmp_path):

@@ -1,19 +1,13 @@
 """A run continues as it began or not at all; what differs is named with its old and its new value."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
-from faults.harness import bytes_of, configured, measured, same_weights, train
+from faults.harness import bytes_of, configured, same_weights, train
 
 from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, may_change, option_names, to_plain
-from aiayn.data.prepare import prepare
-from aiayn.errors import RefusedError
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
-from aiayn.runs.run_folder import RunFolder
-from aiayn.training.resume import load_resume_state
+from aiayn.runs import checkpoints
 
 # Every harmless option with another value than the harness has. Options of devices are tested with two processes.
 OTHERWISE = {
@@ -115,42 +109,9 @@ def test_a_run_whose_options_cannot_be_read_is_refused_and_its_checkpoints_know_
     assert same_weights(begun, unbroken)
 
 
-def test_another_text_under_the_same_path_is_refused_with_both_fingerprints(text, config, begun, tmp_path):
-    before = prepare(config.data).fingerprint
-    moved = tmp_path / "text"
-    moved.mkdir()
-    settings = configured(moved)
-    for path in text.glob("*.*"):
-        (moved / path.name).write_bytes(path.read_bytes())
-    (moved / "train.de").write_text((text / "train.de").read_text().replace("eins", "uno"))
-    now = prepare(settings.data).fingerprint
-    same_path = replace(config, data=replace(config.data, folder=settings.data.folder))
-    with pytest.raises(RefusedError, match=f"on another text .prepared corpus {before[:16]}, now {now[:16]}"):
-        load_resume_state(RunFolder(begun), prepare(settings.data), same_path)
-
-
 def test_a_lower_end_than_was_reached_averages_what_there_is_and_then_is_finished(text, begun):
     shorter = configured(text, "trainer.max_steps=4")
     end = train(shorter, begun.parent)
     assert end.code == 0, end.said
     assert checkpoints.load(begun / "checkpoints" / "averaged.ckpt").averaged == [3, 6]
     assert "already finished at step 6" in train(shorter, begun.parent).said
-
-
-def test_a_run_stored_before_some_options_existed_continues_to_the_bit(config, begun, unbroken):
-    """Its files are made to lack every option that is at its default."""
-    old = to_plain(config)
-    for key, default in flatten(to_plain(Config())).items():
-        section, _, name = key.rpartition(".")
-        tree = old[section] if section else old
-        if tree[name] == default and key not in ("data.src_lang", "data.tgt_lang"):  # by which a run is known
-            del tree[name]
-    assert len(flatten(old)) < len(flatten(to_plain(config)))
-    (begun / "config.yaml").write_text(yaml.safe_dump(old))
-    for step in (3, 6):
-        path = checkpoint_folder.step_path(begun / "checkpoints", step)
-        sealed_files.write_sealed(path, sealed_files.read_sealed(path) | {"config": old})
-    end = train(config, begun.parent)
-    assert end.code == 0, end.said
-    assert same_weights(begun, unbroken)
-    assert measured(begun) == measured(unbroken)

@@ -102,8 +102,6 @@ CHECKPOINTS = {
     ),
     "a name that leaves the folder": lambda content, sentinel: archive(with_config(content, "name", "../../sentinel")),
     "an interpolation": lambda content, sentinel: archive(with_config(content, "data.folder", "${oc.env:HOME}")),
-    "a tokenizer that is none": lambda content, sentinel: archive(content | {"tokenizer": '{"_target_": "exec"}'}),
-    "a tokenizer of another kind": lambda content, sentinel: archive(content | {"tokenizer": b"\x80\x04."}),
 }
 
 

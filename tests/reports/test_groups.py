@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 from applications import composed, run_application
-from matplotlib.image import imread
 from scipy import stats
 
 from aiayn.config.schema import Config
@@ -71,19 +70,6 @@ def printed(*arguments: str) -> str:
 
 
 # What is a seed of what.
-
-
-def test_a_sweep_over_learning_rates_of_base_sizes_has_a_row_for_each(tmp_path, base):
-    for rate, ppl in ((0.1, 743.80), (3.0, 74_328_688.96)):
-        store(tmp_path / f"lr_scale-{rate:g}", with_rate(base, rate), ppl)
-
-    assert grouped(tmp_path) == [("lr_scale-0.1", Sample({0: 743.8})), ("lr_scale-3", Sample({0: 74_328_688.96}))]
-    text = printed(str(tmp_path))
-    lines = [line.split() for line in text.split("\n") if line.startswith("lr_scale-")]
-    assert lines == [["lr_scale-0.1", "0.1", "1", "743.80"], ["lr_scale-3", "3", "1", "74,328,688.96"]]
-    assert "37,164,716" not in text
-    assert "by chance" not in text
-    assert "No baseline: name one with --baseline." in text
 
 
 @pytest.mark.parametrize(
@@ -331,17 +317,6 @@ def test_the_ratio_of_lengths_stands_beside_every_bleu(tmp_path, base):
         "chrf (val)",
     ]
     assert line.split() == ["one", "1", "20.00", "0.910", "40.00"]
-
-
-def test_the_picture_shows_ones_own_groups_and_there_is_none_without_a_baseline(own, tmp_path, base):
-    done = run_application("aiayn", "table", str(own), "--out", str(tmp_path / "out"))
-    assert "groups.{md,tex,csv,json,png}" in done.err
-    assert imread(tmp_path / "out/groups.png").shape[0] > 100
-    for rate in (0.1, 3.0):
-        store(tmp_path / "rates" / f"{rate:g}", with_rate(base, rate), 5 + rate)
-    done = run_application("aiayn", "table", str(tmp_path / "rates"), "--out", str(tmp_path / "none"))
-    assert "png" not in done.err
-    assert not (tmp_path / "none/groups.png").exists()
 
 
 def test_a_run_of_another_version_is_told_and_not_compared(own):

@@ -2,15 +2,12 @@
 
 import gzip
 import hashlib
-from dataclasses import replace
 
 import pytest
-from applications import CORPORA, ROOT, composed
+from applications import CORPORA, composed
 
-from aiayn.model.flops import n_parameters
-from aiayn.reports.paper_tables import counted_flops, parameter_table
+from aiayn.reports.paper_tables import counted_flops
 from aiayn.reports.published import (
-    BASE,
     BIG,
     SUBSET,
     TABLE_2,
@@ -20,11 +17,6 @@ from aiayn.reports.published import (
 )
 
 NEWS = CORPORA / "wmt-news"
-
-
-def test_there_is_a_row_for_every_file_of_the_ablation_and_one_for_big():
-    files = {path.stem for path in (ROOT / "conf" / "ablation").glob("*.yaml")}
-    assert {row.name for row in TABLE_3} == files | {"big"}
 
 
 def test_a_windowed_model_is_no_row():
@@ -94,19 +86,3 @@ def test_the_papers_figures_stand_beside_one_kind_of_one_text_in_one_direction()
     assert paper_figures("newstest2014", "en", "de", 2) is None
     assert paper_figures(SUBSET, "en", "de", 1) is None
     assert paper_figures(None, "en", "de", 1) is None
-
-
-def test_base_sized_rows_have_the_printed_parameters_at_40960_subwords_and_none_at_37000():
-    records = [record for record in parameter_table(37_000).records if record["paper"] and record["row"] != "big"]
-    assert len(records) == 10
-    assert all(abs(record["difference_fitted"]) < 0.6 for record in records)
-    assert all(abs(record["difference"]) > 1 for record in records)
-
-
-def test_what_the_fidelity_page_concludes_follows_from_the_counts():
-    page = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")
-    first, last = (round((millions * 1e6 - n_parameters(BIG.model, 0)) / 1024) for millions in (212.5, 213.5))
-    assert f"{first:,} to {last:,} entries" in page
-    smaller = [replace(row.model, d_v=row.model.d_k) for row in TABLE_3 if row.name in ("b_dk16", "b_dk32")]
-    assert [round(n_parameters(model, 40_960) / 1e6, 1) for model in smaller] == [50.9, 55.6]
-    assert (BASE.name, BIG.name) == ("base", "big")

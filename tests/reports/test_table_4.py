@@ -12,7 +12,7 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import to_plain
 from aiayn.reports.differences import Sample
 from aiayn.reports.paper_tables import paper_tables
-from aiayn.reports.published import SECTION_23, TABLE_4, known_test_set
+from aiayn.reports.published import SECTION_23
 from aiayn.reports.runs import read_runs
 
 
@@ -74,24 +74,3 @@ def test_the_table_prints_rows_that_were_not_run_as_such(parsers):
     ]
     assert [cell.strip() for cell in semi.split("|")[4:6]] == ["not run", "92.7"]
     assert sum(line.startswith("| other") for line in lines) == 2
-
-
-@pytest.mark.parametrize(
-    ("lines", "name", "expected"),
-    [
-        (2416, "section23", SECTION_23),
-        (2416, "wsj.section23", SECTION_23),
-        (2416, "test", None),
-        (99, "section23", None),
-    ],
-)
-def test_section_23_is_known_by_its_name_and_its_sentences(lines, name, expected):
-    assert known_test_set("0" * 64, lines, name, from_wmt14=False) == expected
-
-
-@pytest.mark.parametrize(("experiment", "row"), [("table4_wsj", TABLE_4[0]), ("table4_semi", TABLE_4[1])])
-def test_a_row_is_what_its_experiment_composes_to(experiment, row):
-    config = composed(f"experiment={experiment}")
-
-    assert row.is_of(config.model, config.data.vocab_size)
-    assert Path(config.data.test).name == SECTION_23

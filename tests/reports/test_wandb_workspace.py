@@ -19,22 +19,10 @@ def sections():
     return {found["name"]: found["panels"] for found in view["spec"]["section"]["panelBankConfig"]["sections"]}
 
 
-def test_the_workspace_has_a_section_for_each_question(sections):
-    assert list(sections) == ["Training", "Translation quality", "Performance", "Sweep"]
-    assert all(sections.values())
-
-
 def test_its_curves_are_series_that_a_run_logs_by_step_and_no_series_is_forgotten(sections):
     curves = [panel["config"] for panels in sections.values() for panel in panels if "Line Plot" in panel["viewType"]]
     assert {curve["xAxis"] for curve in curves} == {"trainer/global_step"}
     assert {metric for curve in curves for metric in curve["metrics"]} == TRAINING | SPEED | VALIDATION
-
-
-def test_the_sweep_is_compared_by_parallel_coordinates_over_heads_and_d_k(sections):
-    [panel] = [panel for panel in sections["Sweep"] if panel["viewType"] == "Parallel Coordinates Plot"]
-    columns = [column["accessor"] for column in panel["config"]["columns"]]
-    assert columns[:2] == ["config:model.value.n_heads", "config:d_k.value"]
-    assert columns[-2:] == ["summary:val/ppl", "summary:val/bleu"]
 
 
 def test_the_command_prints_the_definition_where_there_is_no_key(monkeypatch, tmp_path):

@@ -101,14 +101,6 @@ def test_options_that_were_never_settled_are_refused(original, tmp_path):
         checkpoints.load(tmp_path / "a.ckpt")
 
 
-def test_the_model_is_whole_again_with_one_matrix_for_three_uses(original, tmp_path):
-    checkpoints.save(tmp_path / "a.ckpt", original)
-    loaded = checkpoints.load(tmp_path / "a.ckpt")
-    model = Transformer(loaded.config.model, loaded.vocab_size)
-    assert model.load_state_dict(loaded.weights, strict=True)
-    assert sum(17 in weight.shape for weight in loaded.weights.values()) == 1
-
-
 def test_plain_torch_reads_the_file_without_running_or_trusting_anything(original, tmp_path):
     checkpoints.save(tmp_path / "a.ckpt", original)
     stored = torch.load(tmp_path / "a.ckpt", weights_only=True)
@@ -421,22 +413,6 @@ def test_small_weights_do_not_drown_in_the_sum(original):
     values = (2.0**24, 1.0, 1.0)  # in single precision the ones would be lost
     merged = checkpoints.average([replace(original, weights={"w": torch.tensor([value])}) for value in values])
     assert merged.weights["w"].item() == (2**24 + 2) / 3
-
-
-def test_the_order_of_the_checkpoints_does_not_matter_to_the_mean(original):
-    saved = [with_weights(original, step, seed=step) for step in (10, 20, 30, 40)]
-    first, *others = (checkpoints.average(list(order)).weights for order in itertools.permutations(saved))
-    for other in others:
-        assert all(torch.equal(first[name], other[name]) for name in first)
-
-
-def test_the_average_of_one_is_that_one_and_inputs_stay_as_they_were(original):
-    merged = checkpoints.average([original])
-    assert_equal(merged, replace(original, averaged=[1500]))
-    saved = [with_weights(original, step, seed=step) for step in (10, 20)]
-    checkpoints.average(saved)
-    for checkpoint in saved:
-        assert_equal(checkpoint, with_weights(original, checkpoint.step, seed=checkpoint.step))
 
 
 def test_another_model_or_another_tokenizer_is_not_averaged_in(original, tiny_config):

@@ -97,24 +97,6 @@ def test_the_same_command_leaves_jobs_in_the_queue_alone_and_submits_what_is_mis
     ]
 
 
-@pytest.mark.parametrize(
-    ("argument", "line"),
-    [
-        ("hydra.launcher.time=0", "error: hydra.launcher.time=0: must be at least 1"),
-        ("hydra.launcher.gpus=-1", "error: hydra.launcher.gpus=-1: must be at least 0"),
-        ("hydra.launcher.jobs=2", "error: hydra.launcher.jobs: no such option"),
-        ("model.dropout=2", "error: model.dropout=2"),
-    ],
-)
-def test_an_option_that_is_wrong_is_refused_before_anything_is_submitted(cluster, argument, line):
-    before = sorted(cluster.iterdir())
-    outcome = run_application("train.py", *SLURM, "seed=1,2", argument)
-
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert outcome.err.startswith(line)
-    assert sorted(cluster.iterdir()) == before
-
-
 def test_without_submitit_or_sbatch_one_line_says_what_is_missing(cluster, monkeypatch):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slurm, "find_spec", lambda name: None)
@@ -137,13 +119,6 @@ def test_what_sbatch_says_against_a_job_is_the_error(cluster):
 
     assert outcome.code == 2
     assert outcome.err.endswith("base is not accepted: sbatch: error: invalid partition specified: x\n")
-
-
-def test_without_m_the_launcher_is_refused_rather_than_ignored(cluster):
-    outcome = run_application("train.py", *TEXT, *TINY, "hydra/launcher=slurm")
-
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "add -m" in outcome.err
 
 
 # Inside a job.

@@ -99,13 +99,6 @@ def test_heads_that_no_model_chosen_by_the_text_can_have_are_refused_before_the_
     assert not (folder / "outputs").exists()
 
 
-def test_a_launcher_that_keeps_all_jobs_in_one_process_is_refused(folder):
-    outcome = run_application("train.py", "-m", *SMALL, "seed=1,2", "hydra/launcher=basic")
-
-    assert outcome.code == 2
-    assert "hydra/launcher=basic: choose one of processes, slurm" in outcome.err
-
-
 def test_torchrun_and_a_sweep_exclude_each_other(folder, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
 
@@ -172,11 +165,6 @@ def test_a_job_is_finished_when_all_that_was_asked_for_is_scored(scored):
 def test_a_folder_is_named_by_what_its_job_changes(batch, names):
     typed = [override for override in batch[0] if all(override in job for job in batch)]
     assert job_names(batch, typed) == names
-
-
-def test_two_jobs_never_share_a_folder():
-    with pytest.raises(ConfigError, match=r"data\.train.*train-a-b"):
-        job_names([["data.train=a/b"], ["data.train=a-b"]], [])
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["C"]), max_size=20), min_size=2, max_size=4, unique=True))
