@@ -99,13 +99,6 @@ def test_every_test_that_a_page_names_exists(page):
         assert not name or name in defined(ROOT / path), f"{path}::{name}"
 
 
-def test_every_borrowed_internal_has_its_guard_and_every_guard_its_line():
-    listed = set(re.findall(r"`(test_\w+)` \|$", read(ROOT / "CONTRIBUTING.md"), re.MULTILINE))
-    tests = {name for name in defined(ROOT / "tests/test_borrowed_internals.py") if name.startswith("test_")}
-
-    assert listed == tests
-
-
 def test_the_page_on_reliability_has_its_promises_and_says_where_they_are_tested():
     section = read(ROOT / "docs/reliability.md").split("## What is promised and tested")[1].split("\n## ")[0]
 

@@ -12,7 +12,14 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn import hardware
 from aiayn.errors import ConfigError
-from aiayn.hardware import choose_device, choose_hardware, has_own_gpu, matmul_rate, tokens_per_device, training_threads
+from aiayn.hardware import (
+    choose_device,
+    choose_hardware,
+    has_own_gpu,
+    is_out_of_memory,
+    tokens_per_device,
+    training_threads,
+)
 from aiayn.training.checks import check_size
 from aiayn.training.trainer import NCCL_GRACE, _strategy
 
@@ -62,15 +69,6 @@ def test_training_computes_in_what_the_tensor_cores_of_a_gpu_have(capability, in
     assert set_to == ["high"]
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true", "16-mixed", "64-true"])
-def test_the_rate_of_products_is_measured_in_the_type_of_the_training(precision, monkeypatch):
-    seen = []
-    monkeypatch.setattr(hardware.timeit, "repeat", lambda work, **_: seen.append(work()) or [1.0])
-    matmul_rate.__wrapped__(torch.device("cpu"), precision, 1)
-    kinds = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16, "64": torch.float64}
-    assert seen[0].dtype == kinds[precision.partition("-")[0]]
-
-
 @pytest.mark.parametrize(("given", "kept"), [(None, "128"), ("7", "7")])
 def test_a_training_on_a_cpu_keeps_few_of_the_kernels_that_onednn_compiles_unless_told_otherwise(
     given, kept, monkeypatch
@@ -100,20 +98,6 @@ def test_attention_in_cudnn_is_off_on_a_gpu_for_whoever_uses_it(who, monkeypatch
         assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
-
-
-def test_memory_settings_of_the_user_are_kept(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:99")
-    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
-    choose_device("gpu")
-    assert "PYTORCH_ALLOC_CONF" not in os.environ
-
-
-@pytest.mark.parametrize(("accelerator", "more"), [("gpu", NCCL_GRACE), ("cpu", 0)])
-def test_nccl_waits_longer_than_the_ranks_wait_for_each_other(accelerator, more):
-    strategy = _strategy(composed(*FILES, "trainer.devices=2", "trainer.timeout=70").trainer, accelerator)
-    assert strategy._timeout.total_seconds() == 70 + more
 
 
 def test_compiling_that_is_asked_for_is_refused_on_a_gpu_without_triton_or_a_compiler(monkeypatch):
@@ -181,3 +165,15 @@ def test_a_narrow_model_trains_in_one_thread_unless_the_environment_says_how_man
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("accelerator", "more"), [("gpu", NCCL_GRACE), ("cpu", 0)])
+def test_nccl_waits_longer_than_the_ranks_wait_for_each_other(accelerator, more):
+    strategy = _strategy(composed(*FILES, "trainer.devices=2", "trainer.timeout=70").trainer, accelerator)
+    assert strategy._timeout.total_seconds() == 70 + more
+
+
+def test_a_lack_of_memory_on_a_cpu_is_told_by_its_text():
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert is_out_of_memory(raised.value)

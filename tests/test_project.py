@@ -128,12 +128,6 @@ def test_the_container_is_built_of_files_that_are_here_and_left_in_its_context()
     assert started[0] in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
 
 
-def test_python_m_aiayn_is_the_command():
-    said = subprocess.run([sys.executable, "-m", "aiayn", "--version"], capture_output=True, text=True, check=True)
-
-    assert said.stdout == f"aiayn {aiayn.__version__}\n"
-
-
 def test_types_are_checked_everywhere_and_ignored_only_where_the_reason_is_said():
     settings = (ROOT / "pyproject.toml").read_text("utf-8")
     assert tomllib.loads(settings)["tool"]["basedpyright"]["include"] == ["src"]

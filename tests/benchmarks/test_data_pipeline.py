@@ -5,7 +5,7 @@ import json
 import data_pipeline
 import numpy as np
 import pytest
-from data_pipeline import main, measured, planning, write_corpus
+from data_pipeline import main, write_corpus
 
 
 class WorkerHere:
@@ -60,20 +60,3 @@ def test_the_text_is_the_same_every_time_and_as_long_as_wmts(tmp_path):
         assert len(counts) == 3000
         assert 23 < counts.mean() < 27
         assert 12 < counts.std() < 20
-
-
-def test_a_stage_in_a_process_of_its_own_tells_its_peak_of_memory():
-    figures = measured(planning, 1_000_000)
-    assert figures["pairs"] == 1_000_000
-    assert figures["peak_mb"] > 0
-
-
-def held(size_mb: int):
-    block = bytearray(b"x" * (size_mb << 20))
-    return lambda: {"size": len(block)}
-
-
-def test_the_memory_of_a_stage_is_that_of_all_processes_with_their_libraries():
-    small, large = (measured(held, size)["total_mb"] for size in (1, 301))
-    assert small > 50, "Python and torch"
-    assert 280 < large - small < 400

@@ -1,37 +1,9 @@
 """Text from translation catalogues, and what is measured on it: mark-up and the filter of noisy pairs."""
 
 import pytest
-from manuals import entries, from_roff, plain
-from markup import elements, marks
+from manuals import from_roff
+from markup import elements
 from score_filter import any_other, auc, nearest_in_length
-
-CATALOGUE = r"""msgid ""
-msgstr "Project-Id-Version: x\n"
-
-#: C/files.page:3 C/disk.page:9
-msgid ""
-"Open the <gui>Files</gui> "
-"\"now\"."
-msgstr "Öffnen Sie <gui>Dateien</gui> »jetzt«."
-
-#, fuzzy
-msgid "unsure"
-msgstr "unsicher"
-
-msgid "missing"
-msgstr ""
-
-msgid "one"
-msgid_plural "many"
-msgstr[0] "eins"
-"""
-
-
-def test_finished_entries_of_a_catalogue_are_read_with_their_pages(tmp_path):
-    path = tmp_path / "de.po"
-    path.write_text(CATALOGUE, encoding="utf-8")
-    source, target = 'Open the <gui>Files</gui> "now".', "Öffnen Sie <gui>Dateien</gui> »jetzt«."
-    assert list(entries(path)) == [({"C/files.page", "C/disk.page"}, source, target)]
 
 
 @pytest.mark.parametrize(
@@ -44,14 +16,6 @@ def test_finished_entries_of_a_catalogue_are_read_with_their_pages(tmp_path):
 def test_fonts_of_manual_pages_become_tags(roff, tags):
     assert from_roff(roff) == tags
     assert elements(tags)
-
-
-def test_tags_and_placeholders_are_counted_and_elements_compared_by_their_text():
-    text = '<a href="x">two  words</a> &amp; {name} <br/>'
-    assert marks(text) == {'<a href="x">': 1, "</a>": 1, "<br/>": 1, "{name}": 1}
-    assert elements(text) == {("a", ("href", "x"), "two words"): 1}
-    assert elements("<a>crossed <b></a></b>") is None
-    assert plain(text) == "two words & {name}"
 
 
 def test_wrong_targets_are_those_of_other_pairs_and_auc_is_the_share_of_ordered_pairs():

@@ -11,7 +11,6 @@ from applications import TEXT, TINY, run_application, write_text
 import aiayn
 from aiayn.config.extensions import extension_options, load_extension
 from aiayn.config.stored import changed_options, stored_config, to_plain
-from aiayn.errors import ConfigError
 
 ROTARY = """
 from dataclasses import dataclass
@@ -111,14 +110,6 @@ def test_an_option_of_an_extension_that_changes_is_a_change_of_the_training(fold
 
     assert changed_options(before, now) == {"extension.rotary.base": "10000.0 -> 500"}
     assert "extension.rotary.base" in changed_options(before, aiayn.compose())
-
-
-def test_a_file_without_options_takes_none(folder):
-    (folder / "my/plain.py").write_text("Options = 3\n")
-
-    assert aiayn.compose("extensions=[my/plain.py]").extension == {}
-    with pytest.raises(ConfigError, match=r"extension\.plain\.x: no such option; it has none"):
-        aiayn.compose("extensions=[my/plain.py]", "extension.plain.x=1")
 
 
 def test_the_bytes_that_are_hashed_are_those_that_run(folder):

@@ -1,6 +1,6 @@
 """Options that `data=files` leaves to the program, settled by the text."""
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 
 import pytest
 from applications import composed_options
@@ -55,16 +55,6 @@ def test_a_size_that_fits_no_model_the_text_could_choose_is_refused_before_the_t
         aiayn.compose(*TEXT, "model.n_heads=7", *fitting, *more)
 
 
-def test_what_the_user_sets_is_kept():
-    config = settle_sizes(
-        composed_options(*TEXT, "model.d_model=96", "model.n_heads=3", "data.vocab_size=777"), lambda: 5000
-    )
-    config = settle_steps(replace(config, trainer=replace(config.trainer, val_every=11)), 5000, 25)
-
-    assert (config.model.d_model, config.model.n_heads, config.model.d_ff, config.data.vocab_size) == (96, 3, 256, 777)
-    assert (config.trainer.max_steps, config.trainer.val_every, config.trainer.checkpoint_every) == (2500, 11, 50)
-
-
 @pytest.mark.parametrize(("steps", "val_every"), [(60, 60), (600, 250), (9000, 450), (90_000, 1500)])
 def test_a_short_run_is_not_validated_more_often_than_it_has_time_for(steps, val_every):
     config = settle_sizes(composed_options(*TEXT, f"trainer.max_steps={steps}"), lambda: 5000)
@@ -94,13 +84,6 @@ def test_the_peak_may_be_set_itself_whatever_the_warm_up():
         assert config.optim.peak_lr == 1.5e-4
     with pytest.raises(ConfigError, match=r"optim\.peak_lr=0\.0: must be above 0 and finite"):
         composed_options(*TEXT, "optim.peak_lr=0")
-
-
-def test_pairs_are_counted_only_if_a_size_depends_on_them():
-    sized = settle_sizes(composed_options("name=x", "trainer.max_steps=null"), lambda: pytest.fail("counted"))
-
-    assert (sized.model.d_k, sized.data.vocab_size, sized.trainer.max_steps) == (64, 37_000, None)
-    assert settle_steps(sized, 4_500_000, 1000).trainer.max_steps == 20_000
 
 
 def test_a_settled_configuration_has_no_null_where_options_were_open():

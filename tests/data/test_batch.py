@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiayn.data.batch import collate, pad_sources, shift_right, source_mask
+from aiayn.data.batch import collate, shift_right
 from aiayn.data.batch_plan import MicroBatch
 from aiayn.data.corpus import PreparedSplit, Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
@@ -57,14 +57,6 @@ def test_a_micro_batch_without_pairs_is_one_row_that_weighs_nothing():
     assert (batch.n_src_tokens, batch.n_tokens, batch.step_tokens, batch.number) == (0, 0, 42, 3)
     assert torch.all(batch.tgt_out == PAD_ID)
     assert bool(batch.src_mask.all()), "attention has something to attend to"
-
-
-def test_sources_of_a_search_are_padded_like_those_of_training():
-    sentences = [[5, 6, 7], [], [9]]
-    batch = collate(split_of([(ids, [4]) for ids in sentences]), micro_batch_of(0, 1, 2), number=0)
-    assert torch.equal(pad_sources(sentences), batch.src)
-    assert torch.equal(source_mask(batch.src), batch.src_mask)
-    assert pad_sources([[]]).tolist() == [[EOS_ID]]
 
 
 def test_moving_and_pinning_keep_everything(monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiayn.data.batch_plan import BatchPlan, device_counts, evaluation_batches
+from aiayn.data.batch_plan import BatchPlan, evaluation_batches
 from aiayn.data.samplers import TrainingSampler
 
 LENGTHS = st.integers(1, 40)
@@ -174,19 +174,6 @@ def test_every_micro_batch_knows_the_target_tokens_of_its_whole_step(corpus, par
         assert {plan.micro_batch(number).step_tokens for number in numbers} == {expected}
 
 
-def test_a_step_of_fewer_pairs_than_micro_batches_has_empty_micro_batches():
-    plan = make(np.array([[7, 9]]), parts=4)
-    assert sorted(len(plan.micro_batch(number).pairs) for number in range(4)) == [0, 0, 0, 1]
-    assert [plan.micro_batch(number).step_tokens for number in range(8)] == [9] * 8
-
-
-def test_steps_are_about_equally_full():
-    corpus = corpus_like_wmt(3000, seed=3)
-    plan = make(corpus, tokens_per_step=2500, parts=4)
-    fullness = np.array([corpus[pairs].sum(axis=0).max() for pairs in epoch(plan, 0)])
-    assert fullness.min() > 0.8 * fullness.mean()
-
-
 SCRIPT = """
 import hashlib, numpy as np
 from aiayn.data.batch_plan import BatchPlan
@@ -245,7 +232,3 @@ def test_evaluation_batches_hold_every_pair_once_fit_padded_and_begin_with_the_l
         assert len(batch) == 1 or len(batch) * corpus[batch].max() <= limit
     longest = [int(corpus[batch].max()) for batch in batches]
     assert longest == sorted(longest, reverse=True)
-
-
-def test_the_numbers_of_devices_that_can_share_a_step():
-    assert [device_counts(count) for count in (1, 4, 6)] == ["1", "1, 2 or 4", "1, 2, 3 or 6"]

@@ -50,11 +50,6 @@ def test_an_invisible_character_goes_wherever_it_is(invisible):
     assert texts([(f"{invisible}ab{invisible}c {invisible}".encode(), b"x")]) == [("abc", "x")]
 
 
-def test_joiners_which_shape_words_stay():
-    for text in ("می\u200cخواهم", "क्\u200dष"):
-        assert normalise(text) == text
-
-
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=6), st.one_of(st.binary(max_size=4), st.text().map(str.encode)))))
 def test_every_pair_read_is_kept_or_dropped_and_what_is_kept_is_one_line_of_visible_text(pairs):
@@ -65,13 +60,6 @@ def test_every_pair_read_is_kept_or_dropped_and_what_is_kept_is_one_line_of_visi
     for text in (text for pair in kept for text in pair):
         assert text == text.strip() == normalise(text) != ""
         assert len(text.splitlines()) == 1
-
-
-def test_only_the_first_five_pairs_of_a_reason_are_listed():
-    report = CleaningReport()
-    assert texts([(b"", b"")] * 9, report) == []
-    assert report.dropped == {"empty": 9}
-    assert report.first_dropped == {"empty": [f"text: line {n}" for n in range(1, 6)]}
 
 
 @pytest.mark.parametrize(

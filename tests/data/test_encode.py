@@ -1,7 +1,5 @@
 """Encoding a corpus, against the tokenizer itself."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from aiayn.data import encode as encoding
 from aiayn.data.cleaning import CleanPair
 from aiayn.data.encode import CachedTokenizer, Ids, encode
-from aiayn.data.raw_text import RawPair, with_progress
+from aiayn.data.raw_text import RawPair
 from aiayn.data.tokenizer import Tokenizer
 
 TEXT = ["The dog's house isn't small.", "Das Haus ist klein, sehr klein.", "Straßen  und Häuser 12", "<s> a </s>"] * 3
@@ -74,11 +72,3 @@ def test_sentences_are_left_out_with_their_ids():
     ids = Ids(np.array([5, 6, 7, 8, 9, 10]), np.array([2, 1, 3]))
     kept = ids.where(np.array([True, False, True]))
     assert (kept.flat.tolist(), kept.lengths.tolist()) == ([5, 6, 8, 9, 10], [2, 3])
-
-
-def test_progress_says_rate_and_time_left(monkeypatch, caplog):
-    caplog.set_level("INFO", "aiayn")
-    clock = iter(range(0, 10_000, 6))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    assert list(with_progress(range(4500), "encoding train", 9000)) == list(range(4500))
-    assert caplog.messages[0] == "encoding train: 2,000 of 9,000 pairs, 167 a second, 42 s left"

@@ -1,6 +1,5 @@
 import json
 import socket
-import sys
 import time
 
 import pytest
@@ -84,15 +83,3 @@ def test_a_hub_name_without_network_fails_at_once_with_the_remedies(offline, mon
     assert "data=files data.train=PREFIX" in message
     assert "\n" not in message
     assert len(offline) <= 2  # one request, which its client may repeat; the library never tried
-
-
-def test_a_hub_folder_that_is_not_there_is_not_looked_for_on_the_hub(offline, tmp_path):
-    with pytest.raises(DataError, match="no such folder"):
-        text_of(hub(tmp_path / "gone"), "train").pairs()
-    assert offline == []
-
-
-def test_without_datasets_installed_the_message_says_so(monkeypatch, wmt):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match="pip install datasets"):
-        text_of(hub(wmt, hub_name="de-en"), "train").pairs()

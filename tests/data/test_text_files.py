@@ -124,21 +124,6 @@ def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
     assert scans.scan(path)["sha256"] != first["sha256"]
 
 
-def test_a_file_that_changed_just_now_is_not_trusted_yet(tmp_path):
-    (tmp_path / "x").write_bytes(b"a")
-    scans = FileScans()
-    scans.scan(tmp_path / "x")
-    scans.save(tmp_path)
-    assert (tmp_path / ".scans.json").read_text() == "{}"
-
-
-@pytest.mark.parametrize("content", ["[broken", "[1, 2]", "7", "null", ""])
-def test_damaged_scans_are_ignored(tmp_path, content):
-    (tmp_path / "x").write_bytes(b"a\nb\n")
-    (tmp_path / ".scans.json").write_text(content)
-    assert FileScans(tmp_path).scan(tmp_path / "x")["lines"] == 2
-
-
 def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, monkeypatch):
     """The pairs after it stay aligned; a device, or a compressed bomb, without line ends is refused."""
     long = b"x" * (3 << 20)
@@ -160,9 +145,9 @@ def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, 
             FileScans().scan(type(tmp_path)(path))
 
 
-def test_lines_of_exactly_the_longest_length_are_read_whole_whatever_ends_them(tmp_path):
-    for extra in range(3):
-        for end in (b"\n", b"\r\n", b""):
-            content = b"\xef\xbb\xbf" + b"y" * (32_768 - extra) + end
-            (tmp_path / "f").write_bytes(content)
-            assert read_lines(tmp_path / "f") == ["y" * (32_768 - extra)]
+def test_a_file_that_changed_just_now_is_not_trusted_yet(tmp_path):
+    (tmp_path / "x").write_bytes(b"a")
+    scans = FileScans()
+    scans.scan(tmp_path / "x")
+    scans.save(tmp_path)
+    assert (tmp_path / ".scans.json").read_text() == "{}"

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from applications import ROOT, TEXT, TINY, run_application, write_pairs
+from applications import TEXT, TINY, run_application, write_pairs
 
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.errors import ConfigError, RefusedError
@@ -55,15 +55,6 @@ def test_several_references_are_all_scored_against():
     assert (one["n_references"], several["n_references"]) == (1, 3)
     assert several["signature"].startswith("nrefs:3|")
     assert "split=test references=[ref.B.de,own.de], en -> de, 5 lines, 3 references" in out
-
-
-def test_a_baseline_must_have_been_scored_with_the_same_references():
-    evaluate("test=dev", name="dev")
-    refused = run_application(
-        "evaluate.py", "run=outputs/small", "test=dev", "references=ref.B.de", "baseline=outputs/small"
-    )
-    assert refused.code == 4
-    assert f"type: python {ROOT}/evaluate.py run=outputs/small test=dev references=[ref.B.de]" in refused.err
 
 
 @pytest.mark.parametrize(

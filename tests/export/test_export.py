@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiayn.config.extensions import load_extension
-from aiayn.config.search import SearchConfig, SearchOverrides
+from aiayn.config.search import SearchConfig
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, ResourceError
@@ -70,26 +70,6 @@ def test_marians_logits_are_ours(checkpoint, tmp_path):
             input_ids=torch.tensor([[*src, EOS_ID]]), decoder_input_ids=torch.tensor([[BOS_ID, *tgt]])
         ).logits[0]
     torch.testing.assert_close(found, our_logits(checkpoint, src, tgt), rtol=0, atol=1e-4)
-
-
-def greedy(checkpoint: Checkpoint) -> Translator:
-    """Greedy search: the tokens before a limit are the same whatever an engine does at it."""
-    search = SearchOverrides(beam_size=1)
-    return Translator.from_checkpoint(checkpoint, search, "cpu")
-
-
-def test_marian_translates_as_we_do_in_three_lines(checkpoint, tmp_path):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra: export)")
-    export(checkpoint, "marian", tmp_path / "model")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    model = transformers.MarianMTModel.from_pretrained(tmp_path / "model")
-    translator = greedy(checkpoint)
-    for line, best in zip(LINES, translator.translate(LINES), strict=True):
-        source = tokenizer([line], return_tensors="pt")
-        assert source["input_ids"].tolist() == [[*translator.source_ids([line])[0], EOS_ID]]
-        ids = model.generate(**source, num_beams=1, max_new_tokens=source["input_ids"].size(1) + 3)
-        found = tokenizer.decode(ids[0], skip_special_tokens=True)
-        assert " ".join(found.splitlines()) == best
 
 
 @pytest.fixture(scope="module")
@@ -162,24 +142,6 @@ def test_ctranslate2_scores_outputs_as_we_do(checkpoint, tmp_path, positions):
         log_probs = our_logits(checkpoint, src.ids, tgt).log_softmax(-1)
         expected = log_probs[range(4), [*tgt, EOS_ID]].tolist()
         assert scored.log_probs == pytest.approx(expected, abs=1e-4)
-
-
-def test_ctranslate2_translates_as_we_do_in_three_lines(checkpoint, tmp_path):
-    ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (extra: export)")
-    export(checkpoint, "ctranslate2", tmp_path / "model")
-    engine = ctranslate2.Translator(str(tmp_path / "model"), intra_threads=1)
-    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
-    for line, best in zip(LINES, greedy(checkpoint).translate(LINES), strict=True):
-        source = tokenizer.encode(line).tokens
-        [result] = engine.translate_batch(
-            [source],
-            beam_size=1,
-            max_decoding_length=len(source) + 4,
-            min_decoding_length=0,
-            suppress_sequences=[["<s>"], ["<pad>"]],
-        )
-        found = tokenizer.decode([tokenizer.token_to_id(token) for token in result.hypotheses[0]])
-        assert " ".join(found.splitlines()) == best
 
 
 PAGE = (ROOT / "docs/other-engines.md").read_text(encoding="utf-8")

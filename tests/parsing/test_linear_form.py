@@ -7,7 +7,7 @@ from parsing.generated_grammar import generated_trees
 
 from aiayn.errors import DataError
 from aiayn.parsing.linear_form import linear_form, read_linear_form, repaired_tree, sentence
-from aiayn.parsing.tree import TOP, Leaf, Tree, indented, leaves, penn_brackets, right_branching
+from aiayn.parsing.tree import TOP, Leaf, Tree, leaves, right_branching
 
 CAT = Tree(
     TOP,
@@ -32,11 +32,6 @@ TREES = st.recursive(
     max_leaves=25,
 )
 SENTENCES = st.builds(Tree, st.just(TOP), st.lists(TREES, min_size=1, max_size=3).map(tuple))
-
-
-def test_the_linear_form_drops_words_and_labels_closing_brackets():
-    assert linear_form(CAT) == "(S (NP DT NN )NP (VP VBZ )VP . )S"
-    assert sentence(CAT) == "The cat sleeps ."
 
 
 @given(SENTENCES)
@@ -84,30 +79,11 @@ def test_malformed_trees_are_repaired_by_the_stated_rule(written, repaired):
     assert linear_form(tree) == repaired
 
 
-def test_a_thousand_nested_brackets_are_no_problem():
-    text = " ".join(["(NP"] * 5000 + ["NN"] + [")NP"] * 5000)
-
-    tree, malformed = repaired_tree("deep", text)
-
-    assert not malformed
-    assert linear_form(tree) == text
-    assert penn_brackets(tree).count("(NP") == indented(tree).count("(NP") == 5000
-
-
 def test_a_reference_that_is_no_tree_is_refused_with_its_place():
     with pytest.raises(
         DataError, match=r"^line 3 is not the linear form of a tree with the words of its sentence: \(S"
     ):
         read_linear_form("two words", "(S NN )S", "line 3")
-
-
-def test_a_tree_prints_in_penn_brackets_and_indented():
-    assert penn_brackets(CAT) == "(TOP (S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))"
-    assert indented(CAT) == "(S\n  (NP (DT The) (NN cat))\n  (VP (VBZ sleeps))\n  (. .))"
-
-
-def test_brackets_in_words_are_printed_as_the_penn_treebank_spells_them():
-    assert penn_brackets(Tree(TOP, (Leaf("-LRB-", "("), Leaf("NN", "f(x)")))) == "(TOP (-LRB- -LRB-) (NN f-LRB-x-RRB-))"
 
 
 def test_the_baseline_branches_to_the_right_and_leaves_final_punctuation_outside():

@@ -181,15 +181,6 @@ def test_one_beam_is_greedy_search_token_by_token():
             assert hypothesis.tokens == output
 
 
-def test_with_one_beam_a_second_best_end_does_not_finish_the_output():
-    # Greedy search goes 3, 4, end with log P about log(.5 * .5 * .5); ending at once would score better, at log(.4).
-    steps = {(): [0, 0, 0.4, 0.5, 0.1], (3,): [0, 0, 0.3, 0.2, 0.5], (3, 4): [0, 0, 0.5, 0.2, 0.3]}
-    model = ScriptedModel(lambda source, prefix: [math.log(p + 1e-9) for p in steps[prefix]])
-    [[hypothesis]] = search(model, [[3]], replace(SEARCH, beam_size=1))
-    assert hypothesis.tokens == [3, 4]
-    assert hypothesis.log_prob == pytest.approx(math.log(0.125), abs=1e-5)
-
-
 @pytest.mark.parametrize("penalty", ["gnmt", "power"])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_a_beam_wide_enough_finds_what_enumerating_all_outputs_finds(penalty, alpha):
@@ -261,14 +252,6 @@ def test_hypotheses_are_sorted_distinct_within_the_limit_and_free_of_special_tok
         assert all(math.isfinite(h.score) and h.log_prob < 0 for h in hypotheses)
         assert not {PAD_ID, BOS_ID, EOS_ID} & set(itertools.chain(*outputs))
         assert max(map(len, outputs)) <= len(sentence) + extra
-
-
-def test_more_beams_than_outputs_exist_give_all_of_them_once():
-    # One token, id 3, and room for two: nothing, 3, and 3 3.
-    [hypotheses] = search(
-        ScriptedModel(random_logits(4, seed=7)), [[3]], replace(SEARCH, beam_size=9, max_extra_tokens=1)
-    )
-    assert sorted(h.tokens for h in hypotheses) == [[], [3], [3, 3]]
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])

@@ -53,12 +53,6 @@ def test_a_file_is_translated_on_two_devices_into_the_bytes_of_one_in_its_order(
     assert one.out.count("\n") == len(text)
 
 
-def test_a_stream_is_not_shared(run):
-    ended = run_application("aiayn", "translate", str(run), "--devices", "2")
-    assert (ended.code, ended.err.count("\n")) == (2, 1)
-    assert "--devices 2: for a FILE only" in ended.err
-
-
 @pytest.fixture(scope="module")
 def made_of(run) -> tuple:
     return load(run / "checkpoints/averaged.ckpt"), None, "cpu", "float32", []

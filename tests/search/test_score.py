@@ -14,7 +14,7 @@ from aiayn.errors import DataError, DivergedError
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
-from aiayn.search.translations import ScoredPair, accuracy, perplexity
+from aiayn.search.translations import accuracy, perplexity
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -72,18 +72,6 @@ def test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score(
     assert len(pairs) == 18
     assert [pair.log_prob for pair in pairs] == pytest.approx([best.log_prob for _, best in found], abs=1e-4)
     assert [pair.score for pair in pairs] == pytest.approx([best.score for _, best in found], abs=1e-4)
-
-
-def test_a_pair_of_blank_lines_has_no_tokens_and_probability_one():
-    assert translator().score(["", " "], [" ", ""]) == [ScoredPair([], [], 0.0, 0.0)] * 2
-    assert math.isnan(perplexity([]))
-
-
-def test_scoring_ignores_dropout_and_leaves_the_mode_of_the_model():
-    ready = translator()
-    ready.model.train()
-    assert ready.score(LINES, LINES) == ready.score(LINES, LINES)
-    assert ready.model.training
 
 
 def test_lists_of_unequal_length_and_lines_beyond_learned_positions_are_refused():

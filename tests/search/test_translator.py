@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiayn.config.model import ModelConfig
-from aiayn.config.search import SearchConfig, SearchOverrides
+from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
-from aiayn.hardware import choose_device
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -161,17 +160,6 @@ def test_a_model_that_has_translated_long_lines_can_still_be_trained(tokenizer):
     assert all(parameter.grad is not None for parameter in ready.model.parameters())
 
 
-def test_the_mode_is_restored_when_the_search_fails(tokenizer, monkeypatch):
-    def fail(*_):
-        raise DataError("no")
-
-    ready = translator(tokenizer)
-    monkeypatch.setattr(module, "beam_search", fail)
-    with pytest.raises(DataError):
-        ready.translate(["a"])
-    assert ready.model.training
-
-
 def test_a_line_beyond_the_learned_positions_is_refused_by_its_number_before_translating(tokenizer, echo):
     model = transformer(tokenizer.vocab_size, positions="learned")  # 20 positions: 15 subwords + 4 extra + 1
     ready = Translator(model, tokenizer, SEARCH, "cpu")
@@ -184,25 +172,11 @@ def test_a_line_beyond_the_learned_positions_is_refused_by_its_number_before_tra
     assert echo == []
 
 
-def test_the_longest_line_that_learned_positions_allow_is_really_searched_to_its_limit(tokenizer):
-    model = transformer(tokenizer.vocab_size, positions="learned")
-    assert len(Translator(model, tokenizer, SEARCH, "cpu").translate(["the" + " the" * 14])) == 1
-
-
 def test_more_candidates_than_beams_are_refused(tokenizer):
     with pytest.raises(ConfigError, match=r"4 translations .* search\.beam_size=3: .* set search\.beam_size=4"):
         translator(tokenizer).n_best(["a"], 4)
     with pytest.raises(ConfigError, match="0 translations"):
         translator(tokenizer).n_best(["a"], 0)
-
-
-def test_candidates_come_best_first(tokenizer, echo):
-    [candidates] = translator(tokenizer).n_best(["the cat"], 3)
-    assert [(c.text, c.score, c.log_prob) for c in candidates] == [
-        ("the cat", -1, -2),
-        ("the cat", -2, -3),
-        ("the cat", -3, -4),
-    ]
 
 
 def test_progress_counts_lines_up_to_all_of_them(tokenizer, echo):
@@ -211,22 +185,10 @@ def test_progress_counts_lines_up_to_all_of_them(tokenizer, echo):
     assert seen == [(2, 4), (3, 4), (4, 4)]
 
 
-def test_lines_are_spaced_as_the_training_text_was(tokenizer, echo):
-    lines = ["  the cat\r", "the\u2028cat", "the\r\ncat", "\u3000the\x0bcat\t", "the\x1ccat"]
-    assert translator(tokenizer).translate(lines) == ["the cat"] * 5
-    assert translator(tokenizer).source_ids(lines) == tokenizer.encode(["the cat"]) * 5
-    assert translator(tokenizer).source_ids(["\u2028 \x85", ""]) == [[], []]
-
-
 @pytest.mark.parametrize("bad", ["half \ud800", "an argument \udcff of bytes", b"bytes", None])
 def test_what_is_not_text_is_refused_by_its_line_number(tokenizer, bad):
     with pytest.raises(DataError, match=r"^line 12 is not valid text: .*; correct it$"):
         translator(tokenizer).n_best(["the cat", bad], 1, first_line=11)
-
-
-def test_one_text_instead_of_a_list_of_lines_is_refused(tokenizer):
-    with pytest.raises(DataError, match="give a list of lines"):
-        translator(tokenizer).translate("the cat")
 
 
 @pytest.mark.parametrize(
@@ -270,19 +232,6 @@ def test_a_line_longer_than_any_sentence_is_refused_by_its_number(tokenizer):
         translator(tokenizer).n_best(["cat", "c" * 32_769], 1, first_line=7)
 
 
-def test_auto_takes_a_gpu_where_there_is_one_and_only_gpu_insists(monkeypatch):
-    for gpus, expected in ((0, "cpu"), (2, "cuda")):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
-        assert choose_device("auto") == torch.device(expected)
-        assert choose_device("cpu") == torch.device("cpu")
-    assert choose_device("gpu") == torch.device("cuda")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ConfigError, match="accelerator=gpu: this machine has no GPU"):
-        choose_device("gpu")
-    with pytest.raises(ConfigError, match="accelerator=tpu: choose one of auto, cpu, gpu"):
-        choose_device("tpu")
-
-
 @pytest.fixture
 def stored(tokenizer) -> Checkpoint:
     """A checkpoint whose row of Table 3 differs from the others in every size."""
@@ -301,13 +250,6 @@ def run_of(folder: Path, **checkpoint_folder: Checkpoint) -> Path:
     for name, checkpoint in checkpoint_folder.items():
         checkpoints.save(folder / "checkpoints" / f"{name}.ckpt", checkpoint)
     return folder
-
-
-def test_batches_are_larger_on_a_gpu_unless_their_size_is_set(tokenizer, monkeypatch):
-    monkeypatch.setattr(torch.nn.Module, "to", lambda self, device: self)
-    model, unset = torch.nn.Module(), replace(SEARCH, batch_tokens=None)
-    for search, expected in ((unset, [8192, 65536]), (SEARCH, [60, 60])):
-        assert [Translator(model, tokenizer, search, device).batch_tokens for device in ("cpu", "cuda")] == expected
 
 
 def test_a_run_translates_as_the_model_that_was_saved(stored, tokenizer, tmp_path):
@@ -347,12 +289,6 @@ def test_a_run_is_read_from_its_average_unless_another_checkpoint_is_named(store
             assert torch.equal(reduce(getattr, name.split("."), model), tensor)
     with pytest.raises(RefusedError, match="no such checkpoint"):
         Translator.from_run(run, "step_4.ckpt")
-
-
-def test_overrides_replace_only_the_options_that_they_name(stored, tmp_path):
-    search = SearchOverrides(length_penalty=1.5, max_extra_tokens=7)
-    ready = Translator.from_run(run_of(tmp_path, last=stored), search=search)
-    assert ready.search == replace(stored.config.search, length_penalty=1.5, max_extra_tokens=7)
 
 
 @pytest.mark.parametrize("change", ["missing", "unexpected", "shape"])

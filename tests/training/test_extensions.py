@@ -15,7 +15,7 @@ import aiayn
 from aiayn.config.extensions import load_extension
 from aiayn.errors import ConfigError, InterruptedRunError, RefusedError
 from aiayn.runs import checkpoints, extensions
-from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json, saved_steps
+from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.module import TranslationModule
@@ -194,17 +194,6 @@ def test_an_adapter_learns_beside_a_finished_model_that_stays_as_it_is(text, pla
     assert min(float(weight.abs().max()) for weight in learned.values()) > 0
 
 
-def test_a_model_checkpoint_of_lightnings_own_writes_where_it_is_told(text, tmp_path):
-    import pytorch_lightning as pl
-
-    best = pl.callbacks.ModelCheckpoint(tmp_path / "mine", "{step}", monitor="val/loss", save_top_k=1)
-    options_ = options(text, tmp_path, "", "name=run", "trainer.max_steps=8", "trainer.val_every=2")
-    run = aiayn.train(aiayn.compose(*options_), callbacks=[best])
-    assert [path.suffix for path in (tmp_path / "mine").iterdir()] == [".ckpt"]
-    assert saved_steps(run / "checkpoints") == [3, 6, 8]
-    assert len(aiayn.load(best.best_model_path, accelerator="cpu").translate(["one"])) == 1
-
-
 def test_a_module_given_in_python_builds_the_model_of_its_checkpoints(text, tmp_path, monkeypatch):
     class Short(TranslationModule):
         @classmethod
@@ -264,19 +253,6 @@ def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path):
     assert not [record for record in RunFolder(folder).read_metrics() if "perf/mfu" in record], "not known of this loss"
     with pytest.raises(RefusedError, match="extensions_sha256"):
         aiayn.train(config)
-
-
-def test_a_state_that_no_checkpoint_can_hold_is_refused_at_the_first_step(text, tmp_path):
-    import pytorch_lightning as pl
-
-    class Bad(pl.Callback):
-        def state_dict(self):
-            return {"lambda": lambda: 1}
-
-    config = aiayn.compose(*options(text, tmp_path, "", "name=run"))
-    with pytest.raises(ConfigError, match=r"the state callbacks/.*Bad/lambda has a function"):
-        aiayn.train(config, callbacks=[Bad()])
-    assert saved_steps(tmp_path / "run/checkpoints") == []
 
 
 def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, monkeypatch):

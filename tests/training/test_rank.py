@@ -58,12 +58,6 @@ def test_it_is_the_one_that_the_trainer_gives_it(environment, variables, expecte
     assert trainer.global_rank == expected
 
 
-def test_a_training_on_one_device_is_not_moved_by_a_forgotten_variable(environment):
-    environment({"NODE_RANK": 1})
-    find_rank(settings(devices=1, nodes=1))
-    assert global_rank() == 0
-
-
 @pytest.mark.parametrize(
     ("variables", "rank", "line"),
     [

@@ -34,10 +34,6 @@ def test_the_rate_rises_linearly_peaks_at_the_end_of_warm_up_and_falls():
     assert all(later < earlier for earlier, later in itertools.pairwise(rates[99:]))
 
 
-def test_lr_scale_multiplies():
-    assert learning_rate(7, 512, 100, 2.5) == pytest.approx(2.5 * learning_rate(7, 512, 100))
-
-
 def test_the_optimizers_first_step_has_the_rate_of_step_1_and_so_on(tiny_config):
     config = replace(composed("optim.warmup_steps=3", "optim.lr_scale=2"), model=tiny_config)
     chosen = TranslationModule(config, 17).configure_optimizers()

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aiayn.hardware import describe_machine, gpu_seconds, matmul_rate, peak_memory
+from aiayn.hardware import describe_machine, matmul_rate, peak_memory
 from aiayn.model.flops import training_flops
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.token_ids import PAD_ID
 from aiayn.training.callbacks import throughput_monitor
-from aiayn.training.callbacks.display import Display
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.context import TrainingClock
 from aiayn.training.run import train
@@ -54,17 +53,6 @@ def test_mfu_and_padding_are_those_of_the_tokens_that_the_interval_really_had(co
         assert records[last]["perf/tokens_per_sec"] == pytest.approx(tokens / seconds)
 
 
-def test_a_pause_of_the_process_does_not_stay_in_the_time_that_is_left(config, tmp_path, monkeypatch):
-    looks = iter([0, 1, 2, 4, 6006, 6008, 6010, 6012])  # at the start, steps 1, 2, 4, 6 (after a pause), 8, 10, 12
-    monkeypatch.setattr(TrainingClock, "now", lambda self: next(looks))
-    left = {}
-    monkeypatch.setattr(Display, "show_training", lambda self, step, _, seconds: left.update({step: seconds}))
-
-    train(replace(config, trainer=replace(config.trainer, log_every=2)), tmp_path)
-
-    assert left == {1: 11, 2: 10, 4: 8, 6: 6, 8: 4, 10: 2, 12: 0}
-
-
 def test_the_norm_of_the_gradient_is_that_of_the_step_that_reports_it(config, tmp_path, monkeypatch):
     norms = {}
 
@@ -90,32 +78,6 @@ def test_the_measured_rate_is_one_that_this_machine_can_have_and_leaves_random_n
     assert matmul_rate(cpu, "32-true", 1) == rate  # measured once
     assert torch.equal(torch.get_rng_state(), before)
     assert 1e7 < peak_memory(cpu) < 1e13
-
-
-def test_a_gpus_rate_is_the_median_of_its_own_clock_after_a_warm_up(monkeypatch):
-    """With events that count the calls of the work; those between two of the warm-up's waits are not timed."""
-    clock, waits = [0.0], []
-
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing
-
-        def record(self):
-            self.at = clock[0]
-
-        def elapsed_time(self, other):
-            return other.at - self.at
-
-    def work():
-        clock[0] += 1000.0 if not waits else 7.0 + (len(calls) % 20 == 3) * 500
-        calls.append(1)
-
-    calls = []
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(len(calls)))
-    assert gpu_seconds(work, repeats=20, warmup_seconds=0.01) == pytest.approx(0.007)
-    assert len(calls) - waits[-2] == 20
-    assert len(waits) >= 2
 
 
 def test_the_machine_is_described_without_its_name_or_user():

@@ -151,20 +151,6 @@ def test_the_profiler_writes_into_the_runs_folder_and_the_rest_changes_nothing(c
     assert all(torch.equal(plain[name], weight) for name, weight in last(folder).weights.items())
 
 
-def test_several_loggers_get_the_same(config, tmp_path):
-    logger = replace(config.logger, kind=["csv", "tensorboard"])
-    folder = train(replace(changed(config, max_steps=3), logger=logger), tmp_path)
-    assert list(folder.glob("csv/*/metrics.csv"))
-    assert list(folder.glob("tensorboard/events*"))
-
-
-def test_float16_is_refused_without_a_gpu(config, tmp_path):
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
-    with pytest.raises(ConfigError, match=r"trainer\.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed"):
-        train(changed(config, precision="16-mixed"), tmp_path)
-
-
 def float16(monkeypatch, scale: float) -> None:
     """From now on bf16-mixed is what 16-mixed is on a GPU: torch's autocast and gradient scaler, here on the CPU."""
     plain = MixedPrecision.__init__

@@ -152,10 +152,6 @@ def test_it_logs_online_with_a_key_and_offline_without(environment, login, chose
     assert wandb_mode(chosen) == mode
 
 
-def test_the_client_finds_no_key_on_a_machine_without_one_and_does_not_ask(no_account):
-    assert wandb_mode("auto") == "offline"
-
-
 def test_mode_online_without_a_key_ends_in_one_line(config, tmp_path, no_account):
     settings = replace(config, logger=replace(config.logger, kind="wandb", mode="online"))
     with pytest.raises(ConfigError, match=r"logger=wandb: .*; run `wandb login`, or set logger\.mode=offline$"):

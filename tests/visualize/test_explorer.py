@@ -9,13 +9,13 @@ from html import unescape
 import pytest
 import torch
 
-from aiayn.errors import DataError, ResourceError
+from aiayn.errors import DataError
 from aiayn.model.embedding import sinusoids
 from aiayn.model.transformer import Transformer
 from aiayn.reports.drawing import readable
 from aiayn.visualize import explorer
 from aiayn.visualize.explorer import explorer_page, write_explorer
-from aiayn.visualize.positions import position_tables, similarities
+from aiayn.visualize.positions import position_tables
 
 
 def text_of(page: str, name: str) -> str:
@@ -88,13 +88,6 @@ def test_a_sentence_too_long_for_a_page_is_refused_before_anything_is_written(ma
     assert not (tmp_path / "new").exists()
 
 
-def test_a_page_that_cannot_be_written_is_one_line(maps, tiny_config, tmp_path):
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(ResourceError, match=r"file/index\.html: cannot be written"):
-        write_explorer(tmp_path / "file/index.html", maps, {}, tiny_config, "small")
-
-
 @pytest.mark.parametrize(
     ("token", "shown"), [("\n", "\\n"), ("▁Häuser", "▁Häuser"), ("\x00", "\\x00"), ("x" * 25, "x" * 23 + "…")]
 )
@@ -112,12 +105,3 @@ def test_sinusoids_are_one_table_and_learned_positions_one_for_each_side(tiny_co
     assert list(tables) == ["learned positions of the encoder", "learned positions of the decoder"]
     assert torch.equal(tables["learned positions of the encoder"], learned.src_positions.table)
     assert torch.equal(tables["learned positions of the decoder"], learned.tgt_positions.table)
-
-
-def test_sinusoids_are_as_alike_as_they_are_near():
-    alike = similarities(sinusoids(20, 12))
-
-    for distance in range(20):  # the same for all pairs of one distance: what section 3.5 is about
-        diagonal = alike.diagonal(distance)
-        torch.testing.assert_close(diagonal, torch.full_like(diagonal, float(alike[0, distance])), atol=1e-5, rtol=0)
-    torch.testing.assert_close(alike.diagonal(), torch.ones(20))

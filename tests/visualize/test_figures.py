@@ -7,7 +7,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from aiayn.errors import DataError, ResourceError
+from aiayn.errors import DataError
 from aiayn.model.embedding import sinusoids
 from aiayn.search.translations import Translation
 from aiayn.visualize.figures import (
@@ -84,11 +84,6 @@ def test_the_figures_are_drawn_as_png_and_svg_with_the_words_as_text(maps, tmp_p
     assert sum("layer 2 of 2: head" in text for text in five) == 2
 
 
-def test_the_same_attention_is_the_same_file(maps, tmp_path):
-    one, two = (draw_paper_figures(maps, tmp_path / name) for name in ("one", "two"))
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
-
-
 @pytest.mark.parametrize("n", [1, 2, 70])
 def test_sentences_of_any_length_and_script_are_drawn_without_a_word_of_warning(tmp_path, n):
     tokens = [*(["$x$", "▁猫", "\t\n", "▁word"] * 20)[: n - 1], "</s>"]
@@ -106,9 +101,3 @@ def test_positions_are_drawn_one_row_for_every_table(tmp_path):
 
     assert [path.name for path in paths] == ["positions.png", "positions.svg"]
     assert {"first", "second", "dimension", "position"} <= set(texts(paths[1]))
-
-
-def test_a_figure_that_cannot_be_written_is_one_line(maps, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ResourceError, match=r"file/figure_3\.png: cannot be written"):
-        draw_paper_figures(maps, tmp_path / "file")
