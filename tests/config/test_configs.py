@@ -88,16 +88,6 @@ def test_every_choice_of_every_group_composes(group, choice):
     assert isinstance(config, Config)
 
 
-def test_groups_follow_the_schema_in_the_defaults_list_in_an_order_that_lets_rows_win():
-    defaults = yaml.safe_load((CONF / "train.yaml").read_text())["defaults"]
-
-    names = [next(iter(entry)) if isinstance(entry, dict) else entry for entry in defaults]
-
-    order = ["schema", "_self_", "trainer", "optim", "search", "logger", "model", "data", "ablation", "experiment"]
-    assert [name for name in names if not name.startswith("override")] == order
-    assert set(GROUPS) == set(order[2:])
-
-
 def test_base_is_the_base_model_of_the_paper(base):
     assert base.model == ModelConfig(
         n_layers=6,
@@ -330,7 +320,3 @@ def test_every_option_of_evaluate_is_in_its_file_and_only_the_run_must_be_given(
     assert Counter(values_of(CONF / "evaluate.yaml", "")) == Counter(option_names(EvaluateConfig))
     assert OmegaConf.missing_keys(bare) == {"run"}
     assert (config.run, config.split, config.search.beam_size, config.search.penalty) == ("outputs/x", "test", 7, None)
-
-
-def test_no_file_names_code():
-    assert [path for path in CONF.rglob("*.yaml") if "_target_" in path.read_text()] == []

@@ -10,7 +10,6 @@ from applications import composed, composed_options, text_in, write_pairs
 
 from aiayn.data.cleaning import normalise
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError
 
 
@@ -163,13 +162,6 @@ def test_all_ranks_together_translate_every_line_that_is_not_blank_once(config, 
 
     ids = data.tokenizer.encode([normalise(line) for line in lines])
     assert found == {line: ids[line] for line in (0, 2, 3)}
-
-
-def test_a_tokenizer_that_is_given_is_the_one_of_the_corpus(config):
-    given = Tokenizer.train([["nine eight acht neun"]], 270)
-    data = TranslationDataModule(config, tokenizer=given)
-    data.setup()
-    assert data.tokenizer.fingerprint == given.fingerprint
 
 
 @pytest.mark.parametrize("option", ["vocab_size", "tokens_per_step"])

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from texts import SEPARATORS, data_config, read_pairs, write_bytes, write_lines
 
 from aiayn.data.cleaning import CleaningReport, clean
-from aiayn.data.pair_files import pair_file_kind
 from aiayn.data.prepare import prepare
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines
@@ -116,14 +115,6 @@ def test_pairs_are_cleaned_counted_and_prepared_as_those_of_two_files(tmp_path):
         assert found.report["train"] | {"first_dropped": first_dropped(expected)} == expected.report["train"]
         for name in ("train.src.bin", "train.tgt.bin", "tokenizer.json"):
             assert (found.folder / name).read_bytes() == (expected.folder / name).read_bytes()
-
-
-def test_a_file_of_pairs_is_known_by_its_ending():
-    kinds = [
-        pair_file_kind(name)
-        for name in ("a/x.TSV", "x.en.jsonl.gz", "x.tmx", "y.csv.xz", "tsv", "a/tmx", "x.tsv.en", "x")
-    ]
-    assert kinds == ["tsv", "jsonl", "tmx", "csv", None, None, None, None]
 
 
 def test_prefixes_and_files_of_pairs_can_be_mixed_and_content_decides(tmp_path):
@@ -348,11 +339,6 @@ def test_codes_between_letters_are_blanks_and_the_first_variant_with_text_counts
       .</seg></tuv><tuv xml:lang="de"><seg/></tuv><tuv xml:lang="de-AT"><seg>Hier</seg></tuv></tu>"""
     path = stored(tmp_path / "x.tmx", f'<tmx xmlns="http://www.lisa.org/tmx14"><body>{text}</body></tmx>')
     assert read(path) == [(b"Click here, now .", b"Hier")]
-
-
-def test_a_memory_without_units_is_named_as_that(tmp_path):
-    with pytest.raises(DataError, match=r"no pairs of en and de in it; it has no unit \(tu\)"):
-        read(stored(tmp_path / "x.tmx", "<tmx><body/></tmx>"))
 
 
 @pytest.mark.parametrize(

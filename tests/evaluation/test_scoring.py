@@ -235,15 +235,6 @@ def test_a_language_whose_tokenizer_is_not_installed_is_refused_with_the_remedy(
     TranslationTask().check_text([], [], lang)  # a training that scores nothing needs none
 
 
-def test_japanese_is_scored_by_the_words_of_mecab():
-    pytest.importorskip("MeCab")
-    references = ["今日はとても天気がいいです。", "彼は図書館で本を読んでいます。"]
-    near = [references[0].replace("とても", ""), references[1]]
-    scores = score(near, references, "ja")
-    assert scores.metrics["sacrebleu"] == sacrebleu.corpus_bleu(near, [references], tokenize="ja-mecab").score
-    assert "tok:ja-mecab" in scores.signature
-
-
 def test_moses_kinds_are_for_languages_that_moses_has_rules_for():
     for lang, count in (("de", 4), ("fr", 3), ("cs", 3), ("tr", 1), ("ar", 1)):
         scores = score(HYPOTHESES, REFERENCES, lang)

@@ -77,25 +77,6 @@ def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(begin, tm
     assert sum(line.startswith("error: ") for line in lines) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["second", "all"])
-def test_a_signal_while_the_second_process_loads_its_libraries_ends_both_before_training(begin, tmp_path, target):
-    """The first one waits for it in a call that no handler interrupts, and learns of it by the other's end."""
-    process = begin("trainer.devices=2")
-    with within():
-        wait_until(lambda: children(process) and "libtorch_cpu" in maps(children(process)[0]))
-        if target == "all":
-            os.killpg(process.pid, signal.SIGTERM)
-        else:
-            os.kill(children(process)[0], signal.SIGTERM)
-        _, said = process.communicate()
-    assert process.returncode == 143, said
-    assert [line[:43] for line in said.split("\n") if line.startswith("error: ")] == [
-        "error: stopped before training; continue with: python"[:43]
-    ]
-    assert not saved_steps(tmp_path / "outputs/run/checkpoints")
-
-
 def maps(pid):
     try:
         return Path(f"/proc/{pid}/maps").read_text()

@@ -11,17 +11,11 @@ from aiayn.reports.published import (
     BIG,
     SUBSET,
     TABLE_2,
-    TABLE_3,
     known_test_set,
     paper_figures,
 )
 
 NEWS = CORPORA / "wmt-news"
-
-
-def test_a_windowed_model_is_no_row():
-    config = composed("model.attention_window=8")
-    assert not any(row.is_of(config.model, config.optim.label_smoothing) for row in TABLE_3)
 
 
 def test_the_lines_of_table_2_are_the_experiments_models():

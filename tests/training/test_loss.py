@@ -1,6 +1,5 @@
 """Section 5.4 against its definition, and the loss by rows against the loss of all logits at once."""
 
-import inspect
 import itertools
 import math
 import os
@@ -116,13 +115,6 @@ def test_however_many_rows_at_a_time_loss_and_gradients_are_those_of_all_logits_
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_vocabulary_larger_than_the_logits_at_a_time_goes_row_by_row(targets, monkeypatch):
-    monkeypatch.setattr(kernels, "CPU_LOGITS", 5)
-    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
-    for expected, found in losses_and_gradients(states, embedding, targets, 0.1):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("rows", [2, 1000])
 @pytest.mark.parametrize("eps", [0.0, 0.1])
 def test_under_bfloat16_autocast_it_differs_from_single_precision_by_rounding(targets, eps, rows, monkeypatch):
@@ -152,17 +144,6 @@ def test_on_a_gpu_it_is_the_loss_of_all_logits_at_once_too_without_waiting_for_t
     with Waits() as waits:
         output_cross_entropy(states, tied(embedding), targets, eps)
     assert waits.found == set()
-
-
-@pytest.mark.parametrize(
-    "test",
-    [
-        test_padding_adds_nothing_to_the_loss_and_gets_no_gradient,
-        test_a_batch_of_nothing_but_padding_has_loss_and_gradients_of_zero,
-    ],
-)
-def test_padding_is_left_out_on_a_gpu_too(as_on_a_gpu, targets, test):
-    test(targets) if "targets" in inspect.signature(test).parameters else test()
 
 
 FUSED = """

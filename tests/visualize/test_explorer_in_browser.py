@@ -47,16 +47,6 @@ def picture(browser, selector: str) -> str:
     return browser.run(f"document.querySelector('{selector}').toDataURL()")
 
 
-def test_it_opens_on_the_translation_with_its_score(page, browser):
-    text = browser.run("document.querySelector('header').innerText")
-
-    assert "the old house</script><!-- /* data */" in text
-    assert "das alte <b>Haus" in text
-    assert "−0.750 (log-probability −3.25" in text
-    assert browser.run("document.querySelector('[role=tab][aria-selected=true]').innerText") == "Cross-attention"
-    assert len(shares(browser, "keys")) == 0
-
-
 def test_pointing_at_a_word_shows_where_it_looks_and_who_looks_at_it(page, browser, maps):
     page("#show=cross&head=2.3")
 
@@ -155,16 +145,6 @@ def test_everything_can_be_done_with_the_keyboard(page, browser, maps):
     assert browser.run("location.hash").endswith("&keys=3")
 
 
-def test_pointing_at_a_cell_of_the_matrix_says_its_weight(page, browser, maps):
-    page("#show=cross&head=2.1&view=matrix")
-
-    browser.point(f"{FIRST} .cells")  # the middle of 5 rows and 6 columns: row 3, column 4
-    is_shown(browser, "keys", maps.cross[1, 0, 2])
-    shown = browser.run("document.querySelector('#says .cell').innerText")
-    assert shown.startswith("<b> → use: ")
-    assert abs(int(shown.split()[-2].lstrip("<")) - 100 * maps.cross[1, 0, 2, 3]) < 1
-
-
 def test_another_address_shows_what_it_says_and_nothing_of_the_one_before(page, browser, maps):
     page("#show=encoder&head=1.1&with=1.2&view=matrix&queries=6")  # the decoder has only 5
     is_shown(browser, "keys", maps.encoder_self[0, 0, 5])
@@ -177,24 +157,6 @@ def test_another_address_shows_what_it_says_and_nothing_of_the_one_before(page, 
     assert browser.run(f"document.querySelectorAll('{FIRST} .lines path').length") > 0
     browser.point(token("queries", 1))
     is_shown(browser, "keys", maps.decoder_self[1, 2, 1])
-
-
-def test_positions_have_a_tab_whose_cells_can_be_read(page, browser):
-    browser.click('[data-tab="positions"]')
-    browser.run("document.querySelector('[data-map=table] canvas').focus()")
-    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
-        browser.press(key)
-
-    said = browser.run("document.querySelector('[data-map=table] .readout').innerText")
-    assert said == f"position 3, dimension 1 (cosine, one wave in 6.3 positions): {torch.tensor(3.0).cos():.2f}"
-    assert picture(browser, "[data-map=table] canvas") != picture(browser, "[data-map=similarity] canvas")
-
-
-def test_everything_that_can_be_pressed_has_a_name(page, browser):
-    page("#show=cross&head=1.1&with=2.2")
-    unnamed = "[...document.querySelectorAll('button, select, canvas[tabindex], [role=tabpanel]')].filter("
-    unnamed += "e => !(e.ariaLabel || e.innerText || e.title || e.textContent).trim()).length"
-    assert browser.run(unnamed) == 0
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1300, False), (390, True)])
