@@ -56,7 +56,7 @@ from aiayn.hardware import matmul_rate
 from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.masks import GPUMasks
 from aiayn.model.transformer import Transformer
-from aiayn.runs import checkpoints, sealed_files
+from aiayn.runs import checkpoints, tensor_files
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.token_ids import PAD_ID
 from aiayn.training.background_writer import BackgroundWriter
@@ -194,7 +194,7 @@ def save(options: Any) -> Iterator[Row]:
             paths = [Path(folder) / f"step_1.{kind}" for kind in ("optim", "ckpt")]
 
             def write() -> None:
-                sealed_files.write_sealed(paths[0], {"adam": copies["adam"]})  # noqa: B023
+                tensor_files.write_tensors(paths[0], {"adam": copies["adam"]})  # noqa: B023
                 checkpoints.save(paths[1], Checkpoint(1, config, copies["weights"], "{}", "", 1, []))  # noqa: B023
 
             written = once(write)

@@ -73,7 +73,7 @@ HOMES = {
     "omegaconf": HYDRA,
     "torch": {
         *("model", "kernels", "data/batch", "data/datamodule", "data/samplers"),
-        *("runs/checkpoints", "runs/sealed_files", "hardware", "search", "export", "visualize", "training"),
+        *("runs/checkpoints", "runs/tensor_files", "hardware", "search", "export", "visualize", "training"),
         "server/words",
     },
     "pytorch_lightning": {
@@ -121,7 +121,7 @@ LAZY = {
 }
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
-    *("__init__", "errors", "files", "signals", "runs/__init__", "runs/run_folder", "runs/seal"),
+    *("__init__", "errors", "files", "signals", "runs/__init__", "runs/run_folder", "runs/checksum"),
     *("server/__init__", "server/options", "server/keys"),
     *(name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")),  # Hydra loads plugins
 }

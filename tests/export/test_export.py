@@ -21,7 +21,7 @@ from aiayn.export import export as module
 from aiayn.export.export import export
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore, save
-from aiayn.runs.extensions import mark
+from aiayn.runs.extensions import id_of_file
 from aiayn.search.beam_search import beam_search
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
@@ -241,7 +241,7 @@ def test_a_model_with_parts_of_an_extension_is_never_written_as_the_papers(check
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gelu.py").write_text(f"# for {target}: named in no other test\n{GELU}")
-    extended = changed(checkpoint, parts=mark(load_extension("gelu.py")))
+    extended = changed(checkpoint, parts=id_of_file(load_extension("gelu.py")))
     (tmp_path / "outputs/mine/checkpoints").mkdir(parents=True)
     save(tmp_path / "outputs/mine/checkpoints/last.ckpt", extended)
     command = ("aiayn", "export", "outputs/mine", "model", "--format", target)

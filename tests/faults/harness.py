@@ -29,7 +29,7 @@ from aiayn.config.data import DataConfig
 from aiayn.config.schema import Config
 from aiayn.data.prepare import prepare
 from aiayn.errors import InterruptedRunError, UserError
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import read_jsonl, saved_steps
 from aiayn.training import finish, run, trainer
 from aiayn.training.background_writer import BackgroundWriter
@@ -252,7 +252,7 @@ def differences(found: Path, expected: Path) -> list[str]:
     step = checkpoints.load(expected / "checkpoints" / "last.ckpt").step
     path = checkpoint_folder.optimizer_path(checkpoint_folder.step_path(Path("checkpoints"), step))
     mine, theirs = (
-        sealed_files.read_sealed(folder / path)["lightning"]["optimizer_states"][0]["state"]
+        tensor_files.read_tensors(folder / path)["lightning"]["optimizer_states"][0]["state"]
         for folder in (found, expected)
     )
     wrong += [f"{k} of weight {i}" for i in theirs for k in theirs[i] if not torch.equal(mine[i][k], theirs[i][k])]

@@ -8,7 +8,7 @@ import torch
 from faults.harness import acts_at, configured, dies_at, differences, measured, start_ranks, train, within
 
 from aiayn.reports.report import summary
-from aiayn.runs import checkpoints, sealed_files
+from aiayn.runs import checkpoints, tensor_files
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
 from aiayn.search.translator import Translator
 from aiayn.training.average import is_worse
@@ -76,7 +76,7 @@ MOMENTS = {
     "in the validation of the best step": dies_at(TranslationModule, "validation_step", 3),
     "after the best validation, before its checkpoint": dies_at(checkpoints, "save", 4),
     "in the last validation": dies_at(TranslationModule, "validation_step", 8),
-    "after the last validation, before its checkpoint": dies_at(sealed_files, "write_sealed", 9),
+    "after the last validation, before its checkpoint": dies_at(tensor_files, "write_tensors", 9),
     "after the last checkpoint": dies_at(checkpoints, "average", 1),
 }
 

@@ -23,7 +23,7 @@ from faults.harness import (
     train,
 )
 
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import find_checkpoint, saved_steps
 from aiayn.search.translator import Translator
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
@@ -39,9 +39,9 @@ MOMENTS = {
     "after the last step of an epoch": dies_at(TranslationModule, "training_step", 17),
     "in validation": dies_at(TranslationModule, "validation_step", 2),
     "in the search of a validation": dies_at(Translator, "translate", 1),
-    "between the two files of the first step's proof": dies_at(sealed_files, "write_sealed", 2),
-    "before the first checkpoint is written": dies_at(sealed_files, "write_sealed", 3),
-    "between the optimizer's file and the checkpoint": dies_at(sealed_files, "write_sealed", 6),
+    "between the two files of the first step's proof": dies_at(tensor_files, "write_tensors", 2),
+    "before the first checkpoint is written": dies_at(tensor_files, "write_tensors", 3),
+    "between the optimizer's file and the checkpoint": dies_at(tensor_files, "write_tensors", 6),
     "after a checkpoint, before last.ckpt is it": dies_at(checkpoint_folder, "update_last", 2),
     "after the last checkpoint, before last.ckpt is it": dies_at(checkpoint_folder, "update_last", 4),
     "before old checkpoints are removed": dies_at(checkpoint_folder, "prune", 4),
@@ -87,16 +87,16 @@ def test_a_kill_at_any_point_of_a_save_leaves_no_broken_file_under_a_final_name(
     for call in calls:
         assert train(config, tmp_path, dies_at(os, function, call, after)).code == -signal.SIGKILL
         for path in (tmp_path / "run" / "checkpoints").glob("[!.]*"):
-            sealed_files.read_sealed(path)
+            tensor_files.read_tensors(path)
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
 
 
 def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]:
-    """A prelude: a call of `write_sealed` waits for a call of `training_step`, or is cut short by a kill there."""
+    """A prelude: a call of `write_tensors` waits for a call of `training_step`, or is cut short by a kill there."""
 
     def prelude() -> None:
-        write, step, calls, reached = sealed_files.write_sealed, TranslationModule.training_step, Counter(), Event()
+        write, step, calls, reached = tensor_files.write_tensors, TranslationModule.training_step, Counter(), Event()
 
         def waiting_write(*arguments):
             calls["write"] += 1
@@ -112,7 +112,7 @@ def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]
                 reached.set()
             return step(*arguments)
 
-        sealed_files.write_sealed, TranslationModule.training_step = waiting_write, counted_step
+        tensor_files.write_tensors, TranslationModule.training_step = waiting_write, counted_step
 
     return prelude
 

@@ -8,7 +8,7 @@ import torch
 from faults.harness import acts_at, configured, dies_at, differences, measured, train
 
 from aiayn.data.batch import Batch
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import saved_steps
 from aiayn.training.module import TranslationModule
 
@@ -35,7 +35,7 @@ def spoils(*numbers, value=math.nan, gradient=False):
 
 def saved(folder):
     for path in (folder / "checkpoints").glob("[!.]*"):
-        yield path, sealed_files.read_sealed(path)
+        yield path, tensor_files.read_tensors(path)
 
 
 def assert_finite(value) -> None:
@@ -88,7 +88,7 @@ def test_a_skipped_step_leaves_weights_and_moments_as_they_were_and_is_reported(
     four, five, six = (checkpoints.load(checkpoint_folder.step_path(place, step)).weights for step in (4, 5, 6))
     assert all(torch.equal(four[name], five[name]) for name in four)
     assert not all(torch.equal(five[name], six[name]) for name in four)
-    state = sealed_files.read_sealed(checkpoint_folder.optimizer_path(checkpoint_folder.step_path(place, 12)))
+    state = tensor_files.read_tensors(checkpoint_folder.optimizer_path(checkpoint_folder.step_path(place, 12)))
     moments = state["lightning"]["optimizer_states"][0]["state"]
     assert {int(state["step"]) for state in moments.values()} == {11}
     assert [r for r in measured(tmp_path / "run") if "train/skipped_steps" in r] == [

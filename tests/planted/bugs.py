@@ -224,14 +224,14 @@ BUGS = [
     ),
     Bug(
         "checksum_not_verified",
-        "runs/sealed_files.py",
-        "if MARK + digest.hexdigest().encode() != seal:",
+        "runs/tensor_files.py",
+        "if PREFIX + digest.hexdigest().encode() != stored:",
         "if False:",
         "runs/test_checkpoints.py::test_every_flipped_bit_is_noticed",
     ),
     Bug(
         "weights_only_switched_off",
-        "runs/sealed_files.py",
+        "runs/tensor_files.py",
         'torch.load(file, map_location="cpu", weights_only=True)',
         'torch.load(file, map_location="cpu", weights_only=False)',
         "runs/test_checkpoints.py::test_files_made_to_run_code_are_refused_and_run_none_not_even_with_the_right_checksum",

@@ -29,7 +29,7 @@ from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError, ResourceError
 from aiayn.files import atomic_write, host
 from aiayn.model.transformer import Transformer
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import find_checkpoint, folder_of, saved_steps
 
@@ -67,8 +67,8 @@ def assert_equal(found: Checkpoint, expected: Checkpoint) -> None:
 def fill(folder: Path, original: Checkpoint, *steps: int) -> None:
     for step in steps:
         path = checkpoint_folder.step_path(folder, step)
-        sealed_files.write_sealed(
-            checkpoint_folder.optimizer_path(path), {"format": sealed_files.FORMAT, "moments": torch.full((3,), step)}
+        tensor_files.write_tensors(
+            checkpoint_folder.optimizer_path(path), {"format": tensor_files.FORMAT, "moments": torch.full((3,), step)}
         )
         checkpoints.save(path, with_weights(original, step, seed=step))
 
@@ -140,18 +140,18 @@ def test_every_truncated_emptied_overwritten_or_missing_file_is_refused(original
 
 
 def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(tmp_path):
-    sealed_files.write_sealed(tmp_path / "a.ckpt", {"format": 99})
+    tensor_files.write_tensors(tmp_path / "a.ckpt", {"format": 99})
     with pytest.raises(RefusedError, match=r"a\.ckpt: written in format 99, this program reads format 1"):
-        sealed_files.read_sealed(tmp_path / "a.ckpt")
-    sealed_files.write_sealed(tmp_path / "a.optim", {"format": sealed_files.FORMAT, "step": 3})
+        tensor_files.read_tensors(tmp_path / "a.ckpt")
+    tensor_files.write_tensors(tmp_path / "a.optim", {"format": tensor_files.FORMAT, "step": 3})
     with pytest.raises(RefusedError, match=r"a\.optim: not a model \(it lacks averaged, config"):
         checkpoints.load(tmp_path / "a.optim")
 
 
 def test_a_checkpoint_with_other_options_than_this_program_has_is_refused_by_name(original, tmp_path):
-    payload = {"format": sealed_files.FORMAT, **vars(original), "config": to_plain(original.config)}
+    payload = {"format": tensor_files.FORMAT, **vars(original), "config": to_plain(original.config)}
     payload["config"]["model"]["norm"] = "pre"
-    sealed_files.write_sealed(tmp_path / "a.ckpt", payload)
+    tensor_files.write_tensors(tmp_path / "a.ckpt", payload)
     with pytest.raises(RefusedError, match=r"a\.ckpt: .*norm"):
         checkpoints.load(tmp_path / "a.ckpt")
 
@@ -424,11 +424,11 @@ def test_another_model_or_another_tokenizer_is_not_averaged_in(original, tiny_co
 
 # Which file is meant.
 
-SEALED = b"weights" + b"sha256:" + b"0" * 64
+ARCHIVE = torch_archive({"step": 1})
 
 
 def test_a_checkpoint_file_is_a_run_by_itself_and_another_file_is_refused_unread(tmp_path):
-    (tmp_path / "model.ckpt").write_bytes(SEALED)
+    (tmp_path / "model.ckpt").write_bytes(ARCHIVE)
     (tmp_path / "text.en").write_text("a sentence\n")
 
     assert find_checkpoint(tmp_path / "model.ckpt", None) == tmp_path / "model.ckpt"
@@ -455,11 +455,11 @@ def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_
     folder.mkdir(parents=True)
     with pytest.raises(RefusedError, match=r"last\.ckpt: there is no such checkpoint"):
         find_checkpoint(tmp_path / "run", None)
-    (folder / "last.ckpt").write_bytes(SEALED)
+    (folder / "last.ckpt").write_bytes(ARCHIVE)
     assert find_checkpoint(tmp_path / "run", None) == folder / "last.ckpt"
     with pytest.raises(RefusedError, match=r"averaged\.ckpt: there is no such checkpoint"):
         find_checkpoint(tmp_path / "run", "averaged")
-    (folder / "averaged.ckpt").write_bytes(SEALED)
+    (folder / "averaged.ckpt").write_bytes(ARCHIVE)
     assert find_checkpoint(tmp_path / "run", None) == folder / "averaged.ckpt"
     assert find_checkpoint(tmp_path / "run", "last") == folder / "last.ckpt"
     assert find_checkpoint(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"
@@ -470,16 +470,16 @@ def test_writing_and_reading_hold_no_second_copy_in_memory(tmp_path):
     script = """
 import resource, sys, torch
 from pathlib import Path
-from aiayn.runs.sealed_files import read_sealed, write_sealed
+from aiayn.runs.tensor_files import read_tensors, write_tensors
 path, size = Path(sys.argv[1]), 200_000_000
 peak = lambda: 1024 * next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))
 if sys.argv[2] == "write":
     payload = {"format": 1, "a": torch.ones(size // 4)}
     before = peak()
-    write_sealed(path, payload)
+    write_tensors(path, payload)
 else:
     before = peak()
-    assert read_sealed(path)["a"].sum() == size // 4
+    assert read_tensors(path)["a"].sum() == size // 4
 print((peak() - before) / size)
 """
 

@@ -18,7 +18,7 @@ from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import InterruptedRunError, RefusedError
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
@@ -108,7 +108,7 @@ def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     run = train(child, tmp_path)
     assert not same(averaged(run).weights, averaged(parent).weights)
     assert series(run, "train/lr") == series(parent, "train/lr")
-    states = sealed_files.read_sealed(checkpoint_folder.optimizer_path(run / "checkpoints" / "step_6.ckpt"))[
+    states = tensor_files.read_tensors(checkpoint_folder.optimizer_path(run / "checkpoints" / "step_6.ckpt"))[
         "lightning"
     ]["optimizer_states"]
     assert {int(state["step"]) for state in states[0]["state"].values()} == {6}

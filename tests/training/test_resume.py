@@ -12,7 +12,7 @@ from aiayn.config.stored import flatten, is_section, may_change, to_plain
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.model.transformer import Transformer
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.resume import load_resume_state, refuse_changes
@@ -67,8 +67,8 @@ def prepared(config, tmp_path):
     found = SimpleNamespace(fingerprint="c0ffee" * 4, tokenizer=vocabulary("aba"))
     path = checkpoint_folder.step_path(folder, 4)
     lightning = {"loops": {"fit_loop": {}}, "optimizer_states": [], "lr_schedulers": []}
-    states = {"format": sealed_files.FORMAT, "module": {}, "lightning": lightning}
-    sealed_files.write_sealed(checkpoint_folder.optimizer_path(path), states)
+    states = {"format": tensor_files.FORMAT, "module": {}, "lightning": lightning}
+    tensor_files.write_tensors(checkpoint_folder.optimizer_path(path), states)
     checkpoints.save(path, Checkpoint(4, config, weights, found.tokenizer.to_json(), found.fingerprint, 6, []))
     return found
 

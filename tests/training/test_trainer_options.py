@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning.plugins import MixedPrecision
 
 from aiayn.errors import ConfigError, DivergedError, InterruptedRunError
-from aiayn.runs import checkpoints, sealed_files
+from aiayn.runs import checkpoints, tensor_files
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.module import TranslationModule
@@ -169,7 +169,7 @@ def test_float16_passes_over_the_overflows_of_its_scaler_clips_and_resumes_to_th
     again = train(settings, tmp_path / "stopped")
     mine, theirs = last(again).weights, last(whole).weights
     assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
-    states = [sealed_files.read_sealed(path) for path in whole.glob("checkpoints/*.optim")]
+    states = [tensor_files.read_tensors(path) for path in whole.glob("checkpoints/*.optim")]
     scales = [state["lightning"]["MixedPrecision"]["scale"] for state in states]
     assert 0 < max(scales) < 2.0**22, "it was halved, and what it is now is resumed"
     assert not any("train/skipped_steps" in record for record in read_jsonl(RunFolder(whole).metrics))

@@ -162,8 +162,8 @@ def interval(delta: float, error: float, df: float) -> Difference:
 
     if not error:
         return Difference(delta)
-    reach = float(stats.t.isf(LEVEL / 2, df)) * error
-    return Difference(delta, delta - reach, delta + reach, 2 * float(stats.t.sf(abs(delta) / error, df)), df)
+    half = float(stats.t.isf(LEVEL / 2, df)) * error
+    return Difference(delta, delta - half, delta + half, 2 * float(stats.t.sf(abs(delta) / error, df)), df)
 
 
 def holm(differences: Sequence[Difference]) -> list[Difference]:

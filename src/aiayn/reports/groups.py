@@ -10,7 +10,7 @@ from aiayn.config.stored import may_change
 from aiayn.errors import ConfigError
 from aiayn.reports.differences import Sample
 from aiayn.reports.metrics import Metric
-from aiayn.reports.runs import PARAMETERS, PLACES, SPLITS, MeasuredRun
+from aiayn.reports.runs import PARAMETERS, SPLITS, TEXT_LOCATION, MeasuredRun
 from aiayn.runs.run_folder import Record
 
 PRECISION = "trainer.precision"
@@ -92,7 +92,7 @@ def group_runs(runs: Iterable[MeasuredRun], by: Sequence[str] = ()) -> list[Grou
     found = []
     for members in _alike(runs, trainings, scorings):
         first = members[0]
-        options = {key: first.options[key] for key in PLACES if key in first.options} | training_options(first)
+        options = {key: first.options[key] for key in TEXT_LOCATION if key in first.options} | training_options(first)
         for run in members:
             options |= {
                 f"{split} {key}": value for split, of in scoring_options(run).items() for key, value in of.items()
@@ -128,7 +128,7 @@ def training_options(run: MeasuredRun) -> Record:
     if options.get("init_fingerprint"):
         options.pop("init_from", None)  # the weights count, not where they were kept
     if corpus := run.content.get("corpus"):
-        options = {key: value for key, value in options.items() if key not in PLACES}
+        options = {key: value for key, value in options.items() if key not in TEXT_LOCATION}
         options |= {TEXT: corpus[:12], TOKENIZER: run.content.get("tokenizer", "")[:12]}
     if run.options.get("trainer.patience") is None:
         options["step"] = run.step

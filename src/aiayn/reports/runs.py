@@ -16,7 +16,7 @@ from aiayn.runs.run_folder import Record, RunFolder, is_of_split, read_json, run
 PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")
 # Options that say where the text is. What it is, fingerprints say.
-PLACES = tuple(f"data.{name}" for name in ("source", "train", "val", "hub_path", "hub_name", "hub_revision"))
+TEXT_LOCATION = tuple(f"data.{name}" for name in ("source", "train", "val", "hub_path", "hub_name", "hub_revision"))
 OF_STEPS = ("data.tokens_per_step", "data.micro_batches", "data.parts_per_step")  # they shape steps and no text
 
 

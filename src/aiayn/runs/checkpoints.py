@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_plain
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.runs import sealed_files
-from aiayn.runs.seal import read_seal
-from aiayn.runs.sealed_files import FORMAT
+from aiayn.runs import tensor_files
+from aiayn.runs.checksum import read_checksum
+from aiayn.runs.tensor_files import FORMAT
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Checkpoint:
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint file. Raises ResourceError if the disk is full."""
-    sealed_files.write_sealed(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
+    tensor_files.write_tensors(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
 
 
 def load(path: Path) -> Checkpoint:
@@ -47,7 +47,7 @@ def load(path: Path) -> Checkpoint:
 
     Raises RefusedError if it is missing or damaged, holds no model, or has options that this program does not know.
     """
-    payload = _read_lightning(path) or sealed_files.read_sealed(path)
+    payload = _read_lightning(path) or tensor_files.read_tensors(path)
     names = Checkpoint.__dataclass_fields__
     if missing := sorted(name for name in names if payload.get(name) is None):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(missing)})")
@@ -61,13 +61,13 @@ def load(path: Path) -> Checkpoint:
 
 
 def _read_lightning(path: Path) -> dict[str, Any] | None:
-    """Returns the fields of a checkpoint that Lightning's own ModelCheckpoint wrote, without a seal; None for others.
+    """Returns the fields of a checkpoint that Lightning's ModelCheckpoint wrote, without a checksum; None for others.
 
     Raises RefusedError if it lacks what only our data module puts into it.
     """
     try:
-        found = None if read_seal(path) else torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # `read_sealed` says what is wrong
+        found = None if read_checksum(path) else torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # `read_tensors` says what is wrong
         return None
     if not isinstance(found, dict) or "pytorch-lightning_version" not in found:
         return None

@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 Metrics = Mapping[str, Callable[[list[str], list[str]], float]]  # functions of hypotheses and references, by name
 # What this program measures itself, under val/NAME or in evaluation.json.
 OWN_METRICS = (*METRIC_KINDS, *BRACKET_KINDS, "loss", "ppl", "accuracy", "bleu", "perplexity", "token_accuracy")
-_named: dict[str, Any] = {}  # by mark: what builds models in this process, with PARTS or a Module
+_named: dict[str, Any] = {}  # by file_id: what builds models in this process, with PARTS or a Module
 
 
-def mark(extension: Extension) -> str:
+def id_of_file(extension: Extension) -> str:
     """What a run stores of a file: FILE:SHA-256."""
     return f"{extension.path.name}:{extension.sha256}"
 
@@ -33,7 +33,7 @@ def name_extensions(paths: Sequence[str]) -> list[Extension]:
     """Imports the files, so that models with their parts can be loaded from now on. Raises as `load_extensions`."""
     found = load_extensions(paths)
     metrics_of(found)
-    _named.update({mark(extension): extension.module for extension in found})
+    _named.update({id_of_file(extension): extension.module for extension in found})
     return found
 
 
@@ -70,7 +70,7 @@ def measure(metrics: Metrics, hypotheses: list[str], references: list[str]) -> d
     return found
 
 
-def mark_of_class(kind: type) -> str:
+def id_of_class(kind: type) -> str:
     """What a run stores of a class that a caller in Python gave: FILE:SHA-256, or FILE#CLASS:SHA-256."""
     try:
         path = Path(inspect.getsourcefile(kind) or "")
@@ -83,10 +83,10 @@ def mark_of_class(kind: type) -> str:
 
 
 def name_class(kind: type) -> str:
-    """Makes models that this Module builds loadable in this process. Returns its mark."""
-    mark = mark_of_class(kind)
-    _named.setdefault(mark, SimpleNamespace(Module=kind))
-    return mark
+    """Makes models that this Module builds loadable in this process. Returns its file_id."""
+    file_id = id_of_class(kind)
+    _named.setdefault(file_id, SimpleNamespace(Module=kind))
+    return file_id
 
 
 def builds_model(kind: type) -> bool:
@@ -95,26 +95,26 @@ def builds_model(kind: type) -> bool:
     return hasattr(kind, "build_model") and owner.__module__.partition(".")[0] != "aiayn"
 
 
-def marks_of_builders(extensions: Sequence[Extension], module: type | None = None) -> str | None:
-    """Returns what `model.parts` stores: the marks of the files whose code builds the model; None without any.
+def ids_of_builders(extensions: Sequence[Extension], module: type | None = None) -> str | None:
+    """Returns what `model.parts` stores: the ids of the files whose code builds the model; None without any.
 
     `module`: the Module that is trained, if it comes from Python.
     """
-    marks = [
-        mark(each)
+    ids = [
+        id_of_file(each)
         for each in extensions
         if hasattr(each.module, "PARTS") or builds_model(getattr(each.module, "Module", object))
     ]
     brought = [getattr(each.module, "Module", None) for each in extensions]
     if module and builds_model(module) and module not in brought:
-        marks.append(name_class(module))
-    return ",".join(marks) or None
+        ids.append(name_class(module))
+    return ",".join(ids) or None
 
 
-def builders_of(marks: str | None) -> list[Any]:
+def builders_of(ids: str | None) -> list[Any]:
     """Returns the modules that a model was built with. Raises RefusedError if a file of them is not named."""
     found = []
-    for each in marks.split(",") if marks else []:
+    for each in ids.split(",") if ids else []:
         if each not in _named:
             name, _, sha256 = each.partition(":")
             raise RefusedError(

@@ -16,7 +16,6 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write_text
-from aiayn.runs.seal import read_seal
 
 Record = dict[str, Any]
 
@@ -126,12 +125,8 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
         if not path.is_file():
             raise RefusedError(f"{path}: there is no such checkpoint")
-    try:
-        is_sealed = bool(read_seal(path))
-    except OSError as error:
-        raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
-    if not is_sealed and not zipfile.is_zipfile(path):  # a checkpoint of Lightning's own is an archive, too
-        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
+    if not zipfile.is_zipfile(path):
+        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no archive)")
     return path
 
 

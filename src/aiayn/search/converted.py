@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.files import sha256
-from aiayn.runs.seal import read_seal
+from aiayn.runs.checksum import read_checksum
 
 FORMAT = 1  # of the folder; another one is converted anew
 ABOUT = "aiayn.json"  # settings, tokenizer and the checksums of the other files
@@ -14,8 +14,7 @@ ABOUT = "aiayn.json"  # settings, tokenizer and the checksums of the other files
 
 def fingerprint(checkpoint: Path) -> str:
     """Returns the SHA-256 that a checkpoint file ends with, or that of its bytes if it has none of its own."""
-    seal = read_seal(checkpoint)
-    return seal.decode().partition(":")[2] or sha256(checkpoint)
+    return read_checksum(checkpoint) or sha256(checkpoint)
 
 
 def converted_folder(checkpoint: Path) -> Path:

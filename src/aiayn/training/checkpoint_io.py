@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoint_folder import PROOF, step_path
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import saved_steps
@@ -54,13 +54,13 @@ class RunCheckpointIO(TorchCheckpointIO):
         if states := copies["states"]:
             # Data loaders have no state: the step says what comes next.
             states["lightning"]["loops"]["fit_loop"]["state_dict"] = {}
-            states["format"] = sealed_files.FORMAT
+            states["format"] = tensor_files.FORMAT
         weights = {name.removeprefix(MODEL): weight for name, weight in copies["weights"].items()}
 
         then = self.run.writer.submit
         then(checkpoint_folder.set_aside_average, ours)
         if states:  # before the checkpoint: training goes on from the newest checkpoint that has them
-            then(sealed_files.write_sealed, checkpoint_folder.optimizer_path(path), states)
+            then(tensor_files.write_tensors, checkpoint_folder.optimizer_path(path), states)
         then(checkpoints.save, path, checkpoint_of(self.run, step, weights))
         if path.name != PROOF:
             then(checkpoint_folder.update_last, ours, step)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aiayn.data.batch import Batch
 from aiayn.errors import ConfigError, UserError
-from aiayn.runs import checkpoint_folder, checkpoints, sealed_files
+from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.build import load_model
 from aiayn.training.module import TranslationModule
@@ -24,7 +24,7 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Bat
     try:
         with torch.random.fork_rng(devices=[]):  # building a model draws weights
             _prove_model(checkpoints.load(path), module, batch)
-        stored = sealed_files.read_sealed(checkpoint_folder.optimizer_path(path))["lightning"]["optimizer_states"]
+        stored = tensor_files.read_tensors(checkpoint_folder.optimizer_path(path))["lightning"]["optimizer_states"]
     except UserError as error:
         raise ConfigError(f"the checkpoint of the first step cannot be read back: {error}") from error
     for optimizer, state in zip(trainer.optimizers, stored, strict=True):

@@ -13,7 +13,7 @@ from aiayn.config.tasks import TASKS
 from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.extensions import Metrics, mark, mark_of_class, marks_of_builders, metrics_of, name_extensions
+from aiayn.runs.extensions import Metrics, id_of_class, id_of_file, ids_of_builders, metrics_of, name_extensions
 from aiayn.training.module import TranslationModule
 
 
@@ -26,14 +26,14 @@ class Research:
     callbacks: Sequence[pl.Callback] = ()  # instances, from Python
 
     @property
-    def marks(self) -> list[str]:
+    def ids(self) -> list[str]:
         """FILE:SHA-256 of all the code, as a run stores it."""
-        marks = [mark(each) for each in self.extensions]
+        ids = [id_of_file(each) for each in self.extensions]
         for kind in dict.fromkeys([self.module, *map(type, self.callbacks)]):
             if kind.__module__.partition(".")[0] not in ("aiayn", "pytorch_lightning", "lightning"):
-                found = mark_of_class(kind)
-                marks += [found] if found not in marks else []
-        return marks
+                found = id_of_class(kind)
+                ids += [found] if found not in ids else []
+        return ids
 
     @property
     def metrics(self) -> Metrics:
@@ -53,7 +53,7 @@ class Research:
 def research_of(
     options: Config, module: type[TranslationModule] | None, callbacks: Sequence[pl.Callback]
 ) -> tuple[Config, Research]:
-    """Imports the files that `extensions` names. Returns the options with their marks, and what they bring.
+    """Imports the files that `extensions` names. Returns the options with their ids, and what they bring.
 
     Raises ConfigError for files that fail or contradict each other, RefusedError for a file that is not the one that
     `extensions_sha256` names.
@@ -64,21 +64,21 @@ def research_of(
     if len(modules) > 1:
         raise ConfigError("extensions: two of them bring a Module; make one a subclass of the other, in one file")
     research = Research(extensions, modules[0] if modules else TranslationModule, tuple(callbacks))
-    marks = research.marks
-    if options.extensions_sha256 not in ([], marks):
-        raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {marks} now")
+    ids = research.ids
+    if options.extensions_sha256 not in ([], ids):
+        raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {ids} now")
     best = options.trainer.best_metric
     known = ("val/loss", TASKS[options.data.task].val_metric, *(f"val/{name}" for name in research.metrics))
     one_of("trainer.best_metric", best, known)
-    model = replace(options.model, parts=marks_of_builders(extensions, research.module))
+    model = replace(options.model, parts=ids_of_builders(extensions, research.module))
     extension = check_extensions(options.extensions, options.extension)  # `aiayn.train` has not checked it yet
-    return replace(options, extensions_sha256=marks, extension=extension, model=model), research
+    return replace(options, extensions_sha256=ids, extension=extension, model=model), research
 
 
 def refuse_other_parts(options: Config, source: Checkpoint) -> None:
     """Raises RefusedError if a file that built the model of `init_from` is not named; others may be added to it."""
     before, now = ((parts or "").split(",") for parts in (source.config.model.parts, options.model.parts))
-    if lost := [mark for mark in before if mark and mark not in now]:
+    if lost := [each for each in before if each and each not in now]:
         raise RefusedError(
             f"init_from={options.init_from}: its model has the parts {', '.join(lost)}, and extensions bring "
             f"{options.model.parts or 'none'}; name the same files"

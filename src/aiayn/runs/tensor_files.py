@@ -1,4 +1,4 @@
-"""Sealed files: a torch archive of tensors and plain values with the SHA-256 of its bytes in the zip comment.
+"""Files of tensors: a torch archive of tensors and plain values with the SHA-256 of its bytes in the zip comment.
 
 A file under its final name is therefore either whole and verified, or refused.
 """
@@ -17,13 +17,12 @@ from torch import Tensor
 
 from aiayn.errors import RefusedError, writing
 from aiayn.files import atomic_file
-from aiayn.runs.seal import MARK, SEAL_SIZE
+from aiayn.runs.checksum import CHECKSUM_SIZE, PREFIX
 
 FORMAT = 1
-END_RECORD = b"PK\x05\x06"  # begins the last 22 bytes of a zip archive without comment
 
 
-def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
+def write_tensors(path: Path, payload: Mapping[str, Any]) -> None:
     """Writes tensors and plain values so that `path` is never incomplete, even after a kill or a power cut.
 
     Raises ResourceError if the disk is full; an earlier file under `path` is then still there.
@@ -37,8 +36,8 @@ def write_sealed(path: Path, payload: Mapping[str, Any]) -> None:
         if hashed.error:
             raise hashed.error
         file.seek(-2, os.SEEK_END)
-        file.write(struct.pack("<H", SEAL_SIZE))  # the length of the zip comment
-        file.write(MARK + hashed.digest.hexdigest().encode())
+        file.write(struct.pack("<H", CHECKSUM_SIZE))  # the length of the zip comment
+        file.write(PREFIX + hashed.digest.hexdigest().encode())
 
 
 class _HashedFile:
@@ -80,30 +79,32 @@ def writing_checkpoint(path: Path, size: int) -> contextlib.AbstractContextManag
     return writing(path, f"{sizes}, earlier checkpoints are intact; make room and run the same command again")
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
-    """Reads what `write_sealed` wrote, onto the CPU. Raises RefusedError if it is missing or damaged."""
+def read_tensors(path: Path) -> dict[str, Any]:
+    """Reads what `write_tensors` wrote, onto the CPU. Raises RefusedError if it is missing or damaged."""
     try:
         with open(path, "rb") as file:
             _verify(file, path)
-            payload = _load_payload(file, path)
+            file.seek(0)
+            payload = torch.load(file, map_location="cpu", weights_only=True)  # runs no code
     except OSError as error:
         raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
+    except RefusedError:
+        raise
+    except Exception as error:  # torch.load raises many types on unexpected bytes
+        raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
     if not isinstance(payload, dict):
         raise RefusedError(f"{path}: not a checkpoint of this program")
-    written = payload.get("format")
-    if type(written) is not int or written != FORMAT:
-        raise RefusedError(
-            f"{path}: written in format {' '.join(f'{written}'.split()):.80}, this program reads format {FORMAT}"
-        )
+    if (written := payload.get("format")) != FORMAT:
+        raise RefusedError(f"{path}: written in format {written}, this program reads format {FORMAT}")
     return payload
 
 
 def _verify(file: BinaryIO, path: Path) -> None:
     """Raises RefusedError unless the file ends with the checksum of what comes before."""
-    size = file.seek(0, os.SEEK_END) - SEAL_SIZE  # length of the archive
-    file.seek(max(0, size - 22))
-    end, seal = file.read(22), file.read()
-    if not seal.startswith(MARK) or end[:4] != END_RECORD or end[-2:] != struct.pack("<H", SEAL_SIZE):
+    size = file.seek(0, os.SEEK_END) - CHECKSUM_SIZE  # length of the archive
+    file.seek(max(0, size - 2))
+    length, stored = file.read(2), file.read()
+    if not stored.startswith(PREFIX) or length != struct.pack("<H", CHECKSUM_SIZE):
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
     digest, left = hashlib.sha256(), size - 2
     file.seek(0)
@@ -111,14 +112,5 @@ def _verify(file: BinaryIO, path: Path) -> None:
         digest.update(block)
         left -= len(block)
     digest.update(b"\0\0")  # the length of a comment, before there was one
-    if MARK + digest.hexdigest().encode() != seal:
+    if PREFIX + digest.hexdigest().encode() != stored:
         raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
-
-
-def _load_payload(file: BinaryIO, path: Path) -> Any:
-    """Returns the payload, read from the disk into its tensors."""
-    file.seek(0)
-    try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises many types on unexpected bytes
-        raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
