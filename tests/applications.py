@@ -14,7 +14,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -263,3 +263,22 @@ def write_text(folder: Path) -> None:
     """What TEXT names: 90 pairs to train on and 5 others."""
     write_pairs(folder / "train", 90, seed=1)
     write_pairs(folder / "dev", 5, seed=2)
+
+
+@contextlib.contextmanager
+def stopped_in(step: int, number: int = signal.SIGTERM) -> Iterator[pytest.ExceptionInfo]:
+    """A training inside this context gets a signal amid the micro-batches of a step, by which it must end."""
+    from aiayn.errors import InterruptedRunError
+    from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+
+    plain = ThroughputMonitor.on_micro_batch_end
+
+    def on_micro_batch_end(self, outputs, batch):
+        if self.done == step - 1 and batch.number % 2 == 0:
+            os.kill(os.getpid(), number)
+        plain(self, outputs, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ThroughputMonitor, "on_micro_batch_end", on_micro_batch_end)
+        with pytest.raises(InterruptedRunError) as ended:
+            yield ended

@@ -1,23 +1,20 @@
 """The files of examples/extensions: each trains, stops, resumes to the bit, and every command knows it."""
 
-import os
 import re
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
 import torch
-from applications import ROOT, TWELVE_STEPS, run_application, text_in, write_pairs
+from applications import ROOT, TWELVE_STEPS, run_application, stopped_in, text_in, write_pairs
 from torch.nn import functional as F
 
 import aiayn
 from aiayn.config.extensions import load_extension
-from aiayn.errors import ConfigError, InterruptedRunError, RefusedError
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import checkpoints, extensions
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json
 from aiayn.token_ids import BOS_ID, EOS_ID
-from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.module import TranslationModule
 
 EXAMPLES = ROOT / "examples/extensions"
@@ -38,17 +35,6 @@ def options(text: Path, outputs: Path, name: str, *more: str) -> list[str]:
     files = [f"extensions=[{EXAMPLES}/{name}.py]"] if name else []
     sizes = ["model.d_model=16", "model.n_heads=2"]
     return [*TWELVE_STEPS, *text_in(text), *sizes, "trainer.max_steps=8", f"outputs={outputs}", *files, *more]
-
-
-def stop_in(patch: pytest.MonkeyPatch, step: int) -> None:
-    plain = ThroughputMonitor.on_micro_batch_end
-
-    def on_micro_batch_end(self, outputs, batch):
-        if self.done == step - 1 and batch.number % 2 == 0:
-            os.kill(os.getpid(), signal.SIGTERM)
-        plain(self, outputs, batch)
-
-    patch.setattr(ThroughputMonitor, "on_micro_batch_end", on_micro_batch_end)
 
 
 def series(folder: Path) -> list[dict[str, float]]:
@@ -72,10 +58,8 @@ def plain(text, tmp_path_factory) -> Path:
 def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(name, text, plain, tmp_path, monkeypatch):
     given = options(text, tmp_path, name)
     whole = aiayn.train(aiayn.compose(*given, "name=whole"))
-    with pytest.MonkeyPatch.context() as patch:
-        stop_in(patch, 5)
-        with pytest.raises(InterruptedRunError):
-            aiayn.train(aiayn.compose(*given, "name=stopped"))
+    with stopped_in(5):
+        aiayn.train(aiayn.compose(*given, "name=stopped"))
     stopped = aiayn.train(aiayn.compose(*given, "name=stopped"))
 
     mine, theirs = (checkpoints.load(RunFolder(folder).last) for folder in (stopped, whole))
@@ -279,10 +263,8 @@ def test_stacks_of_unequal_depth_untied_matrices_and_weight_decay_train_resume_t
     changes = ("model.n_decoder_layers=2", "model.tie_embeddings=none", "optim.weight_decay=0.1")
     given = options(text, tmp_path, "", *changes)
     whole = aiayn.train(*given, "name=whole")
-    with pytest.MonkeyPatch.context() as patch:
-        stop_in(patch, 5)
-        with pytest.raises(InterruptedRunError):
-            aiayn.train(*given, "name=stopped")
+    with stopped_in(5):
+        aiayn.train(*given, "name=stopped")
     stopped = aiayn.train(*given, "name=stopped")
     mine, theirs = (checkpoints.load(RunFolder(folder).last) for folder in (stopped, whole))
     assert [key for key in theirs.weights if not torch.equal(mine.weights[key], theirs.weights[key])] == []

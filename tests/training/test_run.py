@@ -2,18 +2,17 @@ import gzip
 import hashlib
 import json
 import math
-import os
 import signal
 from dataclasses import replace
 
 import pytest
 import torch
+from applications import stopped_in
 
-from aiayn.errors import DataError, InterruptedRunError
+from aiayn.errors import DataError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl as read_metrics
 from aiayn.runs.run_folder import saved_steps
-from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.run import train
 
 
@@ -66,32 +65,17 @@ def test_the_loss_falls_and_starts_near_a_uniform_guess(unbroken):
     assert curve[12] < curve[1] - 1
 
 
-def test_what_is_logged_after_several_steps_is_the_same_where_a_stop_fell_among_them(config, tmp_path, monkeypatch):
+def test_what_is_logged_after_several_steps_is_the_same_where_a_stop_fell_among_them(config, tmp_path):
     settings = changed(config, trainer={"log_every": 5})
     whole = train(settings, tmp_path / "whole")
-    stop_with_signal(monkeypatch, 7)
-    with pytest.raises(InterruptedRunError):
+    with stopped_in(7):
         train(settings, tmp_path / "stopped")
-    monkeypatch.undo()
     assert losses(train(settings, tmp_path / "stopped")) == pytest.approx(losses(whole), abs=1e-6)
     assert sorted(losses(whole)) == [5, 10, 12]
 
 
-def stop_with_signal(monkeypatch, step, number=signal.SIGTERM):
-    """Sends a signal in the middle of the accumulation of `step`."""
-    plain = ThroughputMonitor.on_micro_batch_end
-
-    def on_micro_batch_end(self, outputs, batch):
-        if self.done == step - 1 and batch.number % 2 == 0:
-            os.kill(os.getpid(), number)
-        plain(self, outputs, batch)
-
-    monkeypatch.setattr(ThroughputMonitor, "on_micro_batch_end", on_micro_batch_end)
-
-
-def test_ctrl_c_saves_and_exits_with_130(config, tmp_path, monkeypatch):
-    stop_with_signal(monkeypatch, 4, signal.SIGINT)
-    with pytest.raises(InterruptedRunError) as stopped:
+def test_ctrl_c_saves_and_exits_with_130(config, tmp_path):
+    with stopped_in(4, signal.SIGINT) as stopped:
         train(config, tmp_path)
     assert stopped.value.exit_code == 130
     assert saved_steps(tmp_path / "run" / "checkpoints")[-1] == 4

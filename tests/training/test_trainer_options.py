@@ -1,15 +1,14 @@
 """Lightning's Trainer options, under their own names, in a run of ours."""
 
-import os
-import signal
 from dataclasses import replace
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from applications import stopped_in
 from pytorch_lightning.plugins import MixedPrecision
 
-from aiayn.errors import ConfigError, DivergedError, InterruptedRunError
+from aiayn.errors import ConfigError, DivergedError
 from aiayn.runs import checkpoints, tensor_files
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
@@ -23,22 +22,6 @@ def changed(config, **options):
 
 def last(folder):
     return checkpoints.load(RunFolder(folder).last)
-
-
-def stopped(config, outputs, step):
-    """The folder of a run that a signal stopped in a step."""
-    plain = ThroughputMonitor.on_micro_batch_end
-
-    def on_micro_batch_end(self, outputs, batch):
-        if self.done == step - 1 and batch.number % 2 == 0:
-            os.kill(os.getpid(), signal.SIGTERM)
-        plain(self, outputs, batch)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ThroughputMonitor, "on_micro_batch_end", on_micro_batch_end)
-        with pytest.raises(InterruptedRunError):
-            train(config, outputs)
-    return outputs / "run"
 
 
 @pytest.fixture
@@ -75,7 +58,8 @@ def plain(config, tmp_path_factory) -> dict[str, torch.Tensor]:
 def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(config, plain, tmp_path, options):
     settings = changed(config, **options, max_steps=9)
     whole = train(settings, tmp_path / "whole")
-    stopped(settings, tmp_path / "stopped", 5)
+    with stopped_in(5):
+        train(settings, tmp_path / "stopped")
     again = train(settings, tmp_path / "stopped")
     mine, theirs = last(again).weights, last(whole).weights
     assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
@@ -165,7 +149,8 @@ def test_float16_passes_over_the_overflows_of_its_scaler_clips_and_resumes_to_th
     float16(monkeypatch, scale=2.0**22)
     settings = changed(config, precision="bf16-mixed", gradient_clip_val=0.1, max_steps=9, log_every=1)
     whole = train(settings, tmp_path / "whole")
-    stopped(settings, tmp_path / "stopped", 5)
+    with stopped_in(5):
+        train(settings, tmp_path / "stopped")
     again = train(settings, tmp_path / "stopped")
     mine, theirs = last(again).weights, last(whole).weights
     assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []

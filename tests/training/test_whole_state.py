@@ -1,17 +1,14 @@
 """What trains is what is saved: counters, any optimizer's state, keys of a module's own; proved at the first step."""
 
-import os
-import signal
-
 import pytest
 import torch
+from applications import stopped_in
 from torch import nn
 from torch.nn import functional as F
 
-from aiayn.errors import ConfigError, InterruptedRunError
+from aiayn.errors import ConfigError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder, saved_steps
-from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.module import TranslationModule
 from aiayn.training.run import train
 
@@ -84,19 +81,11 @@ class WithAdamax(Whole):
 
 
 @pytest.mark.parametrize("module", [Whole, WithAdamax])
-def test_counters_own_keys_and_the_state_of_any_optimizer_survive_a_stop(module, config, tmp_path, monkeypatch):
+def test_counters_own_keys_and_the_state_of_any_optimizer_survive_a_stop(module, config, tmp_path):
     whole = train(config, tmp_path / "whole", module=module)
-    tokens, plain = Whole.ended_with, ThroughputMonitor.on_micro_batch_end
-
-    def stops(self, outputs, batch):
-        if self.done == 6:
-            os.kill(os.getpid(), signal.SIGTERM)
-        plain(self, outputs, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ThroughputMonitor, "on_micro_batch_end", stops)
-        with pytest.raises(InterruptedRunError):
-            train(config, tmp_path / "stopped", module=module)
+    tokens = Whole.ended_with
+    with stopped_in(7):
+        train(config, tmp_path / "stopped", module=module)
     stopped = train(config, tmp_path / "stopped", module=module)
     assert Whole.ended_with == tokens > 0
     mine, theirs = (checkpoints.load(RunFolder(run).last).weights for run in (stopped, whole))
