@@ -197,3 +197,21 @@ def test_a_job_trains_and_scores_its_row_which_is_then_passed_over(cluster):
     again = run_application("train.py", *SLURM, "seed=1")
     assert (again.code, "1 jobs, 1 finished before" in again.err, "val sacrebleu" in again.err) == (0, True, True)
     assert not (cluster / "script.4711").exists()
+
+
+@pytest.mark.parametrize(
+    ("argument", "line"),
+    [
+        ("hydra.launcher.time=0", "error: hydra.launcher.time=0: must be at least 1"),
+        ("hydra.launcher.gpus=-1", "error: hydra.launcher.gpus=-1: must be at least 0"),
+        ("hydra.launcher.jobs=2", "error: hydra.launcher.jobs: no such option"),
+        ("model.dropout=2", "error: model.dropout=2"),
+    ],
+)
+def test_an_option_that_is_wrong_is_refused_before_anything_is_submitted(cluster, argument, line):
+    before = sorted(cluster.iterdir())
+    outcome = run_application("train.py", *SLURM, "seed=1,2", argument)
+
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert outcome.err.startswith(line)
+    assert sorted(cluster.iterdir()) == before

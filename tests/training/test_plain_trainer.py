@@ -248,3 +248,9 @@ def test_options_that_only_a_run_settles_are_asked_for():
     options = ("data=files", "data.train=x", "data.val=x", "data.src_lang=en", "data.tgt_lang=de", "name=x")
     with pytest.raises(ConfigError, match=r"model\.d_model"):
         TranslationModule(composed_options(*options), VOCAB)
+
+
+def test_fast_dev_run_runs(make):
+    trainer, module, data = make(fast_dev_run=2)
+    trainer.fit(module, data)
+    assert trainer.global_step == 2

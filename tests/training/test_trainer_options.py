@@ -173,3 +173,10 @@ def test_a_loss_that_is_nan_in_float16_is_no_overflow_once_the_scale_is_one(conf
     )
     with pytest.raises(DivergedError, match=r"NaN or infinite at step 4;"):
         train(changed(config, precision="bf16-mixed", log_every=1), tmp_path)
+
+
+def test_several_loggers_get_the_same(config, tmp_path):
+    logger = replace(config.logger, kind=["csv", "tensorboard"])
+    folder = train(replace(changed(config, max_steps=3), logger=logger), tmp_path)
+    assert list(folder.glob("csv/*/metrics.csv"))
+    assert list(folder.glob("tensorboard/events*"))
