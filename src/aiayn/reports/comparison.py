@@ -38,17 +38,14 @@ def comparisons(runs: Sequence[MeasuredRun], question: Question) -> list[Table]:
     """
     metrics = asked_metrics(runs, question.metrics, question.splits)
     parts = [group_runs(members, question.by) for members in partitions(runs, metrics)]
-    named = (
-        find_baseline([group for groups in parts for group in groups], question.baseline) if question.baseline else None
-    )
+    everything = [group for groups in parts for group in groups]
+    named = find_baseline(everything, question.baseline) if question.baseline else None
     tables = [_comparison(groups, metrics, named, question.separate) for groups in parts]
     for number, table in enumerate(tables[1:], start=2):
         table.name += f"_{number}"
     if len(tables) > 1:
-        tables[0].before.insert(
-            0,
-            f"{len(tables)} tables: scores of other languages, other text or another signature must not be compared.",
-        )
+        why = "scores of other languages, other text or another signature must not be compared."
+        tables[0].before.insert(0, f"{len(tables)} tables: {why}")
     return tables
 
 

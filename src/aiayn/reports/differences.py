@@ -96,12 +96,9 @@ def compare(samples: Mapping[str, Sample], base: str, separate: bool = False) ->
     those that spread more than WILD times as much as most, such as trainings that diverged: they would hide all others.
     `separate` takes no such thing: a paired t-test for each. Nothing is claimed of single seeds.
     """
-    differences = {name: _alone(one, samples[base]) for name, one in samples.items() if name != base}
+    differences = {name: _welch(one, samples[base]) for name, one in samples.items() if name != base}
     seeds = set(samples[base].by_seed)
     shared = [name for name in differences if len(seeds & set(samples[name].by_seed)) > 1]
-    for name in differences:
-        if name not in shared:
-            differences[name] = _welch(samples[name], samples[base])
     spreads = [samples[name].sd or 0 for name in (base, *shared)]
     usual = WILD * median(spreads)
     wild = tuple(name for name, sd in zip(shared, spreads[1:], strict=True) if sd > usual or spreads[0] > usual)
@@ -110,10 +107,6 @@ def compare(samples: Mapping[str, Sample], base: str, separate: bool = False) ->
     together = [name for name in shared if name not in wild and not separate]
     found, effect = _blocked({name: samples[name] for name in (base, *together)}, base) if together else ({}, None)
     return Comparison(differences | found, effect, frozenset(shared), () if separate else wild)
-
-
-def _alone(sample: Sample, base: Sample) -> Difference:
-    return Difference(sample.mean - base.mean)
 
 
 def _welch(sample: Sample, base: Sample) -> Difference:
@@ -195,12 +188,9 @@ def explained(base: str, found: Mapping[str, Comparison], family: Iterable[Diffe
     how = "Welch's t-test"
     if count:
         how = "paired t-tests" if not effects else "seed by seed, with one standard deviation for all groups"
-        alone = [
-            name not in one.by_seed and of.p is not None
-            for one in found.values()
-            for name, of in one.differences.items()
-        ]
-        how += ", Welch's t-test where the seeds are others" if any(alone) else ""
+        pairs = [(name in one.by_seed, of.p) for one in found.values() for name, of in one.differences.items()]
+        alone = any(p is not None for is_by_seed, p in pairs if not is_by_seed)
+        how += ", Welch's t-test where the seeds are others" if alone else ""
     shown = sum(of.p is not None for one in found.values() for of in one.differences.values())
     also = ", also of metrics that are not shown" * (len(tested) > shown)
     lines = [

@@ -13,15 +13,7 @@ from aiayn.reports.page import data_uri, render_page, shown
 from aiayn.reports.plots import corpus_svgs, panel_svg, run_panels
 from aiayn.reports.runs import PARAMETERS, MeasuredRun, read_run
 from aiayn.reports.tables import Column, Table
-from aiayn.runs.run_folder import (
-    Record,
-    RunFolder,
-    best_and_last,
-    is_count,
-    read_json,
-    read_samples,
-    series,
-)
+from aiayn.runs.run_folder import Record, RunFolder, best_and_last, is_count, read_json, read_samples, series
 
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
 
@@ -40,8 +32,9 @@ def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
     sizes = {name: options.get(f"model.{name}") for name in SIZES} | {PARAMETERS: options.get(PARAMETERS)}
     evolution: dict[str, list[Record]] = {}  # of every validation sentence, step by step
     for sample in samples:
-        line = {"step": f"{sample['step']:,}", "hypothesis": sample["hypothesis"], "reference": sample["reference"]}
-        evolution.setdefault(sample["source"], []).append(line)
+        line = {"step": f"{sample['step']:,}", "hypothesis": sample["hypothesis"]}
+        reference = {"step": "reference", "hypothesis": sample["reference"]}
+        evolution[sample["source"]] = [*evolution.get(sample["source"], [])[:-1], line, reference]
     return render_page(
         "run.html",
         title=options.get("name") or folder.path.resolve().name,
@@ -56,12 +49,7 @@ def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
         panels=[(panel, panel_svg(panel, step)) for panel in run_panels(run.records, panels)],
         scored=[(split, readable_samples(run.task, found)) for split, found in scored.items() if found],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
-        evolution={
-            source: _plain_table(
-                [*lines, {"step": "reference", "hypothesis": lines[-1]["reference"]}], "step", "hypothesis"
-            )
-            for source, lines in evolution.items()
-        },
+        evolution={source: _plain_table(lines, "step", "hypothesis") for source, lines in evolution.items()},
         task=run.task,
         attention=data_uri(folder.attention_picture),
         corpus=_corpus(corpus),

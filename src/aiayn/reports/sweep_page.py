@@ -16,12 +16,8 @@ from aiayn.reports.tables import Column, Link, Table
 from aiayn.runs.run_folder import Record, RunFolder, read_json, read_samples
 
 NOT_COMPARED = ("name", "sweep", "outputs", "logger.group")
-TITLES = {
-    Metric("val/ppl"): "val/ppl",
-    Metric("val/bleu"): "val/bleu (greedy)",
-    Metric("sacrebleu", "val"): "sacrebleu (val)",
-    Metric("sacrebleu", "test"): "sacrebleu (test)",
-}
+TITLES = {Metric("val/ppl"): "val/ppl", Metric("val/bleu"): "val/bleu (greedy)"}
+TITLES |= {metric: metric.title for metric in (Metric("sacrebleu", "val"), Metric("sacrebleu", "test"))}
 PANELS = {
     "val/ppl": ("validation perplexity", True),
     "val/bleu": ("validation BLEU (greedy)", False),
