@@ -326,6 +326,16 @@ class OwnDecode(Transformer):
         return super().decode(tgt_in, memory, src_mask) * 2
 
 
+class OwnForward(Transformer):
+    def forward(self, src, tgt_in, src_mask):
+        return super().forward(src, tgt_in, src_mask) * 2
+
+
+class OwnLogits(Transformer):
+    def project(self, states):
+        return super().project(states) * 2
+
+
 def test_methods_that_a_search_would_pass_over_are_refused_with_those_to_override(tiny_config, monkeypatch):
     with pytest.raises(HalfOverriddenError, match="OwnProject overrides project and not queries"):
         Transformer(tiny_config, VOCAB, Parts(cross_attention=attention_of(OwnProject)))
@@ -334,6 +344,10 @@ def test_methods_that_a_search_would_pass_over_are_refused_with_those_to_overrid
     assert SkippedLayer(tiny_config)
     with pytest.raises(HalfOverriddenError, match="OwnDecode overrides decode and not step"):
         OwnDecode(tiny_config, VOCAB)
+    with pytest.raises(HalfOverriddenError, match="OwnForward overrides forward and not decode"):
+        OwnForward(tiny_config, VOCAB)
+    with pytest.raises(HalfOverriddenError, match="OwnLogits overrides project"):
+        OwnLogits(tiny_config, VOCAB)
     code = SimpleNamespace(PARTS=Parts(cross_attention=attention_of(OwnProject)))
     monkeypatch.setattr(build, "builders_of", lambda marks: [code])
     with pytest.raises(ConfigError, match="extensions: OwnProject overrides project"):

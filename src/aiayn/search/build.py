@@ -1,5 +1,7 @@
 """The model of a run, as the run's module builds it: for training, average, translation, export and pictures."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -27,7 +29,17 @@ def build_model(config: Config, vocab_size: int) -> Transformer:
     """
     modules: list[Any] = [getattr(code, "Module", object) for code in builders_of(config.model.parts)]
     build = next((module.build_model for module in modules if builds_model(module)), build_from_parts)
-    return build(config, vocab_size)
+    with refused_if_half_overridden():
+        return build(config, vocab_size)
+
+
+@contextmanager
+def refused_if_half_overridden() -> Iterator[None]:
+    """Raises ConfigError for parts, or a model, of which training or a search would pass over something."""
+    try:
+        yield
+    except HalfOverriddenError as error:
+        raise ConfigError(f"extensions: {error}") from error
 
 
 def build_from_parts(config: Config, vocab_size: int) -> Transformer:
@@ -37,7 +49,4 @@ def build_from_parts(config: Config, vocab_size: int) -> Transformer:
         brought = getattr(code, "PARTS", parts)
         others = {field.name: getattr(brought, field.name) for field in fields(Parts)}
         parts = replace(parts, **{name: part for name, part in others.items() if part is not getattr(Parts(), name)})
-    try:
-        return Transformer(config.model, vocab_size, parts)
-    except HalfOverriddenError as error:
-        raise ConfigError(f"extensions: {error}") from error
+    return Transformer(config.model, vocab_size, parts)

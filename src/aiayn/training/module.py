@@ -26,7 +26,7 @@ from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.transformer import Transformer
 from aiayn.runs.extensions import builds_model, name_class
 from aiayn.search.beam_search import Hypothesis, beam_search
-from aiayn.search.build import build_from_parts
+from aiayn.search.build import build_from_parts, refused_if_half_overridden
 from aiayn.training.loss import evaluate_output, output_cross_entropy
 from aiayn.training.schedule import learning_rate
 
@@ -58,7 +58,8 @@ class TranslationModule(pl.LightningModule):
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)
         self.register_buffer("fatal_step", torch.zeros((), dtype=torch.int64), persistent=False)
         self.sums = torch.zeros(4)  # over the current validation or test, see `evaluation_sums`
-        self.model = self.build_model(self.config, vocab_size)
+        with refused_if_half_overridden():
+            self.model = self.build_model(self.config, vocab_size)
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
         self.at, self.batch_tokens = BEFORE_FIRST_BATCH, 0  # for the out-of-memory message
         self.gradient_norm = torch.zeros(())  # norm at the last step, on the device
