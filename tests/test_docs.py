@@ -19,6 +19,8 @@ SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "
 OF_LIBRARIES = {
     "ModelCheckpoint",
     "LearningRateMonitor",
+    "LearningRateFinder",
+    "BatchSizeFinder",
     "GradientAccumulationScheduler",
 }  # classes that are named because they are not used
 

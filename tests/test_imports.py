@@ -33,7 +33,7 @@ def imported_room(name: str) -> str | None:
 # Room: the rooms that it may import from, besides itself. `__init__` holds the version and the public functions.
 GROUND = {"errors", "files", "hardware", "signals", "token_ids", "config", "runs"}
 WALLS = {
-    "__init__": {"config", "errors", "signals", "search", "training", "evaluation", "runs"},
+    "__init__": {"config", "data", "errors", "signals", "search", "training", "evaluation", "runs"},
     "__main__": {"cli"},
     "errors": set(),
     "files": set(),

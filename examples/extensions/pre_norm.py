@@ -17,6 +17,6 @@ class PreNorm(AddNorm):
 
 
 PARTS = Parts(
-    add_norm=lambda config: PreNorm(config.d_model, config.dropout),
-    final_norm=lambda config: nn.LayerNorm(config.d_model),
+    add_norm=lambda config, place: PreNorm(config.d_model, config.dropout),
+    final_norm=lambda config, place: nn.LayerNorm(config.d_model),
 )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from aiayn.config.model import ModelConfig
 from aiayn.model.attention import MultiHeadAttention
-from aiayn.model.layers import Parts
+from aiayn.model.layers import Parts, Place
 
 
 def rotate(x: Tensor, position: int | None) -> Tensor:
@@ -31,8 +31,8 @@ class NoPositions(nn.Module):
         return torch.zeros(())
 
 
-def attention(c: ModelConfig) -> RotaryAttention:
+def attention(c: ModelConfig, place: Place) -> RotaryAttention:
     return RotaryAttention(c.d_model, c.n_heads, c.d_k, c.d_v, c.attention_dropout)
 
 
-PARTS = Parts(self_attention=attention, positions=lambda config: NoPositions())
+PARTS = Parts(self_attention=attention, positions=lambda config, place: NoPositions())

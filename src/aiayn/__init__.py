@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pytorch_lightning import Callback
 
     from aiayn.config.schema import Config
+    from aiayn.data.datamodule import TranslationDataModule
     from aiayn.search.translator import Translator
     from aiayn.training.module import TranslationModule
 
@@ -79,12 +80,13 @@ def compose(*options: str) -> "Config":
 def train(
     *options: "str | Config",
     module: "type[TranslationModule] | None" = None,
+    datamodule: "type[TranslationDataModule] | None" = None,
     callbacks: "Sequence[Callback]" = (),
 ) -> Path:
     """Trains, or continues, the run that the options describe, or one that `compose` returned; returns its folder.
 
-    `module` takes the place of our own, `callbacks` are called beside ours; a run stores SHA-256 of their files.
-    It runs in this process, on one device. Raises UserError for whatever `aiayn train` would refuse, and
+    `module` and `datamodule` take the place of our own, `callbacks` are called beside ours; a run stores SHA-256 of
+    their files. It runs in this process, on one device. Raises UserError for whatever `aiayn train` would refuse, and
     InterruptedRunError if Ctrl-C stops it, after everything has been saved.
     """
     from aiayn.config.compose import chosen_options, compose_training
@@ -104,7 +106,7 @@ def train(
         chosen = chosen_options(texts, config)
     from aiayn.training.run import train as train_run
 
-    return train_run(config, chosen=chosen, module=module, callbacks=callbacks)
+    return train_run(config, chosen=chosen, module=module, datamodule=datamodule, callbacks=callbacks)
 
 
 def evaluate(*options: str) -> dict[str, Any]:

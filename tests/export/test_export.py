@@ -232,7 +232,7 @@ class Gelu(FeedForward):
     def forward(self, x):
         return self.w_2(F.gelu(self.w_1(x)))
 
-PARTS = Parts(feed_forward=lambda config: Gelu(config.d_model, config.d_ff))
+PARTS = Parts(feed_forward=lambda config, place: Gelu(config.d_model, config.d_ff))
 """
 
 

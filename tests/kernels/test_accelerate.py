@@ -213,20 +213,20 @@ class Doubled(nn.Module):
 
 
 def attention_of(kind: type[MultiHeadAttention]) -> Callable:
-    return lambda c: kind(c.d_model, c.n_heads, c.d_k, c.d_v)
+    return lambda c, place: kind(c.d_model, c.n_heads, c.d_k, c.d_v)
 
 
 ATTENTIONS = (OwnForward, OwnQueries, OwnKeysValues, OwnHeads, OwnAttend, OwnAttention, LoRAInQueries)
 PARTS = {
     **{f"self {kind.__name__}": Parts(self_attention=attention_of(kind)) for kind in (*ATTENTIONS, OwnProject)},
     **{f"cross {kind.__name__}": Parts(cross_attention=attention_of(kind)) for kind in ATTENTIONS},
-    "GELU": Parts(feed_forward=lambda c: GELU(c.d_model, c.d_ff)),
-    "LoRA in feed-forward": Parts(feed_forward=lambda c: LoRAFeedForward(c.d_model, c.d_ff)),
-    "pre-norm": Parts(add_norm=lambda c: PreNorm(c.d_model, c.dropout)),
-    "other norm": Parts(add_norm=lambda c: AddNorm(c.d_model, c.dropout, nn.RMSNorm(c.d_model))),
-    "dropout": Parts(add_norm=lambda c: GatedNorm(c.d_model, c.dropout)),
-    "positions": Parts(positions=lambda c: Backwards(c.d_model)),
-    "final norm": Parts(final_norm=lambda c: nn.Tanh()),
+    "GELU": Parts(feed_forward=lambda c, place: GELU(c.d_model, c.d_ff)),
+    "LoRA in feed-forward": Parts(feed_forward=lambda c, place: LoRAFeedForward(c.d_model, c.d_ff)),
+    "pre-norm": Parts(add_norm=lambda c, place: PreNorm(c.d_model, c.dropout)),
+    "other norm": Parts(add_norm=lambda c, place: AddNorm(c.d_model, c.dropout, nn.RMSNorm(c.d_model))),
+    "dropout": Parts(add_norm=lambda c, place: GatedNorm(c.d_model, c.dropout)),
+    "positions": Parts(positions=lambda c, place: Backwards(c.d_model)),
+    "final norm": Parts(final_norm=lambda c, place: nn.Tanh()),
 }
 
 
@@ -326,7 +326,7 @@ class OwnDecode(Transformer):
         return super().decode(tgt_in, memory, src_mask) * 2
 
 
-class OwnForward(Transformer):
+class OwnPass(Transformer):
     def forward(self, src, tgt_in, src_mask):
         return super().forward(src, tgt_in, src_mask) * 2
 
@@ -344,8 +344,8 @@ def test_methods_that_a_search_would_pass_over_are_refused_with_those_to_overrid
     assert SkippedLayer(tiny_config)
     with pytest.raises(HalfOverriddenError, match="OwnDecode overrides decode and not step"):
         OwnDecode(tiny_config, VOCAB)
-    with pytest.raises(HalfOverriddenError, match="OwnForward overrides forward and not decode"):
-        OwnForward(tiny_config, VOCAB)
+    with pytest.raises(HalfOverriddenError, match="OwnPass overrides forward and not decode"):
+        OwnPass(tiny_config, VOCAB)
     with pytest.raises(HalfOverriddenError, match="OwnLogits overrides project"):
         OwnLogits(tiny_config, VOCAB)
     code = SimpleNamespace(PARTS=Parts(cross_attention=attention_of(OwnProject)))

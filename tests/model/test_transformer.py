@@ -273,7 +273,7 @@ class OwnReset(Experts):
 
 def test_what_a_part_draws_itself_is_left_and_its_linear_layers_are_drawn_as_the_papers(tiny_config):
     for part, values in ((Experts, {0.5}), (OwnReset, {0.25})):
-        parts = Parts(feed_forward=lambda config, part=part: part(config.d_model, part is OwnReset))
+        parts = Parts(feed_forward=lambda config, place, part=part: part(config.d_model, part is OwnReset))
         model = Transformer(tiny_config, VOCAB, parts)
         experts = model.decoder[0].feed_forward
         assert set(experts.matrices.flatten().tolist()) == values

@@ -19,7 +19,7 @@ from aiayn.training.module import TranslationModule
 
 EXAMPLES = ROOT / "examples/extensions"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
-WITH_PARTS = {"lora", "pre_norm", "rotary", "swiglu"}
+WITH_PARTS = {"experts", "lora", "pre_norm", "rotary"}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,8 @@ def plain(text, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(name, text, plain, tmp_path, monkeypatch):
-    given = options(text, tmp_path, name)
+    more = {"experts": ["model.n_layers=2"], "distillation": [f"extension.distillation.teacher={plain}"]}
+    given = options(text, tmp_path, name, *more.get(name, []))
     whole = aiayn.train(aiayn.compose(*given, "name=whole"))
     with stopped_in(5):
         aiayn.train(aiayn.compose(*given, "name=stopped"))
@@ -71,18 +72,27 @@ def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(name, te
     differs = same.keys() != theirs.weights.keys() or any(
         not torch.equal(same[key], theirs.weights[key]) for key in same
     )
-    assert differs == (name not in ("exact_match", "smooth_norm"))
+    assert differs == (name != "chrf_pp")
 
     named = f"{EXAMPLES}/{name}.py"
     assert (
         "sacrebleu"
         in aiayn.evaluate(f"run={whole}", f"extensions=[{named}]", "accelerator=cpu", "trusted=true")["metrics"]
     )
-    assert len(aiayn.load(whole, accelerator="cpu", extensions=[named]).translate(["one two", "three"])) == 2
     monkeypatch.chdir(tmp_path)
+    lines = ["one two three four", "seven"]
+    text_ = aiayn.load(whole, accelerator="cpu", extensions=[named], beam_size=1).translate(lines)
+    Path("lines.en").write_text("\n".join(lines) + "\n")
+    command = ("aiayn", "translate", str(whole), "lines.en", "--accelerator", "cpu", "--extension", named)
+    for engine in ("torch", "auto"):
+        translated = run_application(*command, "--beam-size", "1", "--engine", engine)
+        assert translated.out.splitlines() == text_, translated.err
+    assert ("CTranslate2, float32" in translated.err) == (name not in WITH_PARTS)
+    exported = run_application("aiayn", "export", str(whole), "model", "--format", "ctranslate2", "--extension", named)
+    assert exported.code == (4 if name in WITH_PARTS else 0), exported.err
     drawn = run_application("aiayn", "attention", str(whole), "one two", "--accelerator", "cpu", "--extension", named)
     assert drawn.code == 0, drawn.err
-    metrics = ["exact_match", "token_accuracy"] if name == "exact_match" else ["sacrebleu"]
+    metrics = ["chrf_pp", "token_accuracy"] if name == "chrf_pp" else ["sacrebleu"]
     table = run_application("aiayn", "table", str(whole), str(plain), "--metrics", ",".join(["val/ppl", *metrics]))
     assert table.code == 0, table.err
     assert [metric for metric in metrics if f"{metric} (test)" not in table.out] == []
@@ -205,17 +215,17 @@ def test_rotary_positions_are_the_same_in_cached_decoding(text, tmp_path):
 
 
 def test_a_run_is_not_continued_with_another_file_or_without_it(text, tmp_path):
-    own = shutil.copy(EXAMPLES / "r_drop.py", tmp_path / "r_drop.py")
+    own = shutil.copy(EXAMPLES / "lion.py", tmp_path / "lion.py")
     given = options(text, tmp_path, "", f"extensions=[{own}]", "name=run")
     aiayn.train(aiayn.compose(*given, "trainer.max_steps=2"))
     with pytest.raises(RefusedError, match=r"extensions_sha256: .* -> \[\]"):
         aiayn.train(aiayn.compose(*options(text, tmp_path, "", "name=run")))
-    with pytest.raises(RefusedError, match=r"extension\.r_drop\.alpha: 5\.0 -> 1"):
-        aiayn.train(aiayn.compose(*given, "extension.r_drop.alpha=1.0"))
+    with pytest.raises(RefusedError, match=r"extension\.lion\.scale: 0\.1 -> 1"):
+        aiayn.train(aiayn.compose(*given, "extension.lion.scale=1.0"))
     with open(own, "a") as file:
         file.write("# changed\n")
     load_extension.cache_clear()
-    with pytest.raises(RefusedError, match=r"extensions_sha256: .*r_drop\.py:"):
+    with pytest.raises(RefusedError, match=r"extensions_sha256: .*lion\.py:"):
         aiayn.train(aiayn.compose(*given))
 
 
@@ -241,20 +251,20 @@ def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path):
 
 def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    for row in ("base", "swiglu"):
+    for row in ("base", "pre_norm"):
         for seed in (1, 2):
             more = (f"ablation={row}", f"seed={seed}", f"name={row}_seed-{seed}", "trainer.max_steps=2")
             arguments = ["--config-dir", f"{EXAMPLES}/conf", *options(text, tmp_path / "rows", "", *more)]
             ended = run_application("train.py", *arguments)
             assert ended.code == 0, ended.err
-            named = ["extensions=[examples/extensions/swiglu.py]"] if row == "swiglu" else []
+            named = ["extensions=[examples/extensions/pre_norm.py]"] if row == "pre_norm" else []
             named += ["accelerator=cpu", "trusted=true"]
             scored = run_application("evaluate.py", f"run={tmp_path}/rows/{row}_seed-{seed}", *named)
             assert scored.code == 0, scored.err
     table = run_application("aiayn", "table", str(tmp_path / "rows"), "--format", "json")
     assert table.code == 0, table.err
-    assert re.search("swiglu", table.out)
-    assert read_json(tmp_path / "rows/swiglu_seed-1/evaluation/test/evaluation.json")["lines"] == 5
+    assert re.search("pre_norm", table.out)
+    assert read_json(tmp_path / "rows/pre_norm_seed-1/evaluation/test/evaluation.json")["lines"] == 5
 
 
 def test_stacks_of_unequal_depth_untied_matrices_and_weight_decay_train_resume_translate_and_convert(

@@ -72,7 +72,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     figures = paper_figures(test.of_paper, data.src_lang, data.tgt_lang, len(test.references))
     result: dict[str, Any] = {
         "task": data.task,
-        "metrics": scores.metrics | measure(metrics_of(extensions), hypotheses, test.references[0]),
+        "metrics": scores.metrics | measure(metrics_of(extensions), hypotheses, test.references[0], test.sources),
         "signature": scores.signature,
         "signatures": scores.signatures,
         "details": scores.details,

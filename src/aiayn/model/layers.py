@@ -5,6 +5,7 @@ Every sub-layer is wrapped as LayerNorm(x + Dropout(Sublayer(x))): post-norm, wi
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -42,15 +43,25 @@ class AddNorm(nn.Module):
         return self.norm(x + self.dropout(sublayer(x)))
 
 
-def multi_head_attention(config: ModelConfig) -> MultiHeadAttention:
+class Place(NamedTuple):
+    """Where a part stands, which decides what the masks hide from it: padding in both, in a decoder the future, too."""
+
+    stack: str  # encoder | decoder
+    layer: int = 0  # from 0, nearest to the words; of positions and final norms always 0
+
+
+def multi_head_attention(config: ModelConfig, place: Place) -> MultiHeadAttention:
     sizes = config.d_model, config.n_heads, config.d_k, config.d_v
     return MultiHeadAttention(*sizes, dropout=config.attention_dropout)
 
 
-def positions(config: ModelConfig) -> nn.Module:
+def positions(config: ModelConfig, place: Place) -> nn.Module:
     if config.positions == "learned":
         return LearnedPositions(config.max_positions, config.d_model)
     return SinusoidalPositions(config.d_model)
+
+
+Part = Callable[[ModelConfig, Place], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -71,23 +82,24 @@ class Parts:
     - What a model in evaluation mode computes for a position depends on what it may attend to, and on nothing else.
     """
 
-    self_attention: Callable[[ModelConfig], MultiHeadAttention] = multi_head_attention
-    cross_attention: Callable[[ModelConfig], MultiHeadAttention] = multi_head_attention
-    feed_forward: Callable[[ModelConfig], nn.Module] = lambda config: FeedForward(config.d_model, config.d_ff)
-    add_norm: Callable[[ModelConfig], nn.Module] = lambda config: AddNorm(config.d_model, config.dropout)
-    positions: Callable[[ModelConfig], nn.Module] = positions
-    final_norm: Callable[[ModelConfig], nn.Module] = lambda config: nn.Identity()  # after a stack; the paper has none
+    self_attention: Callable[[ModelConfig, Place], MultiHeadAttention] = multi_head_attention
+    cross_attention: Callable[[ModelConfig, Place], MultiHeadAttention] = multi_head_attention
+    feed_forward: Part = lambda config, place: FeedForward(config.d_model, config.d_ff)
+    add_norm: Part = lambda config, place: AddNorm(config.d_model, config.dropout)
+    positions: Part = positions
+    final_norm: Part = lambda config, place: nn.Identity()  # after a stack; the paper has none
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then the feed-forward network."""
 
-    def __init__(self, config: ModelConfig, parts: Parts = Parts()):
+    def __init__(self, config: ModelConfig, parts: Parts = Parts(), layer: int = 0):
         super().__init__()
-        self.self_attention = parts.self_attention(config)
-        self.feed_forward = parts.feed_forward(config)
-        self.norm_1 = parts.add_norm(config)
-        self.norm_2 = parts.add_norm(config)
+        place = Place("encoder", layer)
+        self.self_attention = parts.self_attention(config, place)
+        self.feed_forward = parts.feed_forward(config, place)
+        self.norm_1 = parts.add_norm(config, place)
+        self.norm_2 = parts.add_norm(config, place)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """x (B, S, D), mask broadcastable to (B, H, S, S). Returns (B, S, D)."""
@@ -98,14 +110,15 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the encoder's output, then the feed-forward network."""
 
-    def __init__(self, config: ModelConfig, parts: Parts = Parts()):
+    def __init__(self, config: ModelConfig, parts: Parts = Parts(), layer: int = 0):
         super().__init__()
-        self.self_attention = parts.self_attention(config)
-        self.cross_attention = parts.cross_attention(config)
-        self.feed_forward = parts.feed_forward(config)
-        self.norm_1 = parts.add_norm(config)
-        self.norm_2 = parts.add_norm(config)
-        self.norm_3 = parts.add_norm(config)
+        place = Place("decoder", layer)
+        self.self_attention = parts.self_attention(config, place)
+        self.cross_attention = parts.cross_attention(config, place)
+        self.feed_forward = parts.feed_forward(config, place)
+        self.norm_1 = parts.add_norm(config, place)
+        self.norm_2 = parts.add_norm(config, place)
+        self.norm_3 = parts.add_norm(config, place)
         refuse_half_overridden(self.cross_attention, "project", "queries", "keys_values")
         refuse_half_overridden(self, "forward", "step")
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from aiayn.config.model import ModelConfig
 from aiayn.model.cache import DecoderCache
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, TiedOutput
-from aiayn.model.layers import DecoderLayer, EncoderLayer, Parts
+from aiayn.model.layers import DecoderLayer, EncoderLayer, Parts, Place
 from aiayn.model.masks import Masks
 from aiayn.model.overrides import HalfOverriddenError, has_own_reset, refuse_half_overridden
 
@@ -28,14 +28,13 @@ class Transformer(nn.Module):
         self.embedding = SharedEmbedding(vocab_size, config.d_model)
         tied = config.tie_embeddings
         self.src_embedding = None if tied == "all" else SharedEmbedding(vocab_size, config.d_model)  # None: the same
-        self.src_positions = parts.positions(config)
-        self.tgt_positions = parts.positions(config)
+        sides = Place("encoder"), Place("decoder")
+        self.src_positions, self.tgt_positions = (parts.positions(config, side) for side in sides)
         # The type checker knows what `nn.ModuleList` holds only if it is told.
-        encoder = nn.ModuleList(EncoderLayer(config, parts) for _ in range(config.n_layers))
-        decoder = nn.ModuleList(DecoderLayer(config, parts) for _ in range(config.decoder_layers))
+        encoder = nn.ModuleList(EncoderLayer(config, parts, layer) for layer in range(config.n_layers))
+        decoder = nn.ModuleList(DecoderLayer(config, parts, layer) for layer in range(config.decoder_layers))
         self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
-        self.encoder_norm = parts.final_norm(config)
-        self.decoder_norm = parts.final_norm(config)
+        self.encoder_norm, self.decoder_norm = (parts.final_norm(config, side) for side in sides)
         self.dropout = nn.Dropout(config.dropout)  # section 5.4: also on the sum of embeddings and positions
         # Any module from states (..., D) to logits (..., V) may take its place: loss and search use no other.
         self.output: nn.Module = TiedOutput(self.embedding)

@@ -22,6 +22,7 @@ from aiayn.runs.tensor_files import writing_checkpoint
 log = logging.getLogger(__name__)
 
 PROOF = ".first.ckpt"  # what the first step writes to read it back
+BEST = "best.ckpt"
 
 
 def step_path(folder: Path, step: int) -> Path:
@@ -67,7 +68,7 @@ def update_last(folder: Path, step: int) -> None:
 
 def update_best(folder: Path, step: int) -> None:
     """Makes `best.ckpt` the checkpoint of `step`, as `update_last` does."""
-    _link(folder, step, "best.ckpt")
+    _link(folder, step, BEST)
 
 
 def _link(folder: Path, step: int, name: str) -> None:

@@ -18,7 +18,8 @@ from aiayn.runs.run_folder import BRACKET_KINDS, METRIC_KINDS, is_number
 
 log = logging.getLogger(__name__)
 
-Metrics = Mapping[str, Callable[[list[str], list[str]], float]]  # functions of hypotheses and references, by name
+# Functions of hypotheses and references, by name; one with a parameter `sources` gets those, too (COMET).
+Metrics = Mapping[str, Callable[..., float]]
 # What this program measures itself, under val/NAME or in evaluation.json.
 OWN_METRICS = (*METRIC_KINDS, *BRACKET_KINDS, "loss", "ppl", "accuracy", "bleu", "perplexity", "token_accuracy")
 _named: dict[str, Any] = {}  # by file_id: what builds models in this process, with PARTS or a Module
@@ -53,7 +54,9 @@ def metrics_of(extensions: Sequence[Extension]) -> Metrics:
     return found
 
 
-def measure(metrics: Metrics, hypotheses: list[str], references: list[str]) -> dict[str, float | None]:
+def measure(
+    metrics: Metrics, hypotheses: list[str], references: list[str], sources: list[str]
+) -> dict[str, float | None]:
     """Returns what every metric gives, as floats; None, with a warning, for one that fails or gives no finite number.
 
     It must not cost the translations, which took long.
@@ -61,7 +64,8 @@ def measure(metrics: Metrics, hypotheses: list[str], references: list[str]) -> d
     found: dict[str, float | None] = {}
     for name, metric in metrics.items():
         try:
-            value, reason = float(metric(hypotheses, references)), ""
+            more = {"sources": sources} if "sources" in inspect.signature(metric).parameters else {}
+            value, reason = float(metric(hypotheses, references, **more)), ""
         except Exception as error:  # whatever an extension raises
             value, reason = float("nan"), f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         found[name] = value if is_number(value) else None
@@ -78,7 +82,7 @@ def id_of_class(kind: type) -> str:
     except (OSError, TypeError):
         return f"{kind.__qualname__}:unknown"
     name = path.name if path.is_file() else "notebook"
-    name += "" if kind.__qualname__ == "Module" else f"#{kind.__qualname__}"
+    name += "" if kind.__qualname__ in ("Module", "DataModule") else f"#{kind.__qualname__}"
     return f"{name}:{hashlib.sha256(content).hexdigest()}"
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
-from aiayn.runs.checkpoint_folder import PROOF, step_path
+from aiayn.runs.checkpoint_folder import BEST, PROOF, step_path
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import saved_steps
 from aiayn.training.callbacks.steps import due
@@ -39,7 +39,7 @@ class RunCheckpointIO(TorchCheckpointIO):
         On rank 0 only. Raises ConfigError for a state that a checkpoint cannot hold.
         """
         path, ours, step = Path(path), self.run.folder.checkpoints, checkpoint["global_step"]
-        if path.parent != ours or path.name not in (step_path(ours, step).name, PROOF):
+        if path.parent != ours or path.name not in (step_path(ours, step).name, PROOF, BEST):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
         weights = {name: value for name, value in checkpoint["state_dict"].items() if name.startswith(MODEL)}
@@ -58,11 +58,12 @@ class RunCheckpointIO(TorchCheckpointIO):
         weights = {name.removeprefix(MODEL): weight for name, weight in copies["weights"].items()}
 
         then = self.run.writer.submit
-        then(checkpoint_folder.set_aside_average, ours)
+        if path.name != BEST:
+            then(checkpoint_folder.set_aside_average, ours)
         if states:  # before the checkpoint: training goes on from the newest checkpoint that has them
             then(tensor_files.write_tensors, checkpoint_folder.optimizer_path(path), states)
         then(checkpoints.save, path, checkpoint_of(self.run, step, weights))
-        if path.name != PROOF:
+        if path.name not in (PROOF, BEST):
             then(checkpoint_folder.update_last, ours, step)
             then(lambda: checkpoint_folder.prune(ours, steps_to_average(ours, self.run.config.trainer)))
 

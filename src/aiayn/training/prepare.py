@@ -42,12 +42,12 @@ def settled_options(
     return sized, source
 
 
-def prepare(config: Config, source: Checkpoint | None) -> TranslationDataModule:
+def prepare(config: Config, source: Checkpoint | None, kind: type[TranslationDataModule]) -> TranslationDataModule:
     """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of the source.
 
     Which ranks prepare it, `data.prepare_per_node` says.
     """
-    data = TranslationDataModule(
+    data = kind(
         replace(config.data, max_tokens_per_device=tokens_per_device(config)),
         seed=config.seed,
         devices=config.trainer.world_size,

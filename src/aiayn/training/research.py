@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder
 
 from aiayn.config.extensions import Extension, check_extensions
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.tasks import TASKS
 from aiayn.config.trainer import TrainerConfig
+from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.extensions import Metrics, id_of_class, id_of_file, ids_of_builders, metrics_of, name_extensions
@@ -23,13 +25,14 @@ class Research:
 
     extensions: Sequence[Extension] = ()
     module: type[TranslationModule] = TranslationModule
+    datamodule: type[TranslationDataModule] = TranslationDataModule
     callbacks: Sequence[pl.Callback] = ()  # instances, from Python
 
     @property
     def ids(self) -> list[str]:
         """FILE:SHA-256 of all the code, as a run stores it."""
         ids = [id_of_file(each) for each in self.extensions]
-        for kind in dict.fromkeys([self.module, *map(type, self.callbacks)]):
+        for kind in dict.fromkeys([self.module, self.datamodule, *map(type, self.callbacks)]):
             if kind.__module__.partition(".")[0] not in ("aiayn", "pytorch_lightning", "lightning"):
                 found = id_of_class(kind)
                 ids += [found] if found not in ids else []
@@ -51,7 +54,10 @@ class Research:
 
 
 def research_of(
-    options: Config, module: type[TranslationModule] | None, callbacks: Sequence[pl.Callback]
+    options: Config,
+    module: type[TranslationModule] | None,
+    datamodule: type[TranslationDataModule] | None,
+    callbacks: Sequence[pl.Callback],
 ) -> tuple[Config, Research]:
     """Imports the files that `extensions` names. Returns the options with their ids, and what they bring.
 
@@ -59,11 +65,17 @@ def research_of(
     `extensions_sha256` names.
     """
     extensions = name_extensions(options.extensions)
-    modules = [each.module.Module for each in extensions if hasattr(each.module, "Module")]
-    modules += [module] if module else []
-    if len(modules) > 1:
-        raise ConfigError("extensions: two of them bring a Module; make one a subclass of the other, in one file")
-    research = Research(extensions, modules[0] if modules else TranslationModule, tuple(callbacks))
+    if any(isinstance(each, LearningRateFinder | BatchSizeFinder) for each in callbacks):
+        raise ConfigError(
+            "LearningRateFinder, BatchSizeFinder: the rate follows equation (3), and a step has data.tokens_per_step "
+            "tokens: sweep optim.peak_lr=0.0005,0.001; where memory ends, set data.max_tokens_per_device"
+        )
+    research = Research(
+        extensions,
+        _chosen("Module", extensions, module) or TranslationModule,
+        _chosen("DataModule", extensions, datamodule) or TranslationDataModule,
+        tuple(callbacks),
+    )
     ids = research.ids
     if options.extensions_sha256 not in ([], ids):
         raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {ids} now")
@@ -73,6 +85,15 @@ def research_of(
     model = replace(options.model, parts=ids_of_builders(extensions, research.module))
     extension = check_extensions(options.extensions, options.extension)  # `aiayn.train` has not checked it yet
     return replace(options, extensions_sha256=ids, extension=extension, model=model), research
+
+
+def _chosen(name: str, extensions: Sequence[Extension], given: type | None) -> Any:
+    """The class of this name that an extension or the caller brings. Raises ConfigError for two of them."""
+    brought = [vars(each.module)[name] for each in extensions if hasattr(each.module, name)]
+    brought += [given] if given else []
+    if len(brought) > 1:
+        raise ConfigError(f"extensions: two of them bring a {name}; make one a subclass of the other, in one file")
+    return next(iter(brought), None)
 
 
 def refuse_other_parts(options: Config, source: Checkpoint) -> None:

@@ -42,12 +42,13 @@ def train(
     chosen: Collection[str] | None = None,
     module: type[TranslationModule] | None = None,
     callbacks: Sequence[pl.Callback] = (),
+    datamodule: type[TranslationDataModule] | None = None,
 ) -> Path:
     """Trains until `trainer.max_steps`, from the newest checkpoint if there is one. Returns the run's folder.
 
     The run's folder is made in `outputs` (None: where the configuration says). With `init_from` that run decides about
-    model and vocabulary, and of the options `chosen` (None: all) one that contradicts it is refused. `module` and
-    `callbacks` are added to those of `extensions`.
+    model and vocabulary, and of the options `chosen` (None: all) one that contradicts it is refused. `module`,
+    `datamodule` and `callbacks` are added to those of `extensions`.
     Raises ConfigError for hardware that is not there or a folder in use, DataError for unusable text, RefusedError for
     options that contradict the run's first start, DivergedError, ResourceError, and InterruptedRunError after a signal.
     Errors common to all ranks are printed by rank 0; the others exit silently.
@@ -56,11 +57,11 @@ def train(
     configure_libraries()
     if options.trainer.fast_dev_run:
         with TemporaryDirectory() as place:
-            trial = train(few_steps(options), Path(place), chosen, module, callbacks)
+            trial = train(few_steps(options), Path(place), chosen, module, callbacks, datamodule)
         steps = int(options.trainer.fast_dev_run)
         log.info("trainer.fast_dev_run: %d steps were trained, validated and saved; nothing of it is kept", steps)
         return trial
-    options, research = research_of(options, module, callbacks)
+    options, research = research_of(options, module, datamodule, callbacks)
     folder, stop = RunFolder((outputs or options.outputs_folder) / options.run_name), StopRequest()
     try:
         with handle_signals(stop.on_signal):
@@ -79,7 +80,7 @@ def _train(
     """Prepares, fits and finishes."""
     hardware = choose_hardware(options.trainer)
     sized, source = settled_options(options, folder, chosen, hardware.accelerator)
-    data = prepare(sized, source)
+    data = prepare(sized, source, research.datamodule)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, data.corpus, sized)
         run = begin(sized, research, folder, data, found, stop, check_folder)

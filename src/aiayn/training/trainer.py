@@ -18,7 +18,7 @@ from aiayn.training.callbacks.connect_ranks import ConnectRanks
 from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
 from aiayn.training.callbacks.run_artifacts import RunArtifacts
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
-from aiayn.training.callbacks.validate import Validate
+from aiayn.training.callbacks.validate import Validate, ValidationScores
 from aiayn.training.checkpoint_io import RunCheckpointIO
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.rank import global_rank
@@ -37,8 +37,9 @@ def make_trainer(
 ) -> pl.Trainer:
     """The Trainer, without Lightning's own checkpoints, progress bar, summary and signal handlers."""
     settings = run.config.trainer
-    callbacks = [ConnectRanks(run), NonFiniteGuard(run), ThroughputMonitor(run), Validate(run), RunArtifacts(run)]
-    callbacks += [*run.research.callbacks_of(run), *last_callbacks]
+    scores = ValidationScores(run)
+    callbacks = [ConnectRanks(run), NonFiniteGuard(run), ThroughputMonitor(run), scores]
+    callbacks += [*run.research.callbacks_of(run), Validate(run, scores), RunArtifacts(run), *last_callbacks]
     accumulate = run.plan.micro_batches // settings.world_size
     own_gpu = hardware.accelerator == "gpu" and has_own_gpu(settings)
     trainer = pl.Trainer(

@@ -10,9 +10,8 @@ from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
 from aiayn.data.batch import Batch
-from aiayn.runs import checkpoint_folder, checkpoints
-from aiayn.training.callbacks.steps import StepCallback, due, translation_module
-from aiayn.training.checkpoint_io import checkpoint_of
+from aiayn.runs import checkpoint_folder
+from aiayn.training.callbacks.steps import StepCallback, due
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import prove
@@ -44,7 +43,7 @@ class CheckpointSaver(StepCallback, Checkpoint):
         if trainer.is_global_zero:  # all ranks have read the checkpoint
             self.run.check_folder()
             checkpoint_folder.remove_after(self.run.folder.checkpoints, step)
-        self._save_best(trainer, translation_module(pl_module), step, saved=step > 0)
+        self._save_best(trainer, step, saved=step > 0)
         self.run.writer.wait()  # the loader's workers are forked next, and a fork copies no thread
         if self.run.validations.is_out_of_patience():
             trainer.should_stop = True
@@ -69,7 +68,7 @@ class CheckpointSaver(StepCallback, Checkpoint):
             with self.run.clock.paused():
                 weights_only = not self._saves_state(trainer, last=stopping or step == settings.max_steps)
                 trainer.save_checkpoint(checkpoint_folder.step_path(folder, step), weights_only)
-        self._save_best(trainer, module, step, saving)
+        self._save_best(trainer, step, saving)
         trainer.should_stop = stopping
 
     def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:
@@ -83,17 +82,16 @@ class CheckpointSaver(StepCallback, Checkpoint):
             self.state_saved = now
         return due
 
-    def _save_best(self, trainer: pl.Trainer, module: TranslationModule, step: int, saved: bool) -> None:
+    def _save_best(self, trainer: pl.Trainer, step: int, saved: bool) -> None:
         """Makes this step's weights best.ckpt if its validation is the best so far; `saved` if it has a checkpoint."""
-        folder, writer = self.run.folder, self.run.writer
-        if not trainer.is_global_zero or self.run.validations.best_step != step:
+        folder = self.run.folder
+        if self.run.validations.best_step != step:
             return
-        if saved:
-            writer.submit(checkpoint_folder.update_best, folder.checkpoints, step)  # a link: costs no disk space
-            return
-        with self.run.clock.paused():
-            weights = writer.copied(module.model.state_dict())
-            writer.submit(checkpoints.save, folder.best, checkpoint_of(self.run, step, weights))
+        if not saved:
+            with self.run.clock.paused():
+                trainer.save_checkpoint(folder.best, weights_only=True)
+        elif trainer.is_global_zero:  # a link: costs no disk space
+            self.run.writer.submit(checkpoint_folder.update_best, folder.checkpoints, step)
 
     def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
         """Writes a checkpoint, reads it back and removes it."""

@@ -22,19 +22,66 @@ from aiayn.training.validation_loop import run_validation_loop
 log = logging.getLogger(__name__)
 
 
-class Validate(StepCallback):
-    """Loss and perplexity of the validation set, the task's score of its first sentences, and some of them to read."""
+class ValidationScores(pl.Callback):
+    """The task's score of the first validation sentences, for Lightning's callbacks to see as they see `val/loss`.
 
-    SHOWN = 5
+    Comes before callbacks of extensions, which may put other weights in place for a validation.
+    """
 
     def __init__(self, run: RunContext):
-        super().__init__(run)
-        count = run.config.trainer.val_bleu_sentences
+        self.run, count = run, run.config.trainer.val_bleu_sentences
         self.sources, self.references = (side[:count] for side in run.validation_text)
-        self.batch: Batch | None = None  # the current validation batch
         self.hypotheses: list[str] = []  # of the current validation
         self.task = task_of(run.config.data.task)
         self.task.check_text(self.sources, self.references, run.config.data.tgt_lang)  # refused before training
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Before the ranks add up their losses, which must not wait for one that was interrupted."""
+        if trainer.sanity_checking:
+            return
+        if self.run.stop.signal_of_any_rank():
+            raise ValidationInterrupted(agreed=True)
+        if self.sources:
+            self.hypotheses = self._translate(trainer, translation_module(pl_module))
+            language = self.run.config.data.tgt_lang
+            scores = self.task.val_scores(self.hypotheses, self.sources, self.references, language)
+            measured = measure(self.run.research.metrics, self.hypotheses, self.references, self.sources)
+            scores |= {f"val/{name}": value for name, value in measured.items() if value is not None}
+            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
+
+    def _translate(self, trainer: pl.Trainer, module: TranslationModule) -> list[str]:
+        """Every rank translates its share of the sentences; all get all translations."""
+        rank, world_size = trainer.global_rank, trainer.world_size
+        share: list[str] = []
+        with self.run.stop.interruptible_validation():
+            share = self.run.translator(module).translate(self.sources[rank::world_size], self._after_batch)
+        shares = [share]
+        if world_size > 1:
+            shares = [[] for _ in range(world_size)]
+            torch.distributed.all_gather_object(shares, share)
+        hypotheses = [""] * len(self.sources)
+        for other, translated in enumerate(shares):
+            hypotheses[other::world_size] = translated
+        return hypotheses
+
+    def _after_batch(self, done: int, lines: int) -> None:
+        self.run.stop.interrupt_if_requested()
+        if global_rank() == 0:
+            self.run.display.show_translating(done, lines)
+
+
+class Validate(StepCallback):
+    """Loss and perplexity of the validation set, its scores, and some of its sentences to read.
+
+    Comes after callbacks of extensions: those that average weights have seen the step.
+    """
+
+    SHOWN = 5
+
+    def __init__(self, run: RunContext, scores: ValidationScores):
+        super().__init__(run)
+        self.scores = scores
+        self.batch: Batch | None = None  # the current validation batch
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Repeats a validation that an interruption cut off; with `init_from`, validates the initial weights."""
@@ -62,15 +109,15 @@ class Validate(StepCallback):
         return settings.limit_val_batches > 0 and due(step, settings.val_every, settings.max_steps)
 
     def _validate(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
-        self.hypotheses = []
+        self.scores.hypotheses = []
         metrics = self._losses(trainer, module)
         self.run.check_folder()
         log_metrics(trainer, metrics, step)
         self.run.validations.add(step, metrics)
         if trainer.is_global_zero:
             self.run.display.show_validation(step, metrics)
-            if self.hypotheses:
-                self._show(step, self.hypotheses)
+            if self.scores.hypotheses:
+                self._show(step)
 
     def _losses(self, trainer: pl.Trainer, module: TranslationModule) -> dict[str, float]:
         """Returns what the module logs in Lightning's validation loop, on all ranks."""
@@ -79,6 +126,10 @@ class Validate(StepCallback):
         except ValidationInterrupted as interrupted:
             if not interrupted.agreed:
                 self.run.stop.signal_of_any_rank()  # a collective call: the other ranks learn of the signal
+            # What others have put in place at the start of the validation, such as averaged weights, goes.
+            for callback in getattr(trainer, "callbacks", []):
+                if callback is not self.scores:
+                    callback.on_validation_epoch_end(trainer, module)
             raise
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error) and self.batch:
@@ -93,23 +144,6 @@ class Validate(StepCallback):
         if not trainer.sanity_checking:
             self.run.stop.interrupt_if_requested()
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Scores translations, for Lightning's callbacks to see as they see `val/loss`.
-
-        Before that, and before the ranks add up their losses, which must not wait for one that was interrupted.
-        """
-        if trainer.sanity_checking:
-            return
-        if self.run.stop.signal_of_any_rank():
-            raise ValidationInterrupted(agreed=True)
-        if self.sources:
-            self.hypotheses = self._translate(trainer, translation_module(pl_module))
-            language = self.run.config.data.tgt_lang
-            scores = self.task.val_scores(self.hypotheses, self.sources, self.references, language)
-            measured = measure(self.run.research.metrics, self.hypotheses, self.references)
-            scores |= {f"val/{name}": value for name, value in measured.items() if value is not None}
-            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
-
     def _where(self, batch: Batch) -> str:
         """Says which validation batch did not fit, and what to do about it."""
         source, target = (lengths.max(initial=1) for lengths in batch.lengths)
@@ -119,30 +153,9 @@ class Validate(StepCallback):
             f"data.max_tokens_per_device (now {tokens_per_device(self.run.config)})"
         )
 
-    def _translate(self, trainer: pl.Trainer, module: TranslationModule) -> list[str]:
-        """Every rank translates its share of the sentences; all get all translations."""
-        rank, world_size = trainer.global_rank, trainer.world_size
-        share: list[str] = []
-        with self.run.stop.interruptible_validation():
-            share = self.run.translator(module).translate(self.sources[rank::world_size], self._after_batch)
-        shares = [share]
-        if world_size > 1:
-            shares = [[] for _ in range(world_size)]
-            torch.distributed.all_gather_object(shares, share)
-        hypotheses = [""] * len(self.sources)
-        for other, translated in enumerate(shares):
-            hypotheses[other::world_size] = translated
-        return hypotheses
-
-    def _after_batch(self, done: int, lines: int) -> None:
-        self.run.stop.interrupt_if_requested()
-        if global_rank() == 0:
-            self.run.display.show_translating(done, lines)
-
-    def _show(self, step: int, hypotheses: list[str]) -> None:
-        samples = [
-            {"step": step, "source": source, "reference": reference, "hypothesis": hypothesis}
-            for source, reference, hypothesis in zip(self.sources, self.references, hypotheses, strict=True)
-        ]
+    def _show(self, step: int) -> None:
+        texts = zip(self.scores.sources, self.scores.references, self.scores.hypotheses, strict=True)
+        names = ("source", "reference", "hypothesis")
+        samples = [{"step": step} | dict(zip(names, each, strict=True)) for each in texts]
         append_jsonl(self.run.folder.samples, samples[: self.SHOWN])
         log.info("  source      %(source)s\n  reference   %(reference)s\n  hypothesis  %(hypothesis)s", samples[0])
