@@ -74,7 +74,6 @@ HOMES = {
     "torch": {
         *("model", "kernels", "data/batch", "data/datamodule", "data/samplers"),
         *("runs/checkpoints", "runs/tensor_files", "hardware", "search", "export", "visualize", "training"),
-        "server/words",
     },
     "pytorch_lightning": {
         *("data/datamodule", "data/samplers"),

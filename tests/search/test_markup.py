@@ -537,3 +537,23 @@ def test_long_pairs_are_aligned_in_smaller_batches(translator, monkeypatch):
     assert sum(sizes) == sum(bool(size) for size in longest)
     for one, other in zip(expected, found, strict=True):
         assert (one is None and other is None) or torch.allclose(one, other, atol=1e-6)
+
+
+def test_weights_of_words_are_sums_over_source_and_means_over_target_subwords(translator):
+    source, translation = "the hxuse of  two", "das alte Hxus"
+    src_ids, tgt_ids = translator.source_ids([source, translation])
+
+    found = alignment.word_attention(translator, src_ids, tgt_ids)
+
+    assert (found["source"], found["translation"]) == (source.split(" "), translation.split(" "))
+    [weights] = alignment.alignment_weights(translator, [src_ids], [tgt_ids])
+    src_words, tgt_words = (
+        torch.tensor([sum(t.startswith("▁") for t in tokens[: place + 1]) - 1 for place in range(len(tokens))])
+        for tokens in (translator.tokenizer.tokens(src_ids), translator.tokenizer.tokens(tgt_ids))
+    )
+    assert len(src_ids) > len(found["source"])
+    assert len(tgt_ids) > len(found["translation"])
+    for t in range(3):
+        for s in range(5):
+            expected = weights[tgt_words == t][:, src_words == s].sum(1).mean()
+            assert found["weights"][t][s] == pytest.approx(float(expected), abs=6e-5)

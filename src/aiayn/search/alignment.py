@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,6 +57,28 @@ def alignment_weights(
             for number, weights in zip(batch, recorded.pop().mean(1), strict=True):
                 found[number] = weights[: len(outputs[number]), : len(src_ids[number])]
     return found
+
+
+def word_attention(translator: LineTranslator, src_ids: list[int], tgt_ids: list[int]) -> dict[str, list]:
+    """Returns the words of a line and of its translation, given by their subwords, and the attention between them.
+
+    `weights` are a row for each word of the translation: those of `alignment_weights`, summed over the source word's
+    subwords and averaged over the target word's. Neither list of subwords may be empty.
+    """
+    [weights] = alignment_weights(translator, [src_ids], [tgt_ids])
+    assert weights is not None  # there are subwords on both sides
+    (source, columns), (translation, rows) = _words(translator, src_ids), _words(translator, tgt_ids)
+    sums = np.add.reduceat(np.add.reduceat(weights.double().numpy(), columns, axis=1), rows, axis=0)
+    means = sums / np.diff([*rows, len(tgt_ids)])[:, None]
+    return {"source": source, "translation": translation, "weights": means.round(4).tolist()}
+
+
+def _words(translator: LineTranslator, ids: list[int]) -> tuple[list[str], list[int]]:
+    """Returns the words, as spaces divide them, and the place of the first subword of each."""
+    tokens = translator.tokenizer.tokens(ids)
+    starts = [place for place, token in enumerate(tokens) if place == 0 or token.startswith("▁")]
+    words = translator.tokenizer.decode([ids[a:b] for a, b in pairwise([*starts, len(ids)])])
+    return words, starts
 
 
 def _batches(pairs: list[int], src_lengths: list[int], tgt_lengths: list[int]) -> Iterator[list[int]]:

@@ -23,7 +23,6 @@ from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
 from aiayn.server.requests import Fields, count_of, file_of, is_language, line_of, texts_of
 from aiayn.server.service import Service
-from aiayn.server.words import WordAttention, word_attention
 
 # Languages by their English names, for clients that show them; others keep their code.
 NAMES = {"cs": "Czech", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "it": "Italian"}
@@ -138,8 +137,10 @@ class Answers:
         texts_of(fields)
         return _detected(self.service.now.translator)
 
-    async def attention(self, fields: Fields, state: State) -> WordAttention:
+    async def attention(self, fields: Fields, state: State) -> Answer:
         """Where the model looks in the line `q` as it writes the line `translation`: see `word_attention`."""
+        from aiayn.search.alignment import word_attention  # torch, which translation does without
+
         translator = self.service.now.translator
         lines = [line_of(fields, "q"), line_of(fields, "translation")]
         src_ids, tgt_ids = await self._subwords(translator, lines, state)
