@@ -262,7 +262,10 @@ def test_tags_of_templates_are_placed_like_tags():
 
 WORDS = st.sampled_from(["a", "Haus", "%s", "{x}", "https://a.de/b", ",", "&amp;", "é", "<", "5"])
 TAGS = st.sampled_from(
-    ["<b>", "</b>", "<i x='1'>", "</i>", "<br>", "<x/>", "</p>", "&lt;u&gt;", "<!-- n -->", "<a href='>'>"]
+    [
+        *("<b>", "</b>", "<i x='1'>", "</i>", "<br>", "<x/>", "</p>", "&lt;u&gt;", "<!-- n -->", "<a href='>'>"),
+        *("<code x='%s'>%s</code>", "<kbd>a {x}</kbd>", "<var>b</var>"),
+    ]
 )
 
 
@@ -479,6 +482,9 @@ PIECES = st.one_of(
     ),
     st.sampled_from(["<", "</", ">", "b", "<b>", '"', "<!--", "-->", "&lt;", "&gt;", "<i x='1'>", "</b>", "<br/>"]),
 )
+MARKED_WORDS = st.sampled_from(
+    ["%s", "{x}", "a b", "<b>%s</b>", "<code>%s</code>", "<code>c</code>", "<kbd>a {x}</kbd>", "<i>", "&amp;"]
+)
 
 
 def written_by_a_model(source: str, translation: str, random: Random) -> AlignedText:
@@ -492,6 +498,7 @@ def written_by_a_model(source: str, translation: str, random: Random) -> Aligned
 @example("{<}", "", Random(0))
 @example("&lt;<i x='1'>s&gt;", "", Random(0))
 @example("<!--<i x='1'>x", "-->", Random(0))
+@example("<s", "<!--%s-->", Random(0))
 def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(source, translation, random):
     for part in parts_of(source):
         found = repair(written_by_a_model(part.text, translation.strip(), random), Places())
@@ -503,6 +510,12 @@ def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wro
     whole = restored(parse_markup(source), lambda text: written_by_a_model(text, translation.strip(), random))
     if not any(TAG_START.search(part.text) for part in parts_of(source)):  # halves of tags, which may pair off anew
         assert Counter(TAG.findall(whole)) == Counter(TAG.findall(source))
+
+
+@given(st.lists(MARKED_WORDS, max_size=7).map(" ".join), st.lists(PIECES, max_size=9).map(" ".join), st.randoms())
+def test_what_stays_as_it_is_replaces_no_placeholder_and_doubles_none(source, translation, random):
+    found = restored(parse_markup(source), lambda text: written_by_a_model(text, translation.strip(), random))
+    assert placeholders(found) == placeholders(source)
 
 
 @pytest.mark.parametrize("character", ["a", "0", "%", "<!--", "%0", "a.", "<", "{"])

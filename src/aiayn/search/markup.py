@@ -100,8 +100,8 @@ class _Tokens(HTMLParser):
         self.feed(text[:end])
         self.close()
         if self.cdata_elem is None and not self._is_unclosed:
-            unclosed = re.search("<[!?]|$", text[end:])
-            self._found += [(end, "text", ""), (end + unclosed.start() if unclosed else end, "other", "")]
+            words = re.split("<[!?]", text[end:], maxsplit=1)[0]
+            self._found += [(end, "text", ""), (end + len(words), "other", "")]
 
     def tokens(self) -> list[Token]:
         found: list[Token] = []
@@ -249,9 +249,14 @@ def _part(
             (around[-1].children if around else outermost).append(last)
             if number in matched:
                 around.append(last)
-            if kind != "kept" or not name.strip():
+            words = " ".join(name.split()) if kind == "kept" else ""
+            is_placeholder = PLACEHOLDER.fullmatch(read(words))
+            # The words of code replace what becomes of them, but a placeholder is neither replaced nor doubled.
+            if not words or (PLACEHOLDER.search(read(words)) and not is_placeholder):
                 continue
-            divides, more = True, " ".join(name.split())  # code and the letters beside it, too
+            if is_placeholder:
+                last.opening, _, last.closing = raw.rpartition(name)
+            divides, more = True, words  # code and the letters beside it, too
         more = read(more)
         if last and kind == "text":
             last.after = more.startswith(" ")
@@ -262,7 +267,7 @@ def _part(
         is_after_tag = is_closed = False
         divides = kind == "kept"
         if last and divides:
-            last.stop, last.keeps = len(text), True
+            last.stop, last.keeps = len(text), not last.closing
         last = None
     raw, stripped = "".join(raw for *_, raw in tokens), text.strip()
     if not re.search(r"[^\W\d_]", PLACEHOLDER.sub("", stripped)):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aiayn.data.placeholders import PLACEHOLDER
 from aiayn.search.markup import Element, Part
 from aiayn.search.projection import AlignedText, Span, best_interval
 
@@ -61,6 +62,7 @@ class _Page:
         self._sentence, self.weights = sentence, sentence.weights
         self._starts, self._stops = (np.array([span[n] for span in sentence.source_units]) for n in (0, 1))
         self._sums = np.pad(self.weights.cumsum(1), ((0, 0), (1, 0)))  # over source units, from zero
+        self.placeholders = np.array([bool(PLACEHOLDER.fullmatch(word)) for word in sentence.words], dtype=bool)
         self._words, self._gaps = ([escape(text) for text in texts] for texts in (sentence.words, sentence.gaps))
         self._before: list[list[str]] = [[] for _ in sentence.gaps]  # the last for what has no unit
         self._after: list[list[str]] = [[] for _ in sentence.gaps]  # the outermost first
@@ -119,9 +121,13 @@ def _place(page: _Page, siblings: list[Element], within: Span, places: Places) -
     starts, stops = np.arange(begin, end), np.arange(begin + 1, end + 1)
     spans: dict[int, Span] = {}  # by the number of the sibling
     gains = {number: page.gains(one, within) for number, one in enumerate(siblings) if one.start < one.stop}
+
+    def best(number: int) -> tuple[float, Span]:
+        return best_interval(gains[number], free & ~(siblings[number].keeps & page.placeholders[begin:end]))
+
     # The surest first: the others make room for them.
-    for number in sorted(gains, key=lambda number: -best_interval(gains[number], free)[0]):
-        gain, (start, stop) = best_interval(gains[number], free)
+    for number in sorted(gains, key=lambda number: -best(number)[0]):
+        gain, (start, stop) = best(number)
         is_sure = gain > SURE - 0.5
         if stop == 0 or (siblings[number].keeps and not is_sure):
             continue

@@ -13,7 +13,7 @@ from aiayn.search.placement import SURE, Places
 from aiayn.search.projection import AlignedText, Span, best_interval
 
 BRACES = ("{", "}")  # a single one is no placeholder, but `str.format` refuses it
-TAG_NAME = "<"  # of all tags
+TAG_NAME = "<"  # of all tags without a placeholder
 NEVER_MISSING = (*BRACES, TAG_NAME)
 OPENING, CLOSING = "([{«„", ".,;:!?)]}»“"  # without a blank after and before them
 # Not part of any placeholder, while `%(x)d` may have blanks before its letter.
@@ -71,7 +71,7 @@ def _by_name(text: str, units: list[Span]) -> defaultdict[str, list[int]]:
         if name in BRACES or PLACEHOLDER.fullmatch(name):
             found[name].append(number)
         elif TAG_START.match(text, start):
-            found[TAG_NAME].append(number)
+            found[name if PLACEHOLDER.search(name) else TAG_NAME].append(number)
     return found
 
 
