@@ -9,7 +9,7 @@ from urllib.parse import quote
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
-from aiayn.data.pair_files import other_format, suffix
+from aiayn.data.pair_files import LANGUAGE_CODES, other_format, suffix
 from aiayn.data.text_files import SURROGATE
 from aiayn.documents.document import KINDS, Document, parse_document
 from aiayn.errors import DataError
@@ -23,9 +23,6 @@ from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
 from aiayn.server.requests import Fields, count_of, file_of, is_language, line_of, texts_of
 from aiayn.server.service import Service
-
-# Languages by their English names, for clients that show them; others keep their code.
-NAMES = {"cs": "Czech", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "it": "Italian"}
 
 # The time to place tags grows with the tags times the words.
 MAX_HTML = 30_000  # characters of a text
@@ -200,4 +197,5 @@ def _detected(translator: LineTranslator) -> list[Answer]:
 
 
 def _language(code: str) -> Answer:
-    return {"code": code, "name": NAMES.get(code, code)}
+    names = {code: name.title() for name, code in LANGUAGE_CODES.items()}  # others keep their code
+    return {"code": code, "name": names.get(code, code)}

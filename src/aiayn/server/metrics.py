@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -22,22 +23,15 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = here = CollectorRegistry()
         ProcessCollector(registry=here)  # memory and processor seconds
-        self.requests = Counter("aiayn_requests", "Requests answered.", ["path", "status"], registry=here)
-        self.seconds = Histogram(
-            "aiayn_request_seconds", "Time to an answer.", ["path"], buckets=SECONDS, registry=here
-        )
-        self.lines = Counter("aiayn_lines", "Sentences that came in to be translated.", registry=here)
-        self.subwords = Counter("aiayn_subwords", "Subwords of these sentences.", registry=here)
-        self.batch_lines = Histogram("aiayn_batch_lines", "Sentences of a batch.", buckets=LINES, registry=here)
-        self.batch_seconds = Counter("aiayn_batch_seconds", "Time that the model took for batches.", registry=here)
-        self.markup = Counter(
-            "aiayn_markup", "Tags and placeholders by how their place was found.", ["by"], registry=here
-        )
-        self.removed = Counter(
-            "aiayn_markup_removed",
-            "Tags and placeholders that the model added and that were removed.",
-            registry=here,
-        )
+        count, spread = partial(Counter, registry=here), partial(Histogram, registry=here)
+        self.requests = count("aiayn_requests", "Requests answered.", ["path", "status"])
+        self.seconds = spread("aiayn_request_seconds", "Time to an answer.", ["path"], buckets=SECONDS)
+        self.lines = count("aiayn_lines", "Sentences that came in to be translated.")
+        self.subwords = count("aiayn_subwords", "Subwords of these sentences.")
+        self.batch_lines = spread("aiayn_batch_lines", "Sentences of a batch.", buckets=LINES)
+        self.batch_seconds = count("aiayn_batch_seconds", "Time that the model took for batches.")
+        self.markup = count("aiayn_markup", "Tags and placeholders by how their place was found.", ["by"])
+        self.removed = count("aiayn_markup_removed", "Tags and placeholders of the model that were removed.")
 
     def on_batch(self, lines: int, seconds: float) -> None:
         self.batch_lines.observe(lines)

@@ -3,11 +3,13 @@
 import asyncio
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.types import Message
 
 Fields = Mapping[str, object]  # values are texts, files, or what JSON has
 
@@ -22,7 +24,8 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     Raises HTTPException: 413 for a body that is too long, 400 for one that cannot be read, 415 for another content
     type.
     """
-    body = await _read_body(request, max_body)
+    request = _limited(request, max_body)
+    body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind == "application/json":
@@ -34,10 +37,8 @@ async def read_fields(request: Request, max_body: int) -> Fields:
         if kind in ("application/x-www-form-urlencoded", ""):
             pairs = parse_qsl(f"{query}&{body.decode()}", errors="strict", max_num_fields=MAX_FIELDS)
         elif kind == "multipart/form-data":
-            form = Request(request.scope, _replay(body)).form(
-                max_files=1, max_fields=MAX_FIELDS, max_part_size=max_body
-            )
-            pairs = [*parse_qsl(query, errors="strict", max_num_fields=MAX_FIELDS), *(await form).multi_items()]
+            form = await request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max_body)
+            pairs = [*parse_qsl(query, errors="strict", max_num_fields=MAX_FIELDS), *form.multi_items()]
         else:
             forms = "application/x-www-form-urlencoded or multipart/form-data"
             raise HTTPException(415, f"send JSON (application/json) or a form ({forms})")
@@ -50,27 +51,31 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     return fields | ({"q": texts if len(texts) > 1 else texts[0]} if texts else {})
 
 
-async def _read_body(request: Request, max_body: int) -> bytes:
-    """Reads on for a while where there is too much, so that the client comes to read the answer."""
-    announced = request.headers.get("content-length", "0")
-    size, parts = int(announced) if announced.isdecimal() else 0, []
+def _limited(request: Request, max_body: int) -> Request:
+    """Returns a request of which a body that is too long raises 413.
+
+    Some of it is still read for a while, so that the client comes to read the answer.
+    """
     too_long = HTTPException(413, f"the request is longer than {max_body:,} bytes; send it in parts")
-    if size > max_body + DRAINED:
+    announced = request.headers.get("content-length", "0")
+    left = max_body
+    if announced.isdecimal() and int(announced) > max_body + DRAINED:
         raise too_long
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS if size > max_body else None):
-            size = 0
-            async for part in request.stream():
-                size += len(part)
-                parts = parts if size <= max_body else []
-                parts.append(part)
-                if size > max_body + DRAINED:
-                    break
-    except TimeoutError:
-        raise too_long from None
-    if size > max_body:
+
+    async def receive() -> Message:
+        nonlocal left
+        message = await request.receive()
+        left -= len(message.get("body", b""))
+        if left >= 0:
+            return message
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while message.get("more_body") and left > -DRAINED:
+                    message = await request.receive()
+                    left -= len(message.get("body", b""))
         raise too_long
-    return b"".join(parts)
+
+    return Request(request.scope, receive)
 
 
 def _once(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
@@ -80,13 +85,6 @@ def _once(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
             raise HTTPException(400, f"{name!r:.40} is given twice")
         fields[name] = value
     return fields
-
-
-def _replay(body: bytes):
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receive
 
 
 def texts_of(fields: Fields) -> list[str]:
