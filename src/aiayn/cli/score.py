@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,13 +59,13 @@ def score(
     With --format jsonl every pair is one JSON object: index, source, translation, log_prob, score (log_prob divided by
     the length penalty), tokens, and token_log_probs: log P of each token given those before it.
     """
-    from aiayn.data.pair_files import pair_file_kind
+    from aiayn.data.pair_files import FileText, pair_file_kind
 
     if tgt is None and not pair_file_kind(src.name):
         raise ConfigError(f"{src}: name the file with its translations, too, or one file of pairs (.tsv, .jsonl, .tmx)")
     lines = _aligned_lines(src, tgt) if tgt else None
     translator = model.load(run)
-    sources, targets = lines or _pairs_of(src, translator)
+    sources, targets = lines or FileText("SRC", [str(src)], translator.languages).read()
     backwards = _reversed_translator(translator, output.reverse, model) if output.reverse else None
     from aiayn.search.translations import perplexity
 
@@ -77,7 +76,8 @@ def score(
             on_batch = progress and (lambda now, _, start=start: progress(start + now, len(sources)))
             pairs = translator.score(sources[chunk], targets[chunk], on_batch, start + 1)
             if output.style == "jsonl":
-                write_lines(_as_json(translator, sources[chunk], targets[chunk], pairs, start))
+                texts = zip(sources[chunk], targets[chunk], pairs, strict=True)
+                write_lines(_as_json(translator, start + n, *one) for n, one in enumerate(texts))
             elif backwards:
                 others = backwards.score(targets[chunk], sources[chunk], None, start + 1)
                 both = zip(pairs, others, strict=True)
@@ -109,13 +109,6 @@ def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
     return sources, targets
 
 
-def _pairs_of(path: Path, translator: "Translator") -> tuple[list[str], list[str]]:
-    """Reads a file of pairs in the languages of the model."""
-    from aiayn.data.pair_files import FileText
-
-    return FileText("SRC", [str(path)], translator.languages).read()
-
-
 def _reversed_translator(translator: "Translator", run: Path, model: ModelChoice) -> "Translator":
     """Loads the run of the other direction. Raises ConfigError if it is not that."""
     found = ModelChoice(accelerator=model.accelerator, precision=model.precision).load(run)
@@ -127,18 +120,7 @@ def _reversed_translator(translator: "Translator", run: Path, model: ModelChoice
     return found
 
 
-def _as_json(
-    translator: "Translator", sources: list[str], targets: list[str], pairs: "list[ScoredPair]", first_index: int
-) -> Iterator[str]:
-    """Yields one JSON object per pair."""
-    for index, (source, target, pair) in enumerate(zip(sources, targets, pairs, strict=True), first_index):
-        fields = {
-            "index": index,
-            "source": source,
-            "translation": target,
-            "log_prob": pair.log_prob,
-            "score": pair.score,
-            "tokens": translator.tokenizer.tokens(pair.tokens),
-            "token_log_probs": pair.token_log_probs,
-        }
-        yield json.dumps(fields, ensure_ascii=False)
+def _as_json(translator: "Translator", index: int, source: str, target: str, pair: "ScoredPair") -> str:
+    tokens = translator.tokenizer.tokens(pair.tokens)
+    fields = {"index": index, "source": source, "translation": target, "log_prob": pair.log_prob, "score": pair.score}
+    return json.dumps(fields | {"tokens": tokens, "token_log_probs": pair.token_log_probs}, ensure_ascii=False)

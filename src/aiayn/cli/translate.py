@@ -70,6 +70,7 @@ def translate(
     kind = _kind(run, file, output, sampling.sample)
     if devices > 1 and kind == "stream":
         raise ConfigError(f"--devices {devices}: for a FILE only; leave it out to translate a stream")
+    from aiayn.data.pair_files import suffix
     from aiayn.data.text_files import read_lines
 
     lines = read_lines(file) if file and kind == "lines" else []  # errors in it before a model is loaded
@@ -83,7 +84,9 @@ def translate(
             _write_document(translator, file, output, places)
         else:
             if file and kind == "unknown":
-                lines = _lines_of_unknown_suffix(file, translator.languages)
+                if (ending := suffix(file.name)) not in translator.languages:
+                    raise DataError(f"{file}: .{ending} files are not known; if it is lines of text, add --format text")
+                lines = read_lines(file)
             chunks = _stream(run) if kind == "stream" else texts.file_chunks(lines)
             with show_progress(len(lines)) as progress:
                 done = 0
@@ -120,15 +123,6 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
         raise DataError(f"{file}: {remedy}")
     is_language = ending in LANGUAGE_CODES.values() or re.fullmatch("[a-z]{2,3}[-_][a-z]{2,4}", ending)
     return "lines" if is_language or ending in ("", "txt", "text") else "unknown"
-
-
-def _lines_of_unknown_suffix(file: Path, languages: tuple[str, str]) -> list[str]:
-    from aiayn.data.pair_files import suffix
-    from aiayn.data.text_files import read_lines
-
-    if (ending := suffix(file.name)) not in languages:
-        raise DataError(f"{file}: .{ending} files are not known; if it is lines of text, add --format text")
-    return read_lines(file)
 
 
 def _stream(run: Path) -> Iterator[Chunk]:
