@@ -59,7 +59,7 @@ def alignment_weights(
     return found
 
 
-def word_attention(translator: LineTranslator, src_ids: list[int], tgt_ids: list[int]) -> dict[str, list]:
+def word_attention(translator: LineTranslator, src_ids: list[int], tgt_ids: list[int]) -> dict[str, object]:
     """Returns the words of a line and of its translation, given by their subwords, and the attention between them.
 
     `weights` are a row for each word of the translation: those of `alignment_weights`, summed over the source word's
