@@ -11,19 +11,29 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 
-class HostCopies:
-    """Copies tensors to host memory, because training changes the originals in place.
+class BackgroundWriter:
+    """Runs writes one after another in a thread, none after a failed one; waits for them when its context ends.
 
-    Copies from a GPU go to page-locked memory, which is several times as fast and is kept for the next copies; the host
-    waits for them in `wait` only.
+    Training changes weights in place, so they must be `copied` before they are submitted. Copies from a GPU go to
+    page-locked memory, which is several times as fast and is kept for the next copies; only the thread waits for them.
+    `check` is called before each write, and may raise: one write can take seconds, in which the run's folder can be
+    lost.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
         self._buffers: dict[tuple[torch.Size, torch.dtype], list[Tensor]] = {}
-        self._arrived: torch.cuda.Event | None = None
+        self._arrived: torch.cuda.Event | None = None  # of the last copies from a GPU
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="writer")
+        self._last: Future | None = None
+        self._error: Exception | None = None
 
     def copied(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values with all their tensors copied. Overwrites what an earlier call copied from a GPU."""
+        """Returns the values with all their tensors copied, to be submitted; there is one copy at a time.
+
+        Waits until all is written. Raises the error of a write that failed.
+        """
+        self.wait()
         taken: Counter[tuple[torch.Size, torch.dtype]] = Counter()
 
         def copy(tensor: Tensor) -> Tensor:
@@ -41,34 +51,6 @@ class HostCopies:
             self._arrived = torch.cuda.Event()
             self._arrived.record()
         return copies
-
-    def wait(self) -> None:
-        """Waits until the last copies are complete."""
-        if self._arrived:
-            self._arrived.synchronize()
-
-
-class BackgroundWriter:
-    """Runs writes one after another in a thread, none after a failed one; waits for them when its context ends.
-
-    Training changes weights in place, so they must be `copied` before they are submitted. `check` is called before each
-    write, and may raise: one write can take seconds, in which the run's folder can be lost.
-    """
-
-    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
-        self._check = check
-        self._copies = HostCopies()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="writer")
-        self._last: Future | None = None
-        self._error: Exception | None = None
-
-    def copied(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values with all their tensors copied, to be submitted; there is one copy at a time.
-
-        Waits until all is written. Raises the error of a write that failed.
-        """
-        self.wait()
-        return self._copies.copied(values)
 
     def submit(self, write: Callable[..., None], *arguments: Any) -> None:
         self._last = self._thread.submit(self._run, write, *arguments)
@@ -95,7 +77,8 @@ class BackgroundWriter:
     def _run(self, write: Callable[..., None], *arguments: Any) -> None:
         if not self._error:
             try:
-                self._copies.wait()
+                if self._arrived:
+                    self._arrived.synchronize()
                 self._check()
                 write(*arguments)
             except Exception as error:
