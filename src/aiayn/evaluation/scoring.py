@@ -219,9 +219,8 @@ def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) 
 
     Raises DataError unless the counts agree: sacreBLEU silently compares the lines of the shorter side.
     """
-    streams = [[line for line in references if isinstance(line, str)]]
-    if not streams[0]:
-        streams = [stream for stream in references if isinstance(stream, list)]
+    streams = [stream for stream in references if isinstance(stream, list)]
+    streams = streams or [[line for line in references if isinstance(line, str)]]
     for number, stream in enumerate(streams, start=1):
         if len(stream) != len(hypotheses):
             raise DataError(
