@@ -164,13 +164,6 @@ def test_make_alone_lists_its_targets():
     assert listed == ["help", "install", "quickstart", "test", "soak", "lint", "coverage", "docs"]
 
 
-def test_continuous_integration_runs_make_test():
-    script = ROOT / ".ci/run"
-
-    assert script.stat().st_mode & 0o111
-    assert script.read_text().rstrip().split("\n")[-1] == "exec make test"
-
-
 def test_the_readme_has_at_most_150_lines():
     assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 150
 

@@ -2,9 +2,6 @@
 
 import hashlib
 import itertools
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -172,31 +169,6 @@ def test_every_micro_batch_knows_the_target_tokens_of_its_whole_step(corpus, par
         expected = int(corpus[step(plan, k), 1].sum())
         numbers = range(k * plan.micro_batches, (k + 1) * plan.micro_batches)
         assert {plan.micro_batch(number).step_tokens for number in numbers} == {expected}
-
-
-SCRIPT = """
-import hashlib, numpy as np
-from aiayn.data.batch_plan import BatchPlan
-rng = np.random.default_rng(5)
-plan = BatchPlan(rng.integers(1, 90, 500), rng.integers(1, 90, 500), tokens_per_step=900, parts=3, seed=11)
-drawn = [plan.micro_batch(number).pairs.tolist() for number in range(6 * plan.steps_per_epoch)]
-print(hashlib.sha256(repr(drawn).encode()).hexdigest())
-"""
-
-
-def test_two_processes_with_different_hash_seeds_draw_the_same_plan():
-    digests = [
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert digests[0] == digests[1]
-    assert len(digests[0].strip()) == 64
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Several models as one: the mean of log-probabilities, and a model with its copy is that model."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from applications import composed, run_application, small_model, write_pairs
@@ -61,20 +59,6 @@ def test_the_log_prob_of_an_ensemble_is_the_mean_of_its_models_own():
         assert together.log_prob == pytest.approx(sum(pair.log_prob for pair in apart) / 3, abs=1e-4)
     drawn = ready.sample(LINES, SamplingConfig(seed=1, top_k=5))
     assert len({tuple(sample.tokens) for sample in drawn}) > 3
-
-
-def test_greedy_search_takes_the_token_with_the_highest_mean_log_probability():
-    models = [transformer(4), transformer(5)]
-    ready = Translator(Ensemble(models), TOKENIZER, replace(SEARCH, beam_size=1), "cpu")
-    [[best]] = ready.n_best(["the old house"], 1)
-    src = torch.tensor([[*TOKENIZER.encode(["the old house"])[0], EOS_ID]])
-    mask = torch.ones(1, 1, 1, src.size(1), dtype=torch.bool)
-    with torch.no_grad():
-        first = [model(src, torch.tensor([[BOS_ID]]), mask)[0, -1].log_softmax(-1) for model in models]
-    mean = (first[0] + first[1]) / 2
-    mean[[0, BOS_ID]] = -torch.inf
-    assert best.tokens[0] == int(mean.argmax())
-    assert best.tokens[0] != int(first[0].argmax()) or best.tokens[0] != int(first[1].argmax())
 
 
 def run_of(outputs, name: str, seed: int, tokenizer: Tokenizer = TOKENIZER, tgt_lang: str = "de"):
