@@ -11,9 +11,9 @@ from aiayn.reports.report import summary
 from aiayn.runs import checkpoints, tensor_files
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
 from aiayn.search.translator import Translator
-from aiayn.training.average import is_worse
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.early_stopping import ValidationHistory
+from aiayn.training.finish import is_worse
 from aiayn.training.module import TranslationModule
 
 # Validated after every second step: best after step 4, then nothing better.

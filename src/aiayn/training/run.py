@@ -23,7 +23,6 @@ from aiayn.training.distributed.failures import ExplainFailures, explain_disk_er
 from aiayn.training.distributed.local_ranks import local_ranks
 from aiayn.training.distributed.rank import find_rank, global_rank
 from aiayn.training.distributed.stop_request import StopRequest
-from aiayn.training.fast_dev_run import few_steps
 from aiayn.training.finish import finish
 from aiayn.training.log_start import log_source, log_start
 from aiayn.training.loggers import close, make_loggers
@@ -57,7 +56,7 @@ def train(
     configure_libraries()
     if options.trainer.fast_dev_run:
         with TemporaryDirectory() as place:
-            trial = train(few_steps(options), Path(place), chosen, module, callbacks, datamodule)
+            trial = train(_few_steps(options), Path(place), chosen, module, callbacks, datamodule)
         steps = int(options.trainer.fast_dev_run)
         log.info("trainer.fast_dev_run: %d steps were trained, validated and saved; nothing of it is kept", steps)
         return trial
@@ -72,6 +71,15 @@ def train(
             raise SystemExit(0 if stop.control_group else error.exit_code) from error
         raise
     return folder.path
+
+
+def _few_steps(options: Config) -> Config:
+    """Returns the options of a run of `trainer.fast_dev_run` steps, which validates, saves, logs and sends nothing."""
+    steps = int(options.trainer.fast_dev_run)
+    few = dict.fromkeys(("max_steps", "val_every", "checkpoint_every", "limit_val_batches"), steps) | {"log_every": 1}
+    sentences = min(options.trainer.val_bleu_sentences, 2)
+    trainer = replace(options.trainer, **few, val_bleu_sentences=sentences, fast_dev_run=False)
+    return replace(options, trainer=trainer, logger=replace(options.logger, kind="none"))
 
 
 def _train(

@@ -17,7 +17,6 @@ from aiayn.training.context import RunContext
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.distributed.stop_request import ValidationInterrupted
 from aiayn.training.module import TranslationModule
-from aiayn.training.validation_loop import run_validation_loop
 
 log = logging.getLogger(__name__)
 
@@ -159,3 +158,21 @@ class Validate(StepCallback):
         samples = [{"step": step} | dict(zip(names, each, strict=True)) for each in texts]
         append_jsonl(self.run.folder.samples, samples[: self.SHOWN])
         log.info("  source      %(source)s\n  reference   %(reference)s\n  hypothesis  %(hypothesis)s", samples[0])
+
+
+def run_validation_loop(trainer: pl.Trainer) -> None:
+    """Runs Lightning's own validation loop between two training steps: steps and hooks of the module and all callbacks.
+
+    Lightning itself starts the loop after the callbacks of a step, one of which has saved the step by then, and not
+    after the last step. What was logged is in `trainer.callback_metrics`, and is left to the caller to send to loggers:
+    Lightning would count the step from 0.
+    """
+    connector, loggers = trainer._logger_connector, trainer.loggers
+    first = connector._first_loop_iter
+    trainer.validating, trainer.loggers = True, []
+    try:
+        trainer.fit_loop.epoch_loop.val_loop.run()
+    finally:
+        trainer.training, trainer.loggers = True, loggers
+        connector._first_loop_iter = first
+        trainer.lightning_module.train()
