@@ -309,3 +309,19 @@ def test_outputs_that_are_five_per_cent_too_short_are_said_to_be_with_what_helps
         assert ratio == pytest.approx(kept / 11)
         assert bool(short_outputs(ratio)) is said
     assert "search.length_penalty" in short_outputs(0.9)
+
+
+def test_typographic_quotes_of_the_reference_match_straight_ones_when_compounds_are_split():
+    typographic = "Er sagt: „Das ist ‚gut‘“, und geht zum E-Mail-Server »heute«…"
+    straight = 'Er sagt: "Das ist \'gut\'", und geht zum E-Mail-Server "heute"...'
+    assert compound_split(typographic) == compound_split(straight)
+
+
+def test_moses_preparation_normalises_and_splits_punctuation_by_language():
+    assert moses_tokenized("„Ja,“ sagt er (z.B.) heute…", "de") == '" Ja " , sagt er ( z.B. ) heute ...'
+    assert moses_tokenized("L’été – «\u00a0bien\u00a0»", "fr") == 'L " été - " bien "'  # é is no letter to Moses
+
+
+def test_a_quote_and_the_comma_after_it_keep_their_order_when_compounds_are_split():
+    assert compound_split('"Ja", sagt er') == '" Ja " , sagt er'
+    assert compound_split('"Ja," sagt er') == '" Ja , " sagt er'
