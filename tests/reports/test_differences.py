@@ -120,7 +120,7 @@ def test_a_row_that_diverged_hides_no_other():
     rows = {"base": sample(5.0, 5.2, 5.1), "better": sample(4.0, 4.25, 4.1), "like": sample(5.1, 5.2, 5.2)}
     without = compare(rows, "base").differences
     found = compare({**rows, "runs/diverged": sample(3e5, 9.0, 7e7)}, "base")
-    assert found.wild == ("runs/diverged",)
+    assert found.diverging == ("runs/diverged",)
     assert {name: found.differences[name] for name in without} == without
     assert found.differences["runs/diverged"].p == pytest.approx(
         stats.ttest_rel((3e5, 9.0, 7e7), (5.0, 5.2, 5.1)).pvalue

@@ -12,7 +12,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 LEVEL = 0.05  # significance level; intervals are 95 % confidence intervals
-WILD = 10  # times the median of the groups' standard deviations: such a group is compared by itself
+DIVERGING = 10  # times the median of the groups' standard deviations: such a group is compared by itself
 HOPELESS = 10  # standard errors: with so few seeds that a difference needs more, hardly any will ever be significant
 
 
@@ -85,7 +85,7 @@ class Comparison:
     differences: dict[str, Difference] = field(default_factory=dict)
     seed: SeedEffect | None = None
     by_seed: frozenset[str] = frozenset()  # groups that were compared seed by seed; of the others Welch's test
-    wild: tuple[str, ...] = ()  # those of them that were compared by themselves, because they spread so much more
+    diverging: tuple[str, ...] = ()  # those of them that were compared by themselves, because they spread so much more
 
 
 def compare(samples: Mapping[str, Sample], base: str, separate: bool = False) -> Comparison:
@@ -93,20 +93,20 @@ def compare(samples: Mapping[str, Sample], base: str, separate: bool = False) ->
 
     All groups that share seeds with the baseline are taken to have one standard deviation around the sum of an effect
     of the group and one of the seed (two-way analysis of variance; of two groups it is the paired t-test), but for
-    those that spread more than WILD times as much as most, such as trainings that diverged: they would hide all others.
+    those that spread more than DIVERGING times as much as most: one that diverged would hide all others.
     `separate` takes no such thing: a paired t-test for each. Nothing is claimed of single seeds.
     """
     differences = {name: _welch(one, samples[base]) for name, one in samples.items() if name != base}
     seeds = set(samples[base].by_seed)
     shared = [name for name in differences if len(seeds & set(samples[name].by_seed)) > 1]
     spreads = [samples[name].sd or 0 for name in (base, *shared)]
-    usual = WILD * median(spreads)
-    wild = tuple(name for name, sd in zip(shared, spreads[1:], strict=True) if sd > usual or spreads[0] > usual)
-    for name in shared if separate else wild:
+    usual = DIVERGING * median(spreads)
+    diverging = tuple(name for name, sd in zip(shared, spreads[1:], strict=True) if sd > usual or spreads[0] > usual)
+    for name in shared if separate else diverging:
         differences |= _blocked({key: samples[key] for key in (base, name)}, base)[0]
-    together = [name for name in shared if name not in wild and not separate]
+    together = [name for name in shared if name not in diverging and not separate]
     found, effect = _blocked({name: samples[name] for name in (base, *together)}, base) if together else ({}, None)
-    return Comparison(differences | found, effect, frozenset(shared), () if separate else wild)
+    return Comparison(differences | found, effect, frozenset(shared), () if separate else diverging)
 
 
 def _welch(sample: Sample, base: Sample) -> Difference:
@@ -169,7 +169,7 @@ def holm(differences: Sequence[Difference]) -> list[Difference]:
     return corrected
 
 
-def less(measured: Sample | float | None, published: float | None) -> float | None:
+def minus(measured: Sample | float | None, published: float | None) -> float | None:
     """Returns measured - published; None where one is missing."""
     value = measured.mean if isinstance(measured, Sample) else measured
     return None if value is None or published is None else value - published
@@ -202,8 +202,8 @@ def explained(base: str, found: Mapping[str, Comparison], family: Iterable[Diffe
         f"deviation is {one.sd_without:.2g} without it, {one.sd:.2g} with it."
         for name, one in effects.items()
     ]
-    if wild := [f"{PurePath(name).name} in {metric}" for metric, one in found.items() for name in one.wild]:
-        lines.append(f"By paired t-tests of their own, because their seeds spread far more: {', '.join(wild)}.")
+    if diverging := [f"{PurePath(name).name} in {metric}" for metric, one in found.items() for name in one.diverging]:
+        lines.append(f"By paired t-tests of their own, because their seeds spread far more: {', '.join(diverging)}.")
     if not any(one.survives for one in tested):
         needs = {name: _least_needed(one, len(tested)) for name, one in found.items()}
         shown = [f"{need[0]:.2g} in {name}" for name, need in needs.items() if need]

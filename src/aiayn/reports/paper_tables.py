@@ -8,7 +8,7 @@ from aiayn.config.data import DataConfig
 from aiayn.config.tasks import TASKS
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import compare_groups, corrected, counted_seeds, is_base, path_of, ratio_of
-from aiayn.reports.differences import explained, less
+from aiayn.reports.differences import explained, minus
 from aiayn.reports.groups import PRECISION, Group, differing_options, group_runs, option_text, partitions, record_of
 from aiayn.reports.metrics import Metric
 from aiayn.reports.published import (
@@ -132,7 +132,7 @@ def _table_2_record(result: Result | None, group: Group | None) -> Record:
         **{"src_lang": src_lang, "tgt_lang": tgt_lang, "text": f"{src_lang}-{tgt_lang}"},
         **record_of(group),
         **{"bleu_kind": kind.name, "bleu": bleu, "paper_bleu": result.bleu if result else None},
-        "bleu_difference": less(bleu, result.bleu if result else None),
+        "bleu_difference": minus(bleu, result.bleu if result else None),
         "length_ratio": ratio_of(group, kind),
         "sacrebleu": group.sample(Metric("sacrebleu", "test")) if group else None,
         **{"lines": evaluation.get("lines"), "test_set": evaluation.get("test_set")},
@@ -143,7 +143,7 @@ def _table_2_record(result: Result | None, group: Group | None) -> Record:
         "paper_flops": result.flops if result else None,
         "paper_flops_counted": counted_flops(result) if result else None,
     }
-    reasons = obstacles(run, result.row.max_steps, evaluation, "newstest2014") if run and result else []
+    reasons = why_not_comparable(run, result.row.max_steps, evaluation, "newstest2014") if run and result else []
     if evaluation and result and averaged != result.average:
         reasons.append(f"{averaged or 'no'} checkpoints averaged, the paper {result.average}")
     return record | {"not_comparable": reasons}
@@ -206,11 +206,11 @@ def _table_3_record(row: Row, group: Group | None) -> Record:
     }
     for name, value in measured.items():
         paper = getattr(row, "max_steps" if name == "steps" else name)
-        record |= {name: value, f"paper_{name}": paper, f"{name}_difference": less(value, paper)}
+        record |= {name: value, f"paper_{name}": paper, f"{name}_difference": minus(value, paper)}
     record |= {"bleu_kind": BLEU.name, "length_ratio": None if is_averaged else ratio_of(group, BLEU)}
     record |= {"vocab_size": config.data.vocab_size if config else None, "flops": run.flops()[0] if run else None}
     record["arithmetic"] = group.options.get(PRECISION) if group else None
-    record["not_comparable"] = obstacles(run, row.max_steps, evaluation, "newstest2013") if run else []
+    record["not_comparable"] = why_not_comparable(run, row.max_steps, evaluation, "newstest2013") if run else []
     if is_averaged:
         record["not_comparable"].append("scored with averaged weights, the paper's Table 3 with one checkpoint")
     return record
@@ -313,7 +313,7 @@ def _table_4_record(result: ParsingResult | None, group: Group | None) -> Record
         "training": result.training if result else None,
         **record_of(group),
         **scores,
-        **{"paper_f1": published, "f1_difference": less(scores["f1"], published)},
+        **{"paper_f1": published, "f1_difference": minus(scores["f1"], published)},
         "malformed": (evaluation.get("brackets") or {}).get("malformed"),
         **{"test": evaluation.get("text"), "test_set": evaluation.get("test_set"), "lines": evaluation.get("lines")},
         "steps": evaluation.get("step", run.step) if run else None,
@@ -340,7 +340,7 @@ def _table_4(name: str, records: list[Record], left_out: list[str]) -> Table:
 # Why a run's figures cannot be compared with the paper's.
 
 
-def obstacles(run: MeasuredRun, paper_steps: int, evaluation: Record | None, test_set: str) -> list[str]:
+def why_not_comparable(run: MeasuredRun, paper_steps: int, evaluation: Record | None, test_set: str) -> list[str]:
     """Returns the reasons why a run, scored as `evaluation` says, cannot be compared with the paper."""
     config = run.settled()
     data, optim = config.data, config.optim
