@@ -29,7 +29,7 @@ BELOW = awk 'NR == FNR {source[NR] = $$0; next} {print "  " source[FNR]; print "
 START := $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test soak lint coverage docs
+.PHONY: help install quickstart test soak lint coverage docs gpu-wheels
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r target text; do printf 'make %-12s%s\n' "$$target" "$$text"; done
@@ -70,6 +70,22 @@ docs: $(INSTALLED)  ## build the site of all pages and of the API: outputs/site
 	@$(BIN)/python -c 'import material, mkdocs, mkdocstrings_handlers.python' 2>/dev/null || $(PIP) --quiet -e '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo outputs/site/index.html
+
+# Wheels for a machine with a GPU, torch, numpy and no network; for its Python, such as make gpu-wheels GPU_PYTHON=3.12.
+GPU_PYTHON ?= 3.12
+GPU_PACKAGES = colorama contourpy cycler filelock fonttools hydra-core kiwisolver lightning-utilities lxml markdown-it-py \
+  matplotlib mdurl omegaconf packaging pillow portalocker psutil Pygments pyparsing python-dateutil pytorch-lightning \
+  PyYAML regex rich sacrebleu sacremoses tabulate tokenizers torchmetrics tqdm
+WHEELS = outputs/gpu-wheels
+gpu-wheels:
+	@rm -rf $(WHEELS)
+	@$(PYTHON) -m pip download -q --no-deps --only-binary=:all: --python-version $(GPU_PYTHON) \
+	  $(foreach n,1 2014 _2_17 _2_27 _2_28,--platform manylinux$(n)_x86_64) -d $(WHEELS) \
+	  $(foreach name,$(GPU_PACKAGES),"$$(grep '^$(name)==' constraints.txt)")
+	@$(PYTHON) -m pip wheel -q --no-deps -w $(WHEELS) "$$(grep '^antlr4-python3-runtime==' constraints.txt)"
+	@du -sh $(WHEELS)
+	@echo 'carry this folder, outputs included, and start there:'
+	@echo '  python3 -m pip install -q --no-index --no-deps --target /tmp/site $(WHEELS)/*.whl && PYTHONPATH=/tmp/site:src python3 benchmarks/gpu.py --out OUT'
 
 # torch comes first and alone, by its exact version: a range could fetch gigabytes of another build.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -1,258 +1,496 @@
-"""What a GPU does with this program: stages for half an hour on one, each of which can be stopped at any time.
+"""What a GPU does with this program, in nine minutes on a bare machine: rows, cheap and decisive first.
 
-    python benchmarks/gpu.py STAGE [--device cuda] [--models base big] [--tokens 25000] [--shapes 40] [--rounds 10]
-                             [--vocab 37000] [--toy]
+    python benchmarks/gpu.py [--out OUT] [--seconds 540] [--rows NAME ...] [--dry-run]
 
-    ceilings   versions, copy rate, matrix products cold and warm
-    correct    loss, gradients and beams against the CPU, with windows and heads of unusual size
-    run        whole trainings: with a step of NaN, stopped and continued, compiled, with a window, and the quickstart,
-               evaluated and translated, in bfloat16, too
-    sdpa       attention by backend and length, masked and not
-    step       training steps, plain and compiled: a first pass over --shapes new shapes, and two more
-    train      the steps of whole trainings, through Lightning and the loader, plain and compiled
-    kernels    where the time of a step goes
-    peers      training steps of other implementations, as far as their libraries are installed
-    loss       the output layer and its loss
-    save       a checkpoint with the optimizer's state: the copy, for which training stops, and the writing
-    decode     beam search in float32 and bfloat16, by batch size
-
-Every stage writes OUT/gpu_STAGE.json after each row, so that nothing measured is lost, and prints its table at the end.
-Text is random subwords in the lengths of WMT14. --toy makes everything tiny, to try the stages without a GPU.
+OUT/gpu.json is written after every row. A row that fails, or takes longer than its budget, says so there, and the next
+one begins, in a new process where the GPU itself has failed or hangs. --rows takes the first words of names; --dry-run
+makes everything tiny on a CPU, where rows that need a GPU say so. `make gpu-wheels` collects what to carry to a machine
+that has torch and numpy only. Text and ids are random, in lengths like those of WMT14.
 """
 
+import gc
+import importlib.metadata
 import json
-import operator
+import math
+import os
 import signal
-import statistics
+import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from unittest import mock
+from types import FrameType
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from engines import our_engine
-from gpu_checks import correct
-from gpu_runs import run, train
-from gpu_setup import Row, batches, first_and_warm, model_config, once, seconds
-from measure import parse_options, report
-from peers import PEERS
+from host_time import host_time
+from measure import parse_options, synchronize
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
-from train_step import flops, implementation
 
 import aiayn
+from aiayn import hardware
 from aiayn.config.model import ModelConfig
+from aiayn.config.search import SearchOverrides
 from aiayn.config.settle import settled
-from aiayn.data.batch import Batch
-from aiayn.errors import InterruptedRunError
+from aiayn.data.batch import Batch, pad_sources, shift_right
+from aiayn.data.prepare import prepare
 from aiayn.files import atomic_write_text
-from aiayn.hardware import matmul_rate
 from aiayn.kernels.accelerate import accelerate
-from aiayn.kernels.masks import GPUMasks
+from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
-from aiayn.runs import checkpoints, tensor_files
-from aiayn.runs.checkpoints import Checkpoint
-from aiayn.token_ids import PAD_ID
-from aiayn.training.background_writer import BackgroundWriter
+from aiayn.runs.run_folder import RunFolder, find_checkpoint
+from aiayn.search.engine import Choice, open_translator
 from aiayn.training.loss import cross_entropy, output_cross_entropy
+from aiayn.training.module import compile_layers, dropout_seed, seed_device
+
+PLAIN, COMPILED, TRITON = "plain", "compiled", "triton"  # layers compiled, and with that Triton's loss
+VARIANTS = (TRITON, COMPILED, PLAIN)
+TINY = {"n_layers": 1, "d_model": 16, "d_ff": 32, "n_heads": 2, "d_k": 8, "d_v": 8}
+HANGS = 15  # seconds beyond its budget after which a row is given up that no signal interrupts
+
+Record = dict[str, Any]
 
 
-def ceilings(options: Any) -> Iterator[Row]:
-    device = torch.device(options.device)
-    size = 2**10 if options.toy else 2**28
-    data = torch.empty(size, dtype=torch.bfloat16, device=device)
-    yield {"what": "copy, bytes/s", "value": 2 * 2 * size / seconds(data.clone, options)}
-    for size in (64,) if options.toy else (1024, 4096, 8192):
-        matrix = torch.randn(size, size, dtype=torch.bfloat16, device=device)
-        for state, measured in (("first", once), ("warm", lambda work: seconds(work, options))):
-            taken = measured(lambda: torch.mm(matrix, matrix))  # noqa: B023 (called at once)
-            yield {"what": f"product {size}, bfloat16, {state}, FLOP/s", "value": 2 * size**3 / taken}
-    if options.device != "cpu":
-        yield {"what": "versions", "value": f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"}
+class Bench(NamedTuple):
+    """What the rows share."""
+
+    device: torch.device
+    dry: bool
+    folder: Path
+    records: list[Record]  # of the rows so far
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def vocab(self) -> int:
+        return 290 if self.dry else 37_000
+
+    def model(self, name: str, **changes: Any) -> ModelConfig:
+        config = settled(aiayn.compose("data=phrasebook", f"model={name}")).model
+        return replace(config, **(TINY if self.dry else {}) | changes)
 
 
-def sdpa(options: Any) -> Iterator[Row]:
-    heads, d = (2, 8) if options.toy else (8, 64)
-    backends = {"math": SDPBackend.MATH, "efficient": SDPBackend.EFFICIENT_ATTENTION}
-    backends |= {"cudnn": SDPBackend.CUDNN_ATTENTION}
-    for length in (8, 9) if options.toy else (16, 28, 29, 32, 64, 128, 256):
-        count = max(1, options.tokens // length)
-        q, k, v = (
-            torch.randn(count, heads, length, d, dtype=torch.bfloat16, device=options.device, requires_grad=True)
-            for _ in range(3)
-        )
-        mask = torch.rand(count, 1, 1, length, device=options.device) < 0.9
-        mask[..., 0] = True
-        kinds = {f"{name}, masked": partial(_attend, q, k, v, backend, mask) for name, backend in backends.items()}
-        for causal in (False, True):
-            kinds[f"flash{', causal' * causal}"] = partial(_attend, q, k, v, SDPBackend.FLASH_ATTENTION, None, causal)
-        for name, work in kinds.items():
-            try:
-                taken = first_and_warm(work, options)
-            except (RuntimeError, ImportError, TypeError, ValueError, AttributeError) as error:  # another version's
-                taken = {"first ms": f"{type(error).__name__}: {error}"[:80], "warm ms": None}
-            yield {"length": length, "attention": name, **taken}
+class LeftOut(Exception):  # noqa: N818 - no error
+    """A row that is impossible here."""
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend, mask: Tensor | None, is_causal: bool = False) -> None:
-    bias = None if mask is None else GPUMasks().bias(mask, q)
-    with sdpa_kernel(backend):
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal)
-    torch.autograd.grad(out, (q, k, v), v.detach())  # a dense gradient, as in training; that of a sum is expanded
+class OverBudget(BaseException):  # not an Exception, which what runs in the row might catch
+    pass
 
 
-def step(options: Any) -> Iterator[Row]:
-    rate = matmul_rate(torch.device(options.device), "bf16-mixed", torch.get_num_threads())
-    made = batches(options, options.shapes)
-    for name, config, steps in _our_steps(options, made):
-        if options.device != "cpu":
-            torch.cuda.reset_peak_memory_stats()
-        first, again = once(steps), statistics.mean(once(steps) for _ in range(2))
-        tokens, needed = sum(b.n_tokens for b in made), sum(flops(config, options.vocab, b) for b in made)
-        memory = torch.cuda.max_memory_allocated() / 1e9 if options.device != "cpu" else None
-        yield {
-            "step of": name,
-            "ms": again / len(made) * 1e3,
-            "ms, first time": first / len(made) * 1e3,
-            "target tokens/s": tokens / again,
-            "share of matrix rate": needed / again / rate,
-            "peak GB": memory,
-        }
+# The rows.
 
 
-def _our_steps(options: Any, made: list[Batch]) -> Iterator[tuple[str, ModelConfig, Callable[[], None]]]:
-    """Yields for each of --models, compiled or not: name, configuration, and a step on each of the batches."""
-    for name in options.models:
-        config = model_config(name, options)
-        for kind in ("", ", compiled"):
-            yield name + kind, config, implementation(f"aiayn{kind}", config, options.vocab, made, options.device, True)
+def machine(bench: Bench) -> Record:
+    hardware.choose_device("auto")  # sets the allocator and which attention is allowed, as a training does
+    found: Record = {"CUDA": torch.version.cuda, "missing for compiling": hardware.missing_for_compiling()}
+    found["allocator"] = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
+    for each in importlib.metadata.distributions():
+        if each.name in ("triton", "numpy", "pytorch-lightning", "ctranslate2", "tokenizers"):
+            found.setdefault(each.name, each.version)
+    data = torch.empty(2**20 if bench.dry else 2**28, dtype=torch.bfloat16, device=bench.device)
+    found["copy, bytes/s"] = 4 * data.numel() / seconds(bench, data.clone)
+    return found | hardware.describe_machine(bench.device, "bf16-mixed", 1)
 
 
-def loss(options: Any) -> Iterator[Row]:
-    config = model_config("base", options)
-    states = torch.randn(1, options.tokens, config.d_model, device=options.device, dtype=torch.bfloat16)
-    output = nn.Linear(config.d_model, options.vocab, bias=False, device=options.device, dtype=torch.bfloat16)
-    targets = torch.randint(PAD_ID + 1, options.vocab, (1, options.tokens), device=options.device)
-    states.requires_grad_()
-    variants = {"by rows": output_cross_entropy}
-    if options.device != "cpu":
-        variants["by rows, fused"] = partial(output_cross_entropy, fused=True)
-    variants["all logits at once"] = lambda x, layer, *rest: cross_entropy(layer(x), *rest)
-    for name, function in variants.items():
-        work = lambda: function(states, output, targets, 0.1).backward()  # noqa: B023, E731
-        yield {"loss": name, **first_and_warm(work, options)}
+def correct(bench: Bench, variant: str) -> Record:
+    """The relative errors of the loss, of all gradients together and of the worst, against float32 on the CPU."""
+    config, [batch] = bench.model("base", n_layers=2, dropout=0.0), batches(bench, 600, 1)
+    truth = gradients(bench._replace(device=torch.device("cpu")), config, batch, "float32")
+    found = gradients(bench, config, batch, variant)
+    errors = {name: float((found[name] - truth[name]).norm() / truth[name].norm()) for name in truth}
+    loss, worst = errors.pop("loss"), max(errors, key=errors.__getitem__)
+    a, b = (torch.cat([each[name].flatten() for name in errors]) for each in (found, truth))
+    off = float((a - b).norm() / b.norm())
+    good = max(loss, off) < (1e-3 if variant == "float32" else 0.05)  # False where one is NaN
+    return {"loss off by": loss, "gradients off by": off, "worst": {worst: errors[worst]}, "good": good}
 
 
-def kernels(options: Any) -> Iterator[Row]:
-    """The 15 operations of most time in a step, in ms of the device; what the host does meanwhile is not counted."""
-    activity = ProfilerActivity.CPU if options.device == "cpu" else ProfilerActivity.CUDA
-    time_of = operator.attrgetter(f"self_{'cpu' if options.device == 'cpu' else 'device'}_time_total")
-    for name, _, steps in _our_steps(options, batches(options, 1)):
-        for _ in range(3):
-            steps()
-        with profile(activities=[activity]) as measured:
-            once(steps)
-        spent = {each: taken for each in measured.key_averages() if (taken := time_of(each))}
-        for each in sorted(spent, key=spent.get, reverse=True)[:15]:
-            row = {"kernel": each.key[:80], "calls": each.count, "ms": spent[each] / 1e3}
-            yield {"step of": name, **row, "share": spent[each] / sum(spent.values())}
+def gradients(bench: Bench, config: ModelConfig, batch: Batch, variant: str) -> dict[str, Tensor]:
+    model, loss = loss_of(bench, config, variant)
+    value = loss(batch.to(bench.device))
+    value.backward()
+    found = {"loss": value, **{name: weight.grad for name, weight in model.named_parameters()}}
+    return {name: tensor.detach().float().cpu() for name, tensor in found.items()}
 
 
-def peers(options: Any) -> Iterator[Row]:
-    made = batches(options, options.shapes)
-    for name in PEERS:
-        try:
-            steps = implementation(name, model_config("base", options), options.vocab, made, options.device, True)
-        except ImportError as error:
-            print(f"without {name}: {error}")
-            continue
-        first, again = once(steps), statistics.mean(once(steps) for _ in range(2))
-        rate = sum(batch.n_tokens for batch in made) / again
-        yield {"base step of": name, "ms, first time": first / len(made) * 1e3, "target tokens/s": rate}
+def skipped(bench: Bench) -> Record:
+    """Whether fused Adam leaves weights alone where `found_inf` is 1, which is how steps of NaN are skipped."""
+    weight = nn.Parameter(torch.ones(3, device=bench.device))
+    adam = torch.optim.Adam([weight], fused=True)
+    weight.grad, adam.found_inf = torch.full_like(weight, torch.nan), torch.ones((), device=bench.device)
+    adam.step()
+    return {"good": bool((weight == 1).all())}
 
 
-def save(options: Any) -> Iterator[Row]:
-    for name in options.models:
-        config = settled(aiayn.compose("data=phrasebook", f"model={name}"))
-        model = Transformer(model_config(name, options), options.vocab).to(options.device)
-        adam = torch.optim.Adam(model.parameters(), fused=True)
-        for weight in model.parameters():
-            weight.grad = torch.zeros_like(weight)
+def attention(bench: Bench, variant: str) -> Record:
+    """Which kernels the 18 attentions of a step are, forward and back: calls and ms of the device."""
+    if not bench.on_gpu:
+        raise LeftOut("attention in one kernel needs a GPU")
+    train, [batch] = training(bench, bench.model("base"), variant), batches(bench, 25_000, 1)
+    found = [each for each in profiled(bench, train, batch) if "_scaled_dot_product" in each.key]
+    return {each.key: [each.count, getattr(each, "device_time_total", 0) / 1e3] for each in found}
+
+
+def loss(bench: Bench, vocab: int, kind: str) -> Record:
+    """The output layer and its loss with gradients, 25,000 tokens of base."""
+    like: Any = {"device": bench.device, "dtype": torch.bfloat16}
+    states = torch.randn(1, *((60, 16) if bench.dry else (25_000, 512)), **like, requires_grad=True)
+    output = nn.Linear(states.size(2), vocab // (100 if bench.dry else 1), bias=False, **like)
+    targets = torch.randint(4, output.out_features, states.shape[:2], device=bench.device)
+    forms: dict[str, Callable[[], Tensor]] = {
+        "all at once": lambda: cross_entropy(output(states), targets, 0.1),
+        "by rows": lambda: output_cross_entropy(states, output, targets, 0.1),
+        TRITON: lambda: output_cross_entropy(states, output, targets, 0.1, fused=True),
+    }
+    first = once(lambda: forms[kind]().backward())
+    return {"first ms": first * 1e3, "ms": seconds(bench, lambda: forms[kind]().backward()) * 1e3}
+
+
+def step(bench: Bench, model: str, tokens: int, variant: str) -> Record:
+    """Training steps on 20 shapes: the first pass, in which kernels are compiled, and two more."""
+    config, made = bench.model(model), [each.to(bench.device) for each in batches(bench, tokens, 20)]
+    train = training(bench, config, variant)
+    firsts = [once(lambda batch=batch: train(batch)) for batch in made]
+    processor, start = time.process_time(), time.perf_counter()
+    for batch in made * 2:
+        train(batch)
+    host = time.process_time() - processor  # before the wait, in which the processor may spin
+    synchronize()
+    taken = (time.perf_counter() - start) / 2
+    useful = sum(float(training_flops(config, bench.vocab, *map(np.float64, each.lengths)).sum()) for each in made)
+    rate = hardware.matmul_rate(bench.device, "bf16-mixed", torch.get_num_threads())
+    return {
+        "ms": taken / len(made) * 1e3,
+        "host ms": host / 2 / len(made) * 1e3,
+        "first ms": [round(each * 1e3, 1) for each in firsts],
+        "target tokens/s": sum(each.n_tokens for each in made) / taken,
+        "share of matrix rate": useful / taken / rate,
+    }
+
+
+def big(bench: Bench, place: int) -> Record:
+    """Steps of big with the variant that is best for base, or second best."""
+    variant = by_speed(bench)[place - 1]
+    return {"variant": variant, **step(bench, "big", 25_000, variant)}
+
+
+def by_speed(bench: Bench) -> list[str]:
+    """The variants, the fastest for base at 25,000 tokens first; those that were not measured last."""
+    taken = {each["row"]: each["ms"] for each in bench.records if "ms" in each}
+    return sorted(VARIANTS, key=lambda variant: taken.get(f"step base 25000 {variant}", math.inf))
+
+
+def kernels(bench: Bench) -> Record:
+    """The 15 operations of most time in a step of the best variant: ms, calls and name; and the time of all."""
+    train, [batch] = training(bench, bench.model("base"), by_speed(bench)[0]), batches(bench, 25_000, 1)
+    time_of = "self_device_time_total" if bench.on_gpu else "self_cpu_time_total"
+    spent = [(getattr(each, time_of) / 1e3, each.count, each.key[:60]) for each in profiled(bench, train, batch)]
+    return {"all ms": sum(ms for ms, *_ in spent), "most": sorted(spent)[:-16:-1]}
+
+
+def host(bench: Bench) -> Record:
+    return host_time(bench.device.type, *((8, 1) if bench.dry else (60, 3)))
+
+
+def options(bench: Bench, name: str, *more: str) -> list[str]:
+    """Options of a training of base on the text of the row before."""
+    chosen = ["data=files", "data.src_lang=en", "data.tgt_lang=de", f"data.vocab_size={bench.vocab}", "logger=none"]
+    chosen += [f"data.{split}={bench.folder}/{split}" for split in ("train", "val")]
+    chosen += [f"outputs={bench.folder}/outputs", f"data.folder={bench.folder}/data", "model=base", "optim=adam"]
+    chosen += [
+        "trainer=default",
+        "trainer.max_steps=60",
+        "trainer.checkpoint_every=30",
+        "trainer.log_every=10",
+        "trainer.val_every=60",
+    ]
+    chosen += ["trainer.val_bleu_sentences=20", "trainer.average_last=1", f"name={name}"]
+    if bench.dry:
+        chosen += ["data.tokens_per_step=300", "trainer.accelerator=cpu", "trainer.precision=32-true"]
+        chosen += [f"model.{option}={value}" for option, value in TINY.items()]
+    return [*chosen, *more]
+
+
+def text(bench: Bench) -> Record:
+    """Writes and prepares a corpus: words by Zipf's law, sentences of log-normal lengths."""
+    rng, words = np.random.default_rng(0), 300 if bench.dry else 60_000
+    spelled = np.array([np.base_repr(word, 26).translate(LETTERS) for word in range(words)])
+    for split, pairs in {"train": 300 if bench.dry else 30_000, "val": 40 if bench.dry else 300}.items():
+        lengths = np.clip(np.rint(rng.lognormal(3.04, 0.6, pairs)), 1, 100).astype(int)
+        for language in ("en", "de"):
+            lines = [" ".join(spelled[(words ** rng.random(n)).astype(int) - 1]) for n in lengths]
+            (bench.folder / f"{split}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    prepared = prepare(settled(aiayn.compose(*options(bench, "none"))).data)
+    return {"vocabulary": prepared.tokenizer.vocab_size}
+
+
+LETTERS = str.maketrans("0123456789", "qrstuvwxyz")  # for the digits of numbers, whose others are letters
+
+
+def train(bench: Bench) -> Record:
+    """60 steps of base as users train it: speed by the run's own clock, and whether the losses fall."""
+    run = RunFolder(aiayn.train(*options(bench, "whole")))
+    [*_, last] = [record for record in run.read_metrics() if "perf/tokens_per_sec" in record]
+    found = losses(run)
+    return {"losses": found, "good": found[60] < found[10], **{key: last[key] for key in last if "perf/" in key}}
+
+
+def continued(bench: Bench) -> Record:
+    """The same training, stopped after 30 steps and continued: how far its losses are from those of the whole one."""
+    aiayn.train(*options(bench, "parts", "trainer.max_steps=30"))
+    parts = losses(RunFolder(aiayn.train(*options(bench, "parts"))))
+    off = max(abs(parts[step] - loss) for step, loss in losses(RunFolder(bench.folder / "outputs/whole")).items())
+    return {"losses off by": off, "good": off < 1e-2}
+
+
+def losses(run: RunFolder) -> dict[int, float]:
+    return {record["step"]: record["train/loss"] for record in run.read_metrics() if "train/loss" in record}
+
+
+RANK = """
+import runpy, sys
+from pytorch_lightning.strategies import ddp
+ddp._get_default_process_group_backend_for_device = lambda device: "gloo"  # NCCL refuses two ranks on one GPU
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def lost(bench: Bench) -> Record:
+    """Two processes on one device, one of them killed: how the other one ends, and after how many seconds."""
+    small = [f"model.{option}={value}" for option, value in TINY.items()]
+    small += ["data.tokens_per_step=600", "data.micro_batches=2", "trainer.max_steps=100000", "trainer.log_every=1"]
+    chosen = options(bench, "ranks", *small, "trainer.timeout=20", "trainer.devices=2")
+    command = [sys.executable, "-c", RANK, str(Path(__file__).parent.parent / "train.py"), *dict.fromkeys(chosen)]
+    task = {"JOB_ID": 7, "JOB_NAME": "ranks", "NODELIST": "localhost", "NODEID": 0, "NTASKS": 2, "NTASKS_PER_NODE": 2}
+    logs = [bench.folder / f"rank{rank}.log" for rank in range(2)]
+    ranks = []
+    for rank, log in enumerate(logs):
+        slurm = {f"SLURM_{name}": str(value) for name, value in (task | {"PROCID": rank, "LOCALID": rank}).items()}
+        with open(log, "wb") as file:
+            ranks.append(subprocess.Popen(command, env=os.environ | slurm, stderr=file, stdout=file))
+    said = lambda log: log.read_text(encoding="utf-8").strip()[-300:]  # noqa: E731
+    try:
+        metrics = bench.folder / "outputs/ranks/metrics.jsonl"
+        while not (metrics.exists() and metrics.read_bytes().count(b"train/loss") > 2):
+            if any(rank.poll() is not None for rank in ranks):
+                raise RuntimeError(f"a rank ended early: {' / '.join(map(said, logs))}")
+            time.sleep(0.1)
+        ranks[1].kill()
+        taken, code = once(ranks[0].wait), ranks[0].returncode
+        return {"seconds": taken, "exit code": code, "says": said(logs[0]), "good": code == 6}
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def translate(bench: Bench, engine: str, precision: str) -> Record:
+    """256 lines by the model of `train`, beam 4, and in how many of eight lines float32 differs from the CPU's."""
+    run, count = bench.folder / "outputs/whole", 8 if bench.dry else 256
+    lines = (bench.folder / "val.en").read_text(encoding="utf-8").split("\n")[:count]
+    where: Any = {"engine": engine, "accelerator": "cpu" if bench.dry else "auto", "precision": precision}
+    chosen = Choice(
+        checkpoints=[find_checkpoint(run, None)], search=SearchOverrides(beam_size=4, patience=2.0), **where
+    )
+    found: list[str] = []
+    with open_translator(chosen) as (translator, about):
+        first = once(lambda: translator.translate(lines[:8]))
+        taken = once(lambda: found.extend(translator.translate(lines)))
+    record = {"engine": about, "first s": first, "lines/s": count / taken}
+    if precision == "float32":
+        expected = aiayn.load(run, accelerator="cpu", beam_size=4, patience=2.0).translate(lines[:8])
+        record["different lines of 8"] = sum(a != b for a, b in zip(found[:8], expected, strict=True))
+    return record
+
+
+# Seconds that a row may take, its function and its arguments; the last two are its name.
+ROWS: list[tuple[Any, ...]] = [(20, machine), (20, correct, "float32")]
+ROWS += [(45, correct, variant) for variant in VARIANTS] + [(5, skipped)]
+ROWS += [(45, attention, variant) for variant in (PLAIN, COMPILED)]
+ROWS += [(10, loss, vocab, kind) for vocab in (37_000, 37_008) for kind in (TRITON, "by rows", "all at once")]
+ROWS += [(60, step, "base", tokens, variant) for tokens in (3_125, 25_000) for variant in VARIANTS]
+ROWS += [(60, big, 1), (60, big, 2), (60, text), (90, train), (60, continued), (60, host), (60, lost), (30, kernels)]
+ROWS += [(30, translate, *kind) for kind in (("torch", "float32"), ("torch", "bfloat16"), ("ctranslate2", "float32"))]
+
+
+def name_of(row: tuple[Any, ...]) -> str:
+    return " ".join([row[1].__name__, *map(str, row[2:])])
+
+
+# What they are made of.
+
+
+def batches(bench: Bench, tokens: int, count: int) -> list[Batch]:
+    """Returns batches of about so many target tokens, each in another shape, with a little padding."""
+    rng, made = np.random.default_rng(0), []
+    for number in range(count):
+        width = int(np.clip(np.rint(rng.lognormal(3.1, 0.5)), 5, 10 if bench.dry else 120))
+        rows = max(2, (60 if bench.dry else tokens) // (width + 1 + number % 3))
+        lengths = [width + more - rng.integers(0, 3, rows) for more in (0, number % 3)]
+        src, tgt_out = (pad_sources([rng.integers(4, bench.vocab, n).tolist() for n in each]) for each in lengths)
+        real = lengths[0] + 1, lengths[1] + 1  # with end marks
+        made.append(Batch(number, src, shift_right(tgt_out), tgt_out, real, int(real[1].sum())))
+    return made
+
+
+def loss_of(bench: Bench, config: ModelConfig, variant: str) -> tuple[Transformer, Callable[[Batch], Tensor]]:
+    """Returns a model with the same weights every time, and the mean loss of a batch as a training computes it."""
+    torch.manual_seed(0)
+    model = accelerate(Transformer(config, bench.vocab).to(bench.device), bench.device).train()
+    if variant in (COMPILED, TRITON):
+        compile_layers(model, "eager" if bench.dry else "inductor")
+
+    def loss(batch: Batch) -> Tensor:
+        seed_device(dropout_seed(0, batch.number), bench.device)
+        with torch.autocast(bench.device.type, torch.bfloat16, enabled=variant != "float32"):
+            states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
+            return output_cross_entropy(states, model.output, batch.tgt_out, 0.1, variant == TRITON) / batch.n_tokens
+
+    return model, loss
+
+
+def training(bench: Bench, config: ModelConfig, variant: str) -> Callable[[Batch], None]:
+    """Returns a training step."""
+    model, loss = loss_of(bench, config, variant)
+    adam = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+    def train(batch: Batch) -> None:
+        loss(batch).backward()
         adam.step()
-        copies, writer, state = {}, BackgroundWriter(), {"adam": adam.state_dict(), "weights": model.state_dict()}
-        first = once(lambda: writer.copied(state))  # noqa: B023 (called at once)
-        clock = [time.process_time()]
-        copy = once(lambda: copies.update(writer.copied(state)))  # noqa: B023
-        clock.append(time.process_time())
-        with tempfile.TemporaryDirectory() as folder:
-            paths = [Path(folder) / f"step_1.{kind}" for kind in ("optim", "ckpt")]
+        adam.zero_grad()
 
-            def write() -> None:
-                tensor_files.write_tensors(paths[0], {"adam": copies["adam"]})  # noqa: B023
-                checkpoints.save(paths[1], Checkpoint(1, config, copies["weights"], "{}", "", 1, []))  # noqa: B023
-
-            written = once(write)
-            clock.append(time.process_time())
-            size = sum(path.stat().st_size for path in paths) / 1e9
-        processor = {"copy, processor s": clock[1] - clock[0], "writing, processor s": clock[2] - clock[1]}
-        yield {"model": name, "GB": size, "first copy s": first, "copy s": copy, "writing s": written, **processor}
+    return train
 
 
-def decode(options: Any) -> Iterator[Row]:
-    for precision in ("float32", "bfloat16"):
-        model = Transformer(model_config("base", options), options.vocab).eval()
-        model = model.to(options.device, getattr(torch, precision))
-        model = accelerate(model, torch.device(options.device), translates=True)
-        engine = our_engine(model, options.device)
-        for count in (2, 3) if options.toy else (16, 128, 512):
-            length = 5 if options.toy else 28
-            text = torch.randint(4, options.vocab, (count, length)).tolist()
-            work = lambda: engine(text, 4, 0.0, length + 1, length + 1)  # noqa: B023, E731
-            first = once(work)
-            taken = statistics.median(once(work) for _ in range(max(1, options.rounds // 3)))
-            rates = {"first s": first, "tokens/s": count * (length + 1) / taken}
-            yield {"precision": precision, "sentences": count, **rates}
+def profiled(bench: Bench, train: Callable[[Batch], None], batch: Batch) -> Any:
+    """Returns what torch's profiler says of a step after the first two, by operation."""
+    batch = batch.to(bench.device)
+    for _ in range(2):
+        once(lambda: train(batch))
+    with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * bench.on_gpu]) as measured:
+        once(lambda: train(batch))
+    return measured.key_averages()
 
 
-STAGES = {
-    each.__name__: each for each in (ceilings, correct, run, sdpa, step, train, kernels, peers, loss, save, decode)
-}
+def once(work: Callable[[], Any]) -> float:
+    """Returns the seconds of `work`, that of the host included."""
+    synchronize()
+    start = time.perf_counter()
+    work()
+    synchronize()
+    return time.perf_counter() - start
+
+
+def seconds(bench: Bench, work: Callable[[], Any]) -> float:
+    """Returns the median seconds of `work`, by the device's own clock on a GPU."""
+    return hardware.gpu_seconds(work) if bench.on_gpu else once(work)
+
+
+# The runner.
+
+
+def run_rows(
+    rows: Iterable[tuple[Any, ...]], bench: Bench, out: Path, end: float, start_again: Callable[[], Any]
+) -> None:
+    """Works off the rows that have no record yet until `end`, by `time.time`; writes all records after each.
+
+    `start_again` is called where this process is of no more use: a GPU's error stays for good.
+    """
+    done = {record["row"] for record in bench.records}
+    for row in rows:
+        name, (budget, work, *arguments) = name_of(row), row
+        if name in done:
+            continue
+        start = time.time()
+        limit = min(budget * (10 if bench.dry else 1), end - start)
+        record: Record = {"row": name}
+        try:
+            with time_limit(limit, lambda record=record: (keep(bench, record, out, failed="hangs"), start_again())):
+                if TRITON in arguments and not bench.on_gpu:
+                    raise LeftOut("Triton's kernel needs a GPU")
+                if bench.on_gpu:
+                    torch.cuda.reset_peak_memory_stats()
+                record |= work(bench, *arguments)
+                if bench.on_gpu:
+                    record["peak GB"] = torch.cuda.max_memory_allocated() / 1e9
+        except LeftOut as reason:
+            record["left out"] = str(reason)
+        except OverBudget:
+            record["failed"] = f"took longer than {limit:.0f} s"
+        except (Exception, SystemExit) as error:
+            record["failed"] = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        keep(bench, record, out, seconds=round(time.time() - start, 1))
+        if "failed" in record and is_broken():
+            start_again()
+        torch.compiler.reset()  # a model of another row is no recompilation of this one's
+        gc.collect()
+
+
+@contextmanager
+def time_limit(limit: float, given_up: Callable[[], Any]) -> Iterator[None]:
+    """Raises OverBudget in the context after `limit` seconds, and calls `given_up` if that does not end it."""
+    if limit <= 0:
+        raise LeftOut("no time was left")
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise OverBudget
+
+    hung = threading.Timer(limit + HANGS, given_up)
+    hung.daemon = True
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    hung.start()
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        hung.cancel()
+
+
+def keep(bench: Bench, record: Record, out: Path, **more: Any) -> None:
+    record |= more
+    bench.records.append(record)
+    print(json.dumps(record), flush=True)
+    atomic_write_text(out / "gpu.json", json.dumps({"rows": bench.records}, indent=1) + "\n")
+
+
+def is_broken() -> bool:
+    try:
+        synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def main(arguments: list[str] | None = None) -> None:
-    defaults = {"device": "cuda", "models": ["base", "big"], "tokens": 25000, "shapes": 40, "rounds": 10}
-    options = parse_options(__doc__, arguments, {"stage": None}, **defaults, vocab=37000, toy=False)
-    if options.stage not in STAGES:
-        sys.exit(f"error: {options.stage}: choose one of {', '.join(STAGES)}")
-    if options.device != "cpu":
-        if not torch.cuda.is_available():
-            sys.exit("error: no GPU that torch can use; try the stages with --toy --device cpu")
-        torch.backends.cuda.enable_cudnn_sdp(options.stage == "sdpa")  # off, as in a training
-    if options.toy:
-        options.tokens, options.shapes, options.rounds, options.vocab = 60, 3, 2, 50
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    rows: list[Row] = []
-    options.out.mkdir(parents=True, exist_ok=True)
-    # In --toy all but the last step of compiling, which needs a C compiler and minutes.
-    backend = "aot_eager" if options.toy else "inductor"
-    try:
-        with mock.patch.object(torch, "compile", partial(torch.compile, backend=backend)):
-            for row in STAGES[options.stage](options):
-                rows.append(row)
-                print(row, flush=True)
-                so_far = json.dumps({"rows": rows}, indent=1)
-                atomic_write_text(options.out / f"gpu_{options.stage}.json", so_far + "\n")
-    except (KeyboardInterrupt, InterruptedRunError):  # a training of `run` or `train` takes the signal
-        print("stopped", flush=True)
-    if rows:
-        columns = dict.fromkeys(key for row in rows for key in row)
-        report(f"gpu_{options.stage}", [{key: row.get(key, "") for key in columns} for row in rows], options.out)
+    given = sys.argv[1:] if arguments is None else arguments
+    defaults = {"seconds": 540.0, "rows": [""], "dry_run": False, "going_on": ""}
+    chosen = parse_options(__doc__, given, **defaults)
+    if not (chosen.dry_run or torch.cuda.is_available()):
+        sys.exit("error: no GPU that torch can use; try the rows with --dry-run")
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    folder, end, records = tempfile.mkdtemp(prefix="aiayn-gpu-"), time.time() + chosen.seconds, []
+    if chosen.going_on:
+        folder, end = json.loads(chosen.going_on)
+        records = json.loads((chosen.out / "gpu.json").read_text(encoding="utf-8"))["rows"]
+    bench = Bench(torch.device("cpu" if chosen.dry_run else "cuda"), chosen.dry_run, Path(folder), records)
+
+    def start_again() -> None:
+        os.execv(sys.executable, [sys.executable, __file__, *given, "--going-on", json.dumps([folder, end])])
+
+    plan = [row for row in ROWS if name_of(row).startswith(tuple(chosen.rows))]
+    run_rows(plan, bench, chosen.out, end, start_again)
 
 
 if __name__ == "__main__":

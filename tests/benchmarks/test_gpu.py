@@ -1,40 +1,120 @@
-"""The stages of benchmarks/gpu.py at toy size, on a CPU."""
+"""benchmarks/gpu.py: its rows at toy size on a CPU, and what runs them."""
 
 import json
+import threading
+import time
 
 import gpu
 import pytest
 import torch
+from gpu import Bench, LeftOut
 
-ROWS = {"ceilings": 3, "correct": 9, "run": 5, "sdpa": 10, "step": 2, "train": 2, "kernels": 30, "loss": 2}
-ROWS |= {"save": 1, "decode": 4}
-SLOW = ("run", "train", "step", "kernels")  # whole trainings, compiled steps, profiles
-STAGES = [pytest.param(stage, marks=pytest.mark.slow) if stage in SLOW else stage for stage in gpu.STAGES]
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_prints_a_table_and_writes_json(tmp_path, capsys, stage):
-    gpu.main([stage, "--device", "cpu", "--models", "base", "--toy", "--out", str(tmp_path)])
-    rows = json.loads((tmp_path / f"gpu_{stage}.json").read_text())["rows"]
-    assert len(rows) == ROWS.get(stage, len(rows)) > 0  # peers: as many as are installed
-    assert f"gpu_{stage}:" in capsys.readouterr().out
-    if stage in ("correct", "run"):
-        assert all(row["good"] for row in rows), rows
+CPU = torch.device("cpu")
+HEAVY = ("step base", "big", "kernels", "host", "text", "train", "continued", "lost", "translate", "correct compiled")
 
 
-def test_batches_have_different_shapes_and_lengths_of_real_sentences():
-    options = type("Options", (), {"tokens": 400, "vocab": 50})
-    made = gpu.batches(options, 40)
-    assert len({(batch.src.shape, batch.tgt_out.shape) for batch in made}) >= 40
+def good(bench: Bench, *words: str) -> dict[str, str]:
+    return {"said": " ".join(words)}
+
+
+def failing(bench: Bench) -> dict[str, str]:
+    raise ValueError("a kernel\ncould not be compiled")
+
+
+def ending(bench: Bench) -> dict[str, str]:
+    raise SystemExit(3)
+
+
+def impossible(bench: Bench) -> dict[str, str]:
+    raise LeftOut("there is no GPU")
+
+
+def waiting(bench: Bench) -> dict[str, str]:
+    try:
+        threading.Event().wait()
+    except Exception:  # code in a row that catches everything it may
+        return {}
+
+
+def no_exception_ends(event: threading.Event) -> None:
+    try:
+        threading.Event().wait()
+    finally:
+        event.wait()
+
+
+def run(rows, tmp_path, seconds=1000.0, records=()):
+    bench = Bench(CPU, False, tmp_path, list(records))
+    gpu.run_rows(rows, bench, tmp_path, time.time() + seconds, lambda: None)
+    return {record["row"]: record for record in bench.records}
+
+
+def test_a_row_that_fails_ends_or_is_over_its_budget_says_so_and_the_next_one_runs(tmp_path):
+    rows = [(9, good, "a", "b"), (9, failing), (9, ending), (9, impossible), (0.05, waiting), (9, good)]
+    found = run(rows, tmp_path)
+    assert list(found) == ["good a b", "failing", "ending", "impossible", "waiting", "good"]
+    assert found["good a b"]["said"] == "a b"
+    assert found["failing"]["failed"] == "ValueError: a kernel could not be compiled"
+    assert found["ending"]["failed"].startswith("SystemExit")
+    assert found["impossible"]["left out"] == "there is no GPU"
+    assert "longer" in found["waiting"]["failed"]
+    assert "failed" not in found["good"]
+
+
+def test_json_is_written_after_each_row(tmp_path):
+    seen = []
+
+    def looking(bench: Bench, number: int) -> dict[str, str]:
+        path = tmp_path / "gpu.json"
+        seen.append([row["row"] for row in json.loads(path.read_text())["rows"]] if path.exists() else [])
+        return {}
+
+    run([(9, looking, 1), (9, failing), (9, looking, 2)], tmp_path)
+    assert seen == [[], ["looking 1", "failing"]]
+
+
+def test_when_time_is_over_the_rows_that_are_left_say_so_and_those_before_are_not_repeated(tmp_path):
+    found = run([(9, failing), (9, good)], tmp_path, seconds=-1, records=[{"row": "failing"}])
+    assert "failed" not in found["failing"]
+    assert found["good"]["left out"] == "no time was left"
+
+
+def test_a_gpu_that_has_failed_and_a_row_that_hangs_are_given_up_with_the_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "synchronize", lambda: failing(None))
+    monkeypatch.setattr(gpu, "is_broken", lambda: True)
+    given_up = []
+    bench = Bench(CPU, False, tmp_path, [])
+    gpu.run_rows([(9, good), (9, failing)], bench, tmp_path, time.time() + 99, lambda: given_up.append(1))
+    assert given_up == [1]
+    monkeypatch.setattr(gpu, "HANGS", 0.05)
+    hangs = threading.Event()
+    with pytest.raises(gpu.OverBudget), gpu.time_limit(0.01, hangs.set):
+        no_exception_ends(hangs)
+
+
+@pytest.mark.parametrize("rows", [pytest.param([], marks=pytest.mark.slow), ["machine", "correct", "skipped", "loss"]])
+def test_a_dry_run_goes_from_the_first_row_to_the_last(tmp_path, rows, monkeypatch):
+    chosen = [row for row in gpu.ROWS if gpu.name_of(row).startswith(tuple(rows or [""]))]
+    if rows:
+        chosen = [row for row in chosen if not gpu.name_of(row).startswith(HEAVY)]
+    monkeypatch.setattr(gpu, "ROWS", chosen)
+    gpu.main(["--dry-run", "--seconds", "3000", "--out", str(tmp_path)])
+    found = {record["row"]: record for record in json.loads((tmp_path / "gpu.json").read_text())["rows"]}
+    assert list(found) == [gpu.name_of(row) for row in chosen]
+    assert [record for record in found.values() if "failed" in record or not record.get("good", True)] == []
+    assert all("GPU" in record["left out"] for record in found.values() if "left out" in record)
+
+
+def test_batches_have_different_shapes_and_their_counts():
+    made = gpu.batches(Bench(CPU, False, None, []), 3_000, 20)
+    assert len({(batch.src.shape, batch.tgt_out.shape) for batch in made}) >= 18
     for batch in made:
         assert int(batch.src_mask.sum()) == batch.n_src_tokens
-        assert int((batch.tgt_out != 0).sum()) == batch.n_tokens <= 400
+        assert int((batch.tgt_out != 0).sum()) == batch.n_tokens <= 3_000
         assert torch.equal(batch.tgt_in[:, 1:], batch.tgt_out[:, :-1])
 
 
-def test_a_machine_without_a_gpu_and_an_unknown_stage_are_refused_in_one_line():
-    with pytest.raises(SystemExit, match="error: spda: choose one of ceilings, correct, run, sdpa"):
-        gpu.main(["spda"])
-    if not torch.cuda.is_available():
-        with pytest.raises(SystemExit, match="--toy --device cpu"):
-            gpu.main(["step"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_machine_without_a_gpu_is_refused_in_one_line():
+    with pytest.raises(SystemExit, match="--dry-run"):
+        gpu.main([])

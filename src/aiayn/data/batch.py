@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,6 +54,20 @@ class Batch:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         return replace(self, src=function(self.src), tgt_in=function(self.tgt_in), tgt_out=function(self.tgt_out))
+
+
+def _by_value(batch: Batch) -> tuple[Callable[..., Batch], tuple[Any, ...]]:
+    arrays = [batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy()]
+    return _from_arrays, (batch.number, arrays, batch.lengths, batch.step_tokens, batch.micro_batches)
+
+
+def _from_arrays(number: int, arrays: list[np.ndarray], *counts: Any) -> Batch:
+    src, tgt_in, tgt_out = map(torch.from_numpy, arrays)
+    return Batch(number, src, tgt_in, tgt_out, *counts)
+
+
+# From a loader's process: for each tensor, torch would open a connection, which costs the training's process more.
+ForkingPickler.register(Batch, _by_value)
 
 
 @dataclass(eq=False)

@@ -176,7 +176,9 @@ class TranslationModule(pl.LightningModule):
         The host need not wait for the device: fused Adam skips a step if `found_inf`, made for gradient scalers, is 1.
         """
         self.applied_rate = float(optimizer.param_groups[0]["lr"])
-        gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
+        # Not `self.parameters()`, which looks for them in all modules: a tenth of the host's time.
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
         bad = ~self.gradient_norm.square().isfinite()
         if scaler := self.trainer.scaler:
@@ -185,7 +187,7 @@ class TranslationModule(pl.LightningModule):
         elif all(group.get("fused") for group in optimizer.param_groups):
             optimizer.found_inf = bad.float()  # pyright: ignore[reportAttributeAccessIssue]
         elif bad.item():
-            for weight in self.parameters():
+            for weight in weights:
                 weight.grad = None  # optimizers leave such weights alone
         self.skipped += bad
         too_many = bad & (self.skipped > self.config.trainer.max_skipped_steps) & (self.fatal_step == 0)
