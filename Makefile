@@ -73,9 +73,9 @@ docs: $(INSTALLED)  ## build the site of all pages and of the API: outputs/site
 
 # Wheels for a machine with a GPU, torch, numpy and no network; for its Python, such as make gpu-wheels GPU_PYTHON=3.12.
 GPU_PYTHON ?= 3.12
-GPU_PACKAGES = colorama contourpy cycler filelock fonttools hydra-core kiwisolver lightning-utilities lxml markdown-it-py \
-  matplotlib mdurl omegaconf packaging pillow portalocker psutil Pygments pyparsing python-dateutil pytorch-lightning \
-  PyYAML regex rich sacrebleu sacremoses tabulate tokenizers torchmetrics tqdm
+GPU_PACKAGES = annotated-doc click colorama contourpy cycler filelock fonttools hydra-core kiwisolver lightning-utilities \
+  lxml markdown-it-py matplotlib mdurl omegaconf packaging pillow portalocker psutil Pygments pyparsing python-dateutil \
+  pytorch-lightning PyYAML regex rich sacrebleu sacremoses shellingham tabulate tokenizers torchmetrics tqdm typer
 WHEELS = outputs/gpu-wheels
 gpu-wheels:
 	@rm -rf $(WHEELS)

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -296,6 +297,8 @@ def lost(bench: Bench) -> Record:
 
 def translate(bench: Bench, engine: str, precision: str) -> Record:
     """256 lines by the model of `train`, beam 4, and in how many of eight lines float32 differs from the CPU's."""
+    if find_spec(engine) is None:
+        raise LeftOut(f"{engine} is not among what came to the GPU")
     run, count = bench.folder / "outputs/whole", 8 if bench.dry else 256
     lines = (bench.folder / "val.en").read_text(encoding="utf-8").split("\n")[:count]
     where: Any = {"engine": engine, "accelerator": "cpu" if bench.dry else "auto", "precision": precision}
