@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -68,12 +69,31 @@ def test_a_run_killed_at_a_chosen_moment_continues_to_the_bit(config, unbroken, 
     assert differences(tmp_path / "run", unbroken) == []
 
 
+def notes_epochs(path: Path) -> Callable[[], None]:
+    """A prelude: every micro-batch leaves the steps done and Lightning's epoch in a file."""
+
+    def prelude() -> None:
+        plain = TranslationModule.training_step
+
+        def noted(self, *arguments):
+            with open(path, "a") as notes:
+                notes.write(f"{self.trainer.global_step} {self.trainer.current_epoch}\n")
+            return plain(self, *arguments)
+
+        TranslationModule.training_step = noted
+
+    return prelude
+
+
 @pytest.mark.parametrize("step", [7, 8, 9])
 def test_a_checkpoint_just_before_at_or_after_the_end_of_an_epoch_continues_to_the_bit(text, unbroken, tmp_path, step):
     saving = configured(text, f"trainer.checkpoint_every={step}")
     assert train(saving, tmp_path, dies_at(TranslationModule, "training_step", 2 * step + 1)).code == -signal.SIGKILL
     assert saved_steps(tmp_path / "run" / "checkpoints") == [step]
-    continued(saving, tmp_path)
+    end = train(saving, tmp_path, notes_epochs(tmp_path / "epochs"))
+    assert end.code == 0, end.said
+    noted = [tuple(map(int, line.split())) for line in (tmp_path / "epochs").read_text().split("\n")[:-1]]
+    assert noted == [(done, done // 4) for done in range(step, 12) for _ in range(2)]
     assert same_weights(tmp_path / "run", unbroken)
     assert measured(tmp_path / "run") == measured(unbroken)
 
