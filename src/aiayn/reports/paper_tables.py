@@ -55,7 +55,11 @@ def paper_tables(runs: Sequence[MeasuredRun], separate: bool = False, every_row:
     scored = [BLEU, Metric("sacrebleu", "test"), Metric("f1", "test")]
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
     translators, parsers = ([group for group in groups if group.runs[0].task == task] for task in TASKS)
-    tested = [group for group in translators if "test" in group.runs[0].evaluations or _result_of(group)]
+    tested = [
+        group
+        for group in translators
+        if "test" in group.runs[0].evaluations or any(_is_of_result(group, result) for result in TABLE_2)
+    ]
     records: dict[str, list[Record]] = {}
     tables, changes = [], []
 
@@ -107,10 +111,6 @@ def _shown_records(pairs: Pairs, records: Sequence[Record], every_row: bool) -> 
 # Table 2: BLEU on newstest2014 and the cost of training, beside other systems.
 
 
-def _result_of(group: Group) -> bool:
-    return any(_is_of_result(group, result) for result in TABLE_2)
-
-
 def _is_of_result(group: Group, result: Result) -> bool:
     config = group.runs[0].settled()
     same = result.row.is_of(config.model, config.optim.label_smoothing)
@@ -127,6 +127,7 @@ def _table_2_record(result: Result | None, group: Group | None) -> Record:
     scored = evaluation.get("step", run.step if run else None)
     flops, is_exact = run.flops() if run else (None, None)
     averaged = len(evaluation.get("averaged") or []) if evaluation else None
+    lines, test_set = evaluation.get("lines"), evaluation.get("test_set")
     record: Record = {
         "model": f"Transformer ({result.model})" if result else "other",
         **{"src_lang": src_lang, "tgt_lang": tgt_lang, "text": f"{src_lang}-{tgt_lang}"},
@@ -135,8 +136,9 @@ def _table_2_record(result: Result | None, group: Group | None) -> Record:
         "bleu_difference": minus(bleu, result.bleu if result else None),
         "length_ratio": ratio_of(group, kind),
         "sacrebleu": group.sample(Metric("sacrebleu", "test")) if group else None,
-        **{"lines": evaluation.get("lines"), "test_set": evaluation.get("test_set")},
-        **{"averaged": averaged, "steps": scored},
+        **{"lines": lines, "test_set": test_set, "averaged": averaged, "steps": scored},
+        "weights": {None: None, 0: "last"}.get(averaged, f"{averaged} averaged"),
+        "scored": f"{test_set or 'test'}, {lines:,} lines" if lines is not None else None,
         # All steps cost about the same.
         "flops": flops * scored / max(run.step, 1) if run and flops is not None else None,
         "flops_counted_over_the_corpus": is_exact,
@@ -156,10 +158,6 @@ def counted_flops(result: Result) -> float:
 
 
 def _table_2(name: str, records: list[Record], left_out: list[str]) -> Table:
-    for place, record in enumerate(records):
-        weights = {None: None, 0: "last"}.get(record["averaged"], f"{record['averaged']} averaged")
-        scored = f"{record['test_set'] or 'test'}, {record['lines']:,} lines" if record["lines"] is not None else None
-        records[place] = record | {"weights": weights, "scored": scored}
     columns = [Column("model", "model"), Column("text", "text"), Column("n", "n")]
     columns += [Column("bleu", "BLEU", 2), Column("length_ratio", "length ratio", 3), Column("paper_bleu", "paper", 2)]
     columns += [Column("bleu_difference", "difference", 2, True), Column("sacrebleu", "sacreBLEU", 2)]
@@ -308,6 +306,7 @@ def _table_4_record(result: ParsingResult | None, group: Group | None) -> Record
     evaluation = (run.evaluations.get("test") if run else None) or {}
     scores = {kind: group.sample(Metric(kind, "test")) if group else None for kind in BRACKET_KINDS}
     published = result.f1 if result else None
+    test, test_set, lines = (evaluation.get(key) for key in ("text", "test_set", "lines"))
     return {
         "parser": f"Transformer ({result.n_layers} layers)" if result else "other",
         "training": result.training if result else None,
@@ -315,15 +314,13 @@ def _table_4_record(result: ParsingResult | None, group: Group | None) -> Record
         **scores,
         **{"paper_f1": published, "f1_difference": minus(scores["f1"], published)},
         "malformed": (evaluation.get("brackets") or {}).get("malformed"),
-        **{"test": evaluation.get("text"), "test_set": evaluation.get("test_set"), "lines": evaluation.get("lines")},
+        **{"test": test, "test_set": test_set, "lines": lines},
+        "scored": f"{test_set or test}, {lines:,} sentences" if lines else None,
         "steps": evaluation.get("step", run.step) if run else None,
     }
 
 
 def _table_4(name: str, records: list[Record], left_out: list[str]) -> Table:
-    for number, record in enumerate(records):
-        lines = f"{record['test_set'] or record['test']}, {record['lines']:,} sentences" if record["lines"] else None
-        records[number] = record | {"scored": lines}
     columns = [Column("parser", "parser"), Column("training", "training"), Column("n", "n")]
     columns += [Column("f1", "F1", 2), Column("paper_f1", "paper", 1), Column("f1_difference", "difference", 2, True)]
     columns += [Column("precision", "precision", 2), Column("recall", "recall", 2)]

@@ -123,17 +123,18 @@ def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
     """
     import pandas as pd
 
-    runs = [run for group in groups for run in group.runs]
-    measured: list[Record] = [{metric.key: metric.of(run) for metric in TITLES} for run in runs]
-    frame: Any = pd.DataFrame(measured, dtype=float)
-    frame["heads"], frame["size"] = ([run.options.get(f"model.{key}") for run in runs] for key in ("n_heads", "d_k"))
-    counts = frame.dropna(subset=["heads", "size"]).nunique()
-    places = frame.groupby(["heads", "size"]).ngroups
-    if len(frame) == 0 or places <= max(counts["heads"], counts["size"]):  # d_k follows from the heads
-        return None
+    rows: list[Record] = [
+        {"heads": run.options.get("model.n_heads"), "size": run.options.get("model.d_k")}
+        | {metric.key: metric.of(run) for metric in TITLES}
+        for group in groups
+        for run in group.runs
+    ]
+    frame: Any = pd.DataFrame(rows, dtype=float)
     for metric in (Metric("sacrebleu", "val"), Metric("val/bleu"), Metric("val/ppl")):
-        if frame[metric.key].notna().all():
+        if rows and frame[metric.key].notna().all():
             grid = frame.pivot_table(metric.key, "heads", "size")
+            if grid.count().sum() <= max(grid.shape):  # d_k follows from the heads
+                return None
             records = [
                 {"heads": f"{heads:g}"} | {f"{size:g}": None if pd.isna(one) else one for size, one in row.items()}
                 for heads, row in grid.iterrows()

@@ -1,6 +1,7 @@
 """What a table is, and how it is written: plain text, Markdown, LaTeX (booktabs), CSV and JSON."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,10 +102,7 @@ def column_digits(column: Column, records: Sequence[Record]) -> int:
     values = [record.get(column.key) for record in records]
     sizes = [abs(value.mean if isinstance(value, Sample) else value) for value in values if _is_real(value)]
     smallest = min((size for size in sizes if size), default=1.0)
-    digits = 2
-    while smallest * 10**digits < 100 and smallest < 0.1 and digits < 8:
-        digits += 1
-    return digits
+    return 2 if smallest >= 0.1 else min(math.ceil(2 - math.log10(smallest)), 8)
 
 
 def _is_real(value: Any) -> TypeGuard[Sample | float]:
