@@ -348,6 +348,7 @@ def test_markdown_whose_words_stay_the_same_reads_as_before(text):
         ("a.csv", "en,de\na,b\na,b,c\n", "line 3 has 3 columns instead of 2"),
         ("a.jsonl", '{"en": "a"}\n{"fr": "a"}\n', "line 2 is no JSON object with a text"),
         ("a.jsonl", '{"en": "a\\ud800"}\n', "line 1 has half of a character"),
+        ("a.jsonl", '{"en": 5}', "line 1 is no JSON object with a text"),
         ("a.jsonl", "[" * 99_999, "line 1 is no JSON object with a text"),
         ("a.tmx", "<tmx><body/></tmx>", "there is no unit with one text in en in it"),
     ],

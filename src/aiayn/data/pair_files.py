@@ -326,11 +326,11 @@ def json_field(line: str, src_lang: str, tgt_lang: str) -> tuple[str, tuple[int,
         found = members(line.index("{"))
         if "translation" in found:
             found = members(found["translation"][1])
-        text = found[src_lang][0]
+        text, start, _ = found[src_lang]
     except (ValueError, RecursionError, KeyError, IndexError):
         return None
     last = max(end for _, _, end in found.values())
-    return (text, found.get(tgt_lang, (None, last, last))[1:]) if isinstance(text, str) else None
+    return (text, found.get(tgt_lang, (None, last, last))[1:]) if line[start] == '"' else None
 
 
 def _read_jsonl(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
