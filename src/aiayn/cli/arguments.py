@@ -1,9 +1,9 @@
 """Arguments and options that several commands share, and the model that they load."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -157,23 +157,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def _parameters(group: type) -> list[inspect.Parameter]:
+def _parameters(group: type) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=_hint(field, hints)
-        )
-        for field in fields(group)
-    ]
-
-
-def _default(field: Field) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
-
-
-def _hint(field: Field, hints: dict[str, Any]) -> Any:
-    hint = hints[field.name]
-    if "help" not in field.metadata:
-        return hint
-    names = [f"--{field.name.replace('_', '-')}"] if hint is bool else []  # else there would be a --no-... as well
-    return Annotated[hint, typer.Option(*names, **field.metadata)]
+    for field in fields(group):
+        hint = hints[field.name]
+        if "help" in field.metadata:
+            names = [f"--{field.name.replace('_', '-')}"] if hint is bool else []  # else there would be a --no-..., too
+            hint = Annotated[hint, typer.Option(*names, **field.metadata)]
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
