@@ -91,7 +91,6 @@ class OverBudget(BaseException):  # not an Exception, which what runs in the row
 
 
 def machine(bench: Bench) -> Record:
-    hardware.choose_device("auto")  # sets the allocator and which attention is allowed, as a training does
     found: Record = {"CUDA": torch.version.cuda, "missing for compiling": hardware.missing_for_compiling()}
     found["allocator"] = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
     for each in importlib.metadata.distributions():
@@ -215,8 +214,9 @@ def options(bench: Bench, name: str, *more: str) -> list[str]:
         "trainer.val_every=60",
     ]
     chosen += ["trainer.val_bleu_sentences=20", "trainer.average_last=1", f"name={name}"]
+    chosen += [f"data.tokens_per_step={300 if bench.dry else 25_000}"]
     if bench.dry:
-        chosen += ["data.tokens_per_step=300", "trainer.accelerator=cpu", "trainer.precision=32-true"]
+        chosen += ["trainer.accelerator=cpu", "trainer.precision=32-true"]
         chosen += [f"model.{option}={value}" for option, value in TINY.items()]
     return [*chosen, *more]
 
@@ -269,7 +269,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def lost(bench: Bench) -> Record:
     """Two processes on one device, one of them killed: how the other one ends, and after how many seconds."""
     small = [f"model.{option}={value}" for option, value in TINY.items()]
-    small += ["data.tokens_per_step=600", "data.micro_batches=2", "trainer.max_steps=100000", "trainer.log_every=1"]
+    small += [
+        "data.tokens_per_step=600",
+        "data.micro_batches=2",
+        "trainer.compile=false",
+        "trainer.max_steps=100000",
+        "trainer.log_every=1",
+    ]
     chosen = options(bench, "ranks", *small, "trainer.timeout=20", "trainer.devices=2")
     command = [sys.executable, "-c", RANK, str(Path(__file__).parent.parent / "train.py"), *dict.fromkeys(chosen)]
     task = {"JOB_ID": 7, "JOB_NAME": "ranks", "NODELIST": "localhost", "NODEID": 0, "NTASKS": 2, "NTASKS_PER_NODE": 2}
@@ -288,7 +294,7 @@ def lost(bench: Bench) -> Record:
             time.sleep(0.1)
         ranks[1].kill()
         taken, code = once(ranks[0].wait), ranks[0].returncode
-        return {"seconds": taken, "exit code": code, "says": said(logs[0]), "good": code == 6}
+        return {"ended after s": taken, "exit code": code, "says": said(logs[0]), "good": code == 6}
     finally:
         for rank in ranks:
             rank.kill()
@@ -437,6 +443,7 @@ def run_rows(
             start_again()
         torch.compiler.reset()  # a model of another row is no recompilation of this one's
         gc.collect()
+        torch.cuda.empty_cache()
 
 
 @contextmanager
@@ -483,6 +490,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not (chosen.dry_run or torch.cuda.is_available()):
         sys.exit("error: no GPU that torch can use; try the rows with --dry-run")
     chosen.out.mkdir(parents=True, exist_ok=True)
+    hardware.choose_device("auto")  # sets the allocator and which attention is allowed, as a training does
     folder, end, records = tempfile.mkdtemp(prefix="aiayn-gpu-"), time.time() + chosen.seconds, []
     if chosen.going_on:
         folder, end = json.loads(chosen.going_on)

@@ -9,6 +9,9 @@ import pytest
 import torch
 from gpu import Bench, LeftOut
 
+import aiayn
+from aiayn.config.settle import settled
+
 CPU = torch.device("cpu")
 HEAVY = ("step base", "big", "kernels", "host", "text", "train", "continued", "lost", "translate", "correct compiled")
 
@@ -103,6 +106,11 @@ def test_a_dry_run_goes_from_the_first_row_to_the_last(tmp_path, rows, monkeypat
     assert list(found) == [gpu.name_of(row) for row in chosen]
     assert [record for record in found.values() if "failed" in record or not record.get("good", True)] == []
     assert all("GPU" in record["left out"] for record in found.values() if "left out" in record)
+
+
+def test_the_training_on_a_gpu_is_that_of_base_on_the_papers_steps(tmp_path):
+    config = settled(aiayn.compose(*gpu.options(Bench(CPU, False, tmp_path, []), "whole")))
+    assert (config.model.d_model, config.data.tokens_per_step, config.data.vocab_size) == (512, 25_000, 37_000)
 
 
 def test_batches_have_different_shapes_and_their_counts():
