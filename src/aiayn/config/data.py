@@ -1,8 +1,9 @@
 """Options of the group `data`: text, cleaning, vocabulary and tokens per step."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 
-from aiayn.config.rules import Paths, are_paths, at_least, by_text, language_code, one_of, require
+from aiayn.config.rules import TAG, Paths, are_paths, at_least, by_text, language_code, listed, one_of, require, tagged
 from aiayn.config.tasks import TASKS
 
 
@@ -24,6 +25,9 @@ class DataConfig:
     tgt_lang: str = "de"
     folder: str = "data"  # where prepared corpora are kept
     vocab_size: int = by_text(37_000)  # joint byte-level BPE, special tokens included; null: by the number of pairs
+    tokenizer: str = "bpe"  # bpe | unigram | a tokenizer.json that this program has written
+    symbols: list[str] = field(default_factory=list)  # words in angle brackets that are one subword each, as tags are
+    temperature: float = 1.0  # T: of several files in data.train each has pairs ^ (1 / T) of an epoch's pairs
     lowercase: bool = False  # the tokenizer lower-cases both sides: translations have no capitals
     tags: str = "kept"  # parsing: kept | xx: XX for every part-of-speech tag, as in "Grammar as a Foreign Language"
     drop_duplicates: str | None = None  # repeated training pairs: exact | normalised: ignoring case, punctuation
@@ -65,6 +69,14 @@ class DataConfig:
             not self.lowercase or self.task == "translation",
             f"data.lowercase=true: the labels of data.task={self.task} are in capitals; leave it false",
         )
+        require(
+            self.tokenizer in ("bpe", "unigram") or self.tokenizer.endswith(".json"),
+            f"data.tokenizer={self.tokenizer}: choose one of bpe, unigram, or name the tokenizer.json of a corpus",
+        )
+        for symbol in self.symbols:
+            good = re.fullmatch(TAG, symbol) and symbol not in ("<pad>", "<s>", "</s>", "<unk>")
+            require(bool(good), f"data.symbols: {symbol}: write a word in angle brackets, such as <2de>")
+        at_least("data.temperature", self.temperature, 1, most=1e9)
         for side in ("src_lang", "tgt_lang"):
             require(bool(getattr(self, side)), f"data.{side} is empty: set it, for example data.{side}=en")
             language_code(f"data.{side}", getattr(self, side))
@@ -93,3 +105,9 @@ class DataConfig:
                 f"data.{name}={value}: the longest sentence (data.max_length={self.max_length} and its "
                 f"end token) does not fit; raise data.{name} or lower data.max_length",
             )
+
+    @property
+    def all_symbols(self) -> list[str]:
+        """`symbols`, and the tags of the training text."""
+        tags = [tagged(name)[0] for name in listed(self.train)] if self.source == "files" else []
+        return list(dict.fromkeys([*self.symbols, *filter(None, tags)]))

@@ -19,6 +19,7 @@ else:
 # The largest count that all libraries take. Options that exhaust a machine long before it have smaller limits.
 MAX_COUNT = 2**31 - 1
 
+TAG = r"<[^<>\s]+>"  # of a corpus, and other words that are never divided
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -58,6 +59,13 @@ def are_paths(value: Any) -> bool:
     """Whether an option is a path or a list of paths; OmegaConf cannot check that."""
     paths = [value] if isinstance(value, str) else value
     return isinstance(paths, (list, tuple)) and len(paths) > 0 and all(isinstance(path, str) and path for path in paths)
+
+
+def tagged(name: str) -> tuple[str, str]:
+    """Splits <2de>PREFIX into its tag, empty without one, and the path."""
+    found = re.fullmatch(rf"({TAG})?(.*)", name, re.DOTALL)
+    assert found is not None
+    return found[1] or "", found[2]
 
 
 def listed(values: Paths) -> list[str]:

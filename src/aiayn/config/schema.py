@@ -60,6 +60,12 @@ class Config:
             self.init_fingerprint is None or self.init_from is not None,
             f"init_fingerprint={self.init_fingerprint}: set init_from as well, or neither",
         )
+        alike = self.data.tokenizer != "unigram" or self.trainer.num_nodes == 1 or not self.data.prepare_per_node
+        require(
+            alike,
+            "data.tokenizer=unigram: no two machines learn the same; set data.prepare_per_node=false, or give them one "
+            "tokenizer.json",
+        )
         require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         score = TASKS[self.data.task].val_metric

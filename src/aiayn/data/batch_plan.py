@@ -48,12 +48,14 @@ class BatchPlan:
         micro_batches: int | None = None,
         devices: int = 1,
         max_tokens_per_device: int = 2**31,
+        repetitions: np.ndarray | None = None,
     ):
         """src_lengths, tgt_lengths (pairs,): tokens with the end mark.
 
         A step has about `tokens_per_step` tokens on the side that has more. Without `micro_batches`, M is the smallest
         multiple of `parts` and `devices` whose micro-batches have about `max_tokens_per_device` padded tokens a side,
-        or less. Raises ValueError for micro-batches that are neither a multiple nor a divisor of `parts`.
+        or less. An epoch has each pair once, or on average as often as `repetitions`, (pairs,), says. Raises ValueError
+        for micro-batches that are neither a multiple nor a divisor of `parts`.
         """
         assert len(src_lengths) > 0, "a plan needs pairs"
         self.src_lengths, self.tgt_lengths = src_lengths, tgt_lengths
@@ -61,7 +63,11 @@ class BatchPlan:
         longer = np.maximum(src_lengths, tgt_lengths)
         # Lengths of 16 bits are sorted in linear time.
         self._longer = longer.astype(np.uint16) if longer.max() < 2**16 else longer
-        self.steps_per_epoch = max(1, math.ceil(max(_total(src_lengths), _total(tgt_lengths)) / tokens_per_step))
+        self.repetitions = repetitions
+        totals = [
+            _total(side) if repetitions is None else float(side @ repetitions) for side in (src_lengths, tgt_lengths)
+        ]
+        self.steps_per_epoch = max(1, math.ceil(max(totals) / tokens_per_step))
         self._epoch: tuple[int, np.ndarray, np.ndarray, np.ndarray] | None = None
         self._step: tuple[int, list[np.ndarray], int] | None = None
         if micro_batches is None:
@@ -99,6 +105,9 @@ class BatchPlan:
         if self._epoch is None or self._epoch[0] != epoch:
             rng = np.random.default_rng([self.seed, epoch])
             order = rng.permutation(np.arange(len(self._longer), dtype=np.uint32))
+            if self.repetitions is not None:
+                times = np.floor(self.repetitions + rng.random(len(order))).astype(int)
+                order = np.repeat(order, times[order])
             order = order[np.argsort(self._longer[order], kind="stable")]
             tokens = np.cumsum(self.src_lengths[order] + self.tgt_lengths[order], dtype=np.int64)
             parts = self.steps_per_epoch * self.parts

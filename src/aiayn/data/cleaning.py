@@ -3,6 +3,7 @@
 import hashlib
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -46,6 +47,7 @@ class CleaningReport:
     dropped: dict[str, int] = field(default_factory=dict)  # reason: pairs
     first_dropped: dict[str, list[str]] = field(default_factory=dict)  # reason: places of the first five pairs
     normalised: int = 0  # kept pairs in which unusual blanks, line ends or invisible characters were replaced
+    corpora: Counter[int] = field(default_factory=Counter)  # training pairs of each name of the option
     on_drop: Callable[[RawPair, str], None] | None = None  # called with every dropped pair and its reason
 
     def drop(self, pair: RawPair, reason: str) -> None:
@@ -79,6 +81,7 @@ class CleaningReport:
             "dropped": {reason: self.dropped[reason] for reason in reasons},
             "first_dropped": {reason: self.first_dropped[reason] for reason in reasons},
             "normalised": self.normalised,
+            "corpora": [self.corpora[number] for number in sorted(self.corpora)],
         }
 
 

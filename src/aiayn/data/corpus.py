@@ -29,6 +29,7 @@ from aiayn.data.held_out import Leakage
 from aiayn.data.raw_text import RawText
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import DataError
 from aiayn.files import atomic_write_text, sha256
 
 SPLITS = ("train", "val")
@@ -126,6 +127,21 @@ class PreparedCorpus:
 
     def __reduce__(self):
         return PreparedCorpus.open, (self.folder,)
+
+    def repetitions(self, temperature: float) -> np.ndarray | None:
+        """How often an epoch has each training pair on average, (pairs,), so that file f has p_f ^ (1 / T) of them.
+
+        The largest file once; None: every pair once. Raises DataError for text of one file.
+        """
+        if temperature == 1:
+            return None
+        pairs = np.array(self.report["train"].get("corpora", []))
+        if len(pairs) < 2:
+            raise DataError(
+                f"data.temperature={temperature:g}: it mixes several files of data.train, and {self.folder} has one or "
+                "is of an older version: remove that folder, or set data.temperature=1"
+            )
+        return np.repeat((pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
 
 
 class SplitWriter:

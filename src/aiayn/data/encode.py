@@ -101,6 +101,7 @@ def encode_split(
             for number in np.flatnonzero(~keep):
                 report.kept -= 1
                 report.drop(chunk.pairs[number].raw, "too_long" if too_long[number] else "length_ratio")
+            report.corpora.update(chunk.pairs[number].raw.corpus for number in np.flatnonzero(keep))
             src, tgt = src.where(keep), tgt.where(keep)
         yield src, tgt
 

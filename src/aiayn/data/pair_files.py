@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from aiayn.config.rules import tagged
 from aiayn.data.catalogue import read_messages
 from aiayn.data.raw_text import RawPair, RawText, remark, texts
 from aiayn.data.text_files import OPENERS, FileScans, decode_document, lines, read_lines, read_whole
@@ -41,7 +42,7 @@ class FileText(RawText):
         These are `PREFIX.LANG`, or the same compressed. Raises DataError for missing files, unequal line counts, and if
         there is no line at all.
         """
-        files = [self._files(name) for name in self.names]
+        files = [self._files(tagged(name)[1]) for name in self.names]
         if not any(self._lines(path) for paths in files for path in paths):
             raise DataError(f"{self.key}: there is no text in {', '.join(map(_named, files))}")
         return files
@@ -67,7 +68,18 @@ class FileText(RawText):
 
     def pairs(self) -> Iterator[RawPair]:
         files = self.files  # errors of names before the first pair
-        return (pair for paths in files for pair in self._pairs(paths))
+        return (pair for number, paths in enumerate(files) for pair in self._marked(paths, number))
+
+    def _marked(self, paths: tuple[Path, ...], number: int) -> Iterator[RawPair]:
+        """The pairs of a name with its number and its tag, which blank sources have not."""
+        pairs, prefix = self._pairs(paths), self._prefixes()[number]
+        if not (number or prefix):
+            return pairs
+        return (pair._replace(src=prefix * bool(pair.src.strip()) + pair.src, corpus=number) for pair in pairs)
+
+    def _prefixes(self) -> list[bytes]:
+        """What begins the sources of each name: its tag."""
+        return [f"{tag} ".encode() if (tag := tagged(name)[0]) else b"" for name in self.names]
 
     def _pairs(self, paths: tuple[Path, ...]) -> Iterator[RawPair]:
         if len(paths) == 1:
@@ -79,16 +91,17 @@ class FileText(RawText):
 
     def read(self) -> tuple[list[str], list[str]]:
         sources, targets = [], []
-        for paths in self.files:
+        for paths, prefix in zip(self.files, self._prefixes(), strict=True):
             src, tgt = map(read_lines, paths) if len(paths) == 2 else texts(self._pairs(paths))
-            sources += src
+            sources += [prefix.decode() * bool(line.strip()) + line for line in src]
             targets += tgt
         return sources, targets
 
     def identity(self) -> Any:
         kinds = ([pair_file_kind(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
         hashes = ([self.scans.scan(path)["sha256"] for path in paths] for paths in self.files)
-        return [kind + found for kind, found in zip(kinds, hashes, strict=True)]
+        tags = ([tag] if (tag := tagged(name)[0]) else [] for name in self.names)
+        return [tag + kind + found for tag, kind, found in zip(tags, kinds, hashes, strict=True)]
 
     def count(self) -> int:
         return sum(

@@ -33,7 +33,7 @@ from aiayn.data.held_out import Leakage
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import FileScans
-from aiayn.data.tokenizer import Tokenizer, learn_tokenizer
+from aiayn.data.tokenizer import Tokenizer, given_tokenizer, learn_tokenizer
 from aiayn.errors import DataError
 from aiayn.files import atomic_file, atomic_write_text, fsync_folder, host
 
@@ -60,8 +60,8 @@ def check_text(config: DataConfig) -> None:
     Writes nothing, reads the first pairs only and does not import torch, so that the most common mistakes are reported
     at once.
     """
-    texts = _texts(config, FileScans(Path(config.folder).expanduser()))
-    if not corpus_folder(config, fingerprint(_settings(config, texts))).is_dir():
+    texts, tokenizer = _texts(config, FileScans(Path(config.folder).expanduser())), given_tokenizer(config)
+    if not corpus_folder(config, fingerprint(_settings(config, texts, tokenizer))).is_dir():
         for text in (texts[split] for split in SPLITS):
             first = list(islice(text.pairs(), FIRST_PAIRS))
             bad = [pair for pair in first if not _is_utf8(pair.src + pair.tgt)]
@@ -92,7 +92,9 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None, scans: FileS
     Without a tokenizer, one is learned from the training text. Raises DataError for text that cannot be used and for a
     data folder that cannot be read or written.
     """
-    folder = Path(config.folder).expanduser()
+    folder, tokenizer = Path(config.folder).expanduser(), tokenizer or given_tokenizer(config)
+    if tokenizer and (unknown := [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]):
+        raise DataError(f"data.symbols: the given tokenizer divides {', '.join(unknown)}; learn one, or leave them out")
     scans = scans or FileScans(folder)
     texts = _texts(config, scans)
     settings = _settings(config, texts, tokenizer)
@@ -128,7 +130,7 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
 
     Raises DataError if that process shows no sign of life for `silence` seconds, and as `prepare` does.
     """
-    scans = FileScans(Path(config.folder).expanduser())
+    scans, tokenizer = FileScans(Path(config.folder).expanduser()), tokenizer or given_tokenizer(config)
     target = corpus_folder(config, fingerprint(_settings(config, _texts(config, scans), tokenizer)))
     sign, since = None, time.monotonic()
     while find_damage(target, scans):
@@ -154,6 +156,10 @@ def _settings(config: DataConfig, texts: dict[str, RawText], tokenizer: Tokenize
     shaping = {name: getattr(config, name) for name in (*SHAPING, "tags", *FILTERS)}
     if tokenizer:
         shaping["tokenizer"] = tokenizer.fingerprint
+    elif config.tokenizer != "bpe":
+        shaping["tokenizer"] = config.tokenizer
+    if config.all_symbols:
+        shaping["symbols"] = config.all_symbols
     return {"format": FORMAT} | shaping | {split: texts[split].identity() for split in SPLITS}
 
 

@@ -3,10 +3,13 @@
 import hashlib
 import json
 import logging
+import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
@@ -63,9 +66,17 @@ class Tokenizer:
 
     @classmethod
     def train(
-        cls, batches: Iterable[list[str]], vocab_size: int, pretokenized: bool = False, lowercase: bool = False
+        cls,
+        batches: Iterable[list[str]],
+        vocab_size: int,
+        pretokenized: bool = False,
+        lowercase: bool = False,
+        kind: str = "bpe",
+        symbols: Sequence[str] = (),
     ) -> "Tokenizer":
-        """Learns exactly `vocab_size` subwords, special tokens and the 256 bytes included.
+        """Learns exactly `vocab_size` subwords, special tokens, the 256 bytes and the symbols included.
+
+        A word of `symbols` is one subword. kind: bpe, or unigram, whose last digits the library's threads change.
 
         With `pretokenized`, only spaces divide words before BPE merges bytes, so that a frequent symbol such as `(NP`
         becomes one subword; otherwise letters, digits and punctuation are divided too. With `lowercase`, text is
@@ -74,13 +85,18 @@ class Tokenizer:
         Raises DataError with the largest possible size if the text has too few distinct words.
         """
         core = _untrained(pretokenized, lowercase)
-        trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size,
-            special_tokens=list(SPECIAL_IDS),
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        core.train_from_iterator(batches, trainer)
+        settings: dict[str, Any] = {
+            "vocab_size": vocab_size - len(symbols),
+            "special_tokens": list(SPECIAL_IDS),
+            "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),
+            "show_progress": False,
+        }
+        if kind == "unigram":
+            core.model = models.Unigram()
+            core.train_from_iterator(batches, trainers.UnigramTrainer(unk_token="<unk>", **settings))
+        else:
+            core.train_from_iterator(batches, trainers.BpeTrainer(**settings))
+        _add(core, symbols)
         learned = core.get_vocab_size()
         if learned < vocab_size:
             raise DataError(
@@ -99,14 +115,18 @@ class Tokenizer:
         try:
             found = json.loads(text)
             model = found["model"]
-            merges = [(left, right) for left, right in model["merges"]]
             kinds = [step["type"] for step in found["normalizer"].get("normalizers", [found["normalizer"]])]
             core = _untrained(
                 pretokenized=found["pre_tokenizer"]["type"] == "Sequence",
                 lowercase="Lowercase" in kinds,
             )
-            core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
+            if model["type"] == "Unigram":
+                core.model = models.Unigram(_scored(model["vocab"]), UNK_ID, False)
+            else:
+                merges = [(left, right) for left, right in model["merges"]]
+                core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
             core.add_special_tokens(list(SPECIAL_IDS))
+            _add(core, [token["content"] for token in found["added_tokens"] if not token["special"]])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise DataError(f"not a tokenizer of this program ({type(error).__name__}: {error!s:.80})") from error
         tokenizer = cls(core, plain_blanks="Replace" in kinds)
@@ -125,6 +145,11 @@ class Tokenizer:
 
     def __reduce__(self):
         return Tokenizer.from_json, (self.to_json(),)
+
+    @property
+    def symbols(self) -> list[str]:
+        """Words that are one subword each, besides those that were learned."""
+        return [token.content for token in self._core.get_added_tokens_decoder().values() if not token.special]
 
     @property
     def vocab_size(self) -> int:
@@ -162,6 +187,11 @@ class Tokenizer:
         special = {number: token for token, number in SPECIAL_IDS.items()}
         return [special[i] if i in special else readable.decode([self.subword(i)]).replace(" ", "▁") for i in ids]
 
+    @property
+    def subwords(self) -> list[str]:
+        """Every subword by its id, as `subword` returns it."""
+        return list(map(self.subword, range(self.vocab_size)))
+
     def subword(self, number: int) -> str:
         """Returns the subword of an id as the vocabulary writes it, a character for every byte."""
         subword = self._core.id_to_token(number)
@@ -181,6 +211,19 @@ def _untrained(pretokenized: bool, lowercase: bool) -> tokenizers.Tokenizer:
         core.pre_tokenizer = pre_tokenizers.Sequence([words, core.pre_tokenizer])
     core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     return core
+
+
+def _add(core: tokenizers.Tokenizer, symbols: Sequence[str]) -> None:
+    """Makes each symbol a subword; normalised, because a word has its space, and a line's first word gets one."""
+    core.add_tokens([tokenizers.AddedToken(symbol, normalized=True) for symbol in symbols])
+
+
+def _scored(vocabulary: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The subwords of a unigram model by id. Raises ValueError if special ones or bytes are missing."""
+    pieces = [piece for piece, score in vocabulary if piece and math.isfinite(score)]
+    if pieces[:4] != list(SPECIAL_IDS) or not {*pieces} >= {*pre_tokenizers.ByteLevel.alphabet()}:
+        raise ValueError("a vocabulary without special tokens or bytes")
+    return [(piece, score) for piece, score in vocabulary]
 
 
 def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[str, int]:
@@ -220,4 +263,19 @@ def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
         config.vocab_size,
         pretokenized=TASKS[config.task].splits_at_spaces,
         lowercase=config.lowercase,
+        kind=config.tokenizer,
+        symbols=config.all_symbols,
     )
+
+
+def given_tokenizer(config: DataConfig) -> Tokenizer | None:
+    """Reads the file that `data.tokenizer` names; None if one is to be learned. Raises DataError for another size."""
+    if config.tokenizer in ("bpe", "unigram"):
+        return None
+    try:
+        tokenizer = Tokenizer.from_json(Path(config.tokenizer).expanduser().read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, DataError) as error:
+        raise DataError(f"data.tokenizer={config.tokenizer}: {error}; name the tokenizer.json of a corpus") from error
+    if config.vocab_size not in (None, tokenizer.vocab_size):
+        raise DataError(f"data.tokenizer={config.tokenizer}: set data.vocab_size={tokenizer.vocab_size}, its size")
+    return tokenizer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.rules import listed
+from aiayn.config.rules import listed, tagged
 from aiayn.data.pair_files import FileText
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines
@@ -70,7 +70,7 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
     key = f"data.{config.split}" if data.source == "files" else "data.hub_path"
     stored = {"files": listed(getattr(data, config.split)), "hub": [data.hub_path or ""]}.get(data.source, [])
     for path in stored:
-        place = Path(path).expanduser().resolve()
+        place = Path(tagged(path)[1]).expanduser().resolve()
         is_local = data.source == "files" or place.exists()  # else the name of a data set
         if (
             is_local

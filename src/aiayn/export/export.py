@@ -17,7 +17,7 @@ from aiayn.config.rules import one_of
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_plain
 from aiayn.data.cleaning import SEPARATOR
-from aiayn.data.tokenizer import SPECIAL_IDS
+from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.files import atomic_folder, atomic_write_text
 from aiayn.model.embedding import TiedOutput
@@ -64,10 +64,10 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None =
     tokenizer = _tokenizer(checkpoint)
     with writing(folder, "make room and repeat"), atomic_folder(folder) as unfinished:
         if target == "ctranslate2":
-            vocabulary = tokenizer["model"]["vocab"]
-            write_ctranslate2(model, sorted(vocabulary, key=vocabulary.get), unfinished)
-            # Without added tokens, text that looks like a special token is encoded as text.
-            text = json.dumps(tokenizer | {"added_tokens": []}, ensure_ascii=False)
+            write_ctranslate2(model, Tokenizer.from_json(checkpoint.tokenizer).subwords, unfinished)
+            # Without special tokens among them, text that looks like one is encoded as text.
+            symbols = [token for token in tokenizer["added_tokens"] if not token["special"]]
+            text = json.dumps(tokenizer | {"added_tokens": symbols}, ensure_ascii=False)
             atomic_write_text(unfinished / "tokenizer.json", text)
             atomic_write_text(unfinished / "search.json", json.dumps(to_plain(checkpoint.config.search)))
         else:

@@ -33,8 +33,11 @@ class Checkpoint:
 
     @property
     def vocab_size(self) -> int:
-        """Subwords of the tokenizer."""
-        return len(json.loads(self.tokenizer)["model"]["vocab"])
+        """Subwords of the tokenizer, symbols included, which are not learned."""
+        tokenizer = json.loads(self.tokenizer)
+        return len(tokenizer["model"]["vocab"]) + sum(
+            not token["special"] for token in tokenizer.get("added_tokens", [])
+        )
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:

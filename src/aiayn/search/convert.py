@@ -161,7 +161,7 @@ def write_converted(path: Path, checkpoint: Checkpoint, model: Transformer, into
     shutil.rmtree(folder, ignore_errors=True)  # a damaged one
     tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
     with atomic_folder(folder) as unfinished:
-        write_ctranslate2(model, [tokenizer.subword(number) for number in range(tokenizer.vocab_size)], unfinished)
+        write_ctranslate2(model, tokenizer.subwords, unfinished)
         files = {file.name: sha256(file) for file in sorted(unfinished.iterdir())}
         text = {"format": FORMAT, "checkpoint": fingerprint(path), "files": files, **about(checkpoint, model)}
         atomic_write_text(unfinished / ABOUT, json.dumps(text, ensure_ascii=False))

@@ -56,7 +56,7 @@ class FastTranslator(LineTranslator):
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[device]
         self._load_in_torch = load_in_torch
         self._torch: Translator | None = None
-        self._tokens = [tokenizer.subword(number) for number in range(tokenizer.vocab_size)]
+        self._tokens = tokenizer.subwords
         self._ids = {token: number for number, token in enumerate(self._tokens)}
         threads = max(1, _threads() // devices)
         parallel = {"device_index": list(range(devices))} if device == "cuda" else {"inter_threads": devices}

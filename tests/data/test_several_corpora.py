@@ -1,0 +1,141 @@
+"""Tagged corpora, their temperature, symbols, unigram and given tokenizers: from text to ids, and to a score."""
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from applications import TWELVE_STEPS, run_application, write_pairs
+
+import aiayn
+from aiayn import phrasebook
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import ConfigError, DataError, RefusedError
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder
+from aiayn.token_ids import EOS_ID
+
+TEXT = ["one two three four", "five <b>six</b> seven", "Größe 12,5 – naïve 日本", "<2de> eight", "nine <2de> ten"]
+LEARNED = [*TEXT, *(line for pair in islice(phrasebook.pairs("train"), 300) for line in pair)]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    for seed, (split, count) in enumerate({"train": 90, "val": 7, "test": 4}.items()):
+        for number, language in enumerate(("de", "fr")):
+            write_pairs(folder / f"{split}-{language}", count // (1 + 2 * number), 10 * seed + number)
+    return folder
+
+
+def options(text: Path, *more: str) -> list[str]:
+    splits = [f"data.{split}=['<2de>{text}/{split}-de','<2fr>{text}/{split}-fr']" for split in ("train", "val", "test")]
+    where = ["data=files", *splits, "data.src_lang=en", "data.tgt_lang=de", f"data.folder={text}/prepared"]
+    return [*TWELVE_STEPS, *where, "trainer.max_steps=4", f"outputs={text}/outputs", *more]
+
+
+def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = aiayn.train(*options(text, "name=run", "data.temperature=3"))
+    translator = aiayn.load(run, accelerator="cpu", beam_size=1)
+    tags = [ids[0] for ids in translator.tokenizer.encode(["<2de> one", "<2fr> one"])]
+    batch = checkpoints.load(RunFolder(run).last)
+    assert tags == [batch.vocab_size - 2, batch.vocab_size - 1]
+    assert aiayn.evaluate(f"run={run}", "accelerator=cpu", "trusted=true")["lines"] == 4 + 4 // 3
+    with pytest.raises(RefusedError, match="leads out of this folder"):
+        aiayn.evaluate(f"run={run}", "accelerator=cpu")
+    lines = ["<2de> one two three", "<2fr> seven"]
+    Path("lines.en").write_text("\n".join(lines) + "\n")
+    command = ("aiayn", "translate", str(run), "lines.en", "--accelerator", "cpu", "--beam-size", "1")
+    outputs = [run_application(*command, "--engine", engine) for engine in ("torch", "ctranslate2")]
+    assert outputs[0].out.splitlines() == outputs[1].out.splitlines() == translator.translate(lines)
+    with pytest.raises(RefusedError, match=r"data\.temperature: 3\.0 -> 2\.0"):
+        aiayn.train(*options(text, "name=run", "data.temperature=2"))
+
+
+def test_the_tag_of_a_corpus_begins_its_sources_in_batches_and_a_blank_line_has_none(text):
+    from aiayn.data.datamodule import TranslationDataModule
+
+    data = TranslationDataModule(aiayn.compose(*options(text, "data.vocab_size=280", "data.tokens_per_step=300")).data)
+    data.prepare_data()
+    first = {int(data.corpus.train.src[pair][0]): pair for pair in range(len(data.corpus.train))}
+    assert sorted(first) == [278, 279]
+    assert first[278] < first[279], "in the order of the names"
+    assert EOS_ID not in data.corpus.train.src[0]
+    assert data.corpus.report["train"]["corpora"] == [90, 30]
+
+
+@pytest.mark.parametrize(("temperature", "small"), [(1, 30), (2, 30 * 3**0.5), (1e9, 90)])
+def test_a_temperature_repeats_the_pairs_of_small_corpora(temperature, small):
+    from aiayn.data.corpus import PreparedCorpus
+
+    report = {"train": {"corpora": [90, 30]}}
+    corpus = PreparedCorpus(Path(), "", None, None, None, report)  # pyright: ignore[reportArgumentType]
+    lengths = np.random.default_rng(0).integers(2, 9, 120)
+    repetitions = corpus.repetitions(temperature)
+    sizes = {"tokens_per_step": 50, "parts": 2, "seed": 3, "repetitions": repetitions}
+    plan, other = (BatchPlan(lengths, lengths, micro_batches=count, **sizes) for count in (2, 4))
+    steps, epochs = plan.steps_per_epoch, 40
+    seen = np.zeros(120)
+    for step in range(steps * epochs):
+        parts = [plan.micro_batch(2 * step + part).pairs for part in range(2)]
+        assert sorted(np.concatenate(parts)) == sorted(
+            np.concatenate([other.micro_batch(4 * step + part).pairs for part in range(4)])
+        )
+        np.add.at(seen, np.concatenate(parts), 1)
+    assert (seen[:90] == epochs).all(), "the largest corpus once an epoch"
+    assert seen[90:].sum() / epochs == pytest.approx(small, rel=0.03)
+
+
+def test_a_temperature_of_one_corpus_is_refused(text):
+    with pytest.raises(DataError, match=r"data\.temperature=5: it mixes several files"):
+        aiayn.train(*options(text, "name=one", "data.temperature=5", f"data.train={text}/train-de"))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_text_is_the_same_after_encoding_and_symbols_are_one_subword_each(kind):
+    tokenizer = Tokenizer.train([LEARNED], 300, kind=kind, symbols=["<2de>", "<sep>"])
+    assert tokenizer.vocab_size == 300
+    ids = tokenizer.encode(TEXT)
+    assert tokenizer.decode(ids) == TEXT
+    assert [row.count(298) for row in ids] == [0, 0, 0, 1, 1]
+    assert ids[3][1:] == tokenizer.encode(["eight"])[0]
+    again = Tokenizer.from_json(tokenizer.to_json())
+    assert again.encode(TEXT) == ids
+    assert again.symbols == ["<2de>", "<sep>"]
+    assert sum(tokenizer.byte_lengths(ids[4])) == len(" nine <2de> ten")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('["<pad>",0.0]', '["",0.0]'), ('["<s>",0.0]', '["<s>",NaN]'), ('"unk_id":3', '"unk_id":4')]
+)
+def test_a_unigram_file_that_was_tampered_with_is_refused(old, new):
+    stored = Tokenizer.train([LEARNED], 280, kind="unigram").to_json()
+    assert old in stored
+    with pytest.raises(DataError, match="not a tokenizer of this program"):
+        Tokenizer.from_json(stored.replace(old, new))
+
+
+def test_a_given_tokenizer_is_used_and_refused_where_it_does_not_fit(text, tmp_path):
+    given = tmp_path / "tokenizer.json"
+    given.write_text(Tokenizer.train([LEARNED], 290, kind="unigram", symbols=["<2de>", "<2fr>"]).to_json(), "utf-8")
+    run = aiayn.train(*options(text, "name=given", f"data.tokenizer={given}", "data.vocab_size=290"))
+    assert checkpoints.load(RunFolder(run).last).tokenizer == given.read_text("utf-8")
+    for more, error, message in (
+        ("data.vocab_size=300", DataError, r"set data\.vocab_size=290"),
+        ("data.symbols=[<sep>]", DataError, "the given tokenizer divides <sep>"),
+        ("data.symbols=[sep]", ConfigError, "write a word in angle brackets"),
+        ("data.tokenizer=spm", ConfigError, "choose one of bpe, unigram"),
+        ("data.tokenizer=none.json", DataError, r"data\.tokenizer=none\.json: .*No such file"),
+    ):
+        key = more.partition("=")[0]
+        usual = [f"data.tokenizer={given}", "data.vocab_size=290", "name=other"]
+        more = more.replace("[<sep>]", "['<sep>']")
+        with pytest.raises(error, match=message):
+            aiayn.train(*options(text, *(each for each in usual if not each.startswith(key)), more))
+
+
+def test_machines_that_prepare_for_themselves_do_not_learn_unigrams(text):
+    with pytest.raises(ConfigError, match=r"data\.prepare_per_node=false"):
+        aiayn.compose(*options(text, "data.tokenizer=unigram", "trainer.num_nodes=2"))
