@@ -11,7 +11,7 @@ from applications import TINY, in_new_interpreter, run_application, text_in, wri
 import aiayn
 from aiayn.errors import ConfigError, DataError, DivergedError, NonFiniteOutputError, ResourceError
 from aiayn.runs.checkpoints import load
-from aiayn.search.processes import SplitTranslator, on_devices
+from aiayn.search.processes import SplitTranslator, _work, on_devices
 from aiayn.search.translator import Translator
 
 
@@ -23,6 +23,21 @@ def run(tmp_path_factory) -> Path:
         write_pairs(folder / split, count, seed)
     more = ("trainer.max_steps=20", "optim.warmup_steps=5", "search.batch_tokens=60", "name=run")
     return aiayn.train(aiayn.compose(*TINY, *text_in(folder), *more, f"outputs={folder}/outputs"))
+
+
+def test_a_process_chooses_its_gpu_before_a_model_is_loaded(monkeypatch):
+    done, (here, there) = [], torch.multiprocessing.Pipe()
+    here.close()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", done.append)
+    monkeypatch.setattr(Translator, "from_checkpoint", lambda path: done.append(path))
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        _work(there, 3, 1, ["the model"], [])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == [3, "the model"]
 
 
 def test_evaluation_on_two_devices_writes_the_bytes_of_one(run, warm):

@@ -114,15 +114,16 @@ def test_validation_sums_the_smoothed_loss_the_likelihood_and_the_right_tokens_o
     assert (found_right, tokens) == (right, len(targets)) != (0, 0)
 
 
-@pytest.mark.slow
-def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_shapes(module):
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_shapes(module, backend):
     """In batches of several shapes, an empty one among them; dropout off, for compiled it draws other numbers."""
+    torch.compiler.reset()
     counters.clear()
     graphs = []
     for part in module.modules():
         part.p = 0.0
     compiled = TranslationModule(module.config, VOCAB).train()
-    compile_layers(compiled.model)
+    compile_layers(compiled.model, backend)
     compiled.model.load_state_dict(module.model.state_dict())
     for part in compiled.modules():
         part.p = 0.0
