@@ -6,7 +6,7 @@
 
 writes `train` and `val` without mark-up, a sentence per line, and for `benchmarks/markup.py` `gnome` and `man`, a
 paragraph with tags per line. Those come from pages of their own, less what is in the training text, too. The model of
-the published results (12 processor minutes):
+the published results (15 processor minutes):
 
     python train.py data=files data.train=manuals/train data.val=manuals/val data.src_lang=en data.tgt_lang=de \\
       data.vocab_size=4000 data.tokens_per_step=2048 data.max_length=100 model.n_layers=2 model.d_model=192 \\
