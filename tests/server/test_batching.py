@@ -104,6 +104,22 @@ def test_the_error_of_one_line_reaches_its_own_request_only():
     run(test)
 
 
+def test_lines_of_a_request_that_has_failed_are_not_translated(monkeypatch):
+    monkeypatch.setattr(batching, "BATCH_LINES", 2)
+    model = Model()
+
+    async def test():
+        async with busy(model) as batcher:
+            bad, good = await ask(model, batcher, ["bad", "a", "b"], ["c", "d"])
+            model.release.set()
+            assert texts(await good) == [["c c 0"], ["d d 0"]]
+            with pytest.raises(DataError):
+                await bad
+
+    run(test)
+    assert model.batches == [["first"], ["bad", "c"], ["bad"], ["c"], ["d"]]
+
+
 def test_lines_of_a_request_that_is_cancelled_are_not_translated():
     model = Model()
 

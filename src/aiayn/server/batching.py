@@ -27,6 +27,7 @@ class _Line:
     n_best: NBest  # belongs to the model that was served when the request came
     n: int  # translations
     answer: asyncio.Future[list[Translation]]
+    request: deque["_Line"]  # lines of its request that no batch has taken yet
 
 
 class Batcher:
@@ -41,7 +42,7 @@ class Batcher:
         """At most `max_waiting` lines and pieces of other work wait. `on_batch` gets each batch's lines and seconds."""
         self._max_waiting = max_waiting
         self._on_batch = on_batch
-        self._requests: deque[deque[_Line]] = deque()  # of each the lines that no batch has taken yet
+        self._requests: deque[deque[_Line]] = deque()
         self._calls: deque[tuple[asyncio.Future, Callable[[], object]]] = deque()
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1)  # torch keeps threads of its own for every thread that calls it
@@ -61,14 +62,14 @@ class Batcher:
         QueueFullError, and what the translator raises for one of these lines by itself.
         """
         answers: list[asyncio.Future[list[Translation]]] = self._futures(len(lines))
-        self._requests.append(
-            deque(_Line(line, n_best, n, answer) for line, answer in zip(lines, answers, strict=True))
-        )
+        request: deque[_Line] = deque()
+        request.extend(_Line(line, n_best, n, one, request) for line, one in zip(lines, answers, strict=True))
+        self._requests.append(request)
         self._arrived.set()
         try:
             return [best[:n] for best in await asyncio.gather(*answers)]
         finally:
-            for answer in answers:  # after an error nobody waits for the others
+            for answer in answers:
                 answer.cancel()
 
     async def call(self, work: Callable[..., T], *arguments: object) -> T:
@@ -109,6 +110,8 @@ class Batcher:
                     self._on_batch(len(batch), perf_counter() - start)
                     for line, result in zip(batch, found, strict=True):
                         _give(line.answer, result)
+                        if isinstance(result, BaseException):
+                            line.request.clear()  # nobody waits for its other lines
                 while self._calls and self._calls[0][0].done():  # cancelled
                     self._calls.popleft()
                 if self._calls:
@@ -121,7 +124,7 @@ class Batcher:
         others: list[deque[_Line]] = []  # for another model
         while self._requests and len(batch) < BATCH_LINES:
             request = self._requests.popleft()
-            if not request or request[0].answer.done():  # cancelled or failed, as all of it
+            if not request or request[0].answer.done():  # cancelled, as all of it
                 continue
             if batch and request[0].n_best != batch[0].n_best:
                 others.append(request)
