@@ -9,7 +9,7 @@ import yaml
 from applications import TEXT, TINY, run_application, write_text
 
 import aiayn
-from aiayn.config.extensions import extension_options, load_extension
+from aiayn.config.extensions import load_extension
 from aiayn.config.stored import changed_options, stored_config, to_plain
 
 ROTARY = """
@@ -43,8 +43,6 @@ def test_options_of_an_extension_have_its_defaults_and_the_values_that_are_typed
     options = aiayn.compose("extensions=[my/rotary.py]", "extension.rotary.base=500")
 
     assert options.extension == {"rotary": {"base": 500, "interleaved": True, "fraction": 1.0}}
-    extension = load_extension("my/rotary.py")
-    assert extension_options(extension, options) == extension.module.Options(base=500)
     assert aiayn.compose().extension == {}
 
 
@@ -127,4 +125,4 @@ def test_the_bytes_that_are_hashed_are_those_that_run(folder):
     os.utime(planted, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     py_compile.compile(str(planted), str(cached), dfile=str(file))
 
-    assert extension_options(load_extension("my/rotary.py"), aiayn.compose("extensions=[my/rotary.py]")).base == 10_000
+    assert load_extension("my/rotary.py").module.Options().base == 10_000

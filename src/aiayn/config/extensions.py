@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any
 
 from aiayn.config.rules import require
-from aiayn.config.schema import Config
 from aiayn.config.stored import from_plain, to_plain
 from aiayn.errors import ConfigError, UserError
 
@@ -91,12 +90,6 @@ def check_extensions(paths: Sequence[str], given: Mapping[str, Any]) -> dict[str
         for name, extension in extensions.items()
         if extension.options is not None
     }
-
-
-def extension_options(extension: Extension, options: Config) -> Any:
-    """Returns the extension's own options, an instance of its dataclass. Raises ConfigError if it declares none."""
-    require(extension.options is not None, f"extensions: {extension.path}: declares no dataclass Options")
-    return _options_of(extension, options.extension.get(extension.name, {}))
 
 
 def _options_of(extension: Extension, values: Mapping[str, Any]) -> Any:

@@ -30,8 +30,6 @@ from aiayn.search.build import build_from_parts, refused_if_half_overridden
 from aiayn.training.loss import evaluate_output, output_cross_entropy
 from aiayn.training.schedule import learning_rate
 
-BEFORE_FIRST_BATCH = "before its first batch"
-
 
 class TranslationModule(pl.LightningModule):
     """The Transformer with its loss, its optimizer and its search, without files or scores of text.
@@ -61,7 +59,7 @@ class TranslationModule(pl.LightningModule):
         with refused_if_half_overridden():
             self.model = self.build_model(self.config, vocab_size)
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
-        self.at, self.batch_tokens = BEFORE_FIRST_BATCH, 0  # for the out-of-memory message
+        self.at, self.batch_tokens = "before its first batch", 0  # for the out-of-memory message
         self.gradient_norm = torch.zeros(())  # norm at the last step, on the device
         self.applied_rate = 0.0  # the learning rate of the last step
         self.compiled = False
