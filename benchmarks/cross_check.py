@@ -3,6 +3,8 @@
     pip install --target joey --no-deps joeynmt==2.3.0 sentencepiece subword-nmt importlib_metadata==8.5.0 zipp mock
     PYTHONPATH=joey python benchmarks/cross_check.py --seeds 0 1 2 3 4 5 6 7 -- \
         data.train=multi30k/train data.val=multi30k/valid data.test=multi30k/test_2016_flickr
+    PYTHONPATH=joey python benchmarks/cross_check.py --text iwslt14 --seeds 0 1 2 -- data.src_lang=de data.tgt_lang=en \
+        data.train=iwslt14/train data.val=iwslt14/valid data.test=iwslt14/test
 
 Three arms: `here` (this program), `joeynmt` (JoeyNMT's model, loss, optimizer, schedule and training loop on the same
 steps of the same ids, from the same initial weights), and `joeynmt-batches` (the same on JoeyNMT's own batches). All in
@@ -359,12 +361,17 @@ def equivalent(differences: Sequence[float], margin: float) -> tuple[float, floa
     return float(found.mean()), float(low), float(high), float(p)
 
 
-def report() -> str:
-    """The tables of docs/results/cross-check.md, and its picture."""
+def read(folder: Path) -> dict[str, dict[int, dict]]:
+    """The results of a text by arm and seed."""
     found = {arm: {} for arm in ARMS}
-    for path in sorted(RESULTS.glob("*_seed*.json")):
+    for path in sorted(folder.glob("*_seed*.json")):
         result = json.loads(path.read_text())
         found[result["arm"]][result["seed"]] = result
+    return found
+
+
+def tables(found: dict[str, dict[int, dict]]) -> str:
+    """The tables of a text in docs/results/cross-check.md."""
     lines = ["| arm | seeds | test sacreBLEU | chrF | length ratio | dev perplexity | processor s |"]
     lines += ["|---|---|---|---|---|---|---|"]
     for arm, runs in found.items():
@@ -393,7 +400,6 @@ def report() -> str:
         mean, low, high, p = (100 * value for value in equivalent(ratio, math.log1p(PERPLEXITY_MARGIN)))
         interval = f"[{low:+.2f} %, {high:+.2f} %]"
         lines.append(f"| {arm}: dev perplexity | {mean:+.2f} % | {interval} | 1 % | {p / 100:.2g} |")
-    draw_curves(found)
     return "\n".join(lines)
 
 
@@ -422,25 +428,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="*", default=[])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:2])
+    parser.add_argument("--text", default="", help="a name for another text than the captions")
     parser.add_argument("--curves", action="store_true", help="the first steps without dropout")
     parser.add_argument("--report", action="store_true", help="write the page anew")
     parser.add_argument("options", nargs="*", help="options of the training, such as data.train=PREFIX")
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / chosen.text).mkdir(parents=True, exist_ok=True)
     if chosen.curves:
         (RESULTS / "curves.json").write_text(json.dumps(curves([*EQUAL, *chosen.options])) + "\n")
     for seed in chosen.seeds:
         for arm in chosen.arms:
-            path = RESULTS / f"{arm}_seed{seed}.json"
+            path = RESULTS / chosen.text / f"{arm}_seed{seed}.json"
             if not path.exists():
                 result = run(arm, [*EQUAL, f"seed={seed}", *chosen.options])
                 path.write_text(json.dumps(result) + "\n")
                 print(arm, {name: value for name, value in result.items() if name != "losses"}, flush=True)
     if chosen.report:
-        begin, end = "<!-- begin cross-check -->\n", "\n<!-- end cross-check -->"
-        before, rest = PAGE.read_text("utf-8").split(begin)
-        PAGE.write_text(before + begin + report() + end + rest.split(end)[1], "utf-8")
+        draw_curves(read(RESULTS))
+        page = PAGE.read_text("utf-8")
+        for folder in (RESULTS, *filter(Path.is_dir, RESULTS.iterdir())):
+            begin, end = f"<!-- begin {folder.name} -->\n", f"\n<!-- end {folder.name} -->"
+            before, rest = page.split(begin)
+            page = before + begin + tables(read(folder)) + end + rest.split(end)[1]
+        PAGE.write_text(page, "utf-8")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from aiayn.config.rules import require
 from aiayn.data.batch import Batch, pad_sources
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.token_ids import EOS_ID
@@ -21,12 +22,10 @@ class Options:
 
 def segment(word: str, ranks: dict[tuple[str, str], int], p: float, draw: random.Random) -> list[str]:
     pieces = list(word)
-    while True:
-        found = [(ranks[pair], i) for i, pair in enumerate(pairwise(pieces)) if pair in ranks and draw.random() >= p]
-        if not found:
-            return pieces
+    while found := [(ranks[two], i) for i, two in enumerate(pairwise(pieces)) if two in ranks and draw.random() >= p]:
         i = min(found)[1]
         pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+    return pieces
 
 
 class DataModule(TranslationDataModule):
@@ -35,6 +34,7 @@ class DataModule(TranslationDataModule):
         if not (self.trainer and self.trainer.training and batch.n_tokens):
             return batch
         bpe = json.loads(self.tokenizer.to_json())["model"]
+        require("merges" in bpe and not self.tokenizer.symbols, "bpe_dropout: needs data.tokenizer=bpe, no symbols")
         ranks = {(left, right): rank for rank, (left, right) in enumerate(bpe["merges"])}
         p = Options(**self.trainer.lightning_module.config.extension["bpe_dropout"]).p
         draw, lines = random.Random(f"{self.seed}/{batch.number}"), []

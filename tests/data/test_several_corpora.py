@@ -1,5 +1,6 @@
 """Tagged corpora, their temperature, symbols, unigram and given tokenizers: from text to ids, and to a score."""
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from applications import TWELVE_STEPS, run_application, write_pairs
 import aiayn
 from aiayn import phrasebook
 from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.cleaning import CleaningReport, clean_as_learned
+from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError
 from aiayn.runs import checkpoints
@@ -64,6 +67,17 @@ def test_the_tag_of_a_corpus_begins_its_sources_in_batches_and_a_blank_line_has_
     assert first[278] < first[279], "in the order of the names"
     assert EOS_ID not in data.corpus.train.src[0]
     assert data.corpus.report["train"]["corpora"] == [90, 30]
+
+
+def test_filters_compare_sides_without_the_tag(tmp_path):
+    for language, lines in {"en": ["take 3 <b>", "Berlin", "take 4"], "de": ["nimm 3 <b>", "Berlin", "nimm 5"]}.items():
+        (tmp_path / f"train.{language}").write_text("\n".join(lines) + "\n")
+    filters = {"drop_equal": True, "drop_number_mismatch": True, "drop_placeholder_mismatch": True}
+    config = replace(aiayn.compose("data=phrasebook").data, source="files", train=f"<2de1>{tmp_path}/train", **filters)
+    report = CleaningReport()
+    kept = list(clean_as_learned(config, text_of(config, "train").pairs(), report, training=True))
+    assert [pair.src for pair in kept] == ["<2de1> take 3 <b>"]
+    assert (report.kept, report.dropped) == (1, {"equal_sides": 1, "numbers": 1})
 
 
 @pytest.mark.parametrize(("temperature", "small"), [(1, 30), (2, 30 * 3**0.5), (1e9, 90)])

@@ -22,7 +22,7 @@ def test_sinusoids_are_the_closed_form_at_any_length(d_model, positions):
         torch.testing.assert_close(table[position].double(), torch.tensor(expected).double(), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(("start", "length"), [(0, 256), (0, 257), (256, 1), (300, 5), (10_000, 3)])
+@pytest.mark.parametrize(("start", "length"), [(0, 1024), (0, 1025), (1024, 1), (1100, 5), (10_000, 3)])
 def test_sinusoidal_positions_grow_with_the_longest_sentence_and_keep_their_values(start, length):
     positions = SinusoidalPositions(6)
     before = positions(0, 20).clone()

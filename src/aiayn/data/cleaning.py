@@ -190,13 +190,18 @@ def training_rules(config: DataConfig) -> list[Rule]:
     Duplicates are asked for last: a pair that another rule drops does not count as the first of its kind. They take
     some 70 bytes of memory a pair.
     """
+    symbols = re.compile("|".join(map(re.escape, config.all_symbols)) or "(?!)")
+
+    def plain(text: str) -> str:
+        return symbols.sub("", text)  # the tag of a corpus, which only sources have, is no content
+
     rules: list[Rule] = []
     if config.drop_equal:
-        rules.append(lambda src, tgt: "equal_sides" if normalised(src) == normalised(tgt) else None)
+        rules.append(lambda src, tgt: "equal_sides" if normalised(plain(src)) == normalised(plain(tgt)) else None)
     if config.drop_number_mismatch:
-        rules.append(lambda src, tgt: "numbers" if numbers(src) != numbers(tgt) else None)
+        rules.append(lambda src, tgt: "numbers" if numbers(plain(src)) != numbers(plain(tgt)) else None)
     if config.drop_placeholder_mismatch:
-        rules.append(lambda src, tgt: "placeholders" if placeholders(src) != placeholders(tgt) else None)
+        rules.append(lambda src, tgt: "placeholders" if placeholders(plain(src)) != placeholders(plain(tgt)) else None)
     if config.drop_duplicates:
         seen: set[int] = set()
         ignoring_case = config.drop_duplicates == "normalised"

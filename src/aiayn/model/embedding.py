@@ -22,8 +22,9 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, d_model: int):
         super().__init__()
         self.d_model = d_model
-        # Not saved with the weights; recomputed when a longer sentence comes.
-        self.register_buffer("table", sinusoids(256, d_model), persistent=False)
+        # Not saved with the weights; recomputed when a longer sentence comes, which is rare: what copies a model, such
+        # as a moving average, expects tables of one size.
+        self.register_buffer("table", sinusoids(1024, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
         """Returns the encodings of positions start ... start + length - 1: (length, D)."""
