@@ -164,9 +164,9 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
     inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through RawText.identity
-    inputs |= {*FILTERS, "tags"}
+    inputs |= {*FILTERS, "tags", "tokenizer", "symbols"}
     elsewhere = {"test", "folder", "tokens_per_step", "parts_per_step", "max_tokens_per_device", "micro_batches"}
-    elsewhere |= {"num_workers", "prepare_per_node", "prepare_processes", "write_dropped"}
+    elsewhere |= {"temperature", "num_workers", "prepare_per_node", "prepare_processes", "write_dropped"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
 

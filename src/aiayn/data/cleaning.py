@@ -75,14 +75,16 @@ class CleaningReport:
 
     def as_dict(self) -> dict:
         reasons = sorted(self.dropped)
-        return {
+        found = {
             "read": self.read,
             "kept": self.kept,
             "dropped": {reason: self.dropped[reason] for reason in reasons},
             "first_dropped": {reason: self.first_dropped[reason] for reason in reasons},
             "normalised": self.normalised,
-            "corpora": [self.corpora[number] for number in sorted(self.corpora)],
         }
+        if len(self.corpora) > 1:
+            found["corpora"] = [self.corpora[number] for number in sorted(self.corpora)]
+        return found
 
 
 def wrong_encoding(text: RawText, bad: int, of: str, place: str) -> DataError:
