@@ -499,6 +499,7 @@ def written_by_a_model(source: str, translation: str, random: Random) -> Aligned
 @example("&lt;<i x='1'>s&gt;", "", Random(0))
 @example("<!--<i x='1'>x", "-->", Random(0))
 @example("<s", "<!--%s-->", Random(0))
+@example("s&lt;&gt;", "&lt;x", Random(0))
 def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(source, translation, random):
     for part in parts_of(source):
         found = repair(written_by_a_model(part.text, translation.strip(), random), Places())

@@ -16,8 +16,9 @@ BRACES = ("{", "}")  # a single one is no placeholder, but `str.format` refuses 
 TAG_NAME = "<"  # of all tags without a placeholder
 NEVER_MISSING = (*BRACES, TAG_NAME)
 OPENING, CLOSING = "([{«„", ".,;:!?)]}»“"  # without a blank after and before them
-# Not part of any placeholder, while `%(x)d` may have blanks before its letter.
-NO_BREAK_SPACE = "\u00a0"
+# What divides two placeholders where a blank does not: `%(x)d` may have one before its letter, and a tag that is shown
+# may have both kinds of blanks before its end.
+NO_BREAK_SPACE, ZERO_WIDTH_SPACE = "\u00a0", "\u200b"
 
 
 def repair(sentence: AlignedText, places: Places) -> AlignedText:
@@ -111,5 +112,5 @@ def _gap(before: str, after: str, gaps: list[str]) -> str:
     gap = min(gaps, key=len) if is_close else max(gaps, key=len)
     if not gap and ((before[-1].isalnum() and after[0].isalnum()) or TAG_START.match(before[-1] + after)):
         gap = " "
-    choices = (gap, gap or " ")
+    choices = (gap, gap or " ", NO_BREAK_SPACE, ZERO_WIDTH_SPACE)
     return next((one for one in choices if not changes_placeholders(before + one, after)), NO_BREAK_SPACE)
