@@ -183,6 +183,12 @@ def test_every_score_names_its_kind_in_its_signature():
     assert asdict(scores)["lines"] == 3
 
 
+def test_perfect_translations_score_100_and_need_no_edits():
+    scores = score(REFERENCES, REFERENCES, "de_DE")
+    assert scores.metrics.pop("ter") == 0
+    assert all(value == pytest.approx(100) for value in scores.metrics.values())
+
+
 def test_the_compound_split_kind_is_for_german_only():
     scores = score(HYPOTHESES, REFERENCES, "fr")
     assert scores.metrics["bleu_compound_split"] is None
@@ -235,6 +241,15 @@ def test_a_language_whose_tokenizer_is_not_installed_is_refused_with_the_remedy(
     TranslationTask().check_text([], [], lang)  # a training that scores nothing needs none
 
 
+def test_japanese_is_scored_by_the_words_of_mecab():
+    pytest.importorskip("MeCab")
+    references = ["今日はとても天気がいいです。", "彼は図書館で本を読んでいます。"]
+    near = [references[0].replace("とても", ""), references[1]]
+    scores = score(near, references, "ja")
+    assert scores.metrics["sacrebleu"] == sacrebleu.corpus_bleu(near, [references], tokenize="ja-mecab").score
+    assert "tok:ja-mecab" in scores.signature
+
+
 def test_moses_kinds_are_for_languages_that_moses_has_rules_for():
     for lang, count in (("de", 4), ("fr", 3), ("cs", 3), ("tr", 1), ("ar", 1)):
         scores = score(HYPOTHESES, REFERENCES, lang)
@@ -248,6 +263,12 @@ def test_every_bleu_has_its_ratio_of_lengths():
         found = details[kind]
         assert found["length_ratio"] == found["hypothesis_tokens"] / found["reference_tokens"] < 1
         assert found["brevity_penalty"] == pytest.approx(math.exp(1 - 1 / found["length_ratio"]))
+
+
+def test_published_tokenized_scores_are_not_smoothed():
+    scores = score(["Der Mann sieht ein Haus heute"], ["Der Mann sah gestern ein Haus"], "de")
+    assert scores.metrics["sacrebleu"] > 1
+    assert scores.metrics["bleu_tokenized"] == 0
 
 
 def test_lower_case_comes_before_tokenisation():
@@ -281,6 +302,8 @@ def test_several_references_can_only_help():
         ([*REFERENCES, ""], "3 hypotheses but 4 lines in reference 1 of 1"),
         ([REFERENCES, REFERENCES[1:]], "3 hypotheses but 2 lines in reference 2 of 2"),
         ([[line] for line in REFERENCES], "3 hypotheses but 1 lines in reference 1 of 3"),
+        ([REFERENCES, REFERENCES[0]], "references mix 1 lines with 1 lists of lines"),
+        (REFERENCES[0], "references are one text"),
         ([], "3 hypotheses but 0 lines"),
     ],
 )
@@ -289,11 +312,13 @@ def test_lines_that_do_not_belong_together_are_refused_with_both_counts(referenc
         score(HYPOTHESES, references, "de")
 
 
-def test_nothing_to_score_is_refused():
+def test_nothing_to_score_and_one_text_instead_of_lines_are_refused():
     with pytest.raises(DataError, match="0 hypotheses and 0 references"):
         score([], [], "de")
     with pytest.raises(DataError, match="0 hypotheses but 3 lines"):
         score([], REFERENCES, "de")
+    with pytest.raises(DataError, match="hypotheses are one text"):
+        score("abc", ["a", "b", "c"], "de")
 
 
 def test_empty_translations_are_scored_and_count():

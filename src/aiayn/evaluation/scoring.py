@@ -219,8 +219,14 @@ def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) 
 
     Raises DataError unless the counts agree: sacreBLEU silently compares the lines of the shorter side.
     """
-    streams = [stream for stream in references if isinstance(stream, list)]
-    streams = streams or [[line for line in references if isinstance(line, str)]]
+    for name, text in (("hypotheses", hypotheses), ("references", references)):
+        if isinstance(text, str):
+            raise DataError(f"{name} are one text: give a list of lines")
+    lines = [one for one in references if isinstance(one, str)]
+    streams = [list(one) for one in references if not isinstance(one, str)]
+    if lines and streams:
+        raise DataError(f"references mix {len(lines)} lines with {len(streams)} lists of lines: give only one sort")
+    streams = streams or [lines]
     for number, stream in enumerate(streams, start=1):
         if len(stream) != len(hypotheses):
             raise DataError(

@@ -125,7 +125,12 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
         if not path.is_file():
             raise RefusedError(f"{path}: there is no such checkpoint")
-    if not zipfile.is_zipfile(path):
+    try:
+        with open(path, "rb") as file:
+            is_archive = zipfile.is_zipfile(file)
+    except OSError as error:
+        raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
+    if not is_archive:
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no archive)")
     return path
 
