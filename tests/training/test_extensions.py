@@ -249,6 +249,19 @@ def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path):
         aiayn.train(config)
 
 
+def test_lightnings_finders_are_refused_from_python_and_from_a_file_with_what_to_do(text, tmp_path):
+    import pytorch_lightning as pl
+
+    file = tmp_path / "finder.py"
+    file.write_text(
+        "from pytorch_lightning.callbacks import BatchSizeFinder\ncallbacks = lambda run: [BatchSizeFinder()]\n"
+    )
+    for given, named in (([pl.callbacks.LearningRateFinder()], []), ([], [f"extensions=[{file}]"])):
+        with pytest.raises(ConfigError, match=r"sweep optim\.peak_lr"):
+            aiayn.train(aiayn.compose(*options(text, tmp_path, "", "name=run", *named)), callbacks=given)
+        assert (tmp_path / "run").exists() == bool(named)
+
+
 def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     for row in ("base", "pre_norm"):

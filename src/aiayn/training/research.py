@@ -48,9 +48,11 @@ class Research:
         return getattr(metric, "lower_is_better", False)
 
     def callbacks_of(self, run: Any) -> list[pl.Callback]:
-        """The instances, and what the extensions' functions make for this run."""
+        """The instances, and what the extensions' functions make for this run. Raises ConfigError for finders."""
         makers = [each.module.callbacks for each in self.extensions if hasattr(each.module, "callbacks")]
-        return [*self.callbacks, *(callback for make in makers for callback in make(run))]
+        found = [*self.callbacks, *(callback for make in makers for callback in make(run))]
+        refuse_finders(found)
+        return found
 
 
 def research_of(
@@ -65,11 +67,7 @@ def research_of(
     `extensions_sha256` names.
     """
     extensions = name_extensions(options.extensions)
-    if any(isinstance(each, LearningRateFinder | BatchSizeFinder) for each in callbacks):
-        raise ConfigError(
-            "LearningRateFinder, BatchSizeFinder: the rate follows equation (3), and a step has data.tokens_per_step "
-            "tokens: sweep optim.peak_lr=0.0005,0.001; where memory ends, set data.max_tokens_per_device"
-        )
+    refuse_finders(callbacks)  # before anything is written; those of extensions are made for a run
     research = Research(
         extensions,
         _chosen("Module", extensions, module) or TranslationModule,
@@ -87,9 +85,18 @@ def research_of(
     return replace(options, extensions_sha256=ids, extension=extension, model=model), research
 
 
+def refuse_finders(callbacks: Sequence[pl.Callback]) -> None:
+    """Raises ConfigError for Lightning's finders, which would change what a step is."""
+    if any(isinstance(each, LearningRateFinder | BatchSizeFinder) for each in callbacks):
+        raise ConfigError(
+            "LearningRateFinder, BatchSizeFinder: the rate follows equation (3), and a step has data.tokens_per_step "
+            "tokens: sweep optim.peak_lr=0.0005,0.001; where memory ends, set data.max_tokens_per_device"
+        )
+
+
 def _chosen(name: str, extensions: Sequence[Extension], given: type | None) -> Any:
     """The class of this name that an extension or the caller brings. Raises ConfigError for two of them."""
-    brought = [vars(each.module)[name] for each in extensions if hasattr(each.module, name)]
+    brought = [getattr(each.module, name) for each in extensions if hasattr(each.module, name)]
     brought += [given] if given else []
     if len(brought) > 1:
         raise ConfigError(f"extensions: two of them bring a {name}; make one a subclass of the other, in one file")
