@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from aiayn.config.data import DataConfig
@@ -192,11 +193,9 @@ def training_rules(config: DataConfig) -> list[Rule]:
     Duplicates are asked for last: a pair that another rule drops does not count as the first of its kind. They take
     some 70 bytes of memory a pair.
     """
-    symbols = re.compile("|".join(map(re.escape, config.all_symbols)) or "(?!)")
-
-    def plain(text: str) -> str:
-        return symbols.sub("", text)  # the tag of a corpus, which only sources have, is no content
-
+    symbols = "|".join(map(re.escape, config.all_symbols))
+    # The tag of a corpus, which only sources have, is no content.
+    plain: Callable[[str], str] = partial(re.compile(symbols).sub, "") if symbols else str
     rules: list[Rule] = []
     if config.drop_equal:
         rules.append(lambda src, tgt: "equal_sides" if normalised(plain(src)) == normalised(plain(tgt)) else None)

@@ -34,6 +34,7 @@ class FileText(RawText):
         """langs: the languages of source and target."""
         super().__init__(key, names)
         self.langs, self.scans = langs, scans or FileScans()
+        self.tags, self.paths = zip(*map(tagged, names), strict=True)
 
     @cached_property
     def files(self) -> list[tuple[Path, ...]]:
@@ -42,7 +43,7 @@ class FileText(RawText):
         These are `PREFIX.LANG`, or the same compressed. Raises DataError for missing files, unequal line counts, and if
         there is no line at all.
         """
-        files = [self._files(tagged(name)[1]) for name in self.names]
+        files = [self._files(name) for name in self.paths]
         if not any(self._lines(path) for paths in files for path in paths):
             raise DataError(f"{self.key}: there is no text in {', '.join(map(_named, files))}")
         return files
@@ -68,18 +69,17 @@ class FileText(RawText):
 
     def pairs(self) -> Iterator[RawPair]:
         files = self.files  # errors of names before the first pair
-        return (pair for number, paths in enumerate(files) for pair in self._marked(paths, number))
+        return (pair for number, paths in enumerate(files) for pair in self._of_corpus(paths, number))
 
-    def _marked(self, paths: tuple[Path, ...], number: int) -> Iterator[RawPair]:
+    def _of_corpus(self, paths: tuple[Path, ...], number: int) -> Iterator[RawPair]:
         """The pairs of a name with its number and its tag, which blank sources have not."""
-        pairs, prefix = self._pairs(paths), self._prefixes()[number]
-        if not (number or prefix):
+        pairs, tag = self._pairs(paths), self.tags[number].encode()
+        if not (number or tag):
             return pairs
-        return (pair._replace(src=prefix * bool(pair.src.strip()) + pair.src, corpus=number) for pair in pairs)
-
-    def _prefixes(self) -> list[bytes]:
-        """What begins the sources of each name: its tag."""
-        return [f"{tag} ".encode() if (tag := tagged(name)[0]) else b"" for name in self.names]
+        return (
+            pair._replace(src=tag + b" " + pair.src if tag and pair.src.strip() else pair.src, corpus=number)
+            for pair in pairs
+        )
 
     def _pairs(self, paths: tuple[Path, ...]) -> Iterator[RawPair]:
         if len(paths) == 1:
@@ -91,17 +91,16 @@ class FileText(RawText):
 
     def read(self) -> tuple[list[str], list[str]]:
         sources, targets = [], []
-        for paths, prefix in zip(self.files, self._prefixes(), strict=True):
+        for paths, tag in zip(self.files, self.tags, strict=True):
             src, tgt = map(read_lines, paths) if len(paths) == 2 else texts(self._pairs(paths))
-            sources += [prefix.decode() * bool(line.strip()) + line for line in src]
+            sources += [f"{tag} {line}" if tag and line.strip() else line for line in src]
             targets += tgt
         return sources, targets
 
     def identity(self) -> Any:
         kinds = ([pair_file_kind(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
         hashes = ([self.scans.scan(path)["sha256"] for path in paths] for paths in self.files)
-        tags = ([tag] if (tag := tagged(name)[0]) else [] for name in self.names)
-        return [tag + kind + found for tag, kind, found in zip(tags, kinds, hashes, strict=True)]
+        return [[tag] * bool(tag) + kind + found for tag, kind, found in zip(self.tags, kinds, hashes, strict=True)]
 
     def count(self) -> int:
         return sum(

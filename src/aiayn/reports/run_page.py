@@ -33,8 +33,9 @@ def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
     evolution: dict[str, list[Record]] = {}  # of every validation sentence, step by step
     for sample in samples:
         line = {"step": f"{sample['step']:,}", "hypothesis": sample["hypothesis"]}
-        reference = {"step": "reference", "hypothesis": sample["reference"]}
-        evolution[sample["source"]] = [*evolution.get(sample["source"], [])[:-1], line, reference]
+        evolution.setdefault(sample["source"], []).append(line)
+    for source, reference in {sample["source"]: sample["reference"] for sample in samples}.items():
+        evolution[source].append({"step": "reference", "hypothesis": reference})
     return render_page(
         "run.html",
         title=options.get("name") or folder.path.resolve().name,

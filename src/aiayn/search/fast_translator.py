@@ -60,9 +60,8 @@ class FastTranslator(LineTranslator):
         self._ids = {token: number for number, token in enumerate(self._tokens)}
         threads = max(1, _threads() // devices)
         parallel = {"device_index": list(range(devices))} if device == "cuda" else {"inter_threads": devices}
-        torch = sys.modules.get(
-            "torch"
-        )  # where it is loaded, both have one OpenMP, of which CTranslate2 sets the threads
+        # Where torch is loaded, both have one OpenMP, and CTranslate2 sets its threads.
+        torch = sys.modules.get("torch")
         before = torch.get_num_threads() if torch else 0
         self._engine = ctranslate2.Translator(
             str(folder), device, compute_type=COMPUTE_TYPES[precision], intra_threads=threads, **parallel

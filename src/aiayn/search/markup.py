@@ -234,7 +234,9 @@ def _part(
     for number, (kind, name, raw) in enumerate(tokens):
         more = raw
         if kind != "text":
-            if raw[0] == "{" and text.strip() and not text.endswith(" "):  # words on both sides of it are two
+            if (
+                raw[0] == "{" and text and not text.endswith(" ") and not text.isspace()
+            ):  # words on both sides of it are two
                 text += " "
             # `<key>Ctrl</key><key>C</key>` and `Click<x/>here` are two words, `<b>S</b>ave` is one.
             divides |= (kind == "open" and is_closed) or (kind == "alone" and name != "wbr")

@@ -24,7 +24,7 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     Raises HTTPException: 413 for a body that is too long, 400 for one that cannot be read, 415 for another content
     type.
     """
-    request = _limited(request, max_body)
+    request = _with_limit(request, max_body)
     body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
@@ -51,7 +51,7 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     return fields | ({"q": texts if len(texts) > 1 else texts[0]} if texts else {})
 
 
-def _limited(request: Request, max_body: int) -> Request:
+def _with_limit(request: Request, max_body: int) -> Request:
     """Returns a request of which a body that is too long raises 413.
 
     Some of it is still read for a while, so that the client comes to read the answer.
