@@ -114,3 +114,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     pictures = markdown.replace("](docs/images/", "](images/") if above else markdown
     return LINK.sub(rewritten, pictures)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Says of table heads, which are all above columns, what they head."""
+    return html.replace("<th>", '<th scope="col">').replace("<th style", '<th scope="col" style')

@@ -38,6 +38,19 @@ def test_the_site_has_every_page_and_loads_nothing_from_other_places(site):
         assert loaded == [], page
 
 
+def test_table_heads_of_the_site_have_a_scope_and_pictures_a_text(site):
+    for page in site.rglob("*.html"):
+        html = page.read_text("utf-8")
+        assert all("scope=" in head for head in re.findall(r"<th[ >][^>]*>?", html)), page
+        assert all("alt=" in picture for picture in re.findall(r"<img [^>]*>", html)), page
+
+
+def test_python_m_aiayn_is_the_command():
+    said = subprocess.run([sys.executable, "-m", "aiayn", "--version"], capture_output=True, text=True, check=True)
+
+    assert said.stdout == f"aiayn {aiayn.__version__}\n"
+
+
 def test_the_search_of_the_site_works_from_a_folder(site, browser):
     browser.open(f"file://{site}/results/steps.html")
     browser.run("document.querySelector('.md-search__input').focus()")
