@@ -166,7 +166,7 @@ def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_th
     inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through RawText.identity
     inputs |= {*FILTERS, "tags", "tokenizer", "symbols"}
     elsewhere = {"test", "folder", "tokens_per_step", "parts_per_step", "max_tokens_per_device", "micro_batches"}
-    elsewhere |= {"temperature", "num_workers", "prepare_per_node", "prepare_processes", "write_dropped"}
+    elsewhere |= {"temperature", "weights", "num_workers", "prepare_per_node", "prepare_processes", "write_dropped"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
 

@@ -1,11 +1,13 @@
-"""Tagged corpora, their temperature, symbols, unigram and given tokenizers: from text to ids, and to a score."""
+"""Tagged corpora, their weights, symbols, unigram and given tokenizers: from text to ids, and to a score."""
 
+import re
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from applications import TWELVE_STEPS, run_application, write_pairs
 
 import aiayn
@@ -40,7 +42,13 @@ def options(text: Path, *more: str) -> list[str]:
 
 def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = aiayn.train(*options(text, "name=run", "data.temperature=3"))
+    run = aiayn.train(*options(text, "name=run", "data.weights=[3,0.5]", "trainer.max_steps=2"))
+    aiayn.train(*options(text, "name=run", "data.weights=[3,0.5]"))
+    weights = [
+        checkpoints.load(RunFolder(each).last).weights
+        for each in (run, aiayn.train(*options(text, "name=whole", "data.weights=[3,0.5]")))
+    ]
+    assert all(torch.equal(weights[1][name], tensor) for name, tensor in weights[0].items())
     translator = aiayn.load(run, accelerator="cpu", beam_size=1)
     tags = [ids[0] for ids in translator.tokenizer.encode(["<2de> one", "<2fr> one"])]
     batch = checkpoints.load(RunFolder(run).last)
@@ -53,8 +61,8 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
     command = ("aiayn", "translate", str(run), "lines.en", "--accelerator", "cpu", "--beam-size", "1")
     outputs = [run_application(*command, "--engine", engine) for engine in ("torch", "ctranslate2")]
     assert outputs[0].out.splitlines() == outputs[1].out.splitlines() == translator.translate(lines)
-    with pytest.raises(RefusedError, match=r"data\.temperature: 3\.0 -> 2\.0"):
-        aiayn.train(*options(text, "name=run", "data.temperature=2"))
+    with pytest.raises(RefusedError, match=r"data\.weights: \[3\.0, 0\.5\] -> null"):
+        aiayn.train(*options(text, "name=run"))
 
 
 def test_the_tag_of_a_corpus_begins_its_sources_in_batches_and_a_blank_line_has_none(text):
@@ -80,14 +88,23 @@ def test_filters_compare_sides_without_the_tag(tmp_path):
     assert (report.kept, report.dropped) == (1, {"equal_sides": 1, "numbers": 1})
 
 
-@pytest.mark.parametrize(("temperature", "small"), [(1, 30), (2, 30 * 3**0.5), (1e9, 90)])
-def test_a_temperature_repeats_the_pairs_of_small_corpora(temperature, small):
+@pytest.mark.parametrize(
+    ("mixture", "large", "small"),
+    [
+        ((1, None), 90, 30),
+        ((2, None), 90, 30 * 3**0.5),
+        ((1e9, None), 90, 90),
+        ((1, [3.0, 0.5]), 270, 15),
+        ((1, [1.0, 0.0]), 90, 0),
+    ],
+)
+def test_a_temperature_and_weights_say_how_often_an_epoch_has_the_pairs_of_a_corpus(mixture, large, small):
     from aiayn.data.corpus import PreparedCorpus
 
     report = {"train": {"corpora": [90, 30]}}
     corpus = PreparedCorpus(Path(), "", None, None, None, report)  # pyright: ignore[reportArgumentType]
     lengths = np.random.default_rng(0).integers(2, 9, 120)
-    repetitions = corpus.repetitions(temperature)
+    repetitions = corpus.repetitions(*mixture)
     sizes = {"tokens_per_step": 50, "parts": 2, "seed": 3, "repetitions": repetitions}
     plan, other = (BatchPlan(lengths, lengths, micro_batches=count, **sizes) for count in (2, 4))
     steps, epochs = plan.steps_per_epoch, 40
@@ -98,13 +115,22 @@ def test_a_temperature_repeats_the_pairs_of_small_corpora(temperature, small):
             np.concatenate([other.micro_batch(4 * step + part).pairs for part in range(4)])
         )
         np.add.at(seen, np.concatenate(parts), 1)
-    assert (seen[:90] == epochs).all(), "the largest corpus once an epoch"
-    assert seen[90:].sum() / epochs == pytest.approx(small, rel=0.03)
+    assert (seen[:90] == epochs * large / 90).all(), "whole numbers are no matter of chance"
+    assert seen[90:].sum() / epochs == pytest.approx(small, rel=0.05)
 
 
-def test_a_temperature_of_one_corpus_is_refused(text):
-    with pytest.raises(DataError, match=r"data\.temperature=5: it mixes several files"):
-        aiayn.train(*options(text, "name=one", "data.temperature=5", f"data.train={text}/train-de"))
+@pytest.mark.parametrize("option", ["data.temperature=5", "data.weights=[2]"])
+def test_a_mixture_of_one_corpus_is_refused(text, option):
+    with pytest.raises(DataError, match=rf"{re.escape(option[:-1])}.*: it mixes several files"):
+        aiayn.train(*options(text, "name=one", option, f"data.train={text}/train-de"))
+
+
+@pytest.mark.parametrize(
+    "value", ["[3]", "[1,2,3]", "[1,-1]", "[1,nan]", "[0.5,0]", "[1,word]", "[1,2] data.temperature=2"]
+)
+def test_weights_that_do_not_fit_are_refused(text, value):
+    with pytest.raises(ConfigError, match=r"data\.weights"):
+        aiayn.compose(*options(text, *f"data.weights={value}".split()))
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

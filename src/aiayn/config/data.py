@@ -28,6 +28,7 @@ class DataConfig:
     tokenizer: str = "bpe"  # bpe | unigram | a tokenizer.json that this program has written
     symbols: list[str] = field(default_factory=list)  # words in angle brackets that are one subword each, as tags are
     temperature: float = 1.0  # T: of several files in data.train each has pairs ^ (1 / T) of an epoch's pairs
+    weights: list[float] | None = None  # one for each name of data.train: how often an epoch has each of its pairs
     lowercase: bool = False  # the tokenizer lower-cases both sides: translations have no capitals
     tags: str = "kept"  # parsing: kept | xx: XX for every part-of-speech tag, as in "Grammar as a Foreign Language"
     drop_duplicates: str | None = None  # repeated training pairs: exact | normalised: ignoring case, punctuation
@@ -77,6 +78,13 @@ class DataConfig:
             good = re.fullmatch(TAG, symbol) and symbol not in ("<pad>", "<s>", "</s>", "<unk>")
             require(bool(good), f"data.symbols: {symbol}: write a word in angle brackets, such as <2de>")
         at_least("data.temperature", self.temperature, 1, most=1e9)
+        if self.weights is not None:
+            names, weights = len(listed(self.train)), f"data.weights={self.weights}"
+            require(len(self.weights) == names, f"{weights}: give one for each name of data.train, which has {names}")
+            require(self.temperature == 1, f"{weights} and data.temperature={self.temperature:g}: leave one out")
+            for weight in self.weights:
+                at_least("data.weights", weight, 0, most=1000)
+            require(max(self.weights) >= 1, f"{weights}: how often an epoch has each pair; one must be 1 or more")
         for side in ("src_lang", "tgt_lang"):
             require(bool(getattr(self, side)), f"data.{side} is empty: set it, for example data.{side}=en")
             language_code(f"data.{side}", getattr(self, side))

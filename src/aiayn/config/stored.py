@@ -151,8 +151,8 @@ def _from_tree(schema: type[T], tree: Mapping[str, Any], prefix: str) -> T:
 def _checked(key: str, value: Any, option: Field[Any]) -> Any:
     """Returns the value of an option. Raises ConfigError if it is not of the option's type, such as `int | None`."""
     kind = option.type
-    origin = get_origin(kind)
-    kinds = (origin,) if origin in (list, dict) else get_args(kind) or (kind,)
+    either = get_args(kind) if get_origin(kind) not in (list, dict) else ()
+    kinds = tuple(get_origin(one) or one for one in either or (kind,))
     kinds += (int,) if float in kinds else ()
     name = kind.__name__ if isinstance(kind, type) else kind
     kinds += (type(None),) if option.metadata.get("by_text") else ()

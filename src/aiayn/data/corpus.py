@@ -128,20 +128,22 @@ class PreparedCorpus:
     def __reduce__(self):
         return PreparedCorpus.open, (self.folder,)
 
-    def repetitions(self, temperature: float) -> np.ndarray | None:
-        """How often an epoch has each training pair on average, (pairs,), so that file f has p_f ^ (1 / T) of them.
+    def repetitions(self, temperature: float, weights: list[float] | None = None) -> np.ndarray | None:
+        """How often an epoch has each training pair on average, (pairs,); None: every pair once.
 
-        The largest file once; None: every pair once. Raises DataError for text of one file.
+        The weight of its file, or so often that file f has p_f ^ (1 / T) of the epoch, and the largest file each pair
+        once. Raises DataError for text of one file.
         """
-        if temperature == 1:
+        if temperature == 1 and weights is None:
             return None
         pairs = np.array(self.report["train"].get("corpora", []))
-        if len(pairs) < 2:
+        if len(pairs) < 2 or len(weights or pairs) != len(pairs):
+            option = f"data.temperature={temperature:g}" if weights is None else f"data.weights={weights}"
             raise DataError(
-                f"data.temperature={temperature:g}: it mixes several files of data.train, and {self.folder} has one or "
-                "is of an older version: remove that folder, or set data.temperature=1"
+                f"{option}: it mixes several files of data.train, and {self.folder} has pairs of {len(pairs) or 1} or "
+                "is of an older version: name files with usable pairs, remove that folder, or leave the option out"
             )
-        return np.repeat((pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
+        return np.repeat(weights or (pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
 
 
 class SplitWriter:

@@ -225,7 +225,7 @@ class TranslationDataModule(pl.LightningDataModule):
             micro_batches=config.micro_batches,
             devices=trainer.world_size if trainer else self.devices,
             max_tokens_per_device=self._max_tokens(),
-            repetitions=self.corpus.repetitions(config.temperature),
+            repetitions=self.corpus.repetitions(config.temperature, config.weights),
         )
         if trainer is None or taken in (None, plan.micro_batches):
             return plan
