@@ -205,10 +205,10 @@ SHOUTED_TABLE = (
 )
 
 PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>the cat</title><style>p > b {}</style></head>
-<!-- the <b>comment -->\r\n<body class='a>b'><p>the <a title="1 < 2" href=x>old</a> house<br/>two &amp; cats &lt;
+<!-- the <b>comment -->\r\n<body class='a>b'><p>the <a title="1 < 2" href=x>old</a> house<br/>&nbsp; two &amp; cats &lt;
 </p><script>if (a < b) the()</script><code>the cat</code></BODY></html>"""
 SHOUTED_PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>THE CAT</title><style>p > b {}</style></head>
-<!-- the <b>comment -->\r\n<body class='a>b'><p>THE <a title="1 < 2" href=x>OLD</a> HOUSE<br/>TWO &amp; CATS &lt;
+<!-- the <b>comment -->\r\n<body class='a>b'><p>THE <a title="1 < 2" href=x>OLD</a> HOUSE<br/>&nbsp; TWO &amp; CATS &lt;
 </p><script>if (a < b) the()</script><code>the cat</code></BODY></html>"""
 
 JSON_LINES = '{"id": 1e400, "en":"the \\"cat\\"", "n": 1.10, "big": 123456789012345678901234567890}\n\n' + (
@@ -230,9 +230,10 @@ CASES = {
     "lines.jsonl": (JSON_LINES, SHOUTED_JSON_LINES),
     "plain.tsv": ('id\ten\tde\r\n1\tthe "house\tx\r\n\r\n', 'id\ten\tde\r\n1\tthe "house\tTHE "HOUSE\r\n\r\n'),
     "hugo.md": (
-        "+++\ntitle = 'the'\n+++\n[the cat] and [a][the cat]\n\n!!! note\n    see\n\n$$\na b\n$$\n\n[the cat]: x.org\n",
+        "+++\ntitle = 'the'\n+++\n[the cat] and [a][the cat]\n\n!!! note\n    see\n\n$$\na b\n$$\n\n[the cat]: x.org\n"
+        "\nthe $a_b * c_d$ is $5, not $6 or $7\n",
         "+++\ntitle = 'the'\n+++\n[THE CAT][the cat] AND [A][the cat]\n\n!!! note\n    SEE\n\n$$\na b\n$$\n\n"
-        "[the cat]: x.org\n",
+        "[the cat]: x.org\n\nTHE $a_b * c_d$ IS $5, NOT $6 OR $7\n",
     ),
     "film.vtt": (
         "WEBVTT - the\n\nNOTE the\n\nthe id\n00:01.000 --> 00:02.000\n\n00:03.000 --> 00:04.000\nthe\n \n"

@@ -20,6 +20,8 @@ LINE_START = re.compile(r"\A(\d{0,9})([-+*.)](?=\s|$)|#{1,6}(?=\s|$)|>|=+$|-+$|~
 FOOTNOTE = re.compile(r"(^\[[ xX]\](?=\s)|\[\^[^\]\s]+\]:?)")  # and the box of a task; rules of neither are read
 # Lines of other dialects, which begin or end a note, a box or a formula.
 DIRECTIVE = re.compile(r"(^[ \t]*(?:!!!|\?\?\?|:::|\$\$)[^\r\n]*(?:\r?\n|\Z))", re.MULTILINE)
+# A formula, as Pandoc and GitHub tell it from an amount of money: no blank inside, no letter or digit outside of it.
+FORMULA = re.compile(r"(?<![\w$\\])\$(?![\s$])(?:[^\\$\n]|\\.)+?(?<!\s)\$(?![\w$])")
 PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
 Rule = Callable[[StateInline, bool], bool]
 
@@ -131,10 +133,20 @@ def _finish(text: str) -> str:
 
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    parser.inline.ruler.before("escape", "formula", _formula)
     names = parser.get_active_rules()["inline"]
     for name, rule in zip(names, parser.inline.ruler.getRules(""), strict=True):
         parser.inline.ruler.at(name, _noted(name, rule))
     return parser
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    """The rule of `$a_b$`, which is kept as code is."""
+    found = FORMULA.match(state.src, state.pos)
+    if found and not silent:
+        state.push("code_inline", "code", 0).markup = "$"
+    state.pos = found.end() if found else state.pos
+    return found is not None
 
 
 def _noted(name: str, rule: Rule) -> Rule:

@@ -37,6 +37,7 @@ TEXT_TAG = re.compile(
     r"(\{%[^{}%]{1,100}%\}|\{\{(?=[^{}]{0,100}[<>&])[^{}]{1,100}\}\}|<%(?:(?!%>)(?s:.)){1,200}%>"
     r"|</?_[^<>]*>|&lt;/?[A-Za-z](?:(?!&[lg]t;)[^<>])*&gt;)"
 )
+NO_BREAK = re.compile("&(?:nbsp|#160|#[xX][aA]0);")
 NAME = re.compile(r"(?:<|&lt;|\{%-?\s*|\{\{)(end|/?)(\w*)")
 
 
@@ -280,7 +281,10 @@ def _part(
         element.stop = min(max(element.stop - front, 0), len(stripped))
     tags = sum(kind != "text" for kind, *_ in tokens)
     part = Part(stripped, outermost, tags, escape, finish)
-    return [raw[: len(raw) - len(raw.lstrip())], part, raw[len(raw.rstrip()) :]]
+    # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a blank.
+    written = raw if read("&nbsp;").strip() else NO_BREAK.sub(lambda found: "\xa0" * len(found[0]), raw)
+    front, back = len(raw) - len(written.lstrip()), len(written.rstrip())
+    return [raw[:front], part, raw[back:]]
 
 
 def _matched(tokens: list[Token]) -> set[int]:
