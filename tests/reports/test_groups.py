@@ -105,6 +105,18 @@ def test_a_run_that_is_not_finished_is_no_seed_of_finished_ones(tmp_path, base):
     assert [name for name, _ in grouped(tmp_path)] == ["one", "two"]
 
 
+def test_a_seed_whose_best_checkpoint_validates_better_than_its_average_is_a_seed_of_averaged_ones(tmp_path, base):
+    base = replace(base, trainer=replace(base.trainer, checkpoint_every=8, average_last=3))
+    store(tmp_path / "one", base, 5.0, val=20.0, averaged=[24, 32, 40], checkpoint="averaged.ckpt")
+    best = {"val": 24.0, "averaged": [], "checkpoint": "best.ckpt"}
+    two = store(tmp_path / "two", replace(base, seed=1), 6.0, **best)
+    assert len(grouped(tmp_path)) == 2  # somebody asked for checkpoint=best
+    (two / "averaged.json").write_text('{"worse": true}')
+    [group] = group_runs(read_runs([tmp_path])[0])
+    assert group.sample(Metric("sacrebleu", "val")) == Sample({0: 20.0, 1: 24.0})
+    assert any("best checkpoint" in note for note in group.runs[1].notes)
+
+
 def test_scores_of_another_search_are_no_seeds_and_a_missing_score_changes_nothing(tmp_path, base):
     store(tmp_path / "one", base, 5.0, val=20.0, test=30.0)
     store(tmp_path / "two", replace(base, seed=1), 6.0, val=21.0)

@@ -139,17 +139,20 @@ def training_options(run: MeasuredRun) -> Record:
 
 def scoring_options(run: MeasuredRun) -> dict[str, Record]:
     """Returns how each scored split was translated: weights and search. For texts and signatures see `partitions`."""
-    return {split: _scoring_of(run.evaluations[split], run.step) for split in SPLITS if split in run.evaluations}
+    return {split: _scoring_of(run.evaluations[split], run) for split in SPLITS if split in run.evaluations}
 
 
-def _scoring_of(evaluation: Record, step: int) -> Record:
+def _scoring_of(evaluation: Record, run: MeasuredRun) -> Record:
     found = {key: value for key, value in (evaluation.get("search") or {}).items() if key != "batch_tokens"}
     averaged, checkpoint = evaluation.get("averaged"), str(evaluation.get("checkpoint", ""))
     found["weights"] = "best" if checkpoint.startswith("best") else "one checkpoint"
+    if run.prefers_best(evaluation):  # by the rule by which other seeds may have their average
+        trainer = run.settled().trainer
+        averaged = [trainer.checkpoint_every * number for number in range(trainer.average_last)]
     if averaged:
         apart = f", {averaged[1] - averaged[0]} steps apart" if len(averaged) > 1 else ""
         found["weights"] = f"average of {len(averaged)}{apart}"
-    if evaluation["step"] != step and found["weights"] != "best":
+    if evaluation["step"] != run.step and not checkpoint.startswith("best"):
         found["step"] = evaluation["step"]
     if ensemble := evaluation.get("ensemble"):
         found["ensemble"] = len(ensemble) + 1

@@ -68,6 +68,10 @@ class MeasuredRun:
         measured = series(self.records, key)
         return measured[-1][1] if measured else None
 
+    def prefers_best(self, evaluation: Record) -> bool:
+        """Whether this was scored with the best checkpoint because that validates better than the average."""
+        return evaluation.get("checkpoint") == "best.ckpt" and read_json(self.folder.validated).get("worse") is True
+
     def settled(self) -> Config:
         """Returns the configuration. Raises RefusedError if it was written by another version of this program."""
         if self.config is None:
@@ -189,5 +193,7 @@ def _check_evaluation(run: MeasuredRun, split: str) -> None:
     elif not is_of_split(result, split) and run.options.get(f"data.{split}") is not None:
         run.notes.append(f"{path} has the scores of other text ({result['text']}): {command}")
         del run.evaluations[split]
+    elif run.prefers_best(result):
+        run.notes.append(f"{split} was scored with the best checkpoint, which validates better than the average")
     elif result["step"] != run.step:
         run.notes.append(f"{split} was scored at step {result['step']:,}, the run is at {run.step:,}: {command}")
