@@ -14,8 +14,8 @@ from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn import phrasebook
 from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import option_names
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "data/README.md", ROOT / "outputs/README.md"])
 # Prefixes of text that the pages' commands name.
@@ -194,7 +194,7 @@ def test_every_link_leads_to_a_file_or_heading_and_no_page_names_a_path_of_this_
     ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
 def test_every_option_that_a_page_names_exists(page):
-    known = {*option_names(Config), *option_names(EvaluateConfig)}
+    known = {*options_of(Config), *options_of(EvaluateConfig)}
     sections = {name.split(".")[0] for name in known if "." in name}
     quoted = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
 

@@ -13,8 +13,9 @@ from parsing.generated_grammar import generated_trees, write_split
 from aiayn.config.compose import check_config, register
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.model import ModelConfig
+from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, option_names, stored_options, to_plain
+from aiayn.config.stored import flatten, stored_options, to_plain
 from aiayn.reports import published
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -343,7 +344,7 @@ def test_every_option_of_train_has_its_value_exactly_once():
             given += [name for name in inherited if name != "logger.kind"]
             given += values_of(CONF / group / f"{choice}.yaml", prefix)
 
-    assert Counter(given) == Counter(option_names(Config))
+    assert Counter(given) == Counter(list(options_of(Config)))
 
 
 def test_every_option_of_evaluate_is_in_its_file_and_only_the_run_must_be_given():
@@ -352,7 +353,7 @@ def test_every_option_of_evaluate_is_in_its_file_and_only_the_run_must_be_given(
         bare = compose("evaluate")
         config = check_config(compose("evaluate", overrides=["run=outputs/x", "search.beam_size=7"]), EvaluateConfig)
 
-    assert Counter(values_of(CONF / "evaluate.yaml", "")) == Counter(option_names(EvaluateConfig))
+    assert Counter(values_of(CONF / "evaluate.yaml", "")) == Counter(list(options_of(EvaluateConfig)))
     assert OmegaConf.missing_keys(bare) == {"run"}
     assert (config.run, config.split, config.search.beam_size, config.search.penalty) == ("outputs/x", "test", 7, None)
 

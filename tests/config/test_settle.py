@@ -1,14 +1,13 @@
 """Options that `data=files` leaves to the program, settled by the text."""
 
-from dataclasses import fields, is_dataclass
-
 import pytest
 from applications import composed_options
 
 import aiayn
+from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
 from aiayn.config.settle import fill, open_options, settle_sizes, settle_steps, settled
-from aiayn.config.stored import flatten, option_names, to_plain
+from aiayn.config.stored import flatten, to_plain
 from aiayn.errors import ConfigError
 from aiayn.training.schedule import learning_rate
 
@@ -16,13 +15,7 @@ TEXT = ("data=files", "data.train=x", "data.val=x", "name=mine")
 
 
 def test_own_text_leaves_every_option_open_that_can_be():
-    every = {
-        f"{group}.{option.name}"
-        for group, section in vars(Config()).items()
-        if is_dataclass(section)
-        for option in fields(section)
-        if option.metadata.get("by_text")
-    }
+    every = {key for key, option in options_of(Config).items() if option.metadata.get("by_text")}
     assert open_options(composed_options(*TEXT)) == every
     assert {"model.d_model", "data.vocab_size", "optim.lr_scale", "trainer.max_steps"} < every
     assert open_options(composed_options()) == set()
@@ -101,4 +94,4 @@ def test_stored_values_fill_what_is_open_and_nothing_else():
     filled = flatten(to_plain(fill(options, stored | {"seed": 5})))
 
     assert filled == flatten(to_plain(options)) | {key: stored[key] for key in open_options(options)}
-    assert set(filled) == set(option_names(Config))
+    assert set(filled) == set(options_of(Config))

@@ -1,14 +1,14 @@
 """What a run refuses to continue with, option by option, without training anything."""
 
 from copy import deepcopy
-from dataclasses import fields
 from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
+from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, is_section, may_change, to_plain
+from aiayn.config.stored import flatten, may_change, to_plain
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.model.transformer import Transformer
@@ -26,13 +26,7 @@ def with_option(config: Config, key: str, value: object) -> Config:
     return changed
 
 
-NULLABLE = [
-    f"{section.name}.{option.name}"
-    for section in fields(Config)
-    if is_section(section.type)
-    for option in fields(section.type)
-    if type(None) in get_args(option.type)
-]
+NULLABLE = [key for key, option in options_of(Config).items() if "." in key and type(None) in get_args(option.type)]
 
 
 @pytest.mark.parametrize("before", ["null", "as configured"])

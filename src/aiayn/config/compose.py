@@ -18,21 +18,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.extensions import check_extensions
 from aiayn.config.logger import WANDB_MODES
-from aiayn.config.messages import COMPOSITION_ERRORS, no_such_option, one_line, refuse_unsupported
+from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupported
 from aiayn.config.program import conf_folder
-from aiayn.config.rules import NAME_CHARACTERS, one_of
+from aiayn.config.rules import NAME_CHARACTERS, is_section, one_of, options_of
 from aiayn.config.schema import Config
 from aiayn.config.settle import check_open_model
-from aiayn.config.stored import (
-    flatten,
-    from_plain,
-    is_option,
-    is_section,
-    option_names,
-    option_type,
-    stored_options,
-    to_plain,
-)
+from aiayn.config.stored import flatten, from_plain, stored_options, to_plain
 from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,15 +42,16 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 ELEMENT = re.compile(r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)""")  # a value, or one of a list of them
 
 
-def keep_text(override: str, schema: type) -> str:
-    """Returns an override whose value keeps the characters that were typed, if its option is text.
+def as_meant(override: str, schema: type) -> str:
+    """Returns an override as Hydra has to read it: without +, and a value that is text with the characters as typed.
 
     Hydra would read name=2_16 as 216, data.train=1e6 as 1000000.0, and name=true as True. It would not read ~/text,
-    whose ~ becomes the home folder.
+    whose ~ becomes the home folder. + would add an option, and there is none to add: it is checked like all others.
     """
-    key, sign, value = override.partition("=")
-    if key.lstrip("+") not in _text_options(schema):
-        return override
+    key, sign, value = override.lstrip("+").partition("=")
+    option = options_of(schema).get(key)
+    if option is None or option.type not in (str, str | None, list[str], Any):
+        return override if key.startswith("hydra") else f"{key}{sign}{value}"
     parser = OverridesParser.create()
 
     def quoted(element: re.Match[str]) -> str:
@@ -72,13 +64,6 @@ def keep_text(override: str, schema: type) -> str:
         return f'"{element[0]}"' if isinstance(read, bool | int | float) else element[0]
 
     return f"{key}{sign}{ELEMENT.sub(quoted, value)}"
-
-
-@cache
-def _text_options(schema: type) -> set[str]:
-    """Returns the dotted names of the options that are text, or lists of it."""
-    kinds = (str, str | None, list[str], Any)
-    return {name for name in option_names(schema) if option_type(schema, name) in kinds}
 
 
 def register(schema: type) -> None:
@@ -110,14 +95,8 @@ def _nullable(schema: Any) -> type:
 
 
 def check_config(composed: DictConfig, schema: type[T]) -> T:
-    """Returns the composed options as an instance of the schema.
-
-    Raises ConfigError for unknown, missing or impossible ones.
-    """
-    unresolved = flatten(_plain(composed, resolve=False))
-    for key, value in unresolved.items():
-        if not is_option(key, schema):  # `+key=value` passes Hydra's own check of names
-            raise ConfigError(no_such_option(key, schema))
+    """Returns the composed options as an instance of the schema. Raises ConfigError for missing or impossible ones."""
+    for value in flatten(_plain(composed, resolve=False)).values():
         _refuse_secrets(f"{value}")
     missing = OmegaConf.missing_keys(composed)
     if missing:
@@ -186,7 +165,7 @@ def chosen_options(overrides: Sequence[str], options: Config) -> set[str]:
     """Returns the options that these arguments set, by name or, for the model's, through the files they choose."""
     typed = typed_keys(overrides)
     if "model" in typed:
-        return typed | {name for name in option_names(Config) if name.startswith("model.")}
+        return typed | {name for name in options_of(Config) if name.startswith("model.")}
     if typed & {"ablation", "experiment"}:
         usual, now = stored_options({}), stored_options(to_plain(options))
         changed = {key for key, value in now.items() if value not in (None, usual[key])}
@@ -227,7 +206,7 @@ def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Ite
     with initialize_config_dir(os.path.abspath(sources.path or conf_folder()), version_base="1.3"):
         try:
             refuse_unsupported(overrides, schema)
-            overrides = [keep_text(override, schema) for override in overrides]
+            overrides = [as_meant(override, schema) for override in overrides]
             composed = compose(sources.name, overrides=[*overrides, *searched], return_hydra_config=True)
         except COMPOSITION_ERRORS as error:
             raise ConfigError(one_line(error, schema)) from error

@@ -2,70 +2,76 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 
-from aiayn.config.rules import TAG, Paths, are_paths, at_least, by_text, language_code, listed, one_of, require, tagged
+from aiayn.config.rules import (
+    TAG,
+    Paths,
+    at_least,
+    check_rules,
+    language_code,
+    listed,
+    option,
+    path_or_paths,
+    require,
+    tagged,
+)
 from aiayn.config.tasks import TASKS
+
+_text = partial(path_or_paths, "a prefix of text files, a split's name,")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Section 5.1: which text, how it is cleaned and cut into subwords, and how many tokens make a step."""
+    """Section 5.1: which text, how it is cleaned and cut into subwords, and how many tokens make a step.
 
-    source: str = "hub"  # hub | files | phrasebook
-    task: str = "translation"  # translation | parsing: source and target are words and linear trees of `aiayn trees`
-    hub_path: str | None = "wmt/wmt14"  # hub: the data set, a name on the hub or a local folder of the same layout
-    hub_name: str | None = "de-en"  # hub: its configuration
-    hub_revision: str | None = (
-        "b199e406369ec1b7634206d3ded5ba45de2fe696"  # hub: commit, so that the text cannot change under a run
-    )
-    train: Paths = "train"  # files: a prefix, a file of pairs, or a list of them; hub: a split's name
-    val: Paths = "validation"
-    test: Paths = "test"
-    src_lang: str = "en"
-    tgt_lang: str = "de"
-    folder: str = "data"  # where prepared corpora are kept
-    vocab_size: int = by_text(37_000)  # joint byte-level BPE, special tokens included; null: by the number of pairs
-    tokenizer: str = "bpe"  # bpe | unigram | a tokenizer.json that this program has written
-    symbols: list[str] = field(default_factory=list)  # words in angle brackets that are one subword each, as tags are
-    temperature: float = 1.0  # T: of several files in data.train each has pairs ^ (1 / T) of an epoch's pairs
-    weights: list[float] | None = None  # one for each name of data.train: how often an epoch has each of its pairs
-    lowercase: bool = False  # the tokenizer lower-cases both sides: translations have no capitals
-    tags: str = "kept"  # parsing: kept | xx: XX for every part-of-speech tag, as in "Grammar as a Foreign Language"
-    drop_duplicates: str | None = None  # repeated training pairs: exact | normalised: ignoring case, punctuation
-    drop_equal: bool = False  # training pairs whose sides are equal, ignoring case and punctuation
-    drop_number_mismatch: bool = False  # training pairs whose numbers differ
-    drop_placeholder_mismatch: bool = False  # training pairs whose tags, {name}, %s, web addresses differ
-    write_dropped: bool = False  # every dropped pair with file, line and reason to dropped.jsonl of the prepared corpus
-    max_length: int = 255  # longest sentence kept for training, in subwords without the end token
-    max_length_ratio: float = 4.0  # longest side / shortest side, in subwords; a difference of 5 is always allowed
-    tokenizer_pairs: int | None = None  # learn the BPE on at most this many pairs, evenly spread; null: on all
-    tokens_per_step: int = by_text(25_000)  # about so many source and target tokens; null: by the number of pairs
-    parts_per_step: int = 4  # parts of different lengths that make up a step; a part holds pairs of about one length
-    max_tokens_per_device: int | None = None  # most padded tokens a side of a micro-batch; null: by the device's memory
-    micro_batches: int | None = None  # per step; null: a part each, or pieces as max_tokens_per_device and devices need
-    num_workers: int = 1  # loader processes; 0: the training process makes its own batches
-    prepare_per_node: bool = True  # every machine prepares; false: the first rank does, the others wait for its folder
-    prepare_processes: int | None = None  # that encode long text; null: one for each core
+    What each option does stands beside its value in `conf/data/wmt14_en_de.yaml`.
+    """
+
+    source: str = option("hub", choices=("hub", "files", "phrasebook"))
+    task: str = option("translation", choices=tuple(TASKS))
+    hub_path: str | None = "wmt/wmt14"
+    hub_name: str | None = "de-en"
+    hub_revision: str | None = "b199e406369ec1b7634206d3ded5ba45de2fe696"
+    train: Paths = option("train", _text)
+    val: Paths = option("validation", _text)
+    test: Paths = option("test", _text, may_change=True)
+    src_lang: str = option("en", language_code)
+    tgt_lang: str = option("de", language_code)
+    folder: str = option("data", may_change=True)
+    vocab_size: int = option(37_000, least=261, most=10_000_000, by_text=True)  # more than the bytes and special tokens
+    tokenizer: str = "bpe"
+    symbols: list[str] = field(default_factory=list)
+    temperature: float = option(1.0, least=1, most=1e9)
+    weights: list[float] | None = None
+    lowercase: bool = False
+    tags: str = option("kept", choices=("kept", "xx"))
+    drop_duplicates: str | None = option(choices=("exact", "normalised"))
+    drop_equal: bool = False
+    drop_number_mismatch: bool = False
+    drop_placeholder_mismatch: bool = False
+    write_dropped: bool = option(False, may_change=True)
+    max_length: int = option(255, least=1)
+    max_length_ratio: float = option(4.0, least=1)
+    tokenizer_pairs: int | None = option(least=1)
+    tokens_per_step: int = option(25_000, least=1, by_text=True)
+    parts_per_step: int = option(4, least=1, most=1000)
+    # May change, because it only sets the number of micro-batches, which is stored with the run.
+    max_tokens_per_device: int | None = option(least=1, may_change=True)
+    micro_batches: int | None = option(least=1, most=1_000_000)
+    num_workers: int = option(1, least=0, most=1000, may_change=True)
+    prepare_per_node: bool = option(True, may_change=True)
+    prepare_processes: int | None = option(least=1, most=1000, may_change=True)
 
     def __post_init__(self) -> None:
-        one_of("data.task", self.task, tuple(TASKS))
-        one_of("data.tags", self.tags, ("kept", "xx"))
-        if self.drop_duplicates is not None:
-            one_of("data.drop_duplicates", self.drop_duplicates, ("exact", "normalised"))
+        check_rules("data.", self)
         require(
             self.tags == "kept" or self.task == "parsing", f"data.tags={self.tags}: only data.task=parsing has tags"
         )
-        one_of("data.source", self.source, ("hub", "files", "phrasebook"))
         require(
             self.source != "hub" or bool(self.hub_path),
             "data.hub_path is empty: name a data set, or use data=files with data.train=PREFIX",
         )
-        for split in ("train", "val", "test"):
-            value = getattr(self, split)
-            require(
-                value is None or are_paths(value),
-                f"data.{split}={value}: must be a prefix of text files, a list of prefixes, or the name of a split",
-            )
         require(
             not self.lowercase or self.task == "translation",
             f"data.lowercase=true: the labels of data.task={self.task} are in capitals; leave it false",
@@ -77,7 +83,6 @@ class DataConfig:
         for symbol in self.symbols:
             good = re.fullmatch(TAG, symbol) and symbol not in ("<pad>", "<s>", "</s>", "<unk>")
             require(bool(good), f"data.symbols: {symbol}: write a word in angle brackets, such as <2de>")
-        at_least("data.temperature", self.temperature, 1, most=1e9)
         if self.weights is not None:
             names, weights = len(listed(self.train)), f"data.weights={self.weights}"
             require(len(self.weights) == names, f"{weights}: give one for each name of data.train, which has {names}")
@@ -85,27 +90,15 @@ class DataConfig:
             for weight in self.weights:
                 at_least("data.weights", weight, 0, most=1000)
             require(max(self.weights) >= 1, f"{weights}: how often an epoch has each pair; one must be 1 or more")
-        for side in ("src_lang", "tgt_lang"):
-            require(bool(getattr(self, side)), f"data.{side} is empty: set it, for example data.{side}=en")
-            language_code(f"data.{side}", getattr(self, side))
         require(
             self.src_lang != self.tgt_lang,
             f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
         )
-        # More than the 256 bytes and 4 special tokens.
-        at_least("data.vocab_size", self.vocab_size, 261, most=10_000_000)
-        for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "tokenizer_pairs"):
-            at_least(f"data.{name}", getattr(self, name), 1)
-        at_least("data.micro_batches", self.micro_batches, 1, most=1_000_000)
-        at_least("data.parts_per_step", self.parts_per_step, 1, most=1000)
         parts, count = self.parts_per_step, self.micro_batches
         require(
             count is None or count % parts == 0 or parts % count == 0,
             f"data.micro_batches={count}: neither a multiple nor a divisor of data.parts_per_step={parts}; set one",
         )
-        at_least("data.max_length_ratio", self.max_length_ratio, 1)
-        at_least("data.num_workers", self.num_workers, 0, most=1000)
-        at_least("data.prepare_processes", self.prepare_processes, 1, most=1000)
         for name in ("tokens_per_step", "max_tokens_per_device"):
             value = getattr(self, name)
             require(

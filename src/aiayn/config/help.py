@@ -1,7 +1,7 @@
 """`--help`: what a command does, the groups of files, and every option with its value and the comment of conf/."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -24,15 +24,10 @@ def help_text(sources: Sources, overrides: Sequence[str], schema: type) -> str:
     lines = [introduction, ""]
     if groups(schema):
         lines += ["== Groups (group=name) ==", *_group_files(folders, groups(schema)), ""]
-    comments = comments_of(folders, sources.name, groups(schema))
     lines.append("== Options (SECTION.OPTION=value), as they are composed ==")
-    section = ""
-    for line in options.rstrip().split("\n"):
-        found = LINE.match(line)
-        key = f"{section}{found['key']}" if found and found["indent"] else found["key"] if found else ""
+    comments = _comments(folders, sources.name, groups(schema))
+    for line, key, _ in _options_in(options):
         lines.append(f"{line:<{WIDTH}}  # {comments[key]}" if key in comments else line)
-        if found and not found["indent"]:
-            section = f"{key}." if not found["value"].strip() else ""
     return "\n".join(lines)
 
 
@@ -47,28 +42,29 @@ def _group_files(folders: Sequence[Path], names: Sequence[str]) -> list[str]:
     return [f"{group}: {', '.join(sorted(files[group]))}" for group in sorted(files)]
 
 
-def comments_of(folders: Sequence[Path], name: str, names: Sequence[str]) -> dict[str, str]:
+def _comments(folders: Sequence[Path], name: str, names: Sequence[str]) -> dict[str, str]:
     """Returns the comment of each option; if several files of a group comment it, that of the longest file."""
     found: dict[str, str] = {}
     for folder in folders:
-        for group in names:
-            texts = [path.read_text(encoding="utf-8") for path in (folder / group).glob("*.yaml")]
+        for package, files in [*((f"{group}.", f"{group}/*.yaml") for group in names), ("", f"{name}.yaml")]:
+            texts = [path.read_text(encoding="utf-8") for path in folder.glob(files)]
             for text in sorted(texts, key=len, reverse=True):
-                if not text.startswith("# @package"):
-                    found = _comments_in(text, f"{group}.") | found
-        if (folder / f"{name}.yaml").is_file():
-            found = _comments_in((folder / f"{name}.yaml").read_text(encoding="utf-8"), "") | found
+                for _, key, comment in () if text.startswith("# @package") else _options_in(text):
+                    if comment:
+                        found.setdefault(package + key, comment)
     return found
 
 
-def _comments_in(text: str, package: str) -> dict[str, str]:
-    found, section = {}, ""
-    for line in text.split("\n"):
-        match = LINE.match(line)
-        if match is None:
-            continue
-        if not match["indent"]:
-            section = f"{match['key']}." if not match["value"].strip() else ""
-        if match["comment"] and match["value"].strip():
-            found[f"{package}{section if match['indent'] else ''}{match['key']}"] = match["comment"]
-    return found
+def _options_in(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yields every line of YAML with the dotted name of the option that it gives a value, and its comment."""
+    section = ""
+    for line in text.rstrip().split("\n"):
+        found = LINE.match(line)
+        if found is None:
+            yield line, "", ""
+        elif not found["value"].strip():
+            section = f"{found['key']}."
+            yield line, "", ""
+        else:
+            section = section if found["indent"] else ""
+            yield line, section + found["key"], found["comment"] or ""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from aiayn.config.rules import OneOrMore, listed, one_of
+from aiayn.config.rules import OneOrMore, check_rules, listed, one_of, option
 
 # What W&B's own variable, which wins over `logger.mode`, may say.
 WANDB_MODES = ("online", "offline", "disabled", "dryrun", "run", "shared")
@@ -16,14 +16,14 @@ class LoggerConfig:
     project: str = "aiayn"
     entity: str | None = None
     group: str | None = None
-    mode: str = "auto"  # auto: online where a key is found, else offline
+    mode: str = option("auto", choices=("auto", "online", "offline"))  # auto: online where a key is found, else offline
     samples: bool = False  # wandb: also send text: validation sentences, their translations, pictures of attention
     upload: bool = False  # wandb: also store the final checkpoint and its tokenizer there
 
     def __post_init__(self) -> None:
+        check_rules("logger.", self)
         for kind in self.kind if isinstance(self.kind, list) else [self.kind]:
             one_of("logger.kind", kind, ("wandb", "tensorboard", "csv", "none"))
-        one_of("logger.mode", self.mode, ("auto", "online", "offline"))
 
     @property
     def kinds(self) -> list[str]:

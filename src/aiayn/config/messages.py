@@ -18,8 +18,9 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from aiayn.config.program import conf_folder
+from aiayn.config.rules import is_section, options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import RENAMED, is_section, option_names
+from aiayn.config.stored import RENAMED
 from aiayn.errors import ConfigError, InterruptedRunError, UserError, exit_with_error, writable_output
 
 # What composing and checking a configuration raises.
@@ -34,6 +35,8 @@ WITHOUT_EFFECT = (
     *("hydra/job_logging", "hydra/hydra_logging", "hydra/output"),
 )
 LAUNCHERS = ("processes", "slurm")
+
+LIKE = 0.6  # difflib's own limit: less alike, and a name was not meant
 
 
 @contextmanager
@@ -85,8 +88,7 @@ def _unreadable_override(override: str, schema: type) -> str:
         return f"{key}: its value cannot be read; quote it twice: '{key}=\"value\"'"
     if schema is not Config:
         return f"{key}: not an option with a value; name a run with run={key or 'outputs/NAME'}"
-    meant = key if key in option_names(schema) + groups(schema) else "key"
-    return f"{key}: not an option with a value; write {meant}=value, without spaces"
+    return f"{key}: not an option with a value; write key=value, without spaces"
 
 
 def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
@@ -114,21 +116,12 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
 
     Raises OverrideParseException for those that are no key=value.
     """
-    known, train_keys = option_names(schema), {*option_names(Config), *groups(Config)}
-    sections = {"hydra", *(name.partition(".")[0] for name in known)}
+    first_names = {"hydra", *(name.partition(".")[0] for name in options_of(schema))}
     for override in overrides:
         key, sign, value = override.lstrip("+").partition("=")
-        if override.startswith("~"):
-            raise ConfigError(f"{override}: options cannot be removed; set it to another value with key=value")
-        if override.startswith("="):
-            raise ConfigError(f"{override}: a value without a key; write key=value, without spaces")
-        if override.startswith("+") and key in groups(schema):
-            # A value that is no file name may be anything, so it is not repeated.
-            name = value if value.replace("_", "").isalnum() else "NAME"
-            raise ConfigError(f"+{key}: leave out the +: {key}={name}")
-        # Hydra itself names the section of a key in one that exists.
-        in_no_section = "." in key and key.partition(".")[0] not in sections
-        if sign and schema is not Config and key not in known and (key in train_keys or in_no_section):
+        if override.startswith(("~", "=")):
+            raise ConfigError(f"{override}: set an option to another value with key=value, without spaces")
+        if sign and schema is not Config and re.split("[./]", key)[0] not in first_names:
             raise ConfigError(no_such_option(key, schema))
         if key == "hydra/launcher" and value not in LAUNCHERS:
             raise ConfigError(f"{key}={value}: choose one of {', '.join(LAUNCHERS)} (docs/sweeps.md)")
@@ -156,24 +149,22 @@ def groups(schema: type) -> list[str]:
 def no_such_option(key: str, schema: type) -> str:
     """Returns the line that refuses an unknown option, with the option or group that was probably meant."""
     near = _nearest(key, schema)
-    if schema is not Config and (key in option_names(Config) or key in groups(Config)):
-        near = near if key not in groups(Config) else None
-        return f"{key}: an option of train; " + (f"did you mean {near}?" if near else "leave it out")
-    return f"{key}: no such option; " + (f"did you mean {near}?" if near else "--help lists them all")
+    of_train = schema is not Config and key in (*options_of(Config), *groups(Config))
+    remedy = f"did you mean {near}?" if near else "leave it out" if of_train else "--help lists them all"
+    return f"{key}: {'an option of train' if of_train else 'no such option'}; {remedy}"
 
 
 def _nearest(key: str, schema: type) -> str | None:
-    known = option_names(schema)
+    """Returns the option or group whose name, without its section, is most like that of the key, if any is."""
     section, _, name = key.lower().replace("/", ".").rpartition(".")
-    name = RENAMED.get(name, name)
-    if section in known:  # an option taken for a section
+    if section in options_of(schema):  # an option taken for a section
         return section
-    if not section and (group := difflib.get_close_matches(name, groups(schema), n=1, cutoff=0.75)):
-        return group[0]
-    # Names are compared without their sections first; if two sections have the name, the one that was typed wins.
-    by_name: dict[str, str] = {}
-    for option in sorted(known, key=lambda option: option.rpartition(".")[0] != section):
-        by_name.setdefault(option.rpartition(".")[2], option)
-    begins = [other for other in by_name if other.startswith(f"{name}_") and by_name[other].startswith(section)]
-    near = begins[:1] or difflib.get_close_matches(name, by_name, n=1) or difflib.get_close_matches(name, known, n=1)
-    return by_name.get(near[0], near[0]) if near else None
+    name = RENAMED.get(name, name)
+
+    def likeness(option: str) -> float:
+        home, _, last = option.rpartition(".")
+        alike = 0.9 if last.startswith(f"{name}_") else difflib.SequenceMatcher(None, name, last).ratio()
+        return alike + (0.1 if home == section and alike >= LIKE else 0)  # of two alike, the one where it was typed
+
+    best = max([*groups(schema), *options_of(schema)], key=likeness)
+    return best if likeness(best) >= LIKE else None

@@ -5,7 +5,7 @@ rules; rules across groups stand in `Config`. Users read and change values in `c
 here are those of `conf/` without arguments. An option missing in a stored configuration, because it was added later,
 has its default, so the default of a new option must mean what the program did before.
 
-One class for each group. A field that is made by `by_text` may be null until `config/settle.py` has fitted it to the
+One class for each group. A field with `by_text` may be null until `config/settle.py` has fitted it to the
 text: its type is what it has from then on, and all rooms behind `train` see only such configurations. Elsewhere None
 means "none", as the comment says.
 
@@ -20,7 +20,7 @@ from aiayn.config.data import DataConfig
 from aiayn.config.logger import LoggerConfig
 from aiayn.config.model import ModelConfig
 from aiayn.config.optim import OptimConfig
-from aiayn.config.rules import one_of, outputs_folder, require, valid_name
+from aiayn.config.rules import check_rules, one_of, option, outputs_folder, require, valid_name
 from aiayn.config.search import SearchConfig
 from aiayn.config.tasks import TASKS
 from aiayn.config.trainer import TrainerConfig
@@ -29,30 +29,29 @@ from aiayn.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All options of `train.py`."""
+    """All options of `train.py`. What each one here does stands beside its value in `conf/train.yaml`."""
 
-    name: str | None = None  # the run's folder under outputs; null: derived from data, model and row
-    outputs: str | None = None  # the root of all runs; null: the environment's AIAYN_OUTPUTS, or else outputs
-    sweep: str | None = None  # with -m: the jobs' folder under outputs/sweeps/; null: derived from data and model
-    init_from: str | None = None  # fine-tuning: the run's folder, or a checkpoint file, to start from
-    init_fingerprint: str | None = None  # SHA-256 of the weights there; null: taken as found, then stored
+    name: str | None = option(None, valid_name, may_change=True)
+    outputs: str | None = option(may_change=True)
+    sweep: str | None = option(None, valid_name, may_change=True)
+    init_from: str | None = None
+    init_fingerprint: str | None = None  # stored with the run, also where it was taken as found
     seed: int = 0
-    optimized_metric: str = "val/loss"  # with -m: what a row returns to a sweeper that searches, hydra/sweeper=optuna
-    debug: bool = False  # show tracebacks
-    extensions: list[str] = field(default_factory=list)  # Python files, see `config/extensions.py`
-    extensions_sha256: list[str] = field(default_factory=list)  # FILE:SHA-256 of each; none: as found, then stored
-    extension: dict[str, Any] = field(default_factory=dict)  # their options, by the file's name without .py
+    optimized_metric: str = option("val/loss", may_change=True)
+    debug: bool = option(False, may_change=True)
+    extensions: list[str] = option(factory=list, may_change=True)  # where they are; what they are is in the next
+    extensions_sha256: list[str] = field(default_factory=list)  # FILE:SHA-256 of each, stored with the run
+    extension: dict[str, Any] = field(default_factory=dict)
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    search: SearchConfig = field(default_factory=SearchConfig)
-    logger: LoggerConfig = field(default_factory=LoggerConfig)
+    search: SearchConfig = option(factory=SearchConfig, may_change=True)
+    logger: LoggerConfig = option(factory=LoggerConfig, may_change=True)
 
     def __post_init__(self) -> None:
+        check_rules("", self)
         require(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
-        valid_name("name", self.name)
-        valid_name("sweep", self.sweep)
         require(self.init_from != "", "init_from is empty: name a run's folder or a checkpoint file, or null")
         if self.init_from is not None:  # without the slash of a completed `outputs/NAME/`
             object.__setattr__(self, "init_from", str(PurePath(self.init_from)))

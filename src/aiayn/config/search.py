@@ -3,7 +3,7 @@
 import math
 from dataclasses import asdict, dataclass
 
-from aiayn.config.rules import at_least, one_of, require
+from aiayn.config.rules import check_rules, option, require
 
 PRECISIONS = ("float32", "bfloat16", "int8")  # the number formats that a translation can be computed in
 ENGINES = ("auto", "ctranslate2", "torch")
@@ -15,22 +15,17 @@ MAX_BEAM_SIZE = 1000
 class SearchOverrides:
     """Section 6.1: beam search. In `evaluate.py` and `aiayn translate` None means as the run was configured."""
 
-    beam_size: int | None = None  # 1 is greedy search
-    length_penalty: float | None = None  # alpha
-    penalty: str | None = None  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
-    max_extra_tokens: int | None = None  # an output has at most |X| + this many tokens
-    batch_tokens: int | None = None  # padded source tokens times beams in a batch; None: 8,192 on a CPU, 65,536 on GPUs
-    patience: float | None = None  # a search ends after patience * beam_size outputs; None: exact
+    # Useful values are far below the most: with these, one sentence takes seconds and not hours, no score overflows.
+    beam_size: int | None = option(least=1, most=MAX_BEAM_SIZE)  # 1 is greedy search
+    length_penalty: float | None = option(least=0, most=5)  # alpha
+    penalty: str | None = option(choices=("gnmt", "power"))  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
+    max_extra_tokens: int | None = option(least=1, most=10_000)  # an output has at most |X| + this many tokens
+    # Padded source tokens times beams in a batch; None: 8,192 on a CPU, 65,536 on GPUs.
+    batch_tokens: int | None = option(least=1)
+    patience: float | None = option(least=0.1, most=1000)  # ends after patience * beam_size outputs; None: exact
 
     def __post_init__(self) -> None:
-        # Useful values are far below: with these, one sentence takes seconds and not hours, and no score overflows.
-        at_least("search.beam_size", self.beam_size, 1, most=MAX_BEAM_SIZE)
-        at_least("search.max_extra_tokens", self.max_extra_tokens, 1, most=10_000)
-        at_least("search.length_penalty", self.length_penalty, 0, most=5)
-        at_least("search.batch_tokens", self.batch_tokens, 1)
-        at_least("search.patience", self.patience, 0.1, most=1000)
-        if self.penalty is not None:
-            one_of("search.penalty", self.penalty, ("gnmt", "power"))
+        check_rules("search.", self, SearchOverrides)  # whose rules are those of SearchConfig, too
 
     def apply(self, search: "SearchConfig") -> "SearchConfig":
         return SearchConfig(**asdict(search) | {k: v for k, v in asdict(self).items() if v is not None})

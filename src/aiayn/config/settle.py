@@ -6,10 +6,11 @@ They are settled when a run first starts, printed with their reason, and stored 
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
-from aiayn.config.rules import require
+from aiayn.config.rules import options_of, require
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 
@@ -74,14 +75,8 @@ def check_open_model(options: Config) -> None:
 
 def open_options(options: Config) -> set[str]:
     """Returns the options that are null and still to be settled."""
-    sections = {section.name: getattr(options, section.name) for section in fields(options)}
-    return {
-        f"{section}.{option.name}"
-        for section, group in sections.items()
-        if is_dataclass(group)
-        for option in fields(group)
-        if option.metadata.get("by_text") and getattr(group, option.name) is None
-    }
+    by_text = [key for key, option in options_of(Config).items() if option.metadata.get("by_text")]
+    return {key for key in by_text if attrgetter(key)(options) is None}
 
 
 def fill(options: Config, values: Mapping[str, Any]) -> Config:

@@ -1,11 +1,10 @@
 """Options as plain data: dotted names, dictionaries, what a run stored, and what may change when it continues."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, get_args, get_origin
+from dataclasses import MISSING, Field, asdict, fields
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
-from aiayn.config.rules import require
+from aiayn.config.rules import is_section, options_of, require
 from aiayn.config.schema import Config
 from aiayn.config.settle import settled
 
@@ -14,89 +13,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-# Options that may change between two starts of a run: no training step depends on them. All others define the
-# training, and a run continues only with the values it began with.
-MAY_CHANGE = (
-    "name",
-    "outputs",
-    "sweep",
-    "optimized_metric",
-    "extensions",  # where they are; what they are is in extensions_sha256
-    "debug",
-    "logger.*",
-    "search.*",
-    "data.folder",
-    "data.test",
-    "data.num_workers",
-    "data.write_dropped",
-    "data.prepare_per_node",
-    "data.prepare_processes",
-    "data.max_tokens_per_device",  # only sets the number of micro-batches, which is stored with the run
-    "trainer.max_steps",
-    "trainer.accelerator",
-    "trainer.devices",
-    "trainer.num_nodes",
-    "trainer.strategy",
-    "trainer.val_every",
-    "trainer.val_bleu_sentences",
-    "trainer.patience",
-    "trainer.best_metric",
-    "trainer.checkpoint_every",
-    "trainer.average_last",
-    "trainer.optimizer_state_minutes",
-    "trainer.log_every",
-    "trainer.max_skipped_steps",
-    "trainer.timeout",
-    "trainer.max_epochs",
-    "trainer.max_time",
-    "trainer.limit_val_batches",
-    "trainer.num_sanity_val_steps",
-    "trainer.fast_dev_run",
-    "trainer.profiler",
-    "trainer.detect_anomaly",
-    "trainer.enable_progress_bar",
-)
-
 # What options of `trainer` were called in earlier versions, whose runs and checkpoints still have these names, and
 # those that are gone: they changed the speed on a GPU only.
 RENAMED = {"limit_train_batches": "limit_train_steps", "overfit_batches": "overfit_steps"}
 REMOVED = {"fused_loss", "gradient_compression", "packed_attention"}
 
-# What a run takes over from the one that `init_from` names, unless the user sets it.
-FROM_SOURCE = ("model.*", "data.vocab_size", "data.lowercase", "data.tokenizer_pairs", "init_fingerprint")
-
 
 def may_change(key: str) -> bool:
-    return _matches(key, MAY_CHANGE)
+    """Whether an option may change between two starts of a run."""
+    section = {option.name: option for option in fields(Config)}.get(key.partition(".")[0])
+    declared = [section, options_of(Config).get(key)]
+    return any(option is not None and bool(option.metadata.get("may_change")) for option in declared)
 
 
 def is_from_source(key: str) -> bool:
-    return _matches(key, FROM_SOURCE)
-
-
-def _matches(key: str, names: tuple[str, ...]) -> bool:
-    return key in names or f"{key.split('.')[0]}.*" in names
-
-
-def is_section(kind: object) -> "TypeGuard[type[DataclassInstance]]":
-    return isinstance(kind, type) and is_dataclass(kind)
-
-
-@cache
-def option_names(schema: "type[DataclassInstance]", prefix: str = "") -> list[str]:
-    """Returns every dotted option of a schema class, in order."""
-    names: list[str] = []
-    for option in fields(schema):
-        name = prefix + option.name
-        names += option_names(option.type, f"{name}.") if is_section(option.type) else [name]
-    return names
-
-
-def option_type(schema: "type[DataclassInstance]", key: str) -> Any:
-    """Returns the type of a dotted option of a schema class."""
-    name, _, rest = key.partition(".")
-    kind = next(option.type for option in fields(schema) if option.name == name)
-    return option_type(kind, rest) if rest and is_section(kind) else kind
+    """Whether a run takes an option over from the one that `init_from` names, unless the user sets it."""
+    taken = ("data.vocab_size", "data.lowercase", "data.tokenizer_pairs", "init_fingerprint")
+    return key.startswith("model.") or key in taken
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -106,12 +39,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         is_filled = isinstance(value, Mapping) and bool(value)
         flat |= flatten(value, f"{prefix}{key}.") if is_filled else {f"{prefix}{key}": value}
     return flat
-
-
-def is_option(key: str, schema: "type[DataclassInstance]") -> bool:
-    """Whether this is the dotted name of an option, options of extensions (`extension.NAME.OPTION`) included."""
-    names = option_names(schema)
-    return key in names or ("extension" in names and key.startswith("extension."))
 
 
 def to_plain(options: Any) -> dict[str, Any]:
@@ -126,14 +53,10 @@ def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     Values are only data: nothing in `tree` can name code.
     Raises ConfigError for unknown, mistyped or impossible options, and for a missing section.
     """
-    require(isinstance(tree, Mapping), f"stored {schema.__name__} is not a table of options")
+    require(isinstance(tree, Mapping), f"{prefix.rstrip('.') or 'what is stored'} is not a table of options")
     tree = _as_today(tree)
-    unknown = sorted(key for key in flatten(tree) if not is_option(key, schema))
-    require(not unknown, f"stored {schema.__name__} has unknown options: {', '.join(unknown)}")
-    return _from_tree(schema, tree, prefix)
-
-
-def _from_tree(schema: type[T], tree: Mapping[str, Any], prefix: str) -> T:
+    unknown = sorted(f"{prefix}{key}" for key in {*tree} - {option.name for option in fields(schema)})
+    require(not unknown, f"stored are unknown options: {', '.join(unknown)}")
     values = {}
     for option in fields(schema):
         key = prefix + option.name
@@ -141,27 +64,23 @@ def _from_tree(schema: type[T], tree: Mapping[str, Any], prefix: str) -> T:
             has_default = option.default is not MISSING or option.default_factory is not MISSING
             require(has_default and not is_section(option.type), f"stored options lack {key}")
         elif is_section(option.type):
-            require(isinstance(tree[option.name], Mapping), f"{key} is not a table of options")
-            values[option.name] = _from_tree(option.type, tree[option.name], f"{key}.")
+            values[option.name] = from_plain(option.type, tree[option.name], f"{key}.")
         else:
             values[option.name] = _checked(key, tree[option.name], option)
     return schema(**values)
 
 
-def _checked(key: str, value: Any, option: Field[Any]) -> Any:
+def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     """Returns the value of an option. Raises ConfigError if it is not of the option's type, such as `int | None`."""
     kind = option.type
     either = get_args(kind) if get_origin(kind) not in (list, dict) else ()
     kinds = tuple(get_origin(one) or one for one in either or (kind,))
     kinds += (int,) if float in kinds else ()
-    name = kind.__name__ if isinstance(kind, type) else kind
     kinds += (type(None),) if option.metadata.get("by_text") else ()
+    name = kind.__name__ if isinstance(kind, type) else kind
     require(kind is Any or type(value) in kinds, f"{key}={value!s:.80}: must be of type {name}")
-    texts = value if isinstance(value, list) else [value]
-    require(
-        not any("\0" in text for text in texts if isinstance(text, str)),
-        f"{key}={value!r:.80}: contains a NUL character",
-    )
+    texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+    require(not any("\0" in text for text in texts), f"{key}={value!r:.80}: contains a NUL character")
     return value
 
 
