@@ -35,8 +35,8 @@ from torch import Tensor, nn
 
 import aiayn
 from aiayn.config.schema import Config
-from aiayn.data.corpus import Sentences
 from aiayn.data.datamodule import TranslationDataModule
+from aiayn.data.encode import Sentences
 from aiayn.data.sources import text_of
 from aiayn.evaluation.scoring import score
 from aiayn.hardware import describe_machine

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from aiayn.data.batch import collate, shift_right
 from aiayn.data.batch_plan import MicroBatch
-from aiayn.data.corpus import PreparedSplit, Sentences
+from aiayn.data.corpus import PreparedSplit
+from aiayn.data.encode import Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 SENTENCES = st.lists(st.integers(4, 60_000), max_size=9)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from applications import composed, write_pairs
 
-from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus import PreparedSplit, Sentences
-from aiayn.data.corpus_statistics import BINS, describe_corpus, unigram_loss
+from aiayn.data.batch_plan import BINS, BatchPlan, describe_corpus
+from aiayn.data.corpus import PreparedSplit, unigram_loss
+from aiayn.data.encode import Sentences
 from aiayn.data.prepare import prepare
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aiayn.data import encode as encoding
 from aiayn.data.cleaning import CleanPair
-from aiayn.data.encode import CachedTokenizer, Ids, encode
+from aiayn.data.encode import CachedTokenizer, Sentences, encode
 from aiayn.data.raw_text import RawPair
 from aiayn.data.tokenizer import Tokenizer
 
@@ -21,8 +21,8 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.train([TEXT], 312)
 
 
-def rows(ids: Ids) -> list[list[int]]:
-    return [row.tolist() for row in np.split(ids.flat, np.cumsum(ids.lengths)[:-1])]
+def rows(ids: Sentences) -> list[list[int]]:
+    return [ids[number].tolist() for number in range(len(ids))]
 
 
 @given(
@@ -47,7 +47,7 @@ def test_every_line_gets_the_ids_that_the_tokenizer_gives_it_whatever_came_befor
         for lines in batches:
             ids = cached(lines)
             assert rows(ids) == tokenizer.encode(lines)
-            assert (ids.flat.dtype, ids.lengths.sum()) == (np.uint16, len(ids.flat))
+            assert (ids.flat.dtype, ids.lengths.sum()) == (np.uint16, len(ids.flat) + len(lines))
 
 
 def pairs_of(count: int) -> list[CleanPair]:
@@ -61,14 +61,13 @@ def test_text_is_encoded_in_order_by_several_processes_in_any_chunks(tokenizer, 
     pairs = pairs_of(95)
     for processes in (1, 3):
         chunks = list(encode(iter(pairs), tokenizer, processes))
-        assert [pair for chunk in chunks for pair in chunk.pairs] == pairs
-        assert [ids for chunk in chunks for ids in rows(chunk.src)] == tokenizer.encode([pair.src for pair in pairs])
-        assert [ids for chunk in chunks for ids in rows(chunk.tgt)] == tokenizer.encode([pair.tgt for pair in pairs])
+        assert [pair for chunk, _, _ in chunks for pair in chunk] == pairs
+        assert [ids for _, src, _ in chunks for ids in rows(src)] == tokenizer.encode([pair.src for pair in pairs])
+        assert [ids for _, _, tgt in chunks for ids in rows(tgt)] == tokenizer.encode([pair.tgt for pair in pairs])
     monkeypatch.setattr(encoding, "CHUNK_CHARACTERS", 60)
-    assert [len(chunk.pairs) for chunk in encode(iter(pairs[:9]), tokenizer, 1)] == [3, 3, 3]
+    assert [len(chunk) for chunk, _, _ in encode(iter(pairs[:9]), tokenizer, 1)] == [3, 3, 3]
 
 
 def test_sentences_are_left_out_with_their_ids():
-    ids = Ids(np.array([5, 6, 7, 8, 9, 10]), np.array([2, 1, 3]))
-    kept = ids.where(np.array([True, False, True]))
-    assert (kept.flat.tolist(), kept.lengths.tolist()) == ([5, 6, 8, 9, 10], [2, 3])
+    kept = Sentences.of([[5, 6], [7], [8, 9, 10]]).where(np.array([True, False, True]))
+    assert (rows(kept), kept.lengths.tolist()) == ([[5, 6], [8, 9, 10]], [3, 4])

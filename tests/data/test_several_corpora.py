@@ -13,7 +13,7 @@ from applications import TWELVE_STEPS, run_application, write_pairs
 import aiayn
 from aiayn import phrasebook
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.cleaning import CleaningReport, clean_as_learned
+from aiayn.data.cleaning import CleaningReport, clean, training_rules
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError
@@ -83,7 +83,7 @@ def test_filters_compare_sides_without_the_tag(tmp_path):
     filters = {"drop_equal": True, "drop_number_mismatch": True, "drop_placeholder_mismatch": True}
     config = replace(aiayn.compose("data=phrasebook").data, source="files", train=f"<2de1>{tmp_path}/train", **filters)
     report = CleaningReport()
-    kept = list(clean_as_learned(config, text_of(config, "train").pairs(), report, training=True))
+    kept = list(clean(text_of(config, "train").pairs(), report, training_rules(config)))
     assert [pair.src for pair in kept] == ["<2de1> take 3 <b>"]
     assert (report.kept, report.dropped) == (1, {"equal_sides": 1, "numbers": 1})
 

@@ -110,13 +110,13 @@ def test_evaluation_text_is_untouched_and_must_be_utf8(tmp_path):
 
 
 def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
-    path, scans = tmp_path / "x", FileScans()
+    path, scans = tmp_path / "x", FileScans(tmp_path)
     path.write_bytes(b"a\nb")
     now = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
     first = scans.scan(path)
     assert first["lines"] == 2
-    scans.save(tmp_path)
+    scans.save()
     monkeypatch.setattr(text_files, "opened", None)
     assert scans.scan(path) == FileScans(tmp_path).scan(path) == first
     monkeypatch.undo()
@@ -147,7 +147,7 @@ def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, 
 
 def test_a_file_that_changed_just_now_is_not_trusted_yet(tmp_path):
     (tmp_path / "x").write_bytes(b"a")
-    scans = FileScans()
+    scans = FileScans(tmp_path)
     scans.scan(tmp_path / "x")
-    scans.save(tmp_path)
+    scans.save()
     assert (tmp_path / ".scans.json").read_text() == "{}"

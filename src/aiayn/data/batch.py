@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from aiayn.data.batch_plan import MicroBatch
-from aiayn.data.corpus import PreparedSplit, Sentences
+from aiayn.data.corpus import PreparedSplit
+from aiayn.data.encode import Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 

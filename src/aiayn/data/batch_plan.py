@@ -19,10 +19,14 @@ neighbouring parts padded together, or a piece of a part; M does not change whic
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from aiayn.data.corpus import PreparedCorpus
+
 SAMPLED = 1000  # steps of an epoch from which padding and memory are estimated
+BINS = 40  # bins of the histogram of padding, from 0 to 1
 
 
 @dataclass(frozen=True)
@@ -176,3 +180,25 @@ def device_counts(micro_batches: int) -> str:
     """Says how many devices can share so many micro-batches of a step: 1, 2 or 4."""
     counts = [str(count) for count in range(1, micro_batches + 1) if micro_batches % count == 0]
     return " or ".join([", ".join(counts[:-1]), counts[-1]] if counts[:-1] else counts)
+
+
+def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]:
+    """Returns plain values, fit for JSON.
+
+    `lengths` counts the training sentences of 0, 1, 2, ... subwords, by side; `padding` is the mean share of padding
+    in a micro-batch, and `padding_of_parts` counts micro-batches by their share, in `BINS` equal bins.
+    """
+    train, padding = prepared.train, plan.padding
+    return {
+        "splits": prepared.report,
+        "pairs": len(train),
+        "vocab_size": prepared.tokenizer.vocab_size,
+        "steps_per_epoch": plan.steps_per_epoch,
+        "micro_batches": plan.micro_batches,
+        "lengths": {
+            "src": np.bincount(train.src.lengths - 1).tolist(),
+            "tgt": np.bincount(train.tgt.lengths - 1).tolist(),
+        },
+        "padding": float(padding.mean()),
+        "padding_of_parts": np.histogram(padding, bins=BINS, range=(0, 1))[0].tolist(),
+    }

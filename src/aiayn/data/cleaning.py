@@ -59,14 +59,21 @@ class CleaningReport:
         if self.on_drop:
             self.on_drop(pair, reason)
 
-    def check(self, text: RawText, config: DataConfig) -> None:
-        """Raises DataError if no pair is usable, and if over 5 % are not UTF-8.
+    def check_encoding(self, text: RawText, most: float = 0.05) -> None:
+        """Raises DataError if more than this share of the pairs is not UTF-8.
 
         Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents.
         """
         bad = self.dropped.get("not_utf8", 0)
-        if bad >= 20 and bad > 0.05 * self.read:
-            raise wrong_encoding(text, bad, f"{self.read}", self.first_dropped["not_utf8"][0])
+        if bad >= 20 and bad > most * self.read:
+            raise DataError(
+                f"{text.option}: {bad} of {self.read} pairs read are not UTF-8 (the first: "
+                f"{self.first_dropped['not_utf8'][0]}); convert the text, for example iconv -f ISO-8859-1 -t UTF-8"
+            )
+
+    def check(self, text: RawText, config: DataConfig) -> None:
+        """Raises DataError if no pair is usable, and if over 5 % are not UTF-8."""
+        self.check_encoding(text)
         if not self.kept:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items())
             raise DataError(
@@ -88,13 +95,6 @@ class CleaningReport:
         return found
 
 
-def wrong_encoding(text: RawText, bad: int, of: str, place: str) -> DataError:
-    return DataError(
-        f"{text.option}: {bad} of {of} pairs are not UTF-8 (the first: {place}); convert the text, for example "
-        "iconv -f ISO-8859-1 -t UTF-8"
-    )
-
-
 def with_plain_blanks(text: str) -> str:
     """Returns a text with spaces for unusual blanks and line ends, and without invisible characters."""
     return text if is_plain(text) else ZERO_WIDTH.sub("", BLANK.sub(" ", text))
@@ -111,10 +111,12 @@ def normalise(text: str) -> str:
     return with_plain_blanks(text.strip()).strip()
 
 
-def clean(pairs: Iterable[RawPair], report: CleaningReport, rules: Iterable[Rule] = ()) -> Iterator[CleanPair]:
+def clean(
+    pairs: Iterable[RawPair], report: CleaningReport, rules: Iterable[Rule] = (), tags: str = "kept"
+) -> Iterator[CleanPair]:
     """Yields the usable pairs as text and counts the others in `report`. One bad side drops the pair.
 
-    The rules are asked in their order, of pairs that are usable.
+    The rules are asked in their order, of pairs that are usable. `tags` is `data.tags`, see `learned_target`.
     """
     rules = list(rules)
     for pair in pairs:
@@ -132,17 +134,12 @@ def clean(pairs: Iterable[RawPair], report: CleaningReport, rules: Iterable[Rule
             continue
         report.kept += 1
         report.normalised += src_changed or tgt_changed
-        yield CleanPair(pair, src, tgt)
+        yield CleanPair(pair, src, tgt if tags == "kept" else learned_target(tgt, tags))
 
 
-def clean_as_learned(
-    config: DataConfig, pairs: Iterable[RawPair], report: CleaningReport, training: bool
-) -> Iterator[CleanPair]:
-    """As `clean`, with targets as the model learns them, and for `training` with the rules that the options ask for."""
-    usable = clean(pairs, report, training_rules(config) if training else ())
-    if config.tags == "kept":
-        return usable
-    return (pair._replace(tgt=learned_target(config, pair.tgt)) for pair in usable)
+def learned_target(tgt: str, tags: str) -> str:
+    """Returns a target as the model learns it: with `data.tags=xx` every part-of-speech tag of a tree is XX."""
+    return TREE_TAG.sub("XX", tgt) if tags == "xx" else tgt
 
 
 def grouped(pairs: Iterable[CleanPair], size: int, characters: int) -> Iterator[list[CleanPair]]:
@@ -168,19 +165,16 @@ def _usable(raw: bytes) -> tuple[str, bool]:
     if len(raw) > MAX_LINE_BYTES:
         raise _UnusableError("too_many_bytes")
     try:
-        text = raw.decode().strip()
+        text = plain = raw.decode().strip()
     except UnicodeDecodeError:
         raise _UnusableError("not_utf8") from None
     if not is_plain(text):
         if CONTROL.search(text):
             raise _UnusableError("control_characters")
-        text, before = normalise(text), text
-        if not text:
-            raise _UnusableError("empty")
-        return text, text != before
-    if not text:
+        plain = normalise(text)
+    if not plain:
         raise _UnusableError("empty")
-    return text, False
+    return plain, plain != text
 
 
 # Filters of training pairs, each an option.
@@ -239,8 +233,3 @@ def normalised(text: str) -> str:
     """
     folded = unicodedata.normalize("NFKC", text).casefold().translate(_FOLDED)
     return " ".join(folded.split()) or text
-
-
-def learned_target(config: DataConfig, tgt: str) -> str:
-    """Returns a target as the model learns it: with `data.tags=xx` every part-of-speech tag of a tree is XX."""
-    return TREE_TAG.sub("XX", tgt) if config.tags == "xx" else tgt

@@ -14,65 +14,24 @@ A folder under its final name is complete.
 import hashlib
 import json
 import mmap
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aiayn.config.data import DataConfig
-from aiayn.data.cleaning import CleaningReport
-from aiayn.data.encode import Ids, encode_split, id_type
-from aiayn.data.held_out import Leakage
-from aiayn.data.raw_text import RawText
+from aiayn.data.encode import Sentences
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
 from aiayn.files import atomic_write_text, sha256
+from aiayn.token_ids import EOS_ID
 
-SPLITS = ("train", "val")
+SPLITS, SIDES = ("train", "val"), ("src", "tgt")
 SMALL_FILE = 1 << 20  # bytes; such files are read at every start
-
-
-@dataclass(frozen=True, eq=False)
-class Sentences:
-    """The ids of one side of a split."""
-
-    flat: np.ndarray  # (tokens,) uint16 or uint32
-    starts: np.ndarray  # (sentences + 1,) int64
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __getitem__(self, number: int) -> np.ndarray:
-        return self.flat[self.starts[number] : self.starts[number + 1]]
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        """Tokens of every sentence with its end mark, (sentences,) int32."""
-        return np.diff(self.starts).astype(np.int32) + 1
-
-    @classmethod
-    def of(cls, rows: list[list[int]]) -> "Sentences":
-        """Returns sentences that are in no file."""
-        starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-        return cls(np.fromiter(chain.from_iterable(rows), np.uint32, starts[-1]), starts)
-
-    @classmethod
-    def open(cls, folder: Path, name: str) -> "Sentences":
-        """Maps the files of a side, such as train.src. Raises ValueError if they do not belong together."""
-        starts = np.load(folder / f"{name}.npy", mmap_mode="r")
-        path, tokens = folder / f"{name}.bin", int(starts[-1])
-        with open(path, "rb") as file:
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if hasattr(mmap, "MADV_WILLNEED"):
-            mapping.madvise(mmap.MADV_WILLNEED)  # pairs are read from all over the file
-        width, rest = divmod(len(mapping), tokens)
-        if rest or width not in (2, 4):
-            raise ValueError(f"{name}.bin does not hold {tokens} ids")
-        return cls(np.frombuffer(mapping, f"<u{width}"), starts)
+COUNTED = 1 << 24  # subwords counted at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +45,8 @@ class PreparedSplit:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> "PreparedSplit":
-        src, tgt = (Sentences.open(folder, f"{name}.{side}") for side in ("src", "tgt"))
+        """Maps the files of a split. Raises ValueError if they do not belong together."""
+        src, tgt = (open_sentences(folder / f"{name}.{side}") for side in SIDES)
         if len(src) != len(tgt):
             raise ValueError(f"{name} has {len(src)} sources and {len(tgt)} targets")
         return cls(folder, name, src, tgt)
@@ -146,50 +106,53 @@ class PreparedCorpus:
         return np.repeat(weights or (pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
 
 
-class SplitWriter:
-    """Writes a split, some pairs at a time."""
-
-    def __init__(self, folder: Path, name: str, tokenizer: Tokenizer):
-        self._type = id_type(tokenizer)
-        self._sides = {side: folder / f"{name}.{side}" for side in ("src", "tgt")}
-        self._files = {side: open(f"{path}.bin", "wb") for side, path in self._sides.items()}  # noqa: SIM115
-        self._lengths: dict[str, list[np.ndarray]] = {side: [] for side in self._sides}
-
-    def add(self, src: Ids, tgt: Ids) -> None:
-        for side, ids in (("src", src), ("tgt", tgt)):
-            self._files[side].write(ids.flat.astype(self._type, copy=False).data)
-            self._lengths[side].append(ids.lengths)
-
-    def close(self) -> dict[str, int]:
-        """Returns the tokens of each side."""
-        tokens = {}
-        for side, path in self._sides.items():
-            self._files[side].close()
-            starts = np.cumsum(np.concatenate([[0], *self._lengths[side]]), dtype=np.int64)
-            np.save(f"{path}.npy", starts)
-            tokens[f"{side}_tokens"] = int(starts[-1])
-        return tokens
+def store_split(folder: Path, name: str, ids: Iterable[tuple[Sentences, Sentences]]) -> dict[str, int]:
+    """Writes the ids of a split, sources and targets, some at a time. Returns the tokens of each side."""
+    lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
+    with ExitStack() as files:
+        flat = [files.enter_context(open(folder / f"{name}.{side}.bin", "wb")) for side in SIDES]
+        for both in ids:
+            for side, file, sentences in zip(SIDES, flat, both, strict=True):
+                file.write(sentences.flat.data)
+                lengths[side].append(np.diff(sentences.starts))
+    tokens = {}
+    for side in SIDES:
+        starts = np.concatenate([[0], *lengths[side]]).cumsum()
+        np.save(folder / f"{name}.{side}.npy", starts)
+        tokens[f"{side}_tokens"] = int(starts[-1])
+    return tokens
 
 
-def store_split(
-    split: str, config: DataConfig, text: RawText, tokenizer: Tokenizer, leakage: Leakage, folder: Path
-) -> dict[str, Any]:
-    """Writes a split. Returns what the report says of it. Raises DataError if hardly any of its text is usable."""
-    report, writer = CleaningReport(), SplitWriter(folder, split, tokenizer)
-    for src, tgt in encode_split(split, config, text, tokenizer, report, leakage):
-        writer.add(src, tgt)
-    report.check(text, config)
-    return report.as_dict() | writer.close()
+def open_sentences(path: Path) -> Sentences:
+    """Maps the files of a side, such as train.src. Raises ValueError if they do not belong together."""
+    starts = np.load(f"{path}.npy", mmap_mode="r")
+    with open(f"{path}.bin", "rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if hasattr(mmap, "MADV_WILLNEED"):
+        mapping.madvise(mmap.MADV_WILLNEED)  # pairs are read from all over the file
+    width, rest = divmod(len(mapping), int(starts[-1]))
+    if rest or width not in (2, 4):
+        raise ValueError(f"{path.name}.bin does not hold {starts[-1]} ids")
+    return Sentences(np.frombuffer(mapping, f"<u{width}"), starts)
+
+
+def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) -> float:
+    """Returns the smoothed loss of a unigram model, in nats per target token.
+
+    No model that ignores the source and the previous tokens has a lower one.
+    """
+    counts = np.zeros(vocab_size)
+    ids = split.tgt.flat
+    for start in range(0, len(ids), COUNTED):
+        counts += np.bincount(ids[start : start + COUNTED], minlength=vocab_size)
+    counts[EOS_ID] += len(split)
+    targets = (1 - label_smoothing) * counts / counts.sum() + label_smoothing / vocab_size
+    return float(-(targets[targets > 0] * np.log(targets[targets > 0])).sum())
 
 
 def fingerprint(settings: dict[str, Any]) -> str:
     """Returns the SHA-256 of everything that shapes a corpus, as hexadecimal digits."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
-def corpus_folder(config: DataConfig, fingerprint: str) -> Path:
-    """Returns the folder of the prepared corpus with this fingerprint, existing or not."""
-    return Path(config.folder).expanduser() / f"{config.src_lang}-{config.tgt_lang}-{fingerprint[:16]}"
 
 
 def write_manifest(folder: Path, settings: dict[str, Any]) -> None:
@@ -215,7 +178,7 @@ def find_damage(folder: Path, scans: FileScans) -> str | None:
             size = (folder / name).stat().st_size
             if size != expected["size"]:
                 return f"{name} has {size} bytes, not {expected['size']}"
-            if scans.sha256(folder / name, anew=size <= SMALL_FILE) != expected["sha256"]:
+            if (sha256 if size <= SMALL_FILE else scans.sha256)(folder / name) != expected["sha256"]:
                 return f"{name} has other content"
         if manifest["fingerprint"] != fingerprint(manifest["settings"]) or not folder.name.endswith(
             f"-{manifest['fingerprint'][:16]}"

@@ -19,7 +19,8 @@ from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
 from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches
-from aiayn.data.corpus import PreparedCorpus, PreparedSplit, Sentences
+from aiayn.data.corpus import PreparedCorpus, PreparedSplit
+from aiayn.data.encode import Sentences
 from aiayn.data.prepare import prepare, wait_for
 from aiayn.data.samplers import EvaluationSampler, TrainingSampler
 from aiayn.data.sources import text_of

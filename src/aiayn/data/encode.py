@@ -1,6 +1,5 @@
 """Encodes clean text into subword ids: in order, on all cores, with rate and time left."""
 
-import logging
 import os
 import signal
 import threading
@@ -9,34 +8,51 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from itertools import chain
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
 
 import numpy as np
 
 from aiayn.config.data import DataConfig
-from aiayn.data.cleaning import CleaningReport, CleanPair, clean_as_learned, grouped, is_plain
+from aiayn.data.cleaning import CleaningReport, CleanPair, clean, grouped, is_plain, training_rules
 from aiayn.data.held_out import Leakage
 from aiayn.data.raw_text import RawText, with_progress
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ResourceError
-
-log = logging.getLogger(__name__)
 
 CHUNK_PAIRS, CHUNK_CHARACTERS = 20_000, 8_000_000  # encoded at once; the second limits memory for long lines
 SEVERAL = 8  # chunks, from which on several processes are worth starting
 MAX_WORDS = 1_000_000  # in a cache; some 300 MB
 
 
-class Ids(NamedTuple):
-    """The subwords of some sentences."""
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """The ids of some sentences, one after another, without end marks."""
 
-    flat: np.ndarray  # (tokens,) uint16 or uint32, sentence after sentence, without end marks
-    lengths: np.ndarray  # (sentences,) int64
+    flat: np.ndarray  # (tokens,) uint16 or uint32
+    starts: np.ndarray  # (sentences + 1,) int64: where each begins, and the end of the last
 
-    def where(self, keep: np.ndarray) -> "Ids":
+    @classmethod
+    def of(cls, rows: list[list[int]], dtype: type | np.dtype = np.uint32) -> "Sentences":
+        starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        return cls(np.fromiter(chain.from_iterable(rows), dtype, starts[-1]), starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        return self.flat[self.starts[number] : self.starts[number + 1]]
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Tokens of every sentence with its end mark, (sentences,) int32."""
+        return np.diff(self.starts).astype(np.int32) + 1
+
+    def where(self, keep: np.ndarray) -> "Sentences":
         """Returns those of the sentences for which `keep`, (sentences,) bool, is true."""
-        return Ids(self.flat[np.repeat(keep, self.lengths)], self.lengths[keep])
+        lengths = np.diff(self.starts)
+        return Sentences(self.flat[np.repeat(keep, lengths)], np.concatenate([[0], lengths[keep]]).cumsum())
 
 
 class CachedTokenizer:
@@ -48,30 +64,17 @@ class CachedTokenizer:
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        self._dtype = id_type(tokenizer)
+        self._dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
         self._words: dict[str, list[int]] = {}
 
-    def __call__(self, lines: list[str]) -> Ids:
+    def __call__(self, lines: list[str]) -> Sentences:
         if len(self._words) > MAX_WORDS:
             self._words = {}
         split = [line.split(" ") if is_plain(line) and "  " not in f" {line} " else [line] for line in lines]
         new = list(set(chain.from_iterable(split)).difference(self._words))
         self._words.update(zip(new, self._tokenizer.encode(new), strict=True))
         rows = [list(chain.from_iterable(map(self._words.__getitem__, words))) for words in split]
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        return Ids(np.fromiter(chain.from_iterable(rows), self._dtype, lengths.sum()), lengths)
-
-
-def id_type(tokenizer: Tokenizer) -> np.dtype:
-    return np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
-
-
-class LineChunk(NamedTuple):
-    """Some pairs that follow each other in the text."""
-
-    pairs: list[CleanPair]
-    src: Ids
-    tgt: Ids
+        return Sentences.of(rows, self._dtype)
 
 
 def encode_split(
@@ -81,7 +84,7 @@ def encode_split(
     tokenizer: Tokenizer,
     report: CleaningReport,
     leakage: Leakage | None = None,
-) -> Iterator[tuple[Ids, Ids]]:
+) -> Iterator[tuple[Sentences, Sentences]]:
     """Yields the ids of a split's usable pairs, sources and targets, some at a time.
 
     Of training, pairs that are too long are dropped, and `leakage` looks at each.
@@ -89,50 +92,49 @@ def encode_split(
     training = split == "train"
     total = text.count() if training and config.source == "files" else None
     raw = with_progress(text.pairs(), f"encoding {split}", total)
-    cleaned = clean_as_learned(config, raw, report, training)
+    pairs = clean(raw, report, training_rules(config) if training else (), config.tags)
     if training and leakage:
-        cleaned = leakage.watch(cleaned)
-    for chunk in encode(cleaned, tokenizer, config.prepare_processes):
-        src, tgt = chunk.src, chunk.tgt
+        pairs = leakage.watch(pairs)
+    for chunk, src, tgt in encode(pairs, tokenizer, config.prepare_processes):
         if training:
-            longer, shorter = np.maximum(src.lengths, tgt.lengths), np.minimum(src.lengths, tgt.lengths)
+            src_lengths, tgt_lengths = np.diff(src.starts), np.diff(tgt.starts)
+            longer, shorter = np.maximum(src_lengths, tgt_lengths), np.minimum(src_lengths, tgt_lengths)
             too_long = longer > config.max_length
             keep = ~too_long & (longer <= config.max_length_ratio * shorter + 5)
             for number in np.flatnonzero(~keep):
                 report.kept -= 1
-                report.drop(chunk.pairs[number].raw, "too_long" if too_long[number] else "length_ratio")
-            report.corpora.update(chunk.pairs[number].raw.corpus for number in np.flatnonzero(keep))
+                report.drop(chunk[number].raw, "too_long" if too_long[number] else "length_ratio")
+            report.corpora.update(chunk[number].raw.corpus for number in np.flatnonzero(keep))
             src, tgt = src.where(keep), tgt.where(keep)
         yield src, tgt
 
 
-def encode(pairs: Iterable[CleanPair], tokenizer: Tokenizer, processes: int | None = None) -> Iterator[LineChunk]:
-    """Yields the pairs with their ids, in order. processes: None for one a core.
+def encode(
+    pairs: Iterable[CleanPair], tokenizer: Tokenizer, processes: int | None = None
+) -> Iterator[tuple[list[CleanPair], Sentences, Sentences]]:
+    """Yields some pairs at a time with the ids of their sources and targets, in order. processes: None for one a core.
 
     Raises ResourceError if a process is killed, as for want of memory.
     """
     processes = processes or cores()
-    chunks = enumerate(grouped(pairs, CHUNK_PAIRS, CHUNK_CHARACTERS))
+    chunks = grouped(pairs, CHUNK_PAIRS, CHUNK_CHARACTERS)
     own = CachedTokenizer(tokenizer)
-    for number, chunk in chunks:
-        yield LineChunk(chunk, own([pair.src for pair in chunk]), own([pair.tgt for pair in chunk]))
-        if number + 1 == SEVERAL and processes > 1:
-            break
+    for chunk in islice(chunks, SEVERAL if processes > 1 else None):
+        yield chunk, own([pair.src for pair in chunk]), own([pair.tgt for pair in chunk])
     # The processes are started only if there is more text.
     first = next(chunks, None)
     if first is None:
         return
-    waiting: deque[tuple[list[CleanPair], Future[tuple[Ids, Ids]]]] = deque()
+    waiting: deque[tuple[list[CleanPair], Future[tuple[Sentences, Sentences]]]] = deque()
     pool = ProcessPoolExecutor(processes, initializer=_start, initargs=(tokenizer, os.getpid()))
     try:
-        for _, chunk in chain([first], chunks):
-            sides = [pair.src for pair in chunk], [pair.tgt for pair in chunk]
-            waiting.append((chunk, pool.submit(_encode, *sides)))
+        for chunk in chain([first], chunks):
+            waiting.append((chunk, pool.submit(_encode, [pair.src for pair in chunk], [pair.tgt for pair in chunk])))
             if len(waiting) > 2 * processes:
-                done, future = waiting.popleft()
-                yield LineChunk(done, *future.result())
-        for done, future in waiting:
-            yield LineChunk(done, *future.result())
+                done, ids = waiting.popleft()
+                yield done, *ids.result()
+        for done, ids in waiting:
+            yield done, *ids.result()
     except BrokenProcessPool as error:
         raise ResourceError(
             "a process that encodes text was killed; if memory ran out, lower data.prepare_processes"
@@ -159,7 +161,7 @@ def _start(tokenizer: Tokenizer, parent: int) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _encode(sources: list[str], targets: list[str]) -> tuple[Ids, Ids]:
+def _encode(sources: list[str], targets: list[str]) -> tuple[Sentences, Sentences]:
     assert _tokenizer is not None
     return _tokenizer(sources), _tokenizer(targets)
 

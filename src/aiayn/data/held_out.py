@@ -2,12 +2,13 @@
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiayn.config.data import DataConfig
-from aiayn.data.cleaning import CleaningReport, CleanPair, clean, learned_target, normalised
+from aiayn.data.cleaning import CleaningReport, CleanPair, clean, normalised
 from aiayn.data.pair_files import FileText
 from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError, RefusedError, writing
@@ -56,30 +57,23 @@ def _divided(pairs: list[Pair], sizes: tuple[int, int], seed: int) -> HeldOut:
     keys = [(normalised(src), normalised(tgt)) for src, tgt in pairs]
     order = list(range(len(pairs)))
     random.Random(seed).shuffle(order)
-    parts, wanted = HeldOut(), list(sizes)
-    sources: set[str] = set()
-    targets: set[str] = set()
+    parts, sources, targets = HeldOut(), set[str](), set[str]()
     held_out: set[int] = set()
-    for number in order:
-        chosen = next((index for index, size in enumerate(wanted) if size), None)
-        if chosen is None:
-            break
-        src, tgt = keys[number]
-        if src in sources or tgt in targets:
-            continue
-        (parts.val, parts.test)[chosen].append(pairs[number])
-        wanted[chosen] -= 1
-        held_out.add(number)
-        sources.add(src)
-        targets.add(tgt)
+    drawing = iter(order)
+    for part, size in zip((parts.val, parts.test), sizes, strict=True):
+        while len(part) < size and (number := next(drawing, None)) is not None:
+            src, tgt = keys[number]
+            if src not in sources and tgt not in targets:
+                part.append(pairs[number])
+                held_out.add(number)
+                sources.add(src)
+                targets.add(tgt)
     for number, (src, tgt) in enumerate(keys):
-        if number in held_out:
-            continue
-        if src in sources or tgt in targets:
-            parts.leaking += 1
-        else:
+        if src not in sources and tgt not in targets:
             parts.train.append(pairs[number])
-    if any(wanted) or len(parts.train) < sum(sizes):
+        elif number not in held_out:
+            parts.leaking += 1
+    if len(held_out) < sum(sizes) or len(parts.train) < sum(sizes):
         raise DataError(f"{len(pairs)} usable pairs are too few to hold {sum(sizes)} out; lower --val and --test")
     return parts
 
@@ -90,41 +84,33 @@ class Leakage:
     Test text that cannot be read yet counts as empty.
     """
 
-    def __init__(self, config: DataConfig, texts: dict[str, RawText]):
-        """texts: by split."""
+    def __init__(self, texts: dict[str, RawText], tags: str):
+        """texts: by split; tags: `data.tags`."""
         self.texts = texts
-        self._where: dict[str, dict[str, set[str]]] = {}  # by source and target: the splits that a pair is held out in
-        self._held_out = dict.fromkeys(texts, 0)
-        self._found: dict[str, set[Pair]] = {split: set() for split in texts}
-        for split, text in texts.items():
-            if split == "train":
-                continue
-            try:
-                pairs = {(pair.src, learned_target(config, pair.tgt)) for pair in clean(text.pairs(), CleaningReport())}
-            except DataError:
-                continue
-            self._held_out[split] = len(pairs)
-            for src, tgt in pairs:
-                self._where.setdefault(src, {}).setdefault(tgt, set()).add(split)
+        self._held_out: dict[Pair, list[str]] = {}  # pairs with the splits that they are held out in
+        self._found: set[Pair] = set()
+        for split in (split for split in texts if split != "train"):
+            with suppress(DataError):
+                pairs = {(pair.src, pair.tgt) for pair in clean(texts[split].pairs(), CleaningReport(), tags=tags)}
+                for pair in pairs:
+                    self._held_out.setdefault(pair, []).append(split)
 
     def watch(self, pairs: Iterable[CleanPair]) -> Iterator[CleanPair]:
         """Passes training pairs on, as the model learns them, and looks at each."""
         for pair in pairs:
-            if pair.src in self._where:
-                for split in self._where[pair.src].get(pair.tgt, ()):
-                    self._found[split].add((pair.src, pair.tgt))
+            if (pair.src, pair.tgt) in self._held_out:
+                self._found.add((pair.src, pair.tgt))
             yield pair
 
     def warn(self) -> None:
         """Logs a line if any pair was found, and one if a training file is listed twice."""
-        counts = [
-            f"{len(found):,} of {self._held_out[split]:,} of {self.texts[split].option}"
-            for split, found in self._found.items()
-            if found
-        ]
-        if counts:
+        total = Counter(split for splits in self._held_out.values() for split in splits)
+        found = Counter(split for pair in self._found for split in self._held_out[pair])
+        leaking = [split for split in self.texts if found[split]]
+        if leaking:
+            said = (f"{found[split]:,} of {total[split]:,} of {self.texts[split].option}" for split in leaking)
             log.warning(
-                "warning: train/test leakage: %s are also training pairs; scores on them say little", ", ".join(counts)
+                "warning: train/test leakage: %s are also training pairs; scores on them say little", ", ".join(said)
             )
         if self.texts["train"].repeats_a_file():
             log.warning("warning: %s: the same text is listed twice", self.texts["train"].option)

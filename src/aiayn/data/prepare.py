@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,8 @@ from typing import Any
 import filelock
 
 from aiayn.config.data import DataConfig
-from aiayn.data.cleaning import FILTERS, CleaningReport, wrong_encoding
-from aiayn.data.corpus import (
-    SPLITS,
-    PreparedCorpus,
-    corpus_folder,
-    find_damage,
-    fingerprint,
-    store_split,
-    write_manifest,
-)
+from aiayn.data.cleaning import FILTERS, CleaningReport, clean
+from aiayn.data.corpus import SPLITS, PreparedCorpus, find_damage, fingerprint, store_split, write_manifest
 from aiayn.data.encode import encode_split
 from aiayn.data.held_out import Leakage
 from aiayn.data.raw_text import RawPair, RawText
@@ -60,29 +53,19 @@ def check_text(config: DataConfig) -> None:
     Writes nothing, reads the first pairs only and does not import torch, so that the most common mistakes are reported
     at once.
     """
-    texts, tokenizer = _texts(config, FileScans(Path(config.folder).expanduser())), given_tokenizer(config)
-    if not corpus_folder(config, fingerprint(_settings(config, texts, tokenizer))).is_dir():
-        for text in (texts[split] for split in SPLITS):
-            first = list(islice(text.pairs(), FIRST_PAIRS))
-            bad = [pair for pair in first if not _is_utf8(pair.src + pair.tgt)]
-            if len(bad) >= 20 and len(bad) > 0.25 * len(first):
-                raise wrong_encoding(text, len(bad), f"the first {len(first):,}", bad[0].place)
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    texts, _, target = _wanted(config, given_tokenizer(config), FileScans(config.folder))
+    for text in () if target.is_dir() else (texts[split] for split in SPLITS):
+        report = CleaningReport()
+        for _ in clean(islice(text.pairs(), FIRST_PAIRS), report):
+            pass
+        report.check_encoding(text, most=0.25)
 
 
 def count_training_pairs(config: DataConfig) -> int:
     """Returns the number of training pairs before cleaning. Raises DataError for text that cannot be read."""
-    folder = Path(config.folder).expanduser()
-    scans = FileScans(folder)
+    scans = FileScans(config.folder)
     pairs = text_of(config, "train", scans).count()
-    scans.save(folder)
+    scans.save()
     return pairs
 
 
@@ -92,23 +75,20 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None, scans: FileS
     Without a tokenizer, one is learned from the training text. Raises DataError for text that cannot be used and for a
     data folder that cannot be read or written.
     """
-    folder, tokenizer = Path(config.folder).expanduser(), tokenizer or given_tokenizer(config)
+    tokenizer, scans = tokenizer or given_tokenizer(config), scans or FileScans(config.folder)
     if tokenizer and (unknown := [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]):
         raise DataError(f"data.symbols: the given tokenizer divides {', '.join(unknown)}; learn one, or leave them out")
-    scans = scans or FileScans(folder)
-    texts = _texts(config, scans)
-    settings = _settings(config, texts, tokenizer)
-    target = corpus_folder(config, fingerprint(settings))
+    texts, settings, target = _wanted(config, tokenizer, scans)
     try:
         if find_damage(target, scans):
-            folder.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(_lock(target), config.prepare_per_node):
                 flaw = find_damage(target, scans)  # again: another process may have built it while we waited
                 if flaw:
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, flaw)
                     _build(config, texts, settings, target, tokenizer)
-        scans.save(folder)
+        scans.save()
         prepared = PreparedCorpus.open(target)
         if config.write_dropped:
             _write_dropped(config, texts, prepared)
@@ -130,11 +110,12 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
 
     Raises DataError if that process shows no sign of life for `silence` seconds, and as `prepare` does.
     """
-    scans, tokenizer = FileScans(Path(config.folder).expanduser()), tokenizer or given_tokenizer(config)
-    target = corpus_folder(config, fingerprint(_settings(config, _texts(config, scans), tokenizer)))
+    tokenizer, scans = tokenizer or given_tokenizer(config), FileScans(config.folder)
+    _, _, target = _wanted(config, tokenizer, scans)
     sign, since = None, time.monotonic()
     while find_damage(target, scans):
-        if (now := _last_touched(_lock(target))) != sign:
+        lock = _lock(target)
+        if (now := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
             sign, since = now, time.monotonic()
         if time.monotonic() - since > silence:
             raise DataError(
@@ -142,25 +123,25 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
                 "seconds; all machines must see the same folder, or set data.prepare_per_node=true"
             )
         time.sleep(POLL)
-    return prepare(config, tokenizer, scans=scans)  # so that no text is hashed twice
+    return prepare(config, tokenizer, scans)  # so that no text is hashed twice
 
 
-def _texts(config: DataConfig, scans: FileScans) -> dict[str, RawText]:
-    """Returns the text of training and validation, and of the test set if there is one."""
+def _wanted(
+    config: DataConfig, tokenizer: Tokenizer | None, scans: FileScans
+) -> tuple[dict[str, RawText], dict[str, Any], Path]:
+    """Returns the texts by split, everything that shapes their corpus as plain values, and the folder it belongs in."""
     splits = SPLITS if config.test is None else (*SPLITS, "test")
-    return {split: text_of(config, split, scans) for split in splits}
-
-
-def _settings(config: DataConfig, texts: dict[str, RawText], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
-    """Returns everything that shapes the prepared corpus, as plain values."""
-    shaping = {name: getattr(config, name) for name in (*SHAPING, "tags", *FILTERS)}
+    texts = {split: text_of(config, split, scans) for split in splits}
+    settings = {"format": FORMAT} | {name: getattr(config, name) for name in (*SHAPING, "tags", *FILTERS)}
     if tokenizer:
-        shaping["tokenizer"] = tokenizer.fingerprint
+        settings["tokenizer"] = tokenizer.fingerprint
     elif config.tokenizer != "bpe":
-        shaping["tokenizer"] = config.tokenizer
+        settings["tokenizer"] = config.tokenizer
     if config.all_symbols:
-        shaping["symbols"] = config.all_symbols
-    return {"format": FORMAT} | shaping | {split: texts[split].identity() for split in SPLITS}
+        settings["symbols"] = config.all_symbols
+    settings |= {split: texts[split].identity() for split in SPLITS}
+    name = f"{config.src_lang}-{config.tgt_lang}-{fingerprint(settings)[:16]}"
+    return texts, settings, Path(config.folder).expanduser() / name
 
 
 def _build(
@@ -180,8 +161,13 @@ def _build(
     work.mkdir()
     try:
         tokenizer = tokenizer or learn_tokenizer(config, texts["train"])
-        leakage = Leakage(config, texts)
-        reports = {split: store_split(split, config, texts[split], tokenizer, leakage, work) for split in SPLITS}
+        leakage, reports = Leakage(texts, config.tags), {}
+        for split in SPLITS:
+            report = CleaningReport()
+            ids = encode_split(split, config, texts[split], tokenizer, report, leakage)
+            tokens = store_split(work, split, ids)
+            report.check(texts[split], config)
+            reports[split] = report.as_dict() | tokens
         leakage.warn()
         if any(texts[split].identity() != settings[split] for split in SPLITS):
             raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
@@ -216,15 +202,15 @@ def _write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: Prep
     path = prepared.folder / "dropped.jsonl"
     if path.exists():
         return
+
+    def write(split: str, pair: RawPair, reason: str) -> None:
+        found = {"split": split, "place": pair.place, "reason": reason}
+        found |= {"source": pair.src.decode(errors="replace"), "target": pair.tgt.decode(errors="replace")}
+        file.write((json.dumps(found, ensure_ascii=False) + "\n").encode())
+
     with atomic_file(path) as file:
         for split in SPLITS:
-
-            def write(pair: RawPair, reason: str, split: str = split) -> None:
-                found = {"split": split, "place": pair.place, "reason": reason}
-                found |= {"source": pair.src.decode(errors="replace"), "target": pair.tgt.decode(errors="replace")}
-                file.write((json.dumps(found, ensure_ascii=False) + "\n").encode())
-
-            report = CleaningReport(on_drop=write)
+            report = CleaningReport(on_drop=partial(write, split))
             for _ in encode_split(split, config, texts[split], prepared.tokenizer, report):
                 pass
 
@@ -233,37 +219,29 @@ def _lock(target: Path) -> Path:
     return target.with_name(f".{target.name}.lock")
 
 
-def _last_touched(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return None
-
-
 @contextmanager
 def _locked(path: Path, quietly: bool) -> Iterator[None]:
     """Holds an exclusive lock, which ends with the process, even if that is killed.
 
     Unless `quietly`, the file is touched meanwhile: a sign of life for `wait_for` on machines that do not see the lock.
     """
-    lock = filelock.FileLock(path)
+    lock, over = filelock.FileLock(path), threading.Event()
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
         log.info("another process is preparing this corpus: waiting for it")
         lock.acquire()
-    over = threading.Event()
+
+    def touch() -> None:
+        while not over.wait(HEARTBEAT):
+            with suppress(OSError):
+                os.utime(path)
+
     if not quietly:
         path.touch()
-        threading.Thread(target=_touch, args=(path, over), daemon=True).start()
+        threading.Thread(target=touch, daemon=True).start()
     try:
         yield
     finally:
         over.set()
         lock.release()
-
-
-def _touch(path: Path, over: threading.Event) -> None:
-    while not over.wait(HEARTBEAT):
-        with suppress(OSError):
-            os.utime(path)

@@ -15,7 +15,7 @@ import re
 import stat
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -49,43 +49,29 @@ class FileScans:
     Saved in the data folder, because hashing gigabytes at every start would take too long.
     """
 
-    def __init__(self, folder: Path | None = None):
+    def __init__(self, folder: str | Path | None = None):
         """Starts with what `save` wrote into the folder; empty without one, and if that is missing or damaged."""
+        self._file = Path(folder).expanduser() / ".scans.json" if folder else None
         self._known: dict[str, dict[str, Any]] = {}
         with suppress(OSError, ValueError, TypeError):
-            self._known = dict(json.loads((folder / ".scans.json").read_text("utf-8"))) if folder else {}
+            self._known = dict(json.loads(self._file.read_text("utf-8"))) if self._file else {}
 
-    def save(self, folder: Path) -> None:
+    def save(self) -> None:
         """Saves the scans for later starts, if the folder can be written."""
-        path, text = folder / ".scans.json", json.dumps(self._known)
+        text = json.dumps(self._known)
         with suppress(OSError):
-            if not path.exists() or path.read_text("utf-8") != text:
-                atomic_write_text(path, text)
+            if self._file and not (self._file.exists() and self._file.read_text("utf-8") == text):
+                atomic_write_text(self._file, text)
 
     def scan(self, path: Path) -> dict[str, Any]:
-        """Returns {"stamp", "lines", "sha256"} of a text file's decompressed content, or raises DataError."""
-        known, stamp = self._look_up(path)
-        if known and "lines" in known:
-            return known
-        digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
-        with opened(path) as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-                newlines += (ends := block.count(b"\n"))
-                length = 0 if ends else length + len(block)
-                _refuse_endless(length, path)
-                last = block[-1:]
-        return self._remember(path, stamp, {"lines": newlines + (last != b"\n"), "sha256": digest.hexdigest()})
+        """Returns {"lines", "sha256"} of a text file's decompressed content, or raises DataError."""
+        return self._remembered(path, _scan)
 
-    def sha256(self, path: Path, anew: bool = False) -> str:
-        """Returns the SHA-256 of a file as it is, text or not; with `anew` it is read in any case."""
-        known, stamp = self._look_up(path)
-        if known and not anew:
-            return known["sha256"]
-        return self._remember(path, stamp, {"sha256": sha256(path)})["sha256"]
+    def sha256(self, path: Path) -> str:
+        """Returns the SHA-256 of a file as it is, text or not."""
+        return self._remembered(path, lambda path: {"sha256": sha256(path)})["sha256"]
 
-    def _look_up(self, path: Path) -> tuple[dict[str, Any] | None, list[int]]:
-        """Returns the stored scan of a file, None if it has changed since; and the stamp that shows changes."""
+    def _remembered(self, path: Path, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
         try:
             status = path.stat()
         except OSError as error:
@@ -93,16 +79,27 @@ class FileScans:
         if stat.S_ISFIFO(status.st_mode):
             raise DataError(f"{path}: this is a pipe, and text for training is read more than once; store it in a file")
         # Unlike the modification time, the inode's change time cannot be set by hand.
-        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-        known = self._known.get(str(path.resolve()))
-        return (known if known and known["stamp"] == stamp else None), stamp
-
-    def _remember(self, path: Path, stamp: list[int], found: dict[str, Any]) -> dict[str, Any]:
-        found = {"stamp": stamp, **found}
+        name, stamp = str(path.resolve()), [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        known = self._known.get(name)
+        if known and known["stamp"] == stamp and (read is not _scan or "lines" in known):
+            return known
+        found = {"stamp": stamp, **read(path)}
         # A file that changed a moment ago may change again within the resolution of its time stamps.
         if time.time_ns() - max(stamp[1:3]) > 2e9:
-            self._known[str(path.resolve())] = found
+            self._known[name] = found
         return found
+
+
+def _scan(path: Path) -> dict[str, Any]:
+    digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
+    with opened(path) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+            newlines += (ends := block.count(b"\n"))
+            length = 0 if ends else length + len(block)
+            _refuse_endless(length, path)
+            last = block[-1:]
+    return {"lines": newlines + (last != b"\n"), "sha256": digest.hexdigest()}
 
 
 def read_lines(path: str | Path) -> list[str]:

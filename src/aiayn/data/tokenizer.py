@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,9 @@ from aiayn.data.cleaning import (
     SEPARATOR,
     ZERO_WIDTH,
     CleaningReport,
-    clean_as_learned,
+    clean,
     grouped,
+    training_rules,
     with_plain_blanks,
 )
 from aiayn.data.raw_text import RawText, with_progress
@@ -249,17 +249,15 @@ def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
         total = text.count()
         pairs = (pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total)
     log.info("learning %s subwords from %s", f"{config.vocab_size:,}", text.option)
-    cleaned = clean_as_learned(config, with_progress(pairs, "reading", None), report, training=True)
+    cleaned = clean(with_progress(pairs, "reading", None), report, training_rules(config), config.tags)
 
     def batches() -> Iterator[list[str]]:
         for batch in grouped(cleaned, size=500, characters=200_000):
             yield [line for pair in batch for line in (pair.src, pair.tgt)]
         report.check(text, config)
 
-    in_batches = batches()
-    first = next(in_batches)
     return Tokenizer.train(
-        chain([first], in_batches),
+        batches(),
         config.vocab_size,
         pretokenized=TASKS[config.task].splits_at_spaces,
         lowercase=config.lowercase,

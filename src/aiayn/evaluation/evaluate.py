@@ -122,7 +122,7 @@ def _forced_decoding(
     translator: Translator | SplitTranslator, data: DataConfig, test: TestSet
 ) -> dict[str, Any] | None:
     """Returns how probable the model finds the first reference; None where it has too few learned positions."""
-    sources, references = test.sources, [learned_target(data, line) for line in test.references[0]]
+    sources, references = test.sources, [learned_target(line, data.tags) for line in test.references[0]]
     try:
         pairs = translator.score(list(sources), list(references))
     except DataError:

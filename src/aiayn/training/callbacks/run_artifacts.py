@@ -6,7 +6,7 @@ import logging
 import pytorch_lightning as pl
 
 from aiayn.data.batch import Batch
-from aiayn.data.corpus_statistics import describe_corpus
+from aiayn.data.batch_plan import describe_corpus
 from aiayn.errors import UserError
 from aiayn.evaluation.test_set import lines_sha256
 from aiayn.hardware import describe_machine

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from aiayn.data.batch import Batch
-from aiayn.data.corpus_statistics import unigram_loss
+from aiayn.data.corpus import unigram_loss
 from aiayn.errors import DivergedError
 from aiayn.hardware import matmul_rate, peak_memory
 from aiayn.training.callbacks.non_finite_guard import REMEDY
