@@ -19,7 +19,7 @@ from server.conftest import serving
 from aiayn.errors import ConfigError
 from aiayn.search.paragraphs import split_paragraph
 from aiayn.server import serve as module
-from aiayn.server.options import ServeOptions
+from aiayn.server.options import ServeOptions, read_keys
 from aiayn.server.serve import listen
 
 HEAD = "POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -131,7 +131,6 @@ def test_an_address_that_is_taken_is_refused_in_one_line(server):
         ("--time-limit 0.0: must be above 0", ["--time-limit", "0"]),
         ("--host 0.0.0.0 listens on every address: add --allow-host", ["--host", "0.0.0.0"]),
         ("--allow-host a*b: must be a name", ["--allow-host", "a*b"]),
-        ("--api-key-file empty: there is no key in it", ["--api-key-file", "empty"]),
         ("--api-key-file missing: cannot be read", ["--api-key-file", "missing"]),
     ],
 )
@@ -143,6 +142,26 @@ def test_wrong_options_are_refused_before_the_run_is_looked_at(tmp_path, monkeyp
 
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert says in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        (b"# of the team\n\n  a pass phrase \r\n\t# old\none#two\n", ["a pass phrase", "one#two"]),
+        (b"\xef\xbb\xbfone\r\ntwo\r\n", ["one", "two"]),
+        ("zwölf\u2028 elf\n".encode(), ["zwölf\u2028 elf"]),
+    ],
+)
+def test_a_file_has_a_key_per_line_beside_blank_lines_and_comments(tmp_path, text, keys):
+    (tmp_path / "keys").write_bytes(text)
+    assert read_keys(tmp_path / "keys") == keys
+
+
+@pytest.mark.parametrize("text", [b"", b" \n# none\n", b"\xef\xbb\xbf", b"stra\xdfe"])
+def test_a_file_without_a_key_or_in_another_encoding_is_refused(tmp_path, text):
+    (tmp_path / "keys").write_bytes(text)
+    with pytest.raises(ConfigError, match=r"--api-key-file .*keys: (there is no key in it|cannot be read)"):
+        read_keys(tmp_path / "keys")
 
 
 def test_the_command_loads_model_and_keys_and_outlives_clients_that_close_their_connection_too_early(

@@ -5,8 +5,7 @@ import signal
 from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
-from aiayn.server.keys import read_keys
-from aiayn.server.options import ServeOptions
+from aiayn.server.options import ServeOptions, read_keys
 
 
 @with_options

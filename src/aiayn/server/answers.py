@@ -73,11 +73,7 @@ class Answers:
         _check_languages(fields, translator.languages)
         is_html = fields.get("format") == "html"
         parts = await asyncio.to_thread(_cut, texts, translator.languages[0], is_html)
-        await self._check(translator, parts.sentences, state)
-        found = await self.batcher.n_best(translator.n_best, parts.sentences, n)
-        # The k-th translation of a text has the k-th of every sentence, or else its last.
-        chosen = [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
-        columns = [await self._written(translator, parts, one, is_html) for one in chosen]
+        columns = await self._translated(translator, parts, n, is_html, state)
         # Different subwords may spell the same text.
         ranked = [list(dict.fromkeys(column[number] for column in columns)) for number in range(len(texts))]
         is_list = isinstance(fields["q"], list)
@@ -95,12 +91,7 @@ class Answers:
         name, content = await file_of(fields)
         _check_languages(fields, translator.languages)
         document, parts = await asyncio.to_thread(_cut_file, name, content, translator.languages)
-        await self._check(translator, parts.sentences, state)
-        found: list[Translation] = []
-        for start in range(0, len(parts.sentences), BATCH_LINES):  # so that a file does not fill up the queue
-            here = parts.sentences[start : start + BATCH_LINES]
-            found += [best for best, *_ in await self.batcher.n_best(translator.n_best, here, 1)]
-        [text] = await self._written(translator, parts, found, document.markup)
+        [[text]] = await self._translated(translator, parts, 1, document.markup, state)
         translated = document.encode(text)
         while self.files and sum(map(len, self.files.values())) + len(translated) > MAX_FILES:
             self.files.popitem(last=False)
@@ -108,11 +99,23 @@ class Answers:
         self.files[address] = translated
         return {"translatedFileUrl": f"{state.base_url}download_file/{quote(address)}"}
 
-    async def _check(self, translator: LineTranslator, sentences: list[str], state: State) -> None:
-        """Raises 413 for more sentences than are translated at once, and what `_subwords` raises."""
-        if len(sentences) > (most := self.options.max_waiting):
+    async def _translated(
+        self, translator: LineTranslator, texts: Texts, n: int, is_html: bool, state: State
+    ) -> list[list[str]]:
+        """Returns the best translation of every text, the second of every text, and so on to the n-th.
+
+        The k-th translation of a text has the k-th of every sentence, or else its last. Raises 413 for more sentences
+        than are translated at once, and what `_subwords` raises.
+        """
+        sentences, most = texts.sentences, self.options.max_waiting
+        if len(sentences) > most:
             raise HTTPException(413, f"{len(sentences)} sentences; at most {most} are translated at once")
         await self._subwords(translator, sentences, state)
+        found: list[list[Translation]] = []
+        for start in range(0, len(sentences), BATCH_LINES):  # so that a long text does not fill up the queue
+            found += await self.batcher.n_best(translator.n_best, sentences[start : start + BATCH_LINES], n)
+        chosen = [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
+        return [await self._written(translator, texts, one, is_html) for one in chosen]
 
     async def _written(
         self, translator: LineTranslator, texts: Texts, found: list[Translation], is_html: bool

@@ -34,8 +34,7 @@ class Batcher:
     """Translates for many requests in one thread.
 
     While a model works on a batch, requests gather; the next batch takes their lines in turns, so that a long text
-    does not keep short ones waiting. Nobody waits for a batch to fill up. Other work is done between two batches, one
-    piece at a time, so that translations never wait for more than that.
+    does not keep short ones waiting. Nobody waits for a batch to fill up. Other work is done between two batches.
     """
 
     def __init__(self, max_waiting: int, on_batch: Callable[[int, float], None] = lambda lines, seconds: None):
@@ -43,17 +42,18 @@ class Batcher:
         self._max_waiting = max_waiting
         self._on_batch = on_batch
         self._requests: deque[deque[_Line]] = deque()
-        self._calls: deque[tuple[asyncio.Future, Callable[[], object]]] = deque()
+        self._calls = 0  # pieces of other work that are not done
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1)  # torch keeps threads of its own for every thread that calls it
 
     @property
     def waiting(self) -> int:
-        """Lines that no batch has taken yet, and pieces of other work."""
-        answers = [line.answer for request in self._requests for line in request] + [
-            future for future, _ in self._calls
-        ]
-        return sum(not answer.done() for answer in answers)
+        """Lines that no batch has taken yet, and pieces of other work that are not done."""
+        return self._calls + sum(not line.answer.done() for request in self._requests for line in request)
+
+    def _admit(self, count: int) -> None:
+        if self.waiting + count > self._max_waiting:
+            raise QueueFullError
 
     async def n_best(self, n_best: NBest, lines: list[str], n: int) -> list[list[Translation]]:
         """Returns n_best(lines, n), the n best translations of every line. Cancelling it drops waiting lines.
@@ -61,9 +61,10 @@ class Batcher:
         A line's result must not depend on the lines beside it. Lines of one `n_best` share batches. Raises
         QueueFullError, and what the translator raises for one of these lines by itself.
         """
-        answers: list[asyncio.Future[list[Translation]]] = self._futures(len(lines))
-        request: deque[_Line] = deque()
-        request.extend(_Line(line, n_best, n, one, request) for line, one in zip(lines, answers, strict=True))
+        self._admit(len(lines))
+        loop, request = asyncio.get_running_loop(), deque[_Line]()
+        request.extend(_Line(line, n_best, n, loop.create_future(), request) for line in lines)
+        answers = [line.answer for line in request]
         self._requests.append(request)
         self._arrived.set()
         try:
@@ -77,10 +78,12 @@ class Batcher:
 
         Raises QueueFullError, and what `work` raises.
         """
-        [answer] = self._futures(1)
-        self._calls.append((answer, lambda: work(*arguments)))
-        self._arrived.set()
-        return await answer
+        self._admit(1)
+        self._calls += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+        finally:
+            self._calls -= 1
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -92,31 +95,25 @@ class Batcher:
             task.cancel()
             self._thread.shutdown(cancel_futures=True)
 
-    def _futures(self, count: int) -> list[asyncio.Future]:
-        if self.waiting + count > self._max_waiting:
-            raise QueueFullError
-        return [asyncio.get_running_loop().create_future() for _ in range(count)]
-
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            while self._requests or self._calls:
-                if batch := self._next_batch():
-                    start, n = perf_counter(), max(line.n for line in batch)
-                    texts = [line.text for line in batch]
-                    found = await loop.run_in_executor(self._thread, _translate, batch[0].n_best, texts, n)
-                    self._on_batch(len(batch), perf_counter() - start)
-                    for line, result in zip(batch, found, strict=True):
-                        _give(line.answer, result)
-                        if isinstance(result, BaseException):
-                            line.request.clear()  # nobody waits for its other lines
-                while self._calls and self._calls[0][0].done():  # cancelled
-                    self._calls.popleft()
-                if self._calls:
-                    answer, work = self._calls.popleft()
-                    _give(answer, await loop.run_in_executor(self._thread, _attempt, work))
+            while batch := self._next_batch():
+                start, n = perf_counter(), max(line.n for line in batch)
+                texts = [line.text for line in batch]
+                found = await loop.run_in_executor(self._thread, _translate, batch[0].n_best, texts, n)
+                self._on_batch(len(batch), perf_counter() - start)
+                for line, result in zip(batch, found, strict=True):
+                    if isinstance(result, BaseException):
+                        line.request.clear()  # nobody waits for its other lines
+                    if line.answer.done():
+                        pass
+                    elif isinstance(result, BaseException):
+                        line.answer.set_exception(result)
+                    else:
+                        line.answer.set_result(result)
 
     def _next_batch(self) -> list[_Line]:
         """Takes a line of each request for one model in turn until the batch is full or nothing waits."""
@@ -135,26 +132,9 @@ class Batcher:
         return batch
 
 
-def _attempt(work: Callable[[], T]) -> T | BaseException:
-    """Returns what work() returns, or its error; libraries in Rust panic with what is no `Exception`."""
-    try:
-        return work()
-    except BaseException as error:
-        return error
-
-
 def _translate(n_best: NBest, lines: list[str], n: int) -> list[list[Translation] | BaseException]:
     """Returns a result, or an error, for every line: the error of one must not become that of others."""
-    found = _attempt(lambda: n_best(lines, n))
-    if not isinstance(found, BaseException):
-        return list(found)
-    return [found] if len(lines) == 1 else [one for line in lines for one in _translate(n_best, [line], n)]
-
-
-def _give(answer: asyncio.Future, result: object) -> None:
-    if answer.done():
-        return
-    if isinstance(result, BaseException):
-        answer.set_exception(result)
-    else:
-        answer.set_result(result)
+    try:
+        return list(n_best(lines, n))
+    except BaseException as error:  # libraries in Rust panic with what is no `Exception`
+        return [error] if len(lines) == 1 else [one for line in lines for one in _translate(n_best, [line], n)]

@@ -1,38 +1,37 @@
-"""Options of `aiayn serve`: names, defaults, help and rules. Imports nothing slow."""
+"""Options of `aiayn serve`: names, defaults, help and rules; the file of API keys. Imports nothing slow."""
 
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from aiayn.config.rules import require
+from aiayn.errors import ConfigError
+
+
+def flag(default: Any, help: str, metavar: str | None = None) -> Any:
+    """Returns the field of an option, as `cli/arguments.py` reads it; default may be `list`, for an empty one."""
+    metadata = {"help": help, "metavar": metavar}
+    return (
+        field(default_factory=list, metadata=metadata) if default is list else field(default=default, metadata=metadata)
+    )
 
 
 @dataclass(kw_only=True, frozen=True)
 class ServeOptions:
     """What `aiayn serve` takes besides the model."""
 
-    port: int = field(default=8000, metadata={"help": "0: any free one."})
-    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on."})
-    allow_host: list[str] = field(
-        default_factory=list,
-        metadata={"help": "A name that clients call the server by; may be repeated.", "metavar": "NAME"},
-    )
-    allow_origin: list[str] = field(
-        default_factory=list,
-        metadata={"help": "A web page that may use the server; may be repeated.", "metavar": "URL"},
-    )
-    api_key_file: Path | None = field(
-        default=None,
-        metadata={"help": "Accepted API keys, one per line; lines with # are comments.", "metavar": "FILE"},
-    )
-    access_log: bool = field(
-        default=False, metadata={"help": "Log a line per request to standard error, without text."}
-    )
-    max_body: int = field(default=1_000_000, metadata={"help": "Bytes of a request."})
-    max_line: int = field(default=500, metadata={"help": "Subwords of a line."})
-    max_waiting: int = field(default=1000, metadata={"help": "Lines of all requests that wait."})
-    max_connections: int = field(default=500, metadata={"help": "Open connections; further ones are refused."})
-    time_limit: float = field(default=60.0, metadata={"help": "Seconds that a request may take."})
+    port: int = flag(8000, "0: any free one.")
+    host: str = flag("127.0.0.1", "Address to listen on.")
+    allow_host: list[str] = flag(list, "A name that clients call the server by; may be repeated.", "NAME")
+    allow_origin: list[str] = flag(list, "A web page that may use the server; may be repeated.", "URL")
+    api_key_file: Path | None = flag(None, "Accepted API keys, one per line; lines with # are comments.", "FILE")
+    access_log: bool = flag(False, "Log a line per request to standard error, without text.")
+    max_body: int = flag(1_000_000, "Bytes of a request.")
+    max_line: int = flag(500, "Subwords of a line.")
+    max_waiting: int = flag(1000, "Lines of all requests that wait.")
+    max_connections: int = flag(500, "Open connections; further ones are refused.")
+    time_limit: float = flag(60.0, "Seconds that a request may take.")
 
     def __post_init__(self) -> None:
         require(0 <= self.port < 2**16, f"--port {self.port}: must be at least 0 and below 65536")
@@ -50,3 +49,19 @@ class ServeOptions:
                 name == "*" or (bool(rest) and "*" not in rest),
                 f"--allow-host {name}: must be a name such as translate.example.org or *.example.org, or *",
             )
+
+
+def read_keys(path: Path) -> list[str]:
+    """Returns the keys in a file: one per line, without the blanks around it.
+
+    Blank lines and lines that begin with # are no keys. Raises ConfigError for a file that cannot be read or has none.
+    """
+    try:
+        text = path.read_text("utf-8-sig")  # some editors begin a file with a byte order mark
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--api-key-file {path}: cannot be read ({error})") from error
+    lines = [line.strip() for line in text.split("\n")]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise ConfigError(f"--api-key-file {path}: there is no key in it; write one per line")
+    return keys

@@ -1,9 +1,7 @@
 """What a request says: JSON, or a form and the query string, as LibreTranslate's clients send them."""
 
-import asyncio
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
@@ -13,23 +11,20 @@ from starlette.types import Message
 
 Fields = Mapping[str, object]  # values are texts, files, or what JSON has
 
-DRAINED = 1 << 26  # bytes beyond the limit that are still read
-DRAIN_SECONDS = 5
 MAX_FIELDS = 100
 
 
 async def read_fields(request: Request, max_body: int) -> Fields:
-    """Returns the fields of a request. A form's `q` may come several times, and is a list then; no other field may.
+    """Returns the fields of a request. A form's `q` may come several times, and is a list then.
 
     Raises HTTPException: 413 for a body that is too long, 400 for one that cannot be read, 415 for another content
     type.
     """
-    request = _with_limit(request, max_body)
-    body = await request.body()
+    body = await _body(request, max_body)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind == "application/json":
-            fields = json.loads(body.decode(), object_pairs_hook=_once)
+            fields = json.loads(body.decode())
             if not isinstance(fields, dict):
                 raise HTTPException(400, "the request must be a JSON object")
             return fields
@@ -37,8 +32,12 @@ async def read_fields(request: Request, max_body: int) -> Fields:
         if kind in ("application/x-www-form-urlencoded", ""):
             pairs = parse_qsl(f"{query}&{body.decode()}", errors="strict", max_num_fields=MAX_FIELDS)
         elif kind == "multipart/form-data":
-            form = await request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max_body)
-            pairs = [*parse_qsl(query, errors="strict", max_num_fields=MAX_FIELDS), *form.multi_items()]
+
+            async def receive() -> Message:
+                return {"type": "http.request", "body": body}
+
+            form = Request(request.scope, receive).form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max_body)
+            pairs = [*parse_qsl(query, errors="strict", max_num_fields=MAX_FIELDS), *(await form).multi_items()]
         else:
             forms = "application/x-www-form-urlencoded or multipart/form-data"
             raise HTTPException(415, f"send JSON (application/json) or a form ({forms})")
@@ -47,44 +46,21 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the request cannot be read: {error}") from None
     texts = [value for name, value in pairs if name == "q"]
-    fields = _once([(name, value) for name, value in pairs if name != "q"])
-    return fields | ({"q": texts if len(texts) > 1 else texts[0]} if texts else {})
+    return dict(pairs) | ({"q": texts} if len(texts) > 1 else {})
 
 
-def _with_limit(request: Request, max_body: int) -> Request:
-    """Returns a request of which a body that is too long raises 413.
+async def _body(request: Request, most: int) -> bytes:
+    """Returns the body of a request, or raises 413.
 
-    Some of it is still read for a while, so that the client comes to read the answer.
+    One that is too long is still read to its end, within the time of a request, but not kept: only then does the
+    client come to read the answer.
     """
-    too_long = HTTPException(413, f"the request is longer than {max_body:,} bytes; send it in parts")
-    announced = request.headers.get("content-length", "0")
-    left = max_body
-    if announced.isdecimal() and int(announced) > max_body + DRAINED:
-        raise too_long
-
-    async def receive() -> Message:
-        nonlocal left
-        message = await request.receive()
-        left -= len(message.get("body", b""))
-        if left >= 0:
-            return message
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while message.get("more_body") and left > -DRAINED:
-                    message = await request.receive()
-                    left -= len(message.get("body", b""))
-        raise too_long
-
-    return Request(request.scope, receive)
-
-
-def _once(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    fields: dict[str, object] = {}
-    for name, value in pairs:
-        if name in fields:
-            raise HTTPException(400, f"{name!r:.40} is given twice")
-        fields[name] = value
-    return fields
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk[: most + 1 - len(body)]
+    if len(body) > most:
+        raise HTTPException(413, f"the request is longer than {most:,} bytes; send it in parts")
+    return bytes(body)
 
 
 def texts_of(fields: Fields) -> list[str]:
@@ -108,13 +84,10 @@ def line_of(fields: Fields, name: str) -> str:
 def count_of(fields: Fields, name: str, most: int) -> int:
     """Returns a field that must be a whole number up to `most`; 0 without it. Forms send digits. Raises 400."""
     given = fields.get(name)
-    if given is None or given == "":
-        return 0
-    if isinstance(given, str) and given.isascii() and given.isdecimal() and len(given) < 10:
-        given = int(given)
-    if type(given) is not int or not 0 <= given <= most:  # True is an int, too
+    digits = "0" if given is None or given == "" else str(given)
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 10 and int(digits) <= most):
         raise HTTPException(400, f"{name} must be a whole number from 0 to {most}")
-    return given
+    return int(digits)
 
 
 async def file_of(fields: Fields) -> tuple[str, bytes]:
