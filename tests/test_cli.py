@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from aiayn import cli
 from aiayn.cli import texts
 from aiayn.config.search import SamplingConfig
-from aiayn.data.translation_memory import read_units
+from aiayn.data.exchange import read_memory
 from aiayn.documents.document import read_document
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs import checkpoints
@@ -234,7 +234,7 @@ def test_a_translation_memory_becomes_one_of_both_languages(run, translator, tmp
     result = invoke("translate", run, tmp_path / "x.tmx")
     assert result.exception is None
     (tmp_path / "new.tmx").write_bytes(result.stdout_bytes)
-    found = list(read_units(tmp_path / "new.tmx", ("en", "de")))
+    found = list(read_memory(tmp_path / "new.tmx", ("en", "de")))
     sources = ["the old house < 5", "two cats"]
     expected = [(unit.texts["en"], unit.texts["de"], unit.name) for unit in found]
     assert expected == list(zip(sources, translator.translate(sources), ["a&1", None], strict=True))

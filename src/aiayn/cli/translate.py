@@ -70,8 +70,7 @@ def translate(
     kind = _kind(run, file, output, sampling.sample)
     if devices > 1 and kind == "stream":
         raise ConfigError(f"--devices {devices}: for a FILE only; leave it out to translate a stream")
-    from aiayn.data.pair_files import suffix
-    from aiayn.data.text_files import read_lines
+    from aiayn.data.text_files import read_lines, suffix
 
     lines = read_lines(file) if file and kind == "lines" else []  # errors in it before a model is loaded
     with model.open(run, devices, "--sample draws in torch" if drawing else None) as (translator, engine):
@@ -105,7 +104,9 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     """
     if file is None or str(file) == "-":
         return "stream"
-    from aiayn.data.pair_files import LANGUAGE_CODES, other_format, suffix
+    from aiayn.data.pair_files import other_format
+    from aiayn.data.tables import LANGUAGE_CODES
+    from aiayn.data.text_files import suffix
     from aiayn.documents.document import KINDS
 
     if not file.exists():

@@ -102,6 +102,12 @@ def _scan(path: Path) -> dict[str, Any]:
     return {"lines": newlines + (last != b"\n"), "sha256": digest.hexdigest()}
 
 
+def suffix(name: str) -> str:
+    """The suffix of a file's name in lower case, without that of its compression."""
+    path = Path(name)
+    return Path(path.stem if path.suffix.lower() in OPENERS else name).suffix.removeprefix(".").lower()
+
+
 def read_lines(path: str | Path) -> list[str]:
     """Reads the lines of a text file, plain or compressed.
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from aiayn.data.catalogue import quoted, read_messages
-from aiayn.data.pair_files import header_columns, is_quoted, json_field, suffix, table_delimiter
-from aiayn.data.text_files import SURROGATE, decode_document, read_whole
-from aiayn.data.translation_memory import best_match, read_units
-from aiayn.data.xliff import read_xliff
+from aiayn.data.exchange import best_match, read_memory, read_xliff
+from aiayn.data.tables import header_columns, is_quoted, table_delimiter
+from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
 from aiayn.errors import DataError
 from aiayn.search.markup import Part, Pieces, escaped_html, html_text, parse_markup, read_parts
 
@@ -268,7 +268,7 @@ def _json_lines(source: Source) -> Pieces:
         if not line.strip():
             pieces.append(line)
             continue
-        found = json_field(line, src, tgt)
+        found = _json_field(line, src, tgt)
         if found is None:
             raise DataError(
                 f'{source.path}: line {number} is no JSON object with a text, {{"{src}": "..."}}; correct it'
@@ -279,6 +279,43 @@ def _json_lines(source: Source) -> Pieces:
         name = f", {json.dumps(tgt)}: " if start == stop else ""
         pieces += [f'{line[:start]}{name}"', *source.field(text, _in_json), f'"{line[stop:]}']
     return pieces
+
+
+def _json_field(line: str, src_lang: str, tgt_lang: str) -> tuple[str, tuple[int, int]] | None:
+    """Returns the text of one language in a JSON object, and where in the line that of the other is or belongs.
+
+    Returns None if a line does not have the first. Numbers are not read, because Python has not all of them.
+    """
+    decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+
+    def value(start: int) -> tuple[Any, int, int]:
+        """Returns the next value from here on, and where it is."""
+        while line[start] in " \t\n\r,:":
+            start += 1
+        if line[start] == "}":
+            return None, start, start
+        found, end = decoder.raw_decode(line, start)
+        return found, start, end
+
+    def members(start: int) -> dict[str, tuple[Any, int, int]]:
+        """Returns the values of an object that begins here, and where they are; of equal names the last counts."""
+        found, (name, _, end) = {}, value(start + 1)
+        while name is not None:
+            found[name] = value(end)
+            name, _, end = value(found[name][2])
+        return found
+
+    try:
+        if not isinstance(decoder.decode(line), dict):
+            return None
+        found = members(line.index("{"))
+        if "translation" in found:
+            found = members(found["translation"][1])
+        text, start, _ = found[src_lang]
+    except (ValueError, RecursionError, KeyError, IndexError):
+        return None
+    last = max(end for _, _, end in found.values())
+    return (text, found.get(tgt_lang, (None, last, last))[1:]) if line[start] == '"' else None
 
 
 def _in_json(text: str) -> str:
@@ -296,7 +333,7 @@ def _memory(source: Source) -> Pieces:
         f'srclang={quoteattr(src)} datatype="plaintext"/>\n<body>\n'
     ]
     left_out = found = 0
-    for unit in read_units(source.path, (src,), io.BytesIO(source.content)):
+    for unit in read_memory(source.path, (src,), io.BytesIO(source.content)):
         text = unit.texts.get(src)
         if not text or unit.flaw:
             left_out += 1

@@ -9,8 +9,9 @@ from urllib.parse import quote
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
-from aiayn.data.pair_files import LANGUAGE_CODES, other_format, suffix
-from aiayn.data.text_files import SURROGATE
+from aiayn.data.pair_files import other_format
+from aiayn.data.tables import LANGUAGE_CODES
+from aiayn.data.text_files import SURROGATE, suffix
 from aiayn.documents.document import KINDS, Document, parse_document
 from aiayn.errors import DataError
 from aiayn.search.line_translator import LineTranslator

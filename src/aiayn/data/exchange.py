@@ -1,0 +1,255 @@
+"""Files in which translators exchange texts: translation memories (TMX 1.4) and XLIFF 1.2 and 2.
+
+They are untrusted input: nothing is fetched, and a file that declares entities is refused.
+"""
+
+import html
+import re
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+from xml.parsers import expat
+
+from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
+from aiayn.data.text_files import opened
+from aiayn.errors import DataError
+
+CODES = {"bpt", "ept", "it", "ph", "ut"}  # in TMX: markup of the original document, not text; inside may be <sub>
+LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+UNITS = ("trans-unit", "segment")  # of XLIFF 1.2 and 2
+OPEN_STATES = ("new", "needs-translation", "initial")  # of a target that is no translation yet
+PAIRED = ("g", "mrk", "pc", "sub")  # in XLIFF: elements around text; others are codes, and so is all that is in them
+MAX_DEPTH = 200
+TAG = re.compile(rb"<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
+NOT_TEXT = re.compile(r"(<!--.*?-->|<\?.*?\?>)", re.DOTALL)
+CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+CODE = "\0"  # stands for a code in a text; XML cannot hold it
+
+
+def normal_code(name: str) -> str:
+    """Returns a language code in lower case with hyphens: pt_BR is pt-br."""
+    return name.strip().casefold().replace("_", "-")
+
+
+def best_match(code: str, langs: tuple[str, ...]) -> str | None:
+    """Returns which of these languages a code stands for: itself, else the one that it is a variant of, else None.
+
+    en-GB is en, but if en-GB itself is one of them, that one.
+    """
+    code, own = normal_code(code), {normal_code(lang): lang for lang in langs}
+    variants = [lang for lang in own if code.startswith(f"{lang}-")]
+    return own.get(code) or own.get(max(variants, key=len, default=""))
+
+
+def without_codes(text: str) -> str:
+    """Returns a text in which `CODE` stands for codes as a line without them.
+
+    One between two letters is a blank: `Click<ph/>here` are two words.
+    """
+    text = re.sub(rf"(?<=\w){CODE}+(?=\w)", " ", text).replace(CODE, "")
+    return re.sub(r"[ \t]*\n[ \t]*", " ", text).strip()
+
+
+@dataclass
+class MemoryUnit:
+    """A unit (tu) of variants (tuv) in several languages; of each the first variant that is not empty counts."""
+
+    line: int  # that it begins in
+    name: str | None  # its tuid
+    texts: dict[str, str] = field(default_factory=dict)  # by the language asked for
+    languages: set[str] = field(default_factory=set)  # all, as they are written
+    flaw: str = ""
+
+
+def read_memory(path: Path, langs: tuple[str, ...], content: BinaryIO | None = None) -> Iterator[MemoryUnit]:
+    """Streams the units of a translation memory with their text in these languages; see `best_match`.
+
+    With `content` that is read, and the file is only named. Raises DataError with the line if it is no such file.
+    """
+    with nullcontext(content) if content else opened(path) as stream:
+        # Without DTDs no entity can be declared, and none expands.
+        safe = {"resolve_entities": False, "no_network": True, "load_dtd": False}
+        elements = etree.iterparse(stream, ("start", "end"), tag="{*}tu", **safe)
+        try:
+            for event, tu in elements:
+                where = f"{path}: line {tu.sourceline}"
+                if event == "start":
+                    dtd = tu.getroottree().docinfo.internalDTD
+                    if dtd is not None and list(dtd.entities()):
+                        raise DataError(f"{path}: it declares entities of its own, which are not read; remove them")
+                    if next(tu.iterancestors("{*}tu"), None) is not None:
+                        raise DataError(f"{where}: a unit (tu) inside another; correct it")
+                    continue
+                if (entity := next(tu.iter(etree.Entity), None)) is not None:
+                    raise DataError(f"{where}: {entity.text}: none but the entities of XML are read; correct it")
+                yield _memory_unit(tu, langs)
+                tu.clear()
+                while tu.getprevious() is not None:
+                    del tu.getparent()[0]
+        except etree.XMLSyntaxError as error:
+            said = [(entry.message, entry.line) for entry in elements.error_log] or [(error.msg, error.lineno)]
+            message, line = " ".join(str(said[0][0]).split()), said[0][1]
+            raise DataError(f"{path}: line {line} is not well-formed XML ({message:.200}); correct it") from error
+
+
+def _memory_unit(tu: etree._Element, langs: tuple[str, ...]) -> MemoryUnit:
+    unit = MemoryUnit(tu.sourceline or 0, tu.get("tuid"))
+    for tuv in tu.iterchildren("{*}tuv"):
+        code = tuv.get(LANG) or tuv.get("lang") or ""
+        unit.languages.add(code[:20])
+        lang = best_match(code, langs)
+        if lang is None or unit.texts.get(lang):
+            continue
+        segments = list(tuv.iterchildren("{*}seg"))
+        if len(segments) > 1:
+            unit.flaw = "two_segments"
+        unit.texts[lang] = without_codes(_segment_text(segments[0])) if segments else ""
+    return unit
+
+
+def _segment_text(seg: etree._Element) -> str:
+    parts = [seg.text or ""]
+    for child in seg:
+        is_code = not isinstance(child.tag, str) or etree.QName(child).localname in CODES
+        parts += [CODE if is_code else _segment_text(child), child.tail or ""]
+    return "".join(parts)
+
+
+@dataclass
+class Node:
+    """An element of XML, and where it is in the file's bytes."""
+
+    name: str  # without its prefix
+    attributes: dict[str, str]
+    line: int
+    start: int  # of its opening tag
+    inner: int  # after that
+    stop: int = 0  # before its closing tag
+    end: int = 0  # after that; an empty element ends where its one tag does
+    children: list["Node"] = field(default_factory=list)
+
+    def child(self, name: str) -> "Node | None":
+        return next((one for one in self.children if one.name == name), None)
+
+
+@dataclass
+class XliffUnit:
+    """A text and its translation, and what a translation of it replaces: bytes of the file, between two tags."""
+
+    line: int
+    languages: tuple[str, str]  # of source and target as the file says, or ""
+    source: list[tuple[str, str, str]]  # tokens (kind, name, raw) as those of mark-up
+    text: str  # of the source, without codes
+    translation: str  # empty if there is none
+    span: tuple[int, int]
+    tags: tuple[str, str]
+    is_kept: bool  # it says translate="no"
+
+
+def read_xliff(content: bytes, path: Path) -> Iterator[XliffUnit]:
+    """Yields the units of a file in UTF-8. Raises DataError if it is no XLIFF."""
+    root = _parse(content, path)
+    if root.name != "xliff":
+        raise DataError(f"{path}: this is no XLIFF, it begins with <{root.name:.40}>; check the file")
+    waiting = [(root, False, ("", ""))]
+    while waiting:
+        node, is_kept, (src, tgt) = waiting.pop()
+        given = node.attributes
+        src = given.get("source-language") or given.get("srcLang") or src
+        tgt = given.get("target-language") or given.get("trgLang") or tgt
+        is_kept = given.get("translate", "no" if is_kept else "yes") == "no"
+        if node.name not in UNITS:
+            waiting += [(child, is_kept, (src, tgt)) for child in reversed(node.children)]
+        elif source := node.child("source"):
+            yield _xliff_unit(node, source, content, is_kept, (src, tgt))
+
+
+def _parse(content: bytes, path: Path) -> Node:
+    """Returns the root of an XML file in UTF-8. Raises DataError with the line if it is not well-formed."""
+    parser = expat.ParserCreate("utf-8")
+    open_nodes = [Node("", {}, 0, 0, 0)]
+
+    def after_tag(start: int) -> int:
+        tag = TAG.match(content, start)
+        assert tag is not None
+        return tag.end()
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        line, here = parser.CurrentLineNumber, parser.CurrentByteIndex
+        node = Node(name.rpartition(":")[2], attributes, line, here, after_tag(here))
+        open_nodes[-1].children.append(node)
+        if len(open_nodes) > MAX_DEPTH:
+            raise DataError(f"{path}: line {line} has {MAX_DEPTH} elements in each other; this is no XLIFF")
+        open_nodes.append(node)
+
+    def end(name: str) -> None:
+        node, here = open_nodes.pop(), parser.CurrentByteIndex
+        is_empty = content[node.inner - 2 : node.inner] == b"/>"
+        node.stop, node.end = (node.inner, node.inner) if is_empty else (here, after_tag(here))
+
+    def refuse(*_: object) -> None:
+        raise DataError(f"{path}: it declares entities of its own, which are not read; remove them")
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, refuse
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        message = expat.ErrorString(error.code)
+        raise DataError(f"{path}: line {error.lineno} is not well-formed XML ({message}); correct it") from None
+    return open_nodes[0].children[0]
+
+
+def _xliff_unit(node: Node, source: Node, content: bytes, is_kept: bool, languages: tuple[str, str]) -> XliffUnit:
+    target = node.child("target")
+    segments = node.child("seg-source") or source
+    state = (target.attributes.get("state") if target else None) or node.attributes.get("state")
+    translation = _text_without_codes(target, content) if target and state not in OPEN_STATES else ""
+    if target is None:
+        before = content[max(source.start - 200, 0) : source.start]
+        blank = before[len(before.rstrip()) :].decode()
+        name = content[source.start + 1 : source.inner].decode().split(">")[0].split()[0].replace("source", "target")
+        span, tags = (segments.end, segments.end), (f"{blank}<{name}>", f"</{name}>")
+    elif target.inner == target.end:  # <target/>
+        opening = content[target.start : target.end].decode()
+        name = opening[1:].rstrip("/>").split()[0]
+        span, tags = (target.start, target.end), (f"{opening[:-2].rstrip()}>", f"</{name}>")
+    else:
+        span, tags = (target.inner, target.stop), ("", "")
+    tokens = list(_coded_tokens(segments, content))
+    return XliffUnit(
+        node.line, languages, tokens, _text_without_codes(source, content), translation, span, tags, is_kept
+    )
+
+
+def _text_without_codes(node: Node, content: bytes) -> str:
+    """Returns the text of an element without codes; one between two letters is a blank."""
+    parts = [raw if kind == "text" else CODE * (kind == "alone") for kind, _, raw in _coded_tokens(node, content)]
+    return without_codes(html.unescape("".join(parts)))
+
+
+def _coded_tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
+    """Yields what is in an element as tokens of mark-up: text, open, close, alone, keep or other."""
+    start = node.inner
+    for child in node.children:
+        yield from _text_tokens(content[start : child.start].decode())
+        given, start = child.attributes, child.end
+        opening, closing = content[child.start : child.inner].decode(), content[child.stop : child.end].decode()
+        if child.name not in PAIRED or child.inner == child.end:
+            yield "alone", child.name, content[child.start : child.end].decode()
+            continue
+        is_segment = given.get("mtype") == "seg"
+        is_kept = given.get("mtype") == "protected" or given.get("translate") == "no"
+        yield "other" if is_segment else "keep" if is_kept else "open", child.name, opening
+        yield from _coded_tokens(child, content)
+        yield "other" if is_segment else "close", child.name, closing
+    yield from _text_tokens(content[start : node.stop].decode())
+
+
+def _text_tokens(raw: str) -> Iterator[tuple[str, str, str]]:
+    raw = CDATA.sub(lambda found: html.escape(found[1], quote=False), raw)
+    for number, part in enumerate(NOT_TEXT.split(raw)):
+        if part:
+            yield "alone" if number % 2 else "text", "", part

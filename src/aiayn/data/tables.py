@@ -1,0 +1,145 @@
+"""Tables of text in several languages: tab- or comma-separated columns (.tsv, .csv) and JSON lines (.jsonl).
+
+A line feed inside a text becomes a space, because a sentence is one line.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from aiayn.data.exchange import best_match
+from aiayn.data.raw_text import RawPair
+from aiayn.data.text_files import lines, suffix
+from aiayn.errors import DataError
+
+RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
+# English names of languages and their codes, for the names of columns and for people.
+LANGUAGES = (
+    "arabic=ar bulgarian=bg czech=cs danish=da german=de greek=el english=en spanish=es estonian=et persian=fa "
+    "finnish=fi french=fr hebrew=he hindi=hi croatian=hr hungarian=hu indonesian=id italian=it japanese=ja "
+    "korean=ko lithuanian=lt latvian=lv dutch=nl norwegian=no polish=pl portuguese=pt romanian=ro russian=ru "
+    "slovak=sk slovenian=sl serbian=sr swedish=sv turkish=tr ukrainian=uk vietnamese=vi chinese=zh "
+)
+LANGUAGE_CODES = {name: code for name, _, code in (pair.partition("=") for pair in LANGUAGES.split())}
+SIDES = {"source": 0, "src": 0, "target": 1, "tgt": 1, "translation": 1}
+
+
+def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+    """Yields the rows of a .tsv or .csv file.
+
+    Columns are named by a first line that has both languages; without one there are two, source and target.
+    """
+    width, columns = 2, (0, 1)
+    for number, fields in _rows(path):
+        if number == 1:
+            if named := header_columns(path, fields or [], src_lang, tgt_lang):
+                width, columns = len(fields or []), named
+                continue
+            if fields and any(fields) and len(fields) != width:
+                raise DataError(
+                    f"{path}: line 1 has {len(fields)} columns instead of {width}; correct it, or name the columns "
+                    f"in the first line, {src_lang} and {tgt_lang} among them"
+                )
+        if fields is None:
+            yield RawPair(str(path), number, b"", b"", "too_many_bytes")
+        elif not any(field.strip() for field in fields):
+            yield RawPair(str(path), number, b"", b"")
+        elif len(fields) == width:
+            src, tgt = (fields[column].replace("\n", " ").encode(errors="surrogateescape") for column in columns)
+            yield RawPair(str(path), number, src, tgt)
+        else:
+            yield RawPair(str(path), number, b"", b"", "columns")
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
+    """Yields the fields of the rows of a .tsv or .csv file with their first line; None for a row that is too long.
+
+    A .csv file and a .tsv file written by a spreadsheet follow the rules of Python's csv: fields in quotation marks,
+    doubled inside. In other .tsv files a quotation mark is text: one that opens a sentence must not swallow the lines
+    up to the next. Undecodable bytes become surrogates.
+    """
+    first = [line.decode(errors="replace") for line in islice(lines(path), 100)]
+    delimiter = table_delimiter(path, "".join(first[:1]))
+    if delimiter == "\t" and not is_quoted(first):
+        for number, line in _records(path):
+            yield number, None if line is None else line.decode(errors="surrogateescape").split("\t")
+        return
+    text = (line.decode(errors="surrogateescape") + "\n" for line in lines(path, RECORD_BYTES))
+    reader, done = csv.reader(text, delimiter=delimiter), 0
+    try:
+        for row in reader:
+            yield done + 1, row
+            done = reader.line_num
+    except csv.Error as error:
+        raise DataError(f"{path}: line {done + 1} is no row of comma-separated text ({error}); correct it") from None
+
+
+def _records(path: Path) -> Iterator[tuple[int, bytes | None]]:
+    """Yields the lines of a file with their numbers, None for one that is too long."""
+    for number, line in enumerate(lines(path, RECORD_BYTES), 1):
+        yield number, line if len(line) < RECORD_BYTES - 1 else None
+
+
+def table_delimiter(path: Path, header: str) -> str:
+    if suffix(path.name) == "tsv":
+        return "\t"
+    return ";" if header.count(";") > header.count(",") else ","
+
+
+def is_quoted(first: list[str]) -> bool:
+    """Whether most fields of the first rows of a .tsv file are in quotation marks, as a spreadsheet writes them."""
+    fields = [field for line in first for field in line.rstrip("\r").split("\t") if field]
+    return sum(len(field) > 1 and field[0] == field[-1] == '"' for field in fields) > len(fields) / 2
+
+
+def header_columns(path: Path, fields: Sequence[str], src_lang: str, tgt_lang: str) -> tuple[int, int] | None:
+    """Returns the columns of source and target, from 0, if these fields are names of columns; None for text.
+
+    A name is a language's code or English name, source or target; `English (US)`, `en_US` and `Source text` are names,
+    too. Raises DataError for names that do not say which column is which.
+    """
+    langs = (src_lang, tgt_lang)
+    sides: list[int | None] = []  # of the columns: 0 for the source, 1 for the target, None for others
+    named = any(field.strip() for field in fields)
+    for field in fields:
+        words = re.sub(r"\(.*?\)|[\"']|\btext\b", " ", field.casefold()).replace("_", "-").split()
+        name = words[0] if len(words) == 1 else ""
+        code = LANGUAGE_CODES.get(name, name)
+        lang = best_match(code, langs)
+        sides.append(SIDES.get(name) if lang is None else langs.index(lang))
+        named &= sides[-1] is not None or not field.strip() or code.split("-")[0] in LANGUAGE_CODES.values()
+    if sides.count(0) == sides.count(1) == 1:
+        return sides.index(0), sides.index(1)
+    if named:
+        raise DataError(
+            f"{path}: the first line seems to name columns, but not one {src_lang} and one {tgt_lang}; write "
+            f"{src_lang} and {tgt_lang} over the columns, or remove that line if source comes first"
+        )
+    return None
+
+
+def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+    """Yields the texts of the JSON objects of a .jsonl file, by language or under `translation`."""
+    for number, line in _records(path):
+        try:
+            record = json.loads(line or b"")
+            # A lone surrogate, which JSON can hold, becomes invalid UTF-8, which cleaning drops.
+            src, tgt = (
+                record.get("translation", record)[lang].replace("\n", " ").encode(errors="surrogatepass")
+                for lang in (src_lang, tgt_lang)
+            )
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+            if line is not None and not line.strip() and number > 1:
+                yield RawPair(str(path), number, b"", b"")
+            elif number == 1:
+                raise DataError(
+                    f"{path}: line {number} is no JSON object with two texts, "
+                    f'{{"{src_lang}": "...", "{tgt_lang}": "..."}}; correct or remove it'
+                ) from None
+            else:
+                yield RawPair(str(path), number, b"", b"", "too_many_bytes" if line is None else "not_json")
+        else:
+            yield RawPair(str(path), number, src, tgt)
