@@ -257,6 +257,7 @@ CHANGES: dict[str, Callable[[Transformer], object]] = {
     "hook on feed-forward networks": lambda model: [hook(each) for each in every(model, FeedForward)],
     "hook on the output layer": lambda model: hook(model.output),
     "untied output": untie,
+    "a window that the options do not name": lambda model: setattr(model, "masks", Masks(3)),
     "method of an object": own_method,
 }
 

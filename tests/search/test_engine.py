@@ -17,6 +17,9 @@ from torch import nn
 from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, DivergedError, RefusedError
+from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.embedding import LearnedPositions
+from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -302,11 +305,25 @@ CHANGES: dict[str, tuple[Callable[[Transformer], object], str]] = {
     "part": (lambda m: setattr(m.encoder[1], "feed_forward", GELU(32, 40)), r"encoder\.1\.feed_forward \(GELU"),
     "hook": (hooked, r"encoder\.0\.feed_forward \(FeedForward, or its hooks"),
     "norm": (lambda m: setattr(m, "decoder_norm", nn.LayerNorm(32)), "a norm after the layers"),
-    "epsilon": (lambda m: setattr(m.decoder[0].norm_2.norm, "eps", 1e-3), r"decoder\.0\.norm_2\.norm"),
+    "epsilon": (lambda m: setattr(m.decoder[0].norm_2.norm, "eps", 1e-3), r"decoder\.0\.norm_2"),
     "linear": (
         lambda m: setattr(m.encoder[0].self_attention, "w_q", nn.utils.parametrizations.orthogonal(nn.Linear(32, 32))),
         r"encoder\.0\.self_attention, whose matrices|Parametrized",
     ),
+    "heads": (lambda m: setattr(m.encoder[0].self_attention, "n_heads", 4), r"encoder\.0\.self_attention"),
+    "a size": (
+        lambda m: setattr(m.decoder[0], "cross_attention", MultiHeadAttention(32, 2, 4, 16)),
+        r"decoder\.0\.cross_attention",
+    ),
+    "bias": (lambda m: setattr(m.encoder[0].self_attention, "w_q", nn.Linear(32, 32)), r"encoder\.0\.self_attention"),
+    "no layer": (lambda m: setattr(m.decoder[1], "feed_forward", nn.Identity()), r"decoder\.1"),
+    "norm without weights": (
+        lambda m: setattr(m.encoder[0].norm_1, "norm", nn.LayerNorm(32, elementwise_affine=False)),
+        r"encoder\.0\.norm_1",
+    ),
+    "scale": (lambda m: setattr(m.embedding, "scale", 1.0), "embedding"),
+    "window": (lambda m: setattr(m, "masks", Masks(5)), "the masks"),
+    "positions": (lambda m: setattr(m, "src_positions", LearnedPositions(99, 32)), "src_positions"),
 }
 
 

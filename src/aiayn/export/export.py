@@ -21,6 +21,7 @@ from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.files import atomic_folder, atomic_write_text
 from aiayn.model.embedding import TiedOutput
+from aiayn.model.layers import FeedForward
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.build import load_model
@@ -85,10 +86,12 @@ def _why_not_marian(model: Transformer) -> str | None:
         f"model.d_k={config.d_k} (other than d_model / n_heads = {per_head})": config.d_k != per_head,
         f"model.d_v={config.d_v} (other than d_model / n_heads = {per_head})": config.d_v != per_head,
         "model.positions=learned": config.positions == "learned",
-        "an output layer of its own": not isinstance(model.output, TiedOutput),
-        f"model.tie_embeddings={config.tie_embeddings}": config.tie_embeddings != "all",
-        "another number of layers than the options say": (len(model.encoder), len(model.decoder))
-        != (config.n_layers, config.decoder_layers),
+        "more than one matrix (model.tie_embeddings)": model.src_embedding is not None
+        or not isinstance(model.output, TiedOutput)
+        or model.output.tied_to != (model.embedding,),
+        "other sizes than the options say": (len(model.encoder), len(model.decoder))
+        != (config.n_layers, config.decoder_layers)
+        or any(len(each.w_1.weight) != config.d_ff for each in model.modules() if isinstance(each, FeedForward)),
     }
     return next((option for option, applies in unsupported.items() if applies), None)
 

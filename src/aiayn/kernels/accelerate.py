@@ -39,7 +39,8 @@ def accelerate(model: Transformer, device: torch.device, translates: bool = Fals
 
 def attends_as_the_paper(model: Transformer) -> bool:
     """Whether no code of an extension sees a mask: only then may masks be of another kind."""
-    if not is_exactly(model, Transformer) or type(model.masks) is not Masks:
+    usual = Masks(model.config.attention_window)
+    if not is_exactly(model, Transformer) or type(model.masks) is not Masks or vars(model.masks) != vars(usual):
         return False
     layers = [*((layer, EncoderLayer) for layer in model.encoder), *((layer, DecoderLayer) for layer in model.decoder)]
     if not all(is_exactly(layer, kind) for layer, kind in layers):

@@ -4,6 +4,7 @@ The folder is named by the fingerprint of the checkpoint file, so it is never th
 """
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from aiayn.config.model import ModelConfig
 from aiayn.config.stored import to_plain
 from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
 from aiayn.files import atomic_folder, atomic_write_text, sha256
@@ -44,15 +46,34 @@ def why_not_converted(model: Transformer) -> str | None:
         own = isinstance(module, MultiHeadAttention | FeedForward)
         if own and not all(is_exactly(child, nn.Linear) for child in module.children()):
             return f"{name}, whose matrices are not plain linear layers"
-        if isinstance(module, MultiHeadAttention) and module.attention is not attention:
-            return f"{name}.attention"
-        if isinstance(module, AddNorm) and (type(module.norm) is not nn.LayerNorm or module.norm.eps != 1e-5):
-            return f"{name}.norm"
     if not is_exactly(model.encoder_norm, nn.Identity) or not is_exactly(model.decoder_norm, nn.Identity):
         return "a norm after the layers"
-    if type(model.output) not in (TiedOutput, nn.Linear) or type(model.masks) is not Masks:
+    plain_masks = type(model.masks) is Masks and vars(model.masks) == vars(Masks())
+    if type(model.output) not in (TiedOutput, nn.Linear) or not plain_masks:
         return "the output layer or the masks"
-    return None
+    unlike = (name for name, module in model.named_modules() if _is_unlike_the_options(module, model.config))
+    return next((f"{name}, which is not as the model's options say" for name in unlike), None)
+
+
+def _is_unlike_the_options(module: nn.Module, config: ModelConfig) -> bool:
+    """Whether one of the paper's modules has parts, sizes or constants that CTranslate2 does not get from it."""
+    match module:
+        case MultiHeadAttention():
+            sizes = [config.n_heads, config.n_heads * config.d_k, config.n_heads * config.d_v]
+            biased = any(child.bias is not None for child in module.children())
+            found = [module.n_heads, len(module.w_q.weight), len(module.w_v.weight)]
+            return module.attention is not attention or biased or found != sizes
+        case AddNorm():
+            return type(module.norm) is not nn.LayerNorm or module.norm.eps != 1e-5 or module.norm.bias is None
+        case EncoderLayer() | DecoderLayer():
+            return type(module.feed_forward) is not FeedForward
+        case SharedEmbedding():
+            return module.scale != math.sqrt(config.d_model)
+        case SinusoidalPositions():
+            return config.positions == "learned"
+        case LearnedPositions():
+            return config.positions != "learned" or len(module.table) != config.max_positions
+    return False
 
 
 def write_ctranslate2(model: Transformer, subwords: list[str], folder: Path) -> None:
