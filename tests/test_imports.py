@@ -72,11 +72,11 @@ HOMES = {
     "hydra": HYDRA,
     "omegaconf": HYDRA,
     "torch": {
-        *("model", "kernels", "data/batch", "data/datamodule", "data/samplers"),
+        *("model", "kernels", "data/batch", "data/datamodule", "data/loaders"),
         *("runs/checkpoints", "runs/tensor_files", "hardware", "search", "export", "visualize", "training"),
     },
     "pytorch_lightning": {
-        *("data/datamodule", "data/samplers"),
+        *("data/datamodule", "data/loaders"),
         "training",
         "__init__",
     },

@@ -112,16 +112,16 @@ BUGS = [
     ),
     Bug(
         "every_rank_takes_the_same_micro_batches",
-        "data/samplers.py",
-        "range(start + self.rank, stop",
-        "range(start, stop",
+        "data/loaders.py",
+        "self.numbers()[self.rank ::",
+        "self.numbers()[0 ::",
         "data/test_batch_plan.py::test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches",
     ),
     Bug(
         "a_continued_run_begins_at_the_first_batch_again",
-        "data/samplers.py",
-        "self.trainer.global_step if self.trainer else 0",
-        "0",
+        "data/loaders.py",
+        "share = trainer.global_step,",
+        "share = 0,",
         "data/test_datamodule.py::test_training_goes_on_at_the_trainers_step_with_this_ranks_micro_batches",
     ),
     Bug(

@@ -101,8 +101,8 @@ def collate(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch
         eos, bos, pad = (torch.tensor([[i]]) for i in (EOS_ID, BOS_ID, PAD_ID))
         none = np.empty(0, np.int64)
         return Batch(number, eos, bos, pad, (none, none), micro_batch.step_tokens, micro_batch.micro_batches)
-    src, src_lengths = _padded(split.src, micro_batch.pairs)
-    tgt, tgt_lengths = _padded(split.tgt, micro_batch.pairs)
+    src, src_lengths = padded(split.src, micro_batch.pairs)
+    tgt, tgt_lengths = padded(split.tgt, micro_batch.pairs)
     counts = (src_lengths, tgt_lengths), micro_batch.step_tokens, micro_batch.micro_batches
     return Batch(number, src, shift_right(tgt), tgt, *counts)
 
@@ -115,10 +115,10 @@ def shift_right(tgt_out: Tensor) -> Tensor:
 
 def pad_sources(sentences: list[list[int]]) -> Tensor:
     """Returns ids without end marks as (B, S) rows that end with eos, padded on the right."""
-    return _padded(Sentences.of(sentences), np.arange(len(sentences)))[0]
+    return padded(Sentences.of(sentences), np.arange(len(sentences)))[0]
 
 
-def _padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
+def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """Returns sentences with eos added, padded, (B, L) int64; and their lengths, (B,) int64."""
     starts = side.starts[numbers]
     lengths = side.starts[numbers + 1] - starts

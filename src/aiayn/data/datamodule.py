@@ -9,91 +9,29 @@ It works without a Trainer, as here, and with any Lightning Trainer.
 """
 
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader
 
 from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
-from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources
+from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources, padded
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
+from aiayn.data.loaders import Numbered, RankSampler, StepLoader, training_numbers
 from aiayn.data.prepare import prepare, wait_for
-from aiayn.data.samplers import EvaluationSampler, TrainingSampler
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError
 from aiayn.signals import TERMINATION_SIGNALS
 
 MAX_TOKENS_PER_DEVICE = 16_384  # where data.max_tokens_per_device is null
-
-
-def _ignore_signals(worker: int) -> None:
-    """Makes a loader worker ignore signals to the whole job: the training process needs it to finish the step."""
-    for number in TERMINATION_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-
-class MicroBatches(Dataset[Batch]):
-    """The micro-batches of a plan by their number in the run."""
-
-    def __init__(self, split: PreparedSplit, plan: BatchPlan):
-        self.split, self.plan = split, plan
-
-    def __len__(self) -> int:
-        """Micro-batches of an epoch."""
-        return self.plan.steps_per_epoch * self.plan.micro_batches
-
-    def __getitem__(self, number: int) -> Batch:
-        return collate(self.split, self.plan.micro_batch(number), number)
-
-
-class EvaluationBatches(Dataset[Batch]):
-    """All pairs of a split once. Numbers beyond the last batch, for ranks with fewer, give batches without pairs."""
-
-    def __init__(self, split: PreparedSplit, max_tokens: int):
-        self.split = split
-        self.batches = evaluation_batches([split.src.lengths, split.tgt.lengths], max_tokens)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, number: int) -> Batch:
-        pairs = self.batches[number] if number < len(self.batches) else np.empty(0, np.int64)
-        return collate(self.split, MicroBatch(pairs, max(1, int(self.split.tgt.lengths[pairs].sum()))), number)
-
-
-class SourceBatches(Dataset[SourceBatch]):
-    """Sources to translate; blank lines are left out."""
-
-    def __init__(self, ids: list[list[int]], max_tokens: int):
-        """ids: subwords of every line without end mark; max_tokens: padded ones of a batch."""
-        self.ids = ids
-        lines = np.array([number for number, line in enumerate(ids) if line], np.int64)
-        lengths = np.array([len(ids[number]) + 1 for number in lines], np.int64)
-        batches = evaluation_batches([lengths], max_tokens) if len(lines) else []
-        self.batches: list[list[int]] = [lines[batch].tolist() for batch in batches]
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, number: int) -> SourceBatch:
-        """Numbers beyond the last batch, for ranks with fewer batches than others, give a batch without lines."""
-        lines = self.batches[number] if number < len(self.batches) else []
-        return SourceBatch(lines, pad_sources([self.ids[line] for line in lines] or [[]]))
-
-
-class StepLoader(DataLoader):
-    """A stateless loader: its sampler starts from the Trainer's step. Lightning saves and restores an empty state."""
-
-    def state_dict(self) -> dict[str, int]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Nothing to do."""
 
 
 class TranslationDataModule(pl.LightningDataModule):
@@ -123,7 +61,7 @@ class TranslationDataModule(pl.LightningDataModule):
         self._given_tokenizer = tokenizer
         self._corpus: PreparedCorpus | None = None
         self._plan: BatchPlan | None = None
-        self._test: tuple[list[list[int]], list[list[int]]] | None = None  # ids of every source and target
+        self._test: PreparedSplit | None = None  # every line, neither cleaned nor dropped
 
     # What Lightning calls.
 
@@ -151,7 +89,9 @@ class TranslationDataModule(pl.LightningDataModule):
         if stage in (None, "fit"):
             self._plan = self._training_plan()
         if stage in ("test", "predict") and self._test is None:
-            self._test = self._encoded("test")
+            sides = text_of(self.config, "test").read()
+            lines = ([self.tokenizer.normalise(line) for line in side] for side in sides)
+            self._test = PreparedSplit(Path(), "test", *(Sentences.of(self.tokenizer.encode(side)) for side in lines))
 
     def train_dataloader(self) -> DataLoader:
         """This rank's micro-batches of an epoch, from the Trainer's present step on."""
@@ -165,8 +105,8 @@ class TranslationDataModule(pl.LightningDataModule):
                 f"Trainer(limit_train_batches={limit}) ends within a step of accumulate_grad_batches="
                 f"{trainer.accumulate_grad_batches}: set a multiple of that"
             )
-        sampler = TrainingSampler(plan.steps_per_epoch, plan.micro_batches, trainer)
-        return self._loader(MicroBatches(self.corpus.train, plan), sampler, self.config.num_workers)
+        count, make = plan.steps_per_epoch * plan.micro_batches, partial(_training_batch, self.corpus.train, plan)
+        return self._loader(count, make, partial(training_numbers, plan, trainer), self.config.num_workers)
 
     def val_dataloader(self) -> DataLoader:
         """This rank's share of the validation pairs, in the largest batches that a device takes."""
@@ -174,18 +114,14 @@ class TranslationDataModule(pl.LightningDataModule):
 
     def test_dataloader(self) -> DataLoader:
         """This rank's share of the test pairs, which are neither cleaned nor dropped."""
-        if self._test is None:
-            self.setup("test")
-        assert self._test is not None
-        return self._evaluation_loader(PreparedSplit(Path(), "test", *map(Sentences.of, self._test)))
+        return self._evaluation_loader(self._test_split())
 
     def predict_dataloader(self) -> DataLoader:
-        """This rank's share of the sources of the test set, to translate."""
-        if self._test is None:
-            self.setup("predict")
-        assert self._test is not None
-        dataset = SourceBatches(self._test[0], self._max_tokens())
-        return self._loader(dataset, EvaluationSampler(len(dataset), self.trainer))
+        """This rank's share of the sources of the test set, to translate; blank ones are left out."""
+        sources = self._test_split().src
+        lines = np.flatnonzero(sources.lengths > 1)
+        batches = [lines[batch] for batch in evaluation_batches([sources.lengths[lines]], self._max_tokens())]
+        return self._loader(len(batches), partial(_source_batch, sources, batches))
 
     # For inspection.
 
@@ -251,22 +187,27 @@ class TranslationDataModule(pl.LightningDataModule):
             f"accumulate_grad_batches={-(-count // world_size)}"
         )
 
-    def _encoded(self, split: str) -> tuple[list[list[int]], list[list[int]]]:
-        """The ids of every line of a split."""
-        src, tgt = (
-            self.tokenizer.encode([self.tokenizer.normalise(line) for line in side])
-            for side in text_of(self.config, split).read()
-        )
-        return src, tgt
+    def _test_split(self) -> PreparedSplit:
+        if self._test is None:
+            self.setup("test")
+        assert self._test is not None
+        return self._test
 
     def _evaluation_loader(self, split: PreparedSplit) -> DataLoader:
-        batches = EvaluationBatches(split, self._max_tokens())
-        return self._loader(batches, EvaluationSampler(len(batches), self.trainer))
+        batches = evaluation_batches([split.src.lengths, split.tgt.lengths], self._max_tokens())
+        return self._loader(len(batches), partial(_evaluation_batch, split, batches))
 
-    def _loader(self, dataset: Dataset, sampler: Sampler, workers: int = 0) -> DataLoader:
+    def _loader(
+        self,
+        count: int,
+        make: Callable[[int], Any],
+        numbers: Callable[[], range] | None = None,
+        workers: int = 0,
+    ) -> DataLoader:
+        """Loads what `make` returns for this rank's of `count` numbers, or of those that `numbers` returns."""
         return StepLoader(
-            dataset,
-            sampler=sampler,
+            Numbered(count, make),
+            sampler=RankSampler(count, self.trainer, numbers),
             batch_size=None,
             num_workers=workers,
             pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
@@ -274,3 +215,26 @@ class TranslationDataModule(pl.LightningDataModule):
             prefetch_factor=4 if workers else None,
             worker_init_fn=_ignore_signals,
         )
+
+
+def _training_batch(split: PreparedSplit, plan: BatchPlan, number: int) -> Batch:
+    return collate(split, plan.micro_batch(number), number)
+
+
+def _evaluation_batch(split: PreparedSplit, batches: list[np.ndarray], number: int) -> Batch:
+    """Numbers beyond the last batch, for ranks with fewer batches than others, give batches without pairs."""
+    pairs = batches[number] if number < len(batches) else np.empty(0, np.int64)
+    return collate(split, MicroBatch(pairs, max(1, int(split.tgt.lengths[pairs].sum()))), number)
+
+
+def _source_batch(sources: Sentences, batches: list[np.ndarray], number: int) -> SourceBatch:
+    """Numbers beyond the last batch give a batch without lines."""
+    if number >= len(batches):
+        return SourceBatch([], pad_sources([[]]))
+    return SourceBatch(batches[number].tolist(), padded(sources, batches[number])[0])
+
+
+def _ignore_signals(worker: int) -> None:
+    """Makes a loader worker ignore signals to the whole job: the training process needs it to finish the step."""
+    for number in TERMINATION_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,74 @@
+"""Loaders: which batches a rank gets. The Trainer knows rank and step; without a Trainer there is one rank."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, SequentialSampler
+
+from aiayn.data.batch_plan import BatchPlan
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+
+
+class Numbered(Dataset):
+    """What a function makes of each number: `count` of them, but it is asked for numbers beyond that, too."""
+
+    def __init__(self, count: int, make: Callable[[int], Any]):
+        self.count, self.make = count, make
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> Any:
+        return self.make(number)
+
+
+class RankSampler(DistributedSampler, SequentialSampler):
+    """This rank's numbers of a range, every W-th; all of W ranks get equally many.
+
+    Lightning would replace a sampler of any other class than these two bases: on several devices by its own
+    DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what makes up a step.
+    """
+
+    def __init__(self, count: int, trainer: "pl.Trainer | None", numbers: Callable[[], range] | None = None):
+        """count: numbers of a whole epoch. `numbers`, asked whenever an epoch begins, says which are left of it."""
+        self.rank = trainer.global_rank if trainer else 0
+        self.world_size = trainer.world_size if trainer else 1
+        self.count = -(-count // self.world_size)
+        self.numbers = numbers or (lambda: range(self.count * self.world_size))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Does nothing: what is loaded follows from the step, which a resumed training has restored, too."""
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers()[self.rank :: self.world_size])
+
+
+def training_numbers(plan: BatchPlan, trainer: "pl.Trainer | None") -> range:
+    """Returns the micro-batches from the Trainer's present optimizer step to the end of its epoch."""
+    steps, size = plan.steps_per_epoch, plan.micro_batches
+    step, taken = 0, steps
+    if trainer:
+        # The Trainer's `limit_train_batches` may leave some steps of an epoch out.
+        step, limit, share = trainer.global_step, trainer.limit_train_batches, steps * size // trainer.world_size
+        batches = min(share, limit) if isinstance(limit, int) else int(share * limit)
+        taken = max(1, math.ceil(batches * trainer.world_size / size))
+    epoch, place = divmod(step, taken)
+    if getattr(trainer, "overfit_batches", 0):  # the Trainer sets it without declaring it
+        epoch = 0
+    return range((epoch * steps + place) * size, (epoch + 1) * steps * size)
+
+
+class StepLoader(DataLoader):
+    """A stateless loader: its sampler starts from the Trainer's step. Lightning saves and restores an empty state."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Nothing to do."""
