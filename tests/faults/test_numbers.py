@@ -149,7 +149,7 @@ def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(config, monk
         weight.grad = torch.empty_like(weight)
     monkeypatch.setattr(TranslationModule, "trainer", type("Trainer", (), {"global_step": 6, "scaler": None}))
     optimizer = torch.optim.SGD([{"params": list(module.parameters()), "fused": True}])
-    module.on_before_optimizer_step(optimizer)
+    module.configure_gradient_clipping(optimizer)
     assert optimizer.found_inf.device.type == "meta"
 
 

@@ -249,6 +249,33 @@ def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path):
         aiayn.train(config)
 
 
+def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_in_order(text, tmp_path):
+    class Hooks(TranslationModule):
+        def on_train_batch_start(self, batch, batch_idx):
+            torch.rand(3)
+
+        def on_before_optimizer_step(self, optimizer):
+            if self.trainer.global_step == 3:
+                next(self.parameters()).grad[0] = torch.nan
+
+    run = aiayn.train(*options(text, tmp_path, "", "name=run", "trainer.max_steps=3"), module=Hooks)
+    expected = aiayn.train(*options(text, tmp_path, "", "name=plain", "trainer.max_steps=3"))
+    mine, theirs = (checkpoints.load(RunFolder(folder).last).weights for folder in (run, expected))
+    assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
+    skipped = aiayn.train(
+        *options(text, tmp_path, "", "name=skipped", "trainer.max_steps=4", "trainer.max_skipped_steps=1"), module=Hooks
+    )
+    kept = checkpoints.load(RunFolder(skipped).last).weights
+    assert [name for name in theirs if not torch.equal(kept[name], theirs[name])] == [], "a step that is skipped"
+
+    class Silent(TranslationModule):
+        def on_validation_epoch_end(self):
+            pass
+
+    with pytest.raises(ConfigError, match=r"Silent logs no val/loss: .* super"):
+        aiayn.train(*options(text, tmp_path, "", "name=silent", "trainer.val_every=2"), module=Silent)
+
+
 def test_lightnings_finders_are_refused_from_python_and_from_a_file_with_what_to_do(text, tmp_path):
     import pytorch_lightning as pl
 

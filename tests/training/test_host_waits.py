@@ -25,13 +25,13 @@ class Waits(TorchDispatchMode):
 
 
 def test_the_host_waits_for_the_device_only_in_steps_that_log_validate_or_save(config, tmp_path, monkeypatch):
-    waits, plain = Waits(), TranslationModule.on_train_batch_start
+    waits, plain = Waits(), TranslationModule.training_step
 
-    def on_train_batch_start(self, batch, batch_idx):
+    def training_step(self, batch, batch_idx):
         waits.step = self.trainer.global_step + 1
-        plain(self, batch, batch_idx)
+        return plain(self, batch, batch_idx)
 
-    monkeypatch.setattr(TranslationModule, "on_train_batch_start", on_train_batch_start)
+    monkeypatch.setattr(TranslationModule, "training_step", training_step)
     settings = replace(config, trainer=replace(config.trainer, log_every=5, val_every=4, checkpoint_every=12))
 
     with waits:

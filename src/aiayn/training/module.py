@@ -93,7 +93,7 @@ class TranslationModule(pl.LightningModule):
         """Section 5.3: Adam, with `rate`; with `optim.weight_decay` AdamW, which does the same to gradients."""
         optim, betas = self.config.optim, (self.config.optim.beta1, self.config.optim.beta2)
         scaled = self._trainer is not None and self.trainer.scaler is not None
-        # A fused step skips itself on the device, see `on_before_optimizer_step`; a gradient scaler does that, too.
+        # A fused step skips itself on the device, see `configure_gradient_clipping`; a gradient scaler does that, too.
         settings: dict[str, Any] = {"lr": 1.0, "betas": betas, "eps": optim.eps, "fused": not scaled}
         if optim.weight_decay:
             vectors = [weight for weight in self.parameters() if weight.dim() < 2]
@@ -143,17 +143,15 @@ class TranslationModule(pl.LightningModule):
         """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""
         return self.model(src, tgt_in, source_mask(src))
 
-    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.
-        seed_device(dropout_seed(self.config.seed, batch.number), self.device)
-        self.at = f"in a batch of {tuple(batch.src.shape)} source and {tuple(batch.tgt_out.shape)} target tokens"
-        self.batch_tokens = max(batch.src.numel(), batch.tgt_out.numel())
-
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns `loss`, which Lightning minimises, and `loss_sum`, summed over this batch's target tokens, to log.
 
         Raises ConfigError if the step has another number of micro-batches than the Trainer accumulates.
         """
+        # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.
+        seed_device(dropout_seed(self.config.seed, batch.number), self.device)
+        self.at = f"in a batch of {tuple(batch.src.shape)} source and {tuple(batch.tgt_out.shape)} target tokens"
+        self.batch_tokens = max(batch.src.numel(), batch.tgt_out.numel())
         # A step's loss is the mean over the tokens of all its micro-batches. Lightning divides by the number of batches
         # that one device accumulates, and DDP by the number of devices.
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
@@ -168,8 +166,16 @@ class TranslationModule(pl.LightningModule):
         loss = loss_sum * torch.where(finite, micro_batches / batch.step_tokens, torch.nan)
         return {"loss": loss, "loss_sum": torch.where(finite, loss_sum.detach(), 0.0)}
 
-    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
         """Skips a step whose gradient is NaN, infinite or too large for Adam to square: weights and moments stay.
+
+        Else clips as the Trainer's options say; Lightning itself refuses to in bfloat16 with a fused optimizer. It
+        calls this before every step; its `on_before_optimizer_step` is left to subclasses, which seldom call super().
 
         The host need not wait for the device: fused Adam skips a step if `found_inf`, made for gradient scalers, is 1.
         """
@@ -190,14 +196,6 @@ class TranslationModule(pl.LightningModule):
         self.skipped += bad
         too_many = bad & (self.skipped > self.config.trainer.max_skipped_steps) & (self.fatal_step == 0)
         self.fatal_step += too_many * (self.trainer.global_step + 1)
-
-    def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """Clips as the Trainer's options say; Lightning itself refuses to in bfloat16 with a fused optimizer."""
         if gradient_clip_val is None:
             return
         weights = list(self.parameters())

@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 
 from aiayn.data.batch import Batch
-from aiayn.errors import ResourceError
+from aiayn.errors import ConfigError, ResourceError
 from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import is_out_of_memory, tokens_per_device
 from aiayn.runs.extensions import measure
@@ -134,7 +134,13 @@ class Validate(StepCallback):
             if is_out_of_memory(error) and self.batch:
                 raise ResourceError(f"out of memory {self._where(self.batch)}") from error
             raise
-        return {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        if "val/loss" not in metrics:
+            raise ConfigError(
+                f"{type(module).__name__} logs no val/loss: let its validation_step and hooks of the validation call "
+                "super(), or log it"
+            )
+        return metrics
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
