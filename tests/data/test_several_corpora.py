@@ -12,7 +12,7 @@ from applications import TWELVE_STEPS, run_application, write_pairs
 
 import aiayn
 from aiayn import phrasebook
-from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.batch_plan import BatchPlan, repetitions
 from aiayn.data.cleaning import CleaningReport, clean, training_rules
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
@@ -104,8 +104,8 @@ def test_a_temperature_and_weights_say_how_often_an_epoch_has_the_pairs_of_a_cor
     report = {"train": {"corpora": [90, 30]}}
     corpus = PreparedCorpus(Path(), "", None, None, None, report)  # pyright: ignore[reportArgumentType]
     lengths = np.random.default_rng(0).integers(2, 9, 120)
-    repetitions = corpus.repetitions(*mixture)
-    sizes = {"tokens_per_step": 50, "parts": 2, "seed": 3, "repetitions": repetitions}
+    often = repetitions(corpus, *mixture)
+    sizes = {"tokens_per_step": 50, "parts": 2, "seed": 3, "repetitions": often}
     plan, other = (BatchPlan(lengths, lengths, micro_batches=count, **sizes) for count in (2, 4))
     steps, epochs = plan.steps_per_epoch, 40
     seen = np.zeros(120)

@@ -59,9 +59,10 @@ def score(
     With --format jsonl every pair is one JSON object: index, source, translation, log_prob, score (log_prob divided by
     the length penalty), tokens, and token_log_probs: log P of each token given those before it.
     """
-    from aiayn.data.pair_files import FileText, pair_file_kind
+    from aiayn.data.pair_files import READERS, FileText
+    from aiayn.data.text_files import suffix
 
-    if tgt is None and not pair_file_kind(src.name):
+    if tgt is None and suffix(src.name) not in READERS:
         raise ConfigError(f"{src}: name the file with its translations, too, or one file of pairs (.tsv, .jsonl, .tmx)")
     lines = _aligned_lines(src, tgt) if tgt else None
     translator = model.load(run)

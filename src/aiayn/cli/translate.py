@@ -104,7 +104,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     """
     if file is None or str(file) == "-":
         return "stream"
-    from aiayn.data.pair_files import other_format
+    from aiayn.data.pair_files import OTHER_FORMATS
     from aiayn.data.tables import LANGUAGE_CODES
     from aiayn.data.text_files import suffix
     from aiayn.documents.document import KINDS
@@ -120,7 +120,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     if ending in KINDS:
         output.require_one_translation(f"a .{ending} file", sample)
         return "document"
-    if remedy := other_format(file.name):
+    if remedy := OTHER_FORMATS.get(ending):
         raise DataError(f"{file}: {remedy}")
     is_language = ending in LANGUAGE_CODES.values() or re.fullmatch("[a-z]{2,3}[-_][a-z]{2,4}", ending)
     return "lines" if is_language or ending in ("", "txt", "text") else "unknown"

@@ -1,9 +1,10 @@
 """Batches: padding, end marks, the right shift of the decoder's input, and the source mask."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,8 +16,34 @@ from aiayn.data.encode import Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 
+class OnDevice:
+    """What batches of every kind can do: their tensors go to a device together."""
+
+    src: Tensor  # (B, S) int64, rows end with eos
+
+    @property
+    def src_mask(self) -> Tensor:
+        """(B, 1, 1, S), True = may attend."""
+        return source_mask(self.src)
+
+    def to(self, device: torch.device) -> Self:
+        """Copies the batch to a device, without waiting for a GPU that is still busy with the previous batch."""
+        return self._map(lambda ids: ids.to(device, non_blocking=device.type == "cuda"))
+
+    def pin_memory(self) -> Self:
+        """Copies the batch to page-locked memory, from which a GPU copies asynchronously."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        changed = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(changed, name, function(value))
+        return changed
+
+
 @dataclass(eq=False)  # not frozen: Lightning converts batches in place for some precisions
-class Batch:
+class Batch(OnDevice):
     """One micro-batch of B pairs. Without pairs it is one row of weight 0 (n_tokens = 0).
 
     Counts come from `lengths`, which stay on the host: counting on a GPU would launch kernels there.
@@ -31,11 +58,6 @@ class Batch:
     micro_batches: int | None = None  # that make up the step; None: not known
 
     @property
-    def src_mask(self) -> Tensor:
-        """(B, 1, 1, S), True = may attend."""
-        return source_mask(self.src)
-
-    @property
     def n_src_tokens(self) -> int:
         """Real source tokens of this batch."""
         return int(self.lengths[0].sum())
@@ -44,17 +66,6 @@ class Batch:
     def n_tokens(self) -> int:
         """Real target tokens of this batch."""
         return int(self.lengths[1].sum())
-
-    def to(self, device: torch.device) -> "Batch":
-        """Copies the batch to a device, without waiting for a GPU that is still busy with the previous batch."""
-        return self._map(lambda ids: ids.to(device, non_blocking=device.type == "cuda"))
-
-    def pin_memory(self) -> "Batch":
-        """Copies the batch to page-locked memory, from which a GPU copies asynchronously."""
-        return self._map(Tensor.pin_memory)
-
-    def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        return replace(self, src=function(self.src), tgt_in=function(self.tgt_in), tgt_out=function(self.tgt_out))
 
 
 def _by_value(batch: Batch) -> tuple[Callable[..., Batch], tuple[Any, ...]]:
@@ -72,22 +83,11 @@ ForkingPickler.register(Batch, _by_value)
 
 
 @dataclass(eq=False)
-class SourceBatch:
+class SourceBatch(OnDevice):
     """Sources to translate. A rank without work gets a dummy: no `lines`, and one row with an end mark only."""
 
     lines: list[int]  # line numbers of the B sources, from 0
     src: Tensor  # (B, S) int64, rows end with eos
-
-    @property
-    def src_mask(self) -> Tensor:
-        """(B, 1, 1, S), True = may attend."""
-        return source_mask(self.src)
-
-    def to(self, device: torch.device) -> "SourceBatch":
-        return replace(self, src=self.src.to(device))
-
-    def pin_memory(self) -> "SourceBatch":
-        return replace(self, src=self.src.pin_memory())
 
 
 def source_mask(src: Tensor) -> Tensor:

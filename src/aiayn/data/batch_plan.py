@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from aiayn.data.corpus import PreparedCorpus
+from aiayn.errors import DataError
 
 SAMPLED = 1000  # steps of an epoch from which padding and memory are estimated
 BINS = 40  # bins of the histogram of padding, from 0 to 1
@@ -180,6 +181,24 @@ def device_counts(micro_batches: int) -> str:
     """Says how many devices can share so many micro-batches of a step: 1, 2 or 4."""
     counts = [str(count) for count in range(1, micro_batches + 1) if micro_batches % count == 0]
     return " or ".join([", ".join(counts[:-1]), counts[-1]] if counts[:-1] else counts)
+
+
+def repetitions(corpus: PreparedCorpus, temperature: float, weights: list[float] | None = None) -> np.ndarray | None:
+    """How often an epoch has each training pair on average, (pairs,); None: every pair once.
+
+    The weight of its file, or so often that file f has p_f ^ (1 / T) of the epoch, and the largest file each pair
+    once. Raises DataError for text of one file.
+    """
+    if temperature == 1 and weights is None:
+        return None
+    pairs = np.array(corpus.report["train"].get("corpora", []))
+    if len(pairs) < 2 or len(weights or pairs) != len(pairs):
+        option = f"data.temperature={temperature:g}" if weights is None else f"data.weights={weights}"
+        raise DataError(
+            f"{option}: it mixes several files of data.train, and {corpus.folder} has pairs of {len(pairs) or 1} or "
+            "is of an older version: name files with usable pairs, remove that folder, or leave the option out"
+        )
+    return np.repeat(weights or (pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
 
 
 def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]:

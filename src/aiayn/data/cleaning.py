@@ -45,17 +45,16 @@ class CleaningReport:
 
     read: int = 0
     kept: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)  # reason: pairs
+    dropped: Counter[str] = field(default_factory=Counter)  # reason: pairs
     first_dropped: dict[str, list[str]] = field(default_factory=dict)  # reason: places of the first five pairs
     normalised: int = 0  # kept pairs in which unusual blanks, line ends or invisible characters were replaced
     corpora: Counter[int] = field(default_factory=Counter)  # training pairs of each name of the option
     on_drop: Callable[[RawPair, str], None] | None = None  # called with every dropped pair and its reason
 
     def drop(self, pair: RawPair, reason: str) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
-        first = self.first_dropped.setdefault(reason, [])
-        if len(first) < 5:
-            first.append(pair.place)
+        self.dropped[reason] += 1
+        if self.dropped[reason] <= 5:
+            self.first_dropped.setdefault(reason, []).append(pair.place)
         if self.on_drop:
             self.on_drop(pair, reason)
 
@@ -64,7 +63,7 @@ class CleaningReport:
 
         Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents.
         """
-        bad = self.dropped.get("not_utf8", 0)
+        bad = self.dropped["not_utf8"]
         if bad >= 20 and bad > most * self.read:
             raise DataError(
                 f"{text.option}: {bad} of {self.read} pairs read are not UTF-8 (the first: "

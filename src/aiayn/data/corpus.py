@@ -25,7 +25,6 @@ import numpy as np
 from aiayn.data.encode import Sentences
 from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import DataError
 from aiayn.files import atomic_write_text, sha256
 from aiayn.token_ids import EOS_ID
 
@@ -87,23 +86,6 @@ class PreparedCorpus:
 
     def __reduce__(self):
         return PreparedCorpus.open, (self.folder,)
-
-    def repetitions(self, temperature: float, weights: list[float] | None = None) -> np.ndarray | None:
-        """How often an epoch has each training pair on average, (pairs,); None: every pair once.
-
-        The weight of its file, or so often that file f has p_f ^ (1 / T) of the epoch, and the largest file each pair
-        once. Raises DataError for text of one file.
-        """
-        if temperature == 1 and weights is None:
-            return None
-        pairs = np.array(self.report["train"].get("corpora", []))
-        if len(pairs) < 2 or len(weights or pairs) != len(pairs):
-            option = f"data.temperature={temperature:g}" if weights is None else f"data.weights={weights}"
-            raise DataError(
-                f"{option}: it mixes several files of data.train, and {self.folder} has pairs of {len(pairs) or 1} or "
-                "is of an older version: name files with usable pairs, remove that folder, or leave the option out"
-            )
-        return np.repeat(weights or (pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
 
 
 def store_split(folder: Path, name: str, ids: Iterable[tuple[Sentences, Sentences]]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
 from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources, padded
-from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches
+from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, repetitions
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
 from aiayn.data.loaders import Numbered, RankSampler, StepLoader, training_numbers
@@ -162,7 +162,7 @@ class TranslationDataModule(pl.LightningDataModule):
             micro_batches=config.micro_batches,
             devices=trainer.world_size if trainer else self.devices,
             max_tokens_per_device=self._max_tokens(),
-            repetitions=self.corpus.repetitions(config.temperature, config.weights),
+            repetitions=repetitions(self.corpus, config.temperature, config.weights),
         )
         if trainer is None or taken in (None, plan.micro_batches):
             return plan

@@ -112,5 +112,7 @@ class Leakage:
             log.warning(
                 "warning: train/test leakage: %s are also training pairs; scores on them say little", ", ".join(said)
             )
-        if self.texts["train"].repeats_a_file():
-            log.warning("warning: %s: the same text is listed twice", self.texts["train"].option)
+        train = self.texts["train"]
+        files = list(map(str, train.identity())) if isinstance(train, FileText) else []
+        if len(set(files)) < len(files):
+            log.warning("warning: %s: the same text is listed twice", train.option)

@@ -4,7 +4,6 @@ One file is a table (.tsv, .csv, .jsonl), a translation memory (.tmx), a catalog
 them may be compressed (.gz, .bz2, .xz).
 """
 
-import json
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -46,9 +45,9 @@ class FileText(RawText):
         return files
 
     def _files(self, name: str) -> tuple[Path, ...]:
-        if remedy := other_format(name):
+        if remedy := OTHER_FORMATS.get(suffix(name)):
             raise DataError(f"{self.key}={name}: {remedy}")
-        if pair_file_kind(name):
+        if suffix(name) in READERS:
             return (Path(name).expanduser(),)
         src, tgt = (_find(name, lang, self.langs, self.key) for lang in self.langs)
         n_src, n_tgt = self._lines(src), self._lines(tgt)
@@ -95,7 +94,7 @@ class FileText(RawText):
         return sources, targets
 
     def identity(self) -> Any:
-        kinds = ([pair_file_kind(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
+        kinds = ([suffix(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
         hashes = ([self.scans.scan(path)["sha256"] for path in paths] for paths in self.files)
         return [[tag] * bool(tag) + kind + found for tag, kind, found in zip(self.tags, kinds, hashes, strict=True)]
 
@@ -104,18 +103,9 @@ class FileText(RawText):
             self._lines(paths[0]) if len(paths) == 2 else sum(1 for _ in self._pairs(paths)) for paths in self.files
         )
 
-    def repeats_a_file(self) -> bool:
-        identities = [json.dumps(one) for one in self.identity()]
-        return len(set(identities)) < len(identities)
-
 
 def _named(paths: tuple[Path, ...]) -> str:
     return " and ".join(map(str, paths))
-
-
-def pair_file_kind(name: str) -> str | None:
-    """Returns the suffix of a file's name if it is one of READERS, else None."""
-    return suffix(name) if suffix(name) in READERS else None
 
 
 # Formats that are not read, by suffix, and what to do instead.
@@ -128,11 +118,6 @@ OTHER_FORMATS = {
     "zip": "archives are not read: extract it",
     "parquet": "Parquet is not read as a file: data.source=hub data.hub_path=FOLDER reads a folder of it",
 }
-
-
-def other_format(name: str) -> str | None:
-    """Returns the message for a file whose suffix is a known format that is not read; None for all others."""
-    return OTHER_FORMATS.get(suffix(name))
 
 
 def _find(prefix: str, lang: str, langs: tuple[str, str], key: str) -> Path:
@@ -161,10 +146,8 @@ def read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair
     Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no pairs, and if there is no
     pair at all.
     """
-    kind = pair_file_kind(path.name)
-    assert kind is not None, path
     rows, bad, first = 0, 0, []
-    for pair in READERS[kind](path, src_lang, tgt_lang):
+    for pair in READERS[suffix(path.name)](path, src_lang, tgt_lang):
         rows += 1
         if pair.flaw:
             bad += 1

@@ -63,10 +63,6 @@ class RawText(ABC):
         are not UTF-8."""
         return texts(self.pairs())
 
-    def repeats_a_file(self) -> bool:
-        """Whether the same file is named twice."""
-        return False
-
     @property
     def option(self) -> str:
         """The option as it is written on the command line."""

@@ -284,25 +284,19 @@ def _json_lines(source: Source) -> Pieces:
 def _json_field(line: str, src_lang: str, tgt_lang: str) -> tuple[str, tuple[int, int]] | None:
     """Returns the text of one language in a JSON object, and where in the line that of the other is or belongs.
 
-    Returns None if a line does not have the first. Numbers are not read, because Python has not all of them.
+    Returns None if a line does not have the first.
     """
+    # Numbers are not read, because Python has not all of them.
     decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
-
-    def value(start: int) -> tuple[Any, int, int]:
-        """Returns the next value from here on, and where it is."""
-        while line[start] in " \t\n\r,:":
-            start += 1
-        if line[start] == "}":
-            return None, start, start
-        found, end = decoder.raw_decode(line, start)
-        return found, start, end
 
     def members(start: int) -> dict[str, tuple[Any, int, int]]:
         """Returns the values of an object that begins here, and where they are; of equal names the last counts."""
-        found, (name, _, end) = {}, value(start + 1)
-        while name is not None:
-            found[name] = value(end)
-            name, _, end = value(found[name][2])
+        found, end = {}, start + 1
+        while line[start := _after_blanks(line, end)] != "}":
+            name, end = decoder.raw_decode(line, start)
+            start = _after_blanks(line, end)
+            value, end = decoder.raw_decode(line, start)
+            found[name] = value, start, end
         return found
 
     try:
@@ -316,6 +310,13 @@ def _json_field(line: str, src_lang: str, tgt_lang: str) -> tuple[str, tuple[int
         return None
     last = max(end for _, _, end in found.values())
     return (text, found.get(tgt_lang, (None, last, last))[1:]) if line[start] == '"' else None
+
+
+def _after_blanks(line: str, start: int) -> int:
+    """Returns where the next name or value of an object begins, or the object ends."""
+    while line[start] in " \t\n\r,:":
+        start += 1
+    return start
 
 
 def _in_json(text: str) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
-from aiayn.data.pair_files import other_format
+from aiayn.data.pair_files import OTHER_FORMATS
 from aiayn.data.tables import LANGUAGE_CODES
 from aiayn.data.text_files import SURROGATE, suffix
 from aiayn.documents.document import KINDS, Document, parse_document
@@ -177,7 +177,7 @@ def _cut_file(name: str, content: bytes, languages: tuple[str, str]) -> tuple[Do
     path = Path(PurePosixPath(name.replace("\\", "/")).name)
     if suffix(path.name) not in KINDS:
         known = f"choose a file of {', '.join(KINDS)}"
-        raise DataError(f"{path}: {other_format(path.name) or known}")
+        raise DataError(f"{path}: {OTHER_FORMATS.get(suffix(path.name), known)}")
     document = parse_document(path, content, languages)
     for part in (piece for piece in document.pieces if isinstance(piece, Part)):
         if len(part.text) > MAX_HTML or part.tags > MAX_TAGS:
