@@ -225,7 +225,7 @@ BUGS = [
     Bug(
         "checksum_not_verified",
         "runs/tensor_files.py",
-        "if PREFIX + digest.hexdigest().encode() != stored:",
+        "if CHECKSUM_PREFIX + digest.hexdigest().encode() != stored:",
         "if False:",
         "runs/test_checkpoints.py::test_every_flipped_bit_is_noticed",
     ),

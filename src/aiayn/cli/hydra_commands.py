@@ -73,17 +73,12 @@ def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
     """Reads Hydra's flags, abbreviated ones included, and options before and after them. Raises ConfigError."""
     parser = _Parser(add_help=False)
     parser.add_argument("overrides", nargs="*")
-    for short, flag in (("-m", "--multirun"), ("-r", "--run"), ("-h", "--help"), ("-sc", "--shell-completion")):
-        parser.add_argument(flag, short, action="store_true")
+    for flags in ("-m --multirun", "-r --run", "-h --help", "-sc --shell-completion"):
+        parser.add_argument(*flags.split(), action="store_true")
     for flag in ("--hydra-help", "--resolve", "--version"):
         parser.add_argument(flag, action="store_true")
-    for short, flag in (
-        ("-p", "--package"),
-        ("-cp", "--config-path"),
-        ("-cn", "--config-name"),
-        ("-cd", "--config-dir"),
-    ):
-        parser.add_argument(flag, short)
+    for flags in ("-p --package", "-cp --config-path", "-cn --config-name", "-cd --config-dir"):
+        parser.add_argument(*flags.split())
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     parser.add_argument("--info", "-i", nargs="?", const="all")
     for argument in arguments:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from aiayn.cli import formats, texts
+from aiayn.cli import texts
 from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
-from aiayn.cli.output import FILE_LINES, show_progress, write_lines
+from aiayn.cli.output import FILE_LINES, as_json, as_text, show_progress, write_lines
 from aiayn.cli.texts import Chunk
 from aiayn.cli.translate_options import OutputOptions, SampleOptions
 from aiayn.config.rules import at_least
@@ -198,11 +198,11 @@ def _translated(
     else:
         results = translator.n_best(lines, output.n_best or 1, on_batch, done + 1)
     if output.style == "jsonl":
-        return formats.as_json(translator, lines, results, done)
+        return as_json(translator, lines, results, done)
     if show:
         return (show(line, one.text) for line, best in zip(lines, results, strict=True) for one in best)
     if output.n_best or output.scores:
-        return formats.as_text(results, done, output.n_best is not None, output.scores)
+        return as_text(results, done, output.n_best is not None, output.scores)
     return chunk.written([best.text for best, *_ in results])
 
 

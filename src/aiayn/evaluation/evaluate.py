@@ -162,7 +162,7 @@ def _against_baseline(
 ) -> dict[str, Any]:
     """Returns the paired tests against a baseline: of the score to report first, of all kinds under their names."""
     (theirs, made), own = baseline, made_with(result)
-    [kinds] = compare_systems(theirs, {"system": hypotheses}, test.references, result["tgt_lang"]).values()
+    kinds = compare_systems(theirs, hypotheses, test.references, result["tgt_lang"])
     reported = kinds["sacrebleu"]
     return {
         "run": run,

@@ -8,7 +8,7 @@ p-values are those of sacreBLEU, which counts resamples that differ by more than
 as well: where every resample ties with the observation, p is 1.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,31 +36,36 @@ class Output:
 
 def compare_systems(
     baseline: list[str],
-    systems: Mapping[str, list[str]],
+    system: list[str],
     references: list[str] | list[list[str]],
     tgt_lang: str,
     kinds: Sequence[str] = METRIC_KINDS,
     bootstrap: int = BOOTSTRAP,
     randomisation: int = RANDOMISATION,
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """Returns for every system and kind both scores, their intervals and p-values against the baseline.
+) -> dict[str, dict[str, Any]]:
+    """Returns for every kind both scores, their intervals and p-values of no difference.
 
     Kinds that do not apply to the language are left out. Raises DataError where lines differ in number.
     """
-    results: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in systems}
+    results: dict[str, dict[str, Any]] = {}
     for kind in kinds:
         if not kind_applies(kind, tgt_lang):
             continue
         base, signature = output(baseline, references, tgt_lang, kind)
-        for name, hypotheses in systems.items():
-            system, _ = output(hypotheses, references, tgt_lang, kind)
-            results[name][kind] = _compared(base, system, bootstrap, randomisation) | {
-                # As sacreBLEU writes them.
-                "signatures": {
-                    test: signature.replace("|case", f"|{test}:{count}|seed:{SEED}|case", 1)
-                    for test, count in (("bs", bootstrap), ("ar", randomisation))
-                }
-            }
+        other, _ = output(system, references, tgt_lang, kind)
+        first, second, p_bootstrap = paired_bootstrap(base, other, bootstrap)
+        results[kind] = {
+            "baseline": {"score": base.score, **first},
+            "system": {"score": other.score, **second},
+            "delta": other.score - base.score,
+            "p_bootstrap": p_bootstrap,
+            "p_randomisation": paired_randomisation(base, other, randomisation),
+            # As sacreBLEU writes them.
+            "signatures": {
+                test: signature.replace("|case", f"|{test}:{count}|seed:{SEED}|case", 1)
+                for test, count in (("bs", bootstrap), ("ar", randomisation))
+            },
+        }
     return results
 
 
@@ -70,17 +75,6 @@ def output(
     """Returns the output in one kind of score, and the signature of that kind."""
     lines, score_of, signature = sufficient_statistics(hypotheses, references, tgt_lang, kind)
     return Output(np.array(lines, dtype=np.float64), score_of), signature
-
-
-def _compared(baseline: Output, system: Output, bootstrap: int, randomisation: int) -> dict[str, Any]:
-    first, second, p_bootstrap = paired_bootstrap(baseline, system, bootstrap)
-    return {
-        "baseline": {"score": baseline.score, **first},
-        "system": {"score": system.score, **second},
-        "delta": system.score - baseline.score,
-        "p_bootstrap": p_bootstrap,
-        "p_randomisation": paired_randomisation(baseline, system, randomisation),
-    }
 
 
 def paired_bootstrap(

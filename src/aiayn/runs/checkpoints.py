@@ -15,7 +15,7 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_plain
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import tensor_files
-from aiayn.runs.checksum import read_checksum
+from aiayn.runs.run_folder import read_checksum
 from aiayn.runs.tensor_files import FORMAT
 
 

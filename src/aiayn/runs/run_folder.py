@@ -23,6 +23,10 @@ Record = dict[str, Any]
 METRIC_KINDS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
 BRACKET_KINDS = ("f1", "precision", "recall", "complete_match")
 
+# The checksum at the end of a checkpoint file, in its zip comment: SHA-256 of the bytes before it.
+CHECKSUM_PREFIX = b"sha256:"
+CHECKSUM_SIZE = len(CHECKSUM_PREFIX) + 64
+
 
 class Evaluation:
     """`RUN/evaluation/NAME/`: what `evaluate.py` wrote for one test set."""
@@ -133,6 +137,14 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     if not is_archive:
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no archive)")
     return path
+
+
+def read_checksum(checkpoint: Path) -> str:
+    """Returns the digits of a file's checksum; "" without one, as in a checkpoint of Lightning's own."""
+    with open(checkpoint, "rb") as file:
+        file.seek(max(0, checkpoint.stat().st_size - CHECKSUM_SIZE))
+        end = file.read(CHECKSUM_SIZE)
+    return end.removeprefix(CHECKSUM_PREFIX).decode() if end.startswith(CHECKSUM_PREFIX) else ""
 
 
 def folder_of(run: Path) -> Path:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aiayn.errors import RefusedError, writing
 from aiayn.files import atomic_file
-from aiayn.runs.checksum import CHECKSUM_SIZE, PREFIX
+from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE
 
 FORMAT = 1
 
@@ -37,7 +37,7 @@ def write_tensors(path: Path, payload: Mapping[str, Any]) -> None:
             raise hashed.error
         file.seek(-2, os.SEEK_END)
         file.write(struct.pack("<H", CHECKSUM_SIZE))  # the length of the zip comment
-        file.write(PREFIX + hashed.digest.hexdigest().encode())
+        file.write(CHECKSUM_PREFIX + hashed.digest.hexdigest().encode())
 
 
 class _HashedFile:
@@ -104,7 +104,7 @@ def _verify(file: BinaryIO, path: Path) -> None:
     size = file.seek(0, os.SEEK_END) - CHECKSUM_SIZE  # length of the archive
     file.seek(max(0, size - 2))
     length, stored = file.read(2), file.read()
-    if not stored.startswith(PREFIX) or length != struct.pack("<H", CHECKSUM_SIZE):
+    if not stored.startswith(CHECKSUM_PREFIX) or length != struct.pack("<H", CHECKSUM_SIZE):
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
     digest, left = hashlib.sha256(), size - 2
     file.seek(0)
@@ -112,5 +112,5 @@ def _verify(file: BinaryIO, path: Path) -> None:
         digest.update(block)
         left -= len(block)
     digest.update(b"\0\0")  # the length of a comment, before there was one
-    if PREFIX + digest.hexdigest().encode() != stored:
+    if CHECKSUM_PREFIX + digest.hexdigest().encode() != stored:
         raise RefusedError(f"{path}: damaged (its checksum does not match its content)")

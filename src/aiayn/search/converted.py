@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.files import sha256
-from aiayn.runs.checksum import read_checksum
+from aiayn.runs.run_folder import read_checksum
 
 FORMAT = 1  # of the folder; another one is converted anew
 ABOUT = "aiayn.json"  # settings, tokenizer and the checksums of the other files
