@@ -7,7 +7,6 @@ import pickle
 import random
 import signal
 import sys
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from aiayn.config.data import DataConfig
 from aiayn.data import corpus as corpus_store
 from aiayn.data import encode as encoding
 from aiayn.data import prepare as prepare_module
-from aiayn.data import text_files
 from aiayn.data.cleaning import FILTERS
 from aiayn.data.pair_files import FileText
 from aiayn.data.prepare import SHAPING, check_text, prepare
@@ -53,8 +51,8 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def visible(folder: str) -> list[str]:
-    """Everything in a data folder but its locks and the memory of scanned files."""
-    return sorted(p.name for p in Path(folder).iterdir() if p.suffix != ".lock" and p.name != ".scans.json")
+    """Everything in a data folder but its locks."""
+    return sorted(p.name for p in Path(folder).iterdir() if p.suffix != ".lock")
 
 
 def test_flat_arrays_hold_the_ids_of_every_pair_in_the_order_of_the_text(config):
@@ -282,7 +280,6 @@ def test_a_build_killed_anywhere_leaves_no_corpus_and_the_next_one_gives_the_sam
             break
         event += step
     assert event > 10 * step
-    (Path(config.folder) / ".scans.json").unlink(missing_ok=True)
     found = prepare(config)
     assert contents(found.folder) == expected
     assert visible(config.folder) == [found.folder.name]
@@ -299,27 +296,6 @@ def test_a_rebuild_killed_anywhere_still_leads_to_the_same_bytes(config):
         if target.exists() and contents(target) != expected:
             assert (target / "report.json").read_text() == "{}", "a damaged corpus is replaced at once or not at all"
     assert contents(prepare(config).folder) == expected
-
-
-def test_a_large_file_is_read_once_and_then_known_by_its_size_and_time(config, monkeypatch, caplog):
-    now = time.time_ns()
-    monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
-    monkeypatch.setattr(corpus_store, "SMALL_FILE", 0)
-    path = prepare(config).folder / "train.tgt.bin"
-    data = path.read_bytes()
-    prepare(config)
-    read = []
-    monkeypatch.setattr(text_files, "sha256", lambda path: read.append(path))
-    prepare(config)
-    assert read == []
-    monkeypatch.undo()
-    monkeypatch.setattr(corpus_store, "SMALL_FILE", 0)
-    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    assert len(prepare(config).train) == 211
-    assert "train.tgt.bin has other content" in caplog.text
-    path.write_bytes(data[:-2])
-    assert len(prepare(config).train) == 211
-    assert "train.tgt.bin has" in caplog.text
 
 
 def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):

@@ -9,7 +9,7 @@ from texts import SEPARATORS, data_config, read_pairs, write_bytes
 from aiayn.data import text_files
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.sources import text_of
-from aiayn.data.text_files import FileScans, read_lines
+from aiayn.data.text_files import read_lines, scan
 from aiayn.errors import DataError
 
 
@@ -109,19 +109,20 @@ def test_evaluation_text_is_untouched_and_must_be_utf8(tmp_path):
         text_of(data_config(test=prefix), "test").read()
 
 
-def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
-    path, scans = tmp_path / "x", FileScans(tmp_path)
+def test_a_file_is_read_again_only_when_it_changed_and_not_trusted_right_after(tmp_path, monkeypatch):
+    path = tmp_path / "x"
     path.write_bytes(b"a\nb")
+    reads = []
+    monkeypatch.setattr(text_files, "opened", lambda path, read=text_files.opened: reads.append(path) or read(path))
+    assert scan(path)[0] == scan(path)[0] == 2
+    assert len(reads) == 2
     now = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now + int(3e9))
-    first = scans.scan(path)
-    assert first["lines"] == 2
-    scans.save()
-    monkeypatch.setattr(text_files, "opened", None)
-    assert scans.scan(path) == FileScans(tmp_path).scan(path) == first
-    monkeypatch.undo()
+    first = scan(path)
+    assert scan(path) == first
+    assert len(reads) == 3
     path.write_bytes(b"c\nd")
-    assert scans.scan(path)["sha256"] != first["sha256"]
+    assert scan(path)[1] != first[1]
 
 
 def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, monkeypatch):
@@ -142,12 +143,4 @@ def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, 
         with pytest.raises(DataError, match="a line of more than 2 MB; this is not a text file"):
             read_lines(path)
         with pytest.raises(DataError, match="a line of more than 2 MB"):
-            FileScans().scan(type(tmp_path)(path))
-
-
-def test_a_file_that_changed_just_now_is_not_trusted_yet(tmp_path):
-    (tmp_path / "x").write_bytes(b"a")
-    scans = FileScans(tmp_path)
-    scans.scan(tmp_path / "x")
-    scans.save()
-    assert (tmp_path / ".scans.json").read_text() == "{}"
+            scan(type(tmp_path)(path))

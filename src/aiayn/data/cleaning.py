@@ -21,9 +21,8 @@ BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2800\u3164"  # become a
 INVISIBLE = "\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
 # Line ends of other systems and of Unicode. Inside a line they become spaces; CR LF counts as one.
 SEPARATORS = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
-BLANK = re.compile(f"\r\n|[{SEPARATORS}{BLANKS}]")
 SEPARATOR = re.compile(f"\r\n|[{SEPARATORS}]")
-ZERO_WIDTH = re.compile(f"[{INVISIBLE}]")
+REPLACED = ((re.compile(f"\r\n|[{SEPARATORS}{BLANKS}]"), " "), (re.compile(f"[{INVISIBLE}]"), ""))
 # C0 and C1 control characters, except TAB and the separators above.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
 TREE_TAG = re.compile(r"(?<!\S)[^()\s]\S*")  # in the linear form of a tree: a symbol that is no bracket
@@ -96,7 +95,9 @@ class CleaningReport:
 
 def with_plain_blanks(text: str) -> str:
     """Returns a text with spaces for unusual blanks and line ends, and without invisible characters."""
-    return text if is_plain(text) else ZERO_WIDTH.sub("", BLANK.sub(" ", text))
+    for pattern, replacement in () if is_plain(text) else REPLACED:
+        text = pattern.sub(replacement, text)
+    return text
 
 
 def is_plain(text: str) -> bool:

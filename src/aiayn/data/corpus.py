@@ -23,13 +23,11 @@ from typing import Any
 import numpy as np
 
 from aiayn.data.encode import Sentences
-from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import atomic_write_text, sha256
 from aiayn.token_ids import EOS_ID
 
 SPLITS, SIDES = ("train", "val"), ("src", "tgt")
-SMALL_FILE = 1 << 20  # bytes; such files are read at every start
 COUNTED = 1 << 24  # subwords counted at once
 
 
@@ -148,11 +146,8 @@ def write_manifest(folder: Path, settings: dict[str, Any]) -> None:
     atomic_write_text(folder / "manifest.json", json.dumps(manifest, indent=2))
 
 
-def find_damage(folder: Path, scans: FileScans) -> str | None:
-    """Returns why this is not a complete prepared corpus, or None if it is one.
-
-    Large files are read the first time only: `scans` remembers them.
-    """
+def find_damage(folder: Path) -> str | None:
+    """Returns why this is not a complete prepared corpus, or None if it is one."""
     name = "manifest.json"
     try:
         manifest = json.loads((folder / name).read_text("utf-8"))
@@ -160,7 +155,7 @@ def find_damage(folder: Path, scans: FileScans) -> str | None:
             size = (folder / name).stat().st_size
             if size != expected["size"]:
                 return f"{name} has {size} bytes, not {expected['size']}"
-            if (sha256 if size <= SMALL_FILE else scans.sha256)(folder / name) != expected["sha256"]:
+            if sha256(folder / name) != expected["sha256"]:
                 return f"{name} has other content"
         if manifest["fingerprint"] != fingerprint(manifest["settings"]) or not folder.name.endswith(
             f"-{manifest['fingerprint'][:16]}"

@@ -148,7 +148,10 @@ class TranslationDataModule(pl.LightningDataModule):
         return max(MAX_TOKENS_PER_DEVICE, self.config.max_length + 1) if limit is None else limit
 
     def _training_plan(self) -> BatchPlan:
-        """A plan whose steps have as many micro-batches as the Trainer takes; without a Trainer, as memory requires."""
+        """A plan whose steps have as many micro-batches as the Trainer takes; without a Trainer, as memory requires.
+
+        Raises ConfigError for a Trainer whose devices and accumulation do not fit.
+        """
         trainer, config, train = self.trainer, self.config, self.corpus.train
         taken = trainer.accumulate_grad_batches * trainer.world_size if trainer else None
         if self._plan is not None and taken in (None, self._plan.micro_batches):
@@ -164,28 +167,23 @@ class TranslationDataModule(pl.LightningDataModule):
             max_tokens_per_device=self._max_tokens(),
             repetitions=repetitions(self.corpus, config.temperature, config.weights),
         )
-        if trainer is None or taken in (None, plan.micro_batches):
+        count, parts = plan.micro_batches, plan.parts
+        if trainer is None or taken in (None, count):
             return plan
-        self._check_accumulation(trainer, plan, taken)
+        if (
+            config.micro_batches is not None
+            or (taken % parts and parts % taken)
+            or not plan.fits(taken, self._max_tokens())
+        ):
+            raise ConfigError(
+                f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {trainer.world_size} devices "
+                f"takes {taken} micro-batches a step, and a step of data.tokens_per_step={config.tokens_per_step} in "
+                f"data.parts_per_step={parts} parts is made of {count}, as data.micro_batches or "
+                f"data.max_tokens_per_device={self._max_tokens()} have it: set "
+                f"accumulate_grad_batches={-(-count // trainer.world_size)}"
+            )
         plan.cut_into(taken)
         return plan
-
-    def _check_accumulation(self, trainer: pl.Trainer, plan: BatchPlan, taken: int) -> None:
-        """Raises ConfigError if the Trainer's devices and accumulation do not match the micro-batches of a step."""
-        count, world_size, parts = plan.micro_batches, trainer.world_size, plan.parts
-        if self.config.micro_batches is not None:
-            why = f"data.micro_batches={count}"
-        elif taken % parts and parts % taken:
-            why = f"a step has data.parts_per_step={parts} parts, of which {taken} are neither a multiple nor a divisor"
-        elif not plan.fits(taken, self._max_tokens()):
-            why = f"data.max_tokens_per_device={self._max_tokens()} needs {count}"
-        else:
-            return
-        raise ConfigError(
-            f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {world_size} devices takes "
-            f"{taken} micro-batches a step, but {why} (data.tokens_per_step={self.config.tokens_per_step}): set "
-            f"accumulate_grad_batches={-(-count // world_size)}"
-        )
 
     def _test_split(self) -> PreparedSplit:
         if self._test is None:

@@ -17,7 +17,7 @@ from aiayn.data.catalogue import read_messages
 from aiayn.data.exchange import best_match, read_memory, read_xliff
 from aiayn.data.raw_text import RawPair, RawText, remark, texts
 from aiayn.data.tables import read_json_lines, read_table
-from aiayn.data.text_files import OPENERS, FileScans, decode_document, lines, read_lines, read_whole, suffix
+from aiayn.data.text_files import OPENERS, decode_document, lines, read_lines, read_whole, scan, suffix
 from aiayn.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 class FileText(RawText):
     """One or several names, each of a file of pairs, or the prefix of a file of each language."""
 
-    def __init__(self, key: str, names: list[str], langs: tuple[str, str], scans: FileScans | None = None):
+    def __init__(self, key: str, names: list[str], langs: tuple[str, str]):
         """langs: the languages of source and target."""
         super().__init__(key, names)
-        self.langs, self.scans = langs, scans or FileScans()
+        self.langs = langs
         self.tags, self.paths = zip(*map(tagged, names), strict=True)
 
     @cached_property
@@ -40,7 +40,7 @@ class FileText(RawText):
         there is no line at all.
         """
         files = [self._files(name) for name in self.paths]
-        if not any(self._lines(path) for path in chain.from_iterable(files)):
+        if not any(scan(path)[0] for path in chain.from_iterable(files)):
             raise DataError(f"{self.key}: there is no text in {', '.join(map(_named, files))}")
         return files
 
@@ -50,7 +50,7 @@ class FileText(RawText):
         if suffix(name) in READERS:
             return (Path(name).expanduser(),)
         src, tgt = (_find(name, lang, self.langs, self.key) for lang in self.langs)
-        n_src, n_tgt = self._lines(src), self._lines(tgt)
+        n_src, n_tgt = scan(src)[0], scan(tgt)[0]
         if n_src != n_tgt:
             for path in (src, tgt):
                 next(lines(path), None)  # a file in UTF-16 is said to be that
@@ -59,9 +59,6 @@ class FileText(RawText):
                 "N of the other (only LF ends a line)"
             )
         return src, tgt
-
-    def _lines(self, path: Path) -> int:
-        return self.scans.scan(path)["lines"]
 
     def pairs(self) -> Iterator[RawPair]:
         # `self.files` is asked for here and now: errors of names come before the first pair.
@@ -95,13 +92,11 @@ class FileText(RawText):
 
     def identity(self) -> Any:
         kinds = ([suffix(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
-        hashes = ([self.scans.scan(path)["sha256"] for path in paths] for paths in self.files)
+        hashes = ([scan(path)[1] for path in paths] for paths in self.files)
         return [[tag] * bool(tag) + kind + found for tag, kind, found in zip(self.tags, kinds, hashes, strict=True)]
 
     def count(self) -> int:
-        return sum(
-            self._lines(paths[0]) if len(paths) == 2 else sum(1 for _ in self._pairs(paths)) for paths in self.files
-        )
+        return sum(scan(paths[0])[0] if len(paths) == 2 else sum(1 for _ in self._pairs(paths)) for paths in self.files)
 
 
 def _named(paths: tuple[Path, ...]) -> str:

@@ -25,7 +25,6 @@ from aiayn.data.encode import encode_split
 from aiayn.data.held_out import Leakage
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.sources import text_of
-from aiayn.data.text_files import FileScans
 from aiayn.data.tokenizer import Tokenizer, given_tokenizer, learn_tokenizer
 from aiayn.errors import DataError
 from aiayn.files import atomic_file, atomic_write_text, fsync_folder, host
@@ -35,15 +34,10 @@ log = logging.getLogger(__name__)
 FORMAT = 3  # raise it whenever the same text would give other files
 HEARTBEAT, POLL = 10.0, 0.5  # seconds
 FIRST_PAIRS = 1000  # looked at before anything slow is begun
+# Options that shape the corpus, besides its text and what the tokenizer is.
 SHAPING = (
-    "src_lang",
-    "tgt_lang",
-    "vocab_size",
-    "max_length",
-    "max_length_ratio",
-    "tokenizer_pairs",
-    "task",
-    "lowercase",
+    *("src_lang", "tgt_lang", "vocab_size", "max_length", "max_length_ratio", "tokenizer_pairs", "task", "lowercase"),
+    *("tags", *FILTERS),
 )
 
 
@@ -53,7 +47,7 @@ def check_text(config: DataConfig) -> None:
     Writes nothing, reads the first pairs only and does not import torch, so that the most common mistakes are reported
     at once.
     """
-    texts, _, target = _wanted(config, given_tokenizer(config), FileScans(config.folder))
+    texts, _, target = _wanted(config, given_tokenizer(config))
     for text in () if target.is_dir() else (texts[split] for split in SPLITS):
         report = CleaningReport()
         for _ in clean(islice(text.pairs(), FIRST_PAIRS), report):
@@ -63,32 +57,28 @@ def check_text(config: DataConfig) -> None:
 
 def count_training_pairs(config: DataConfig) -> int:
     """Returns the number of training pairs before cleaning. Raises DataError for text that cannot be read."""
-    scans = FileScans(config.folder)
-    pairs = text_of(config, "train", scans).count()
-    scans.save()
-    return pairs
+    return text_of(config, "train").count()
 
 
-def prepare(config: DataConfig, tokenizer: Tokenizer | None = None, scans: FileScans | None = None) -> PreparedCorpus:
+def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
     """Opens the prepared corpus of this configuration; builds it first if there is none.
 
     Without a tokenizer, one is learned from the training text. Raises DataError for text that cannot be used and for a
     data folder that cannot be read or written.
     """
-    tokenizer, scans = tokenizer or given_tokenizer(config), scans or FileScans(config.folder)
+    tokenizer = tokenizer or given_tokenizer(config)
     if tokenizer and (unknown := [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]):
         raise DataError(f"data.symbols: the given tokenizer divides {', '.join(unknown)}; learn one, or leave them out")
-    texts, settings, target = _wanted(config, tokenizer, scans)
+    texts, settings, target = _wanted(config, tokenizer)
     try:
-        if find_damage(target, scans):
+        if find_damage(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(_lock(target), config.prepare_per_node):
-                flaw = find_damage(target, scans)  # again: another process may have built it while we waited
+                flaw = find_damage(target)  # again: another process may have built it while we waited
                 if flaw:
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, flaw)
                     _build(config, texts, settings, target, tokenizer)
-        scans.save()
         prepared = PreparedCorpus.open(target)
         if config.write_dropped:
             _write_dropped(config, texts, prepared)
@@ -110,10 +100,10 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
 
     Raises DataError if that process shows no sign of life for `silence` seconds, and as `prepare` does.
     """
-    tokenizer, scans = tokenizer or given_tokenizer(config), FileScans(config.folder)
-    _, _, target = _wanted(config, tokenizer, scans)
+    tokenizer = tokenizer or given_tokenizer(config)
+    _, _, target = _wanted(config, tokenizer)
     sign, since = None, time.monotonic()
-    while find_damage(target, scans):
+    while find_damage(target):
         lock = _lock(target)
         if (now := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
             sign, since = now, time.monotonic()
@@ -123,16 +113,14 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
                 "seconds; all machines must see the same folder, or set data.prepare_per_node=true"
             )
         time.sleep(POLL)
-    return prepare(config, tokenizer, scans)  # so that no text is hashed twice
+    return prepare(config, tokenizer)
 
 
-def _wanted(
-    config: DataConfig, tokenizer: Tokenizer | None, scans: FileScans
-) -> tuple[dict[str, RawText], dict[str, Any], Path]:
+def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> tuple[dict[str, RawText], dict[str, Any], Path]:
     """Returns the texts by split, everything that shapes their corpus as plain values, and the folder it belongs in."""
     splits = SPLITS if config.test is None else (*SPLITS, "test")
-    texts = {split: text_of(config, split, scans) for split in splits}
-    settings = {"format": FORMAT} | {name: getattr(config, name) for name in (*SHAPING, "tags", *FILTERS)}
+    texts = {split: text_of(config, split) for split in splits}
+    settings = {"format": FORMAT} | {name: getattr(config, name) for name in SHAPING}
     if tokenizer:
         settings["tokenizer"] = tokenizer.fingerprint
     elif config.tokenizer != "bpe":
@@ -185,14 +173,14 @@ def _build(
 
 def _put_in_place(corpus: Path, target: Path) -> None:
     if target.exists():
-        if find_damage(target, FileScans()) is None:  # built meanwhile by a machine that the lock does not reach
+        if find_damage(target) is None:  # built meanwhile by a machine that the lock does not reach
             return
         # At once, not file by file; processes that have it open keep its files.
         shutil.rmtree(target.rename(corpus / "damaged"))
     try:
         corpus.rename(target)
     except OSError:  # that machine finished just now
-        if find_damage(target, FileScans()):
+        if find_damage(target):
             raise
     fsync_folder(target.parent)
 

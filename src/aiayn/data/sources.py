@@ -8,22 +8,21 @@ from aiayn.config.data import DataConfig
 from aiayn.config.rules import listed
 from aiayn.data.pair_files import FileText
 from aiayn.data.raw_text import RawPair, RawText
-from aiayn.data.text_files import FileScans
+from aiayn.data.text_files import scan
 from aiayn.errors import DataError
 
 REMEDY = "download it elsewhere and set data.hub_path=FOLDER, or use text files: data=files data.train=PREFIX"
 
 
-def text_of(config: DataConfig, split: str, scans: FileScans | None = None) -> RawText:
+def text_of(config: DataConfig, split: str) -> RawText:
     """Returns the text of a split, "train", "val" or "test". Raises DataError if its option is not set."""
     key, value, langs = f"data.{split}", getattr(config, split), (config.src_lang, config.tgt_lang)
     if value is None:
         raise DataError(f"{key} is not set: name text to read, {key}=PREFIX (files) or {key}=SPLIT (hub)")
-    scans = scans or FileScans()
     if config.source == "files":
-        return FileText(key, listed(value), langs, scans)
+        return FileText(key, listed(value), langs)
     if config.source == "hub":
-        return HubText(key, listed(value), config, scans)
+        return HubText(key, listed(value), config)
     return PhrasebookText(key, split, langs)
 
 
@@ -58,11 +57,11 @@ class HubText(RawText):
     On the hub it is identified by name and revision, so that opening a prepared corpus needs no network.
     """
 
-    def __init__(self, key: str, names: list[str], config: DataConfig, scans: FileScans):
+    def __init__(self, key: str, names: list[str], config: DataConfig):
         super().__init__(key, names)
         assert config.hub_path is not None  # DataConfig requires it with data.source=hub
         self.hub_path, self.hub_name, self.revision = config.hub_path, config.hub_name, config.hub_revision
-        self.langs, self.scans = (config.src_lang, config.tgt_lang), scans
+        self.langs = (config.src_lang, config.tgt_lang)
 
     def pairs(self) -> Iterator[RawPair]:
         rows = self._rows([self._load(name) for name in self.names])
@@ -73,7 +72,7 @@ class HubText(RawText):
         if folder is None:
             return [self.names, self.hub_path, self.hub_name, self.revision]
         paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-        visible = [[name, self.scans.scan(path)["sha256"]] for name, path in paths.items() if not name.startswith(".")]
+        visible = [[name, scan(path)[1]] for name, path in paths.items() if not name.startswith(".")]
         return [self.names, visible]
 
     def _folder(self) -> Path | None:

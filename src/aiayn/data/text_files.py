@@ -9,19 +9,18 @@ import codecs
 import gzip
 import hashlib
 import io
-import json
 import lzma
 import re
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from aiayn.errors import DataError
-from aiayn.files import atomic_write_text, sha256
 
 # No sentence is that long. Longer lines are dropped before their characters are looked at.
 MAX_LINE_BYTES = 32_768
@@ -43,54 +42,26 @@ COMPRESSED = {
 }
 
 
-class FileScans:
-    """Line counts and SHA-256 of files. A file is read again only if it changed.
+def scan(path: Path) -> tuple[int, str]:
+    """Returns the number of lines and the SHA-256 of a text file's decompressed content.
 
-    Saved in the data folder, because hashing gigabytes at every start would take too long.
+    It is read again only if it has changed. Raises DataError if it cannot be read, or not twice.
     """
-
-    def __init__(self, folder: str | Path | None = None):
-        """Starts with what `save` wrote into the folder; empty without one, and if that is missing or damaged."""
-        self._file = Path(folder).expanduser() / ".scans.json" if folder else None
-        self._known: dict[str, dict[str, Any]] = {}
-        with suppress(OSError, ValueError, TypeError):
-            self._known = dict(json.loads(self._file.read_text("utf-8"))) if self._file else {}
-
-    def save(self) -> None:
-        """Saves the scans for later starts, if the folder can be written."""
-        text = json.dumps(self._known)
-        with suppress(OSError):
-            if self._file and not (self._file.exists() and self._file.read_text("utf-8") == text):
-                atomic_write_text(self._file, text)
-
-    def scan(self, path: Path) -> dict[str, Any]:
-        """Returns {"lines", "sha256"} of a text file's decompressed content, or raises DataError."""
-        return self._remembered(path, _scan)
-
-    def sha256(self, path: Path) -> str:
-        """Returns the SHA-256 of a file as it is, text or not."""
-        return self._remembered(path, lambda path: {"sha256": sha256(path)})["sha256"]
-
-    def _remembered(self, path: Path, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-        try:
-            status = path.stat()
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-        if stat.S_ISFIFO(status.st_mode):
-            raise DataError(f"{path}: this is a pipe, and text for training is read more than once; store it in a file")
-        # Unlike the modification time, the inode's change time cannot be set by hand.
-        name, stamp = str(path.resolve()), [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-        known = self._known.get(name)
-        if known and known["stamp"] == stamp and (read is not _scan or "lines" in known):
-            return known
-        found = {"stamp": stamp, **read(path)}
-        # A file that changed a moment ago may change again within the resolution of its time stamps.
-        if time.time_ns() - max(stamp[1:3]) > 2e9:
-            self._known[name] = found
-        return found
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    if stat.S_ISFIFO(status.st_mode):
+        raise DataError(f"{path}: this is a pipe, and text for training is read more than once; store it in a file")
+    # Unlike the modification time, the inode's change time cannot be set by hand.
+    stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    # A file that changed a moment ago may change again within the resolution of its time stamps.
+    changed_now = time.time_ns() - max(stamp[1:3]) < 2e9
+    return (_scanned.__wrapped__ if changed_now else _scanned)(path.resolve(), stamp)
 
 
-def _scan(path: Path) -> dict[str, Any]:
+@cache
+def _scanned(path: Path, stamp: tuple[int, ...]) -> tuple[int, str]:
     digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
     with opened(path) as stream:
         while block := stream.read(1 << 20):
@@ -99,7 +70,7 @@ def _scan(path: Path) -> dict[str, Any]:
             length = 0 if ends else length + len(block)
             _refuse_endless(length, path)
             last = block[-1:]
-    return {"lines": newlines + (last != b"\n"), "sha256": digest.hexdigest()}
+    return newlines + (last != b"\n"), digest.hexdigest()
 
 
 def suffix(name: str) -> str:

@@ -15,16 +15,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from aiayn.config.data import DataConfig
 from aiayn.config.tasks import TASKS
-from aiayn.data.cleaning import (
-    BLANK,
-    SEPARATOR,
-    ZERO_WIDTH,
-    CleaningReport,
-    clean,
-    grouped,
-    training_rules,
-    with_plain_blanks,
-)
+from aiayn.data.cleaning import REPLACED, SEPARATOR, CleaningReport, clean, grouped, training_rules, with_plain_blanks
 from aiayn.data.raw_text import RawText, with_progress
 from aiayn.errors import DataError
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -35,8 +26,7 @@ SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 
 # The table of `cleaning.with_plain_blanks` in the library's file format.
 REPLACEMENTS = [
-    {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content}
-    for pattern, content in ((BLANK, " "), (ZERO_WIDTH, ""))
+    {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content} for pattern, content in REPLACED
 ]
 
 # The library's threads do not survive a fork. Setting the variable keeps threads on in this process without a warning
