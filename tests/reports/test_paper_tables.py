@@ -20,6 +20,7 @@ from aiayn.model.flops import training_flops
 from aiayn.reports import tables as writers
 from aiayn.reports.differences import Difference, Sample
 from aiayn.reports.paper_tables import paper_tables
+from aiayn.reports.published import SECTION_23
 from aiayn.reports.runs import find_runs, read_run, read_runs
 from aiayn.runs.run_folder import RunFolder
 
@@ -401,3 +402,61 @@ def test_runs_of_no_row_of_the_paper_show_none_of_its_tables_unless_asked_for(tm
     assert "\ntiny" in printed(str(tmp_path))  # the folder seed0 names no configuration
     store(tmp_path / "base", configs["base"], test=evaluation(40, 25.0))
     assert "other" in markdown(tmp_path)  # beside a row of the paper
+
+
+# Table 4: parsers beside the paper's figures, on section 23 only.
+
+
+def parsed(f1: float, test_set: str | None) -> dict:
+    """A parser's evaluation.json."""
+    metrics = {"sacrebleu": None, "f1": f1, "precision": f1 + 1, "recall": f1 - 1, "complete_match": 30.0}
+    more = {"lines": 2416, "text": "split=test", "brackets": {"malformed": 12}, "metrics": metrics}
+    return evaluation(70, f1, test_set=test_set, **more)
+
+
+@pytest.fixture
+def parsers(tmp_path) -> Path:
+    """The paper's parser on section 23 and on another text, and a smaller one on section 23."""
+    wsj = composed("experiment=table4_wsj")
+    small = replace(wsj, model=replace(wsj.model, d_model=512))
+    for name, config, f1, test_set in (
+        ("wsj", wsj, 90.5, SECTION_23),
+        ("elsewhere", wsj, 95.0, None),
+        ("small", small, 80.0, SECTION_23),
+    ):
+        store(tmp_path / name, config, 80, wsj.data.vocab_size, test=parsed(f1, test_set))
+    return tmp_path
+
+
+def test_only_the_papers_model_on_section_23_stands_beside_its_figure(parsers):
+    records = collect(parsers)["table_4"]
+
+    shown = [(record["training"], Path(record["run"] or "none").name, record["paper_f1"]) for record in records]
+    assert shown == [
+        ("WSJ only", "wsj", 91.3),
+        ("semi-supervised", "none", 92.7),
+        (None, "elsewhere", None),
+        (None, "small", None),
+    ]
+    assert records[0]["f1_difference"] == pytest.approx(-0.8)
+    assert records[0]["f1"] == Sample({0: 90.5})
+    assert (records[0]["malformed"], records[0]["steps"], records[1]["f1"]) == (12, 70, None)
+
+
+def test_parsers_stand_in_no_table_of_translations(parsers):
+    tables = collect(parsers)
+
+    assert not any(record["run"] for name in ("table_2", "table_3") for record in tables[name])
+
+
+def test_the_table_prints_rows_that_were_not_run_as_such(parsers):
+    done = run_application("aiayn", "table", str(parsers), "--all", "--format", "markdown")
+
+    assert done.code == 0
+    lines = done.out.partition("## Table 4")[2].split("\n")
+    [wsj, semi] = [line for line in lines if line.startswith("| Transformer")]
+    assert [cell.strip() for cell in wsj.split("|")[4:11]] == [
+        *("90.50", "91.3", "-0.80", "91.50", "89.50", "30.00", "12")
+    ]
+    assert [cell.strip() for cell in semi.split("|")[4:6]] == ["not run", "92.7"]
+    assert sum(line.startswith("| other") for line in lines) == 2

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,35 +48,37 @@ class TaskScores:
     more: dict[str, Any] = field(default_factory=dict)  # what else evaluation.json gets
 
 
-class Task(Protocol):
-    """What differs between tasks: the checks before a search, the scores after it, and how outputs are shown."""
+class Task:
+    """What differs between tasks: the checks before a search, the scores after it, and how outputs are shown.
+
+    The defaults are those of running text that needs no check and is shown as it is.
+    """
 
     kinds: tuple[str, ...]  # kinds of scores, in the order in which they are printed
-    unsupported: tuple[str, ...]  # options of `evaluate.py` that do not apply
+    unsupported: tuple[str, ...] = ()  # options of `evaluate.py` that do not apply
     formats: Mapping[str, Callable[[str, str], str]]  # for `aiayn translate --format`: (source, output) -> text
-    usual_format: str | None  # the format that the program suggests
-    reads_prose: bool  # its source is running text, which may have paragraphs and mark-up
+    usual_format: str | None = None  # the format that the program suggests
+    reads_prose: bool = True  # its source is running text, which may have paragraphs and mark-up
 
     def check_text(self, sources: list[str], references: list[str], tgt_lang: str) -> None:
         """Raises DataError for references that cannot be scored, ConfigError where a library for that is missing."""
-        ...
 
     def source_line(self, line: str) -> str:
         """Returns a typed line as the model's training text has it."""
-        ...
+        return line
 
     def score(
         self, hypotheses: list[str], sources: list[str], references: list[list[str]], tgt_lang: str
     ) -> TaskScores:
         """Scores the outputs for a test set. Raises DataError for text that cannot be scored."""
-        ...
+        raise NotImplementedError
 
     def val_scores(
         self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str
     ) -> dict[str, float]:
         """Returns the scores that training logs by their names: in per cent, and what stands beside them."""
-        ...
+        raise NotImplementedError
 
     def score_rows(self, result: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         """Returns (name, text) of what the printed table says below the scores of an evaluation.json."""
-        ...
+        return []

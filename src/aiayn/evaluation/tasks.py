@@ -1,23 +1,18 @@
 """The task of a run, as an object: what `data.task` names. Parsing is in `parsing/task.py`."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import MappingProxyType
 
 from aiayn.config.tasks import Task, TaskScores
 from aiayn.parsing.task import ParsingTask
 from aiayn.runs.run_folder import METRIC_KINDS
 
 
-class TranslationTask:
+class TranslationTask(Task):
     """Text to text, scored with BLEU and other metrics of text."""
 
-    kinds: tuple[str, ...] = METRIC_KINDS
-    unsupported: tuple[str, ...] = ()
-    usual_format: str | None = None
-    reads_prose: bool = True
-
-    def __init__(self) -> None:
-        self.formats: Mapping[str, Callable[[str, str], str]] = {}
+    kinds = METRIC_KINDS
+    formats: Mapping[str, Callable[[str, str], str]] = MappingProxyType({})
 
     # sacreBLEU takes a while to import: only where it is used.
 
@@ -27,9 +22,6 @@ class TranslationTask:
             from aiayn.evaluation.scoring import check_tokenizer
 
             check_tokenizer(tgt_lang)
-
-    def source_line(self, line: str) -> str:
-        return line
 
     def score(
         self, hypotheses: list[str], sources: list[str], references: list[list[str]], tgt_lang: str
@@ -48,9 +40,6 @@ class TranslationTask:
         assert value is not None, "sacreBLEU applies to every language"
         assert details is not None
         return {"val/bleu": value, "val/length_ratio": details["length_ratio"]}
-
-    def score_rows(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
-        return []
 
 
 def task_of(name: str) -> Task:

@@ -2,28 +2,31 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
-from aiayn.config.tasks import TaskScores
+from aiayn.config.tasks import Task, TaskScores
 from aiayn.parsing.bracket_f1 import SIGNATURE, gold_trees, score_linear_forms
 from aiayn.parsing.linear_form import repaired_tree
 from aiayn.parsing.tree import Tree, escape_brackets, indented, penn_brackets
 from aiayn.runs.run_folder import BRACKET_KINDS, METRIC_KINDS
 
 
-class ParsingTask:
+def _drawn_with(draw: Callable[[Tree], str]) -> Callable[[str, str], str]:
+    """Returns a function of a sentence and a linear form that draws the tree, repaired where it is not well-formed."""
+    return lambda words, text: draw(repaired_tree(words, text)[0])
+
+
+class ParsingTask(Task):
     """Words to linear trees, scored with labelled brackets."""
 
-    kinds: tuple[str, ...] = BRACKET_KINDS
-    unsupported: tuple[str, ...] = ("references", "baseline")
-    usual_format: str | None = "tree"
-    reads_prose: bool = False
-
-    def __init__(self) -> None:
-        self.formats: Mapping[str, Callable[[str, str], str]] = {
-            "tree": _drawn_with(indented),
-            "brackets": _drawn_with(penn_brackets),
-        }
+    kinds = BRACKET_KINDS
+    unsupported = ("references", "baseline")
+    formats: Mapping[str, Callable[[str, str], str]] = MappingProxyType(
+        {"tree": _drawn_with(indented), "brackets": _drawn_with(penn_brackets)}
+    )
+    usual_format = "tree"
+    reads_prose = False
 
     def check_text(self, sources: list[str], references: list[str], tgt_lang: str) -> None:
         gold_trees(sources, references)
@@ -53,11 +56,6 @@ class ParsingTask:
             ),
             ("right-branching", f"{brackets['right_branching']['f1']:6.2f}  F1 of trees that only branch to the right"),
         ]
-
-
-def _drawn_with(draw: Callable[[Tree], str]) -> Callable[[str, str], str]:
-    """Returns a function of a sentence and a linear form that draws the tree, repaired where it is not well-formed."""
-    return lambda words, text: draw(repaired_tree(words, text)[0])
 
 
 def readable_samples(task: str, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiayn.reports.differences import Comparison, Difference, Sample, compare, explained, holm
+from aiayn.reports.differences import Comparison, Difference, compare, explained, holm
 from aiayn.reports.groups import (
     Group,
     comparable,
@@ -67,16 +67,12 @@ def compare_groups(
     """Compares every metric that has the same unit in a group and the baseline. Groups go by their first run's path."""
     found = {}
     for metric in metrics:
-        samples = {path_of(group): sample for group in groups if (sample := group.sample(metric))}
-        if path_of(base) in samples:
-            alike = {path_of(group) for group in groups if comparable(metric, group, base)}
+        samples = {group.path: sample for group in groups if (sample := group.sample(metric))}
+        if base.path in samples:
+            alike = {group.path for group in groups if comparable(metric, group, base)}
             of_one_unit = {path: sample for path, sample in samples.items() if path in alike}
-            found[metric] = compare(of_one_unit, path_of(base), separate)
+            found[metric] = compare(of_one_unit, base.path, separate)
     return found
-
-
-def path_of(group: Group) -> str:
-    return group.runs[0].name
 
 
 def corrected(found: Sequence[Comparison]) -> list[dict[str, Difference]]:
@@ -100,7 +96,7 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
         family = compare_groups(groups, [*dict.fromkeys([*metrics, *usual_metrics(runs)])], base, separate)
         differences = dict(zip(family, corrected([*family.values()]), strict=True))
         for group, record in zip(groups, records, strict=True):
-            record |= {f"{one.key} difference": differences.get(one, {}).get(path_of(group)) for one in metrics}
+            record |= {f"{one.key} difference": differences.get(one, {}).get(group.path) for one in metrics}
             record |= {"baseline": True} if group is base else {}
         shown = {metric.title: family[metric] for metric in metrics if metric in family}
         everything = [one for of in differences.values() for one in of.values()]
@@ -145,7 +141,3 @@ def option_columns(options: Sequence[str]) -> list[Column]:
     short = [key.rpartition(".")[2] for key in options]
     titles = [name if short.count(name) == 1 else key for key, name in zip(options, short, strict=True)]
     return [Column(key, title) for key, title in zip(options, titles, strict=True)]
-
-
-def ratio_of(group: Group | None, metric: Metric) -> Sample | None:
-    return group.sample(metric.ratio) if group and metric.ratio else None

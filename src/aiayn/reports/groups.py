@@ -34,14 +34,18 @@ class Group:
         return WITHOUT_SEED.sub("", folder.name) or folder.resolve().parent.name
 
     @property
+    def path(self) -> str:
+        return self.runs[0].name
+
+    @property
     def seeds(self) -> list[Any]:
         return sorted({run.seed for run in self.runs}, key=lambda seed: (seed is None, seed))
 
-    def sample(self, metric: Metric) -> Sample | None:
+    def sample(self, metric: Metric | None) -> Sample | None:
         """Returns one measurement per seed, the mean of its runs; None where none was measured."""
         found: dict[Any, list[float]] = {}
         for run in self.runs:
-            if (value := metric.of(run)) is not None:
+            if metric and (value := metric.of(run)) is not None:
                 found.setdefault(run.seed, []).append(value)
         return Sample({seed: fmean(values) for seed, values in found.items()}) if found else None
 

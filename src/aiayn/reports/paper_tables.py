@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from aiayn.config.data import DataConfig
 from aiayn.config.tasks import TASKS
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.reports.comparison import compare_groups, corrected, counted_seeds, is_base, path_of, ratio_of
+from aiayn.reports.comparison import compare_groups, corrected, counted_seeds, is_base
 from aiayn.reports.differences import explained, minus
 from aiayn.reports.groups import PRECISION, Group, differing_options, group_runs, option_text, partitions, record_of
 from aiayn.reports.metrics import Metric
@@ -134,7 +134,7 @@ def _table_2_record(result: Result | None, group: Group | None) -> Record:
         **record_of(group),
         **{"bleu_kind": kind.name, "bleu": bleu, "paper_bleu": result.bleu if result else None},
         "bleu_difference": minus(bleu, result.bleu if result else None),
-        "length_ratio": ratio_of(group, kind),
+        "length_ratio": group.sample(kind.ratio) if group else None,
         "sacrebleu": group.sample(Metric("sacrebleu", "test")) if group else None,
         **{"lines": lines, "test_set": test_set, "averaged": averaged, "steps": scored},
         "weights": {None: None, 0: "last"}.get(averaged, f"{averaged} averaged"),
@@ -205,7 +205,10 @@ def _table_3_record(row: Row, group: Group | None) -> Record:
     for name, value in measured.items():
         paper = getattr(row, "max_steps" if name == "steps" else name)
         record |= {name: value, f"paper_{name}": paper, f"{name}_difference": minus(value, paper)}
-    record |= {"bleu_kind": BLEU.name, "length_ratio": None if is_averaged else ratio_of(group, BLEU)}
+    record |= {
+        "bleu_kind": BLEU.name,
+        "length_ratio": group.sample(BLEU.ratio) if group and not is_averaged else None,
+    }
     record |= {"vocab_size": config.data.vocab_size if config else None, "flops": run.flops()[0] if run else None}
     record["arithmetic"] = group.options.get(PRECISION) if group else None
     record["not_comparable"] = why_not_comparable(run, row.max_steps, evaluation, "newstest2013") if run else []
@@ -247,12 +250,12 @@ def _changes(rows: Pairs, separate: bool) -> tuple[Table, list[str]]:
     """
     measured = [(row, group) for row, group in rows if row and group and row.name != "big"]
     bases = [group for _, group in measured if is_base(group)]
-    of_base: dict[str, list[Group]] = {path_of(base): [] for base in bases}
+    of_base: dict[str, list[Group]] = {base.path: [] for base in bases}
     left_out = []
     for row, group in measured:
         base = next((base for base in bases if not _other_options(group, base)), None)
         if base:
-            of_base[path_of(base)].append(group)
+            of_base[base.path].append(group)
         elif bases:
             nearest = min(bases, key=lambda base: len(_other_options(group, base)))
             shown = [
@@ -263,7 +266,7 @@ def _changes(rows: Pairs, separate: bool) -> tuple[Table, list[str]]:
     found = {
         (metric, base.name): comparison
         for base in bases
-        for metric, comparison in compare_groups(of_base[path_of(base)], [PPL, BLEU], base, separate).items()
+        for metric, comparison in compare_groups(of_base[base.path], [PPL, BLEU], base, separate).items()
     }
     changed = {
         (metric, path): one
@@ -272,15 +275,15 @@ def _changes(rows: Pairs, separate: bool) -> tuple[Table, list[str]]:
     }
     records = [
         {"row": row.name, "label": row.label, **record_of(group)}
-        | {"ppl": changed.get((PPL, path_of(group))), "paper_ppl": row.ppl - TABLE_3[0].ppl}
-        | {"bleu": changed.get((BLEU, path_of(group))), "paper_bleu": row.bleu - TABLE_3[0].bleu}
+        | {"ppl": changed.get((PPL, group.path)), "paper_ppl": row.ppl - TABLE_3[0].ppl}
+        | {"bleu": changed.get((BLEU, group.path)), "paper_bleu": row.bleu - TABLE_3[0].bleu}
         for row, group in measured
         if row.name != "base" and any(group in members for members in of_base.values())
     ]
     columns = [Column("row", "row"), Column("n", "n"), Column("ppl", "change in PPL", 2)]
     columns += [Column("paper_ppl", "paper", 2, True), Column("bleu", "change in BLEU", 2)]
     columns.append(Column("paper_bleu", "paper", 1, True))
-    names = "; ".join(f"{base.name} ({counted_seeds(base)})" for base in bases if len(of_base[path_of(base)]) > 1)
+    names = "; ".join(f"{base.name} ({counted_seeds(base)})" for base in bases if len(of_base[base.path]) > 1)
     titled = {f"{metric.title}{f' of {base}' * (len(found) > 2)}": one for (metric, base), one in found.items()}
     after = explained(names, titled, changed.values()) if records else []
     return Table("", columns, records, after=after), left_out
