@@ -191,7 +191,7 @@ def test_where_one_machine_prepares_the_others_wait_as_long_as_it_shows_signs_of
             prepare_in_child(shared, LOG, lambda: setattr(preparation, "_build", build)).wait()
         assert clock[0] < 1000
 
-    monkeypatch.setattr(preparation, "_lock", lambda target: lock)
+    monkeypatch.setattr(preparation, "_lock_file", lambda target: lock)
     build = preparation._build
     monkeypatch.setattr(preparation, "_build", None)  # never called
     monkeypatch.setattr(preparation, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))

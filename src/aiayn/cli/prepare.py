@@ -20,8 +20,9 @@ def prepare(
     """
     from aiayn.config.compose import compose_training
     from aiayn.config.settle import settle_sizes
-    from aiayn.data.prepare import check_text, count_training_pairs
+    from aiayn.data.prepare import check_text
     from aiayn.data.prepare import prepare as prepare_corpus
+    from aiayn.data.sources import text_of
     from aiayn.errors import ConfigError
 
     composed = compose_training(options or [])
@@ -30,5 +31,5 @@ def prepare(
     logging.basicConfig(format="%(message)s")
     logging.getLogger("aiayn").setLevel(logging.INFO)
     check_text(composed.data)
-    sized = settle_sizes(composed, lambda: count_training_pairs(composed.data))
+    sized = settle_sizes(composed, lambda: text_of(composed.data, "train").count())
     print(prepare_corpus(sized.data).folder)

@@ -80,12 +80,11 @@ class CleaningReport:
             )
 
     def as_dict(self) -> dict:
-        reasons = sorted(self.dropped)
         found = {
             "read": self.read,
             "kept": self.kept,
-            "dropped": {reason: self.dropped[reason] for reason in reasons},
-            "first_dropped": {reason: self.first_dropped[reason] for reason in reasons},
+            "dropped": dict(sorted(self.dropped.items())),
+            "first_dropped": dict(sorted(self.first_dropped.items())),
             "normalised": self.normalised,
         }
         if len(self.corpora) > 1:

@@ -76,10 +76,10 @@ class PreparedCorpus:
         return cls(
             folder=folder,
             fingerprint=json.loads((folder / "manifest.json").read_text("utf-8"))["fingerprint"],
-            tokenizer=Tokenizer.from_json((folder / "tokenizer.json").read_text("utf-8")),
             train=PreparedSplit.open(folder, "train"),
             val=PreparedSplit.open(folder, "val"),
             report=json.loads((folder / "report.json").read_text("utf-8")),
+            tokenizer=Tokenizer.from_json((folder / "tokenizer.json").read_text("utf-8")),
         )
 
     def __reduce__(self):
@@ -130,7 +130,7 @@ def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) 
     return float(-(targets[targets > 0] * np.log(targets[targets > 0])).sum())
 
 
-def fingerprint(settings: dict[str, Any]) -> str:
+def fingerprint_of(settings: dict[str, Any]) -> str:
     """Returns the SHA-256 of everything that shapes a corpus, as hexadecimal digits."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
@@ -142,7 +142,7 @@ def write_manifest(folder: Path, settings: dict[str, Any]) -> None:
         for path in sorted(folder.iterdir())
         if path.name != "dropped.jsonl"
     }
-    manifest = {"fingerprint": fingerprint(settings), "settings": settings, "files": files}
+    manifest = {"fingerprint": fingerprint_of(settings), "settings": settings, "files": files}
     atomic_write_text(folder / "manifest.json", json.dumps(manifest, indent=2))
 
 
@@ -157,7 +157,7 @@ def find_damage(folder: Path) -> str | None:
                 return f"{name} has {size} bytes, not {expected['size']}"
             if sha256(folder / name) != expected["sha256"]:
                 return f"{name} has other content"
-        if manifest["fingerprint"] != fingerprint(manifest["settings"]) or not folder.name.endswith(
+        if manifest["fingerprint"] != fingerprint_of(manifest["settings"]) or not folder.name.endswith(
             f"-{manifest['fingerprint'][:16]}"
         ):
             return "manifest.json is that of another corpus"

@@ -151,7 +151,7 @@ class XliffUnit:
 
 def read_xliff(content: bytes, path: Path) -> Iterator[XliffUnit]:
     """Yields the units of a file in UTF-8. Raises DataError if it is no XLIFF."""
-    root = _parse(content, path)
+    root = _parse_xml(content, path)
     if root.name != "xliff":
         raise DataError(f"{path}: this is no XLIFF, it begins with <{root.name:.40}>; check the file")
     waiting = [(root, False, ("", ""))]
@@ -167,7 +167,7 @@ def read_xliff(content: bytes, path: Path) -> Iterator[XliffUnit]:
             yield _xliff_unit(node, source, content, is_kept, (src, tgt))
 
 
-def _parse(content: bytes, path: Path) -> Node:
+def _parse_xml(content: bytes, path: Path) -> Node:
     """Returns the root of an XML file in UTF-8. Raises DataError with the line if it is not well-formed."""
     parser = expat.ParserCreate("utf-8")
     open_nodes = [Node("", {}, 0, 0, 0)]

@@ -15,9 +15,9 @@ from typing import Any
 from aiayn.config.rules import tagged
 from aiayn.data.catalogue import read_messages
 from aiayn.data.exchange import best_match, read_memory, read_xliff
-from aiayn.data.raw_text import RawPair, RawText, remark, texts
+from aiayn.data.raw_text import RawPair, RawText, remark
 from aiayn.data.tables import read_json_lines, read_table
-from aiayn.data.text_files import OPENERS, decode_document, lines, read_lines, read_whole, scan, suffix
+from aiayn.data.text_files import OPENERS, decode_document, lines, read_whole, scan, suffix
 from aiayn.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class FileText(RawText):
             raise DataError(f"{self.key}={name}: {remedy}")
         if suffix(name) in READERS:
             return (Path(name).expanduser(),)
-        src, tgt = (_find(name, lang, self.langs, self.key) for lang in self.langs)
+        src, tgt = (_language_file(name, lang, self.langs, self.key) for lang in self.langs)
         n_src, n_tgt = scan(src)[0], scan(tgt)[0]
         if n_src != n_tgt:
             for path in (src, tgt):
@@ -70,7 +70,7 @@ class FileText(RawText):
         if not (number or tag):
             return self._pairs(paths)
         return (
-            pair._replace(src=tag + pair.src if pair.src.strip() else pair.src, corpus=number)
+            pair._replace(src=tag + pair.src if pair.src.decode(errors="replace").strip() else pair.src, corpus=number)
             for pair in self._pairs(paths)
         )
 
@@ -81,14 +81,6 @@ class FileText(RawText):
             file = _named(paths)
             for number, (src, tgt) in enumerate(zip(*map(lines, paths), strict=True), 1):
                 yield RawPair(file, number, src, tgt)
-
-    def read(self) -> tuple[list[str], list[str]]:
-        sources, targets = [], []
-        for paths, tag in zip(self.files, self.tags, strict=True):
-            src, tgt = map(read_lines, paths) if len(paths) == 2 else texts(self._pairs(paths))
-            sources += [f"{tag} {line}" if tag and line.strip() else line for line in src]
-            targets += tgt
-        return sources, targets
 
     def identity(self) -> Any:
         kinds = ([suffix(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
@@ -115,7 +107,7 @@ OTHER_FORMATS = {
 }
 
 
-def _find(prefix: str, lang: str, langs: tuple[str, str], key: str) -> Path:
+def _language_file(prefix: str, lang: str, langs: tuple[str, str], key: str) -> Path:
     """Returns the file of a language. Raises DataError that says what stands there instead."""
     plain = Path(f"{prefix}.{lang}").expanduser()
     candidates = [plain, *(Path(f"{plain}{ending}") for ending in OPENERS)]

@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import filelock
 
 from aiayn.config.data import DataConfig
 from aiayn.data.cleaning import FILTERS, CleaningReport, clean
-from aiayn.data.corpus import SPLITS, PreparedCorpus, find_damage, fingerprint, store_split, write_manifest
+from aiayn.data.corpus import SPLITS, PreparedCorpus, find_damage, fingerprint_of, store_split, write_manifest
 from aiayn.data.encode import encode_split
 from aiayn.data.held_out import Leakage
 from aiayn.data.raw_text import RawPair, RawText
@@ -41,23 +41,27 @@ SHAPING = (
 )
 
 
+class Wanted(NamedTuple):
+    """What a prepared corpus is made of."""
+
+    texts: dict[str, RawText]  # by split
+    tokenizer: Tokenizer | None  # None: one is to be learned
+    settings: dict[str, Any]  # everything that shapes the corpus, as plain values
+    target: Path  # the folder that it belongs in
+
+
 def check_text(config: DataConfig) -> None:
     """Raises DataError if the corpus is not prepared and its text is missing or unusable.
 
     Writes nothing, reads the first pairs only and does not import torch, so that the most common mistakes are reported
     at once.
     """
-    texts, _, target = _wanted(config, given_tokenizer(config))
-    for text in () if target.is_dir() else (texts[split] for split in SPLITS):
+    wanted = _wanted(config, None)
+    for text in () if wanted.target.is_dir() else (wanted.texts[split] for split in SPLITS):
         report = CleaningReport()
         for _ in clean(islice(text.pairs(), FIRST_PAIRS), report):
             pass
         report.check_encoding(text, most=0.25)
-
-
-def count_training_pairs(config: DataConfig) -> int:
-    """Returns the number of training pairs before cleaning. Raises DataError for text that cannot be read."""
-    return text_of(config, "train").count()
 
 
 def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
@@ -66,22 +70,20 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
     Without a tokenizer, one is learned from the training text. Raises DataError for text that cannot be used and for a
     data folder that cannot be read or written.
     """
-    tokenizer = tokenizer or given_tokenizer(config)
-    if tokenizer and (unknown := [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]):
-        raise DataError(f"data.symbols: the given tokenizer divides {', '.join(unknown)}; learn one, or leave them out")
-    texts, settings, target = _wanted(config, tokenizer)
+    wanted = _wanted(config, tokenizer)
+    target = wanted.target
     try:
         if find_damage(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(_lock(target), config.prepare_per_node):
+            with _locked(_lock_file(target), config.prepare_per_node):
                 flaw = find_damage(target)  # again: another process may have built it while we waited
                 if flaw:
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, flaw)
-                    _build(config, texts, settings, target, tokenizer)
+                    _build(config, wanted)
         prepared = PreparedCorpus.open(target)
         if config.write_dropped:
-            _write_dropped(config, texts, prepared)
+            _write_dropped(config, wanted.texts, prepared)
     except OSError as error:
         raise DataError(
             f"data.folder={config.folder}: {error.strerror or error} ({error.filename or target}); "
@@ -100,11 +102,10 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
 
     Raises DataError if that process shows no sign of life for `silence` seconds, and as `prepare` does.
     """
-    tokenizer = tokenizer or given_tokenizer(config)
-    _, _, target = _wanted(config, tokenizer)
+    target = _wanted(config, tokenizer).target
     sign, since = None, time.monotonic()
     while find_damage(target):
-        lock = _lock(target)
+        lock = _lock_file(target)
         if (now := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
             sign, since = now, time.monotonic()
         if time.monotonic() - since > silence:
@@ -116,8 +117,14 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
     return prepare(config, tokenizer)
 
 
-def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> tuple[dict[str, RawText], dict[str, Any], Path]:
-    """Returns the texts by split, everything that shapes their corpus as plain values, and the folder it belongs in."""
+def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
+    """Returns what the corpus of these options is made of, with this tokenizer, that of `data.tokenizer` or a new one.
+
+    Raises DataError for text or a tokenizer that cannot be read, and for a tokenizer that lacks a symbol.
+    """
+    tokenizer = tokenizer or given_tokenizer(config)
+    if tokenizer and (unknown := [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]):
+        raise DataError(f"data.symbols: the given tokenizer divides {', '.join(unknown)}; learn one, or leave them out")
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}
     settings = {"format": FORMAT} | {name: getattr(config, name) for name in SHAPING}
@@ -128,22 +135,17 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> tuple[dict[str, 
     if config.all_symbols:
         settings["symbols"] = config.all_symbols
     settings |= {split: texts[split].identity() for split in SPLITS}
-    name = f"{config.src_lang}-{config.tgt_lang}-{fingerprint(settings)[:16]}"
-    return texts, settings, Path(config.folder).expanduser() / name
+    name = f"{config.src_lang}-{config.tgt_lang}-{fingerprint_of(settings)[:16]}"
+    return Wanted(texts, tokenizer, settings, Path(config.folder).expanduser() / name)
 
 
-def _build(
-    config: DataConfig,
-    texts: dict[str, RawText],
-    settings: dict[str, Any],
-    target: Path,
-    tokenizer: Tokenizer | None,
-) -> None:
+def _build(config: DataConfig, wanted: Wanted) -> None:
     """Builds the corpus beside `target` and renames it; a build that is killed begins anew. The caller holds the lock.
 
-    Raises DataError if a text no longer is what `settings` identify. Every machine builds in a folder of its own,
+    Raises DataError if a text no longer is what the settings identify. Every machine builds in a folder of its own,
     because locks of files may not work across machines.
     """
+    texts, tokenizer, settings, target = wanted
     work = target.parent / f".{target.name}.{host()}.tmp"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -203,7 +205,7 @@ def _write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: Prep
                 pass
 
 
-def _lock(target: Path) -> Path:
+def _lock_file(target: Path) -> Path:
     return target.with_name(f".{target.name}.lock")
 
 

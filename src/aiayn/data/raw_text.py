@@ -61,26 +61,21 @@ class RawText(ABC):
     def read(self) -> tuple[list[str], list[str]]:
         """Returns sources and targets. Raises DataError as `pairs` does, for rows that are no pairs and for lines that
         are not UTF-8."""
-        return texts(self.pairs())
+        sources, targets, flaws = [], [], []
+        for pair in self.pairs():
+            if pair.flaw:
+                flaws.append(pair)
+                continue
+            sources.append(decode(pair.src, pair.file, pair.number))
+            targets.append(decode(pair.tgt, pair.file, pair.number))
+        if flaws:
+            raise DataError(f"{flaws[0].file}: {len(flaws)} rows are no pairs{remark(flaws)}; correct or remove them")
+        return sources, targets
 
     @property
     def option(self) -> str:
         """The option as it is written on the command line."""
         return f"{self.key}={self.names[0] if len(self.names) == 1 else self.names}"
-
-
-def texts(pairs: Iterable[RawPair]) -> tuple[list[str], list[str]]:
-    """Returns sources and targets. Raises DataError for rows that are no pairs, and for text that is not UTF-8."""
-    sources, targets, flaws = [], [], []
-    for pair in pairs:
-        if pair.flaw:
-            flaws.append(pair)
-            continue
-        sources.append(decode(pair.src, pair.file, pair.number))
-        targets.append(decode(pair.tgt, pair.file, pair.number))
-    if flaws:
-        raise DataError(f"{flaws[0].file}: {len(flaws)} rows are no pairs{remark(flaws)}; correct or remove them")
-    return sources, targets
 
 
 def remark(flaws: list[RawPair]) -> str:

@@ -33,7 +33,7 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     Columns are named by a first line that has both languages; without one there are two, source and target.
     """
     width, columns = 2, (0, 1)
-    for number, fields in _rows(path):
+    for number, fields in _table_rows(path):
         if number == 1:
             if named := header_columns(path, fields or [], src_lang, tgt_lang):
                 width, columns = len(fields or []), named
@@ -54,7 +54,7 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
             yield RawPair(str(path), number, b"", b"", "columns")
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
+def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
     """Yields the fields of the rows of a .tsv or .csv file with their first line; None for a row that is too long.
 
     A .csv file and a .tsv file written by a spreadsheet follow the rules of Python's csv: fields in quotation marks,

@@ -7,7 +7,6 @@ from aiayn.config.schema import Config
 from aiayn.config.settle import settle_sizes, settle_steps
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.data.prepare import count_training_pairs
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.hardware import tokens_per_device
@@ -36,7 +35,7 @@ def settled_options(
     if source:
         refuse_other_parts(options, source)
     options = fill_as_stored(folder, options)
-    sized = settle_sizes(options, lambda: count_training_pairs(options.data))
+    sized = settle_sizes(options, lambda: text_of(options.data, "train").count())
     refuse_changes(folder, sized)
     check_size(sized.model, sized.data.vocab_size, accelerator)
     return sized, source
