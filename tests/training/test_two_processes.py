@@ -58,6 +58,33 @@ def test_a_rank_that_leaves_parameters_out_ends_the_run_with_their_names_and_the
     assert ended.returncode == 0, ended.stderr
 
 
+COUNTER = """
+import torch
+from aiayn.model.layers import FeedForward, Parts
+
+class Counting(FeedForward):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.seen += x.numel()
+        return super().forward(x)
+
+PARTS = Parts(feed_forward=lambda config, place: Counting(config.d_model, config.d_ff))
+"""
+
+
+def test_a_counter_of_each_rank_that_no_checkpoint_could_hold_ends_the_run_at_its_first_step(corpus, tmp_path):
+    (tmp_path / "counter.py").write_text(COUNTER)
+    given = arguments(corpus, "counter", "trainer.devices=2", "extensions=[counter.py]")
+    ended = in_new_interpreter(tmp_path, *given)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("error: ") == 1
+    assert "encoder.0.feed_forward.seen, " in ended.stderr
+    assert not list(tmp_path.rglob("step_*.ckpt"))
+
+
 def test_the_second_of_the_same_signals_ends_a_process_whose_main_thread_waits_in_a_library(tmp_path):
     code = """
 import hashlib, os, signal, threading

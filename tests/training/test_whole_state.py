@@ -3,6 +3,7 @@
 import pytest
 import torch
 from applications import stopped_in
+from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import nn
 from torch.nn import functional as F
 
@@ -137,3 +138,12 @@ def test_what_could_not_be_used_or_resumed_is_refused_at_the_first_step(module, 
         train(config, tmp_path, module=module)
     assert saved_steps(tmp_path / "run/checkpoints") == []
     assert not list((tmp_path / "run/checkpoints").glob("*first*"))
+
+
+def test_a_model_checkpoint_that_names_no_folder_writes_into_the_runs_own(config, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run = train(config, tmp_path / "outputs", callbacks=[ModelCheckpoint(filename="mine", monitor="val/loss")])
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    [saved] = run.rglob("mine.ckpt")
+    assert checkpoints.load(saved).step in (6, 12)

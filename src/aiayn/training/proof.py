@@ -34,6 +34,21 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Bat
             raise ConfigError(f"{type(optimizer).__name__}: its load_state_dict gives another state than was saved")
 
 
+def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
+    """Raises ConfigError, on all ranks, for what a part counts or averages on each rank by itself.
+
+    A checkpoint holds the buffers of rank 0: the others would be lost, and no resumed run would be the same.
+    """
+    mine = {name: buffer.cpu() for name, buffer in module.named_buffers() if name in module.state_dict()}
+    ranks = [mine] * world_size
+    torch.distributed.all_gather_object(ranks, mine)
+    if unequal := [name for name in mine if not all(same(mine[name], other[name]) for other in ranks)]:
+        raise ConfigError(
+            f"the buffers {', '.join(unequal[:3])} differ between the ranks, and a checkpoint holds those of rank 0: "
+            "all-reduce them where they change, register them with persistent=False, or set trainer.devices=1"
+        )
+
+
 def _prove_model(checkpoint: Checkpoint, module: TranslationModule, batch: Batch) -> None:
     model, trained = load_model(checkpoint).eval(), module.model
     weights = trained.state_dict()

@@ -63,6 +63,7 @@ def make_trainer(
         deterministic=settings.deterministic,
         callbacks=callbacks,
         logger=loggers,
+        default_root_dir=run.folder.path,  # of what callbacks write, such as a ModelCheckpoint: runs share no folder
         plugins=[RunCheckpointIO(run, found)],
         use_distributed_sampler=False,
         enable_progress_bar=False,

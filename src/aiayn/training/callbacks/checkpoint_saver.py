@@ -14,7 +14,7 @@ from aiayn.runs import checkpoint_folder
 from aiayn.training.callbacks.steps import StepCallback, due
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
-from aiayn.training.proof import prove
+from aiayn.training.proof import prove, refuse_unequal_buffers
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,8 @@ class CheckpointSaver(StepCallback, Checkpoint):
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         settings, folder = self.run.config.trainer, self.run.folder.checkpoints
         self.run.writer.raise_error()
+        if step == self.run.start_step + 1 and trainer.world_size > 1:
+            refuse_unequal_buffers(trainer.world_size, module)
         if step == 1:
             self._prove(trainer, module, batch)
         signal = self.run.stop.signal_of_any_rank()
