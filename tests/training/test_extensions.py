@@ -142,17 +142,19 @@ class Module(TranslationModule):
 @pytest.mark.parametrize("change", BUILDERS)
 def test_what_builds_the_model_for_training_builds_it_everywhere(change, text, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
-    Path("built.py").write_text(f"# {change}\n" + MODULE.format(change=BUILDERS[change]))
+    Path("own parts").mkdir()
+    file = Path("own parts/built.py")
+    file.write_text(f"# {change}\n" + MODULE.format(change=BUILDERS[change]))
     load_extension.cache_clear()
-    run = aiayn.train(*options(text, tmp_path, "", "extensions=[built.py]", "name=run", "trainer.max_steps=6"))
+    run = aiayn.train(*options(text, tmp_path, "", f"extensions=[{file}]", "name=run", "trainer.max_steps=6"))
     assert RunFolder(run).averaged.exists()
     said = caplog.messages[-1]
-    assert "extensions=[built.py]" in said
-    assert " --extension built.py" in said
+    assert "'extensions=[own parts/built.py]'" in said
+    assert " --extension 'own parts/built.py'" in said
     lines = ["one two three four", "seven"]
-    translator = aiayn.load(run, "averaged", "cpu", extensions=["built.py"], beam_size=2)
+    translator = aiayn.load(run, "averaged", "cpu", extensions=[str(file)], beam_size=2)
     scored = translator.score(lines, translator.translate(lines))
-    module = load_extension("built.py").module.Module
+    module = load_extension(str(file)).module.Module
     average = checkpoints.load(RunFolder(run).averaged)
     model = module(average.config, average.vocab_size).model.eval()
     model.load_state_dict(average.weights)
@@ -164,12 +166,12 @@ def test_what_builds_the_model_for_training_builds_it_everywhere(change, text, t
     assert scored[0].log_prob == pytest.approx(float(expected), abs=1e-4)
 
     Path("text.en").write_text("\n".join(lines) + "\n")
-    command = ("aiayn", "translate", str(run), "text.en", "--extension", "built.py", "--accelerator", "cpu")
+    command = ("aiayn", "translate", str(run), "text.en", "--extension", str(file), "--accelerator", "cpu")
     outputs = [run_application(*command, "--beam-size", "1", "--engine", engine) for engine in ("torch", "auto")]
     assert outputs[0].out == outputs[1].out
     assert ("CTranslate2, float32" in outputs[1].err) == ("output of its own" in change)
     exported = run_application(
-        "aiayn", "export", str(run), "model", "--format", "ctranslate2", "--extension", "built.py"
+        "aiayn", "export", str(run), "model", "--format", "ctranslate2", "--extension", str(file)
     )
     assert exported.code == (0 if "output of its own" in change else 4), exported.err
     monkeypatch.setattr(extensions, "_named", {})  # as in another process

@@ -80,7 +80,6 @@ def test_a_counter_of_each_rank_that_no_checkpoint_could_hold_ends_the_run_at_it
     given = arguments(corpus, "counter", "trainer.devices=2", "extensions=[counter.py]")
     ended = in_new_interpreter(tmp_path, *given)
     assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.count("error: ") == 1
     assert "encoder.0.feed_forward.seen, " in ended.stderr
     assert not list(tmp_path.rglob("step_*.ckpt"))
 

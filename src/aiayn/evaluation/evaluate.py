@@ -1,5 +1,6 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -112,7 +113,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     with suppress(UserError):  # the scores stand, whether or not the page can be made
         page = f"; {write_report(folder_of(run))}"
     print(f"{score_table(result)}\n\nfiles    {written.scores}, {written.hypotheses.name}{page}")
-    named = [f" --extension {file}" for file in config.extensions if checkpoint.config.model.parts]
+    named = [f" --extension {shlex.quote(file)}" for file in config.extensions if checkpoint.config.model.parts]
     form = f" --format {task.usual_format}" if task.usual_format else ""
     print(f"next     aiayn translate {run}{form}{''.join(named)}")
     return result

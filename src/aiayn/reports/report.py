@@ -1,5 +1,6 @@
 """report.html: all that a run or a sweep measured on one page, from the files of its folder alone."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,9 +55,11 @@ def summary(run: Path) -> str:
     config = folder.read_config()
     # Without the files that brought its parts the model cannot be loaded.
     files = config["extensions"] if config.get("model", {}).get("parts") else []
-    named = f" extensions=[{','.join(files)}]" if files else ""
+    names = ",".join(files)
+    option = f"extensions=[{names}]" if names == shlex.quote(names) else shlex.quote(f"extensions=[{names}]")
+    named = f" {option}" if files else ""
     lines.append(f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best + named)
-    named = "".join(f" --extension {file}" for file in files)
+    named = "".join(f" --extension {shlex.quote(file)}" for file in files)
     lines.append(f"         aiayn translate {run}" + " --checkpoint best" * best + named)
     return "\n".join(lines)
 
