@@ -52,10 +52,6 @@ def test_a_rule_drops_what_it_names_counts_it_and_leaves_the_rest(config, option
     assert found.fingerprint != plain.fingerprint
 
 
-def test_without_rules_a_corpus_keeps_its_fingerprint(config):
-    assert prepare(replace(config, drop_duplicates=None, drop_equal=False)).fingerprint == prepare(config).fingerprint
-
-
 def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config, caplog):
     caplog.set_level("INFO", "aiayn")
     rules = {option: value for option, value in EXPECTED if value != "exact"}

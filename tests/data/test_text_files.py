@@ -59,14 +59,6 @@ def test_a_blank_line_keeps_its_place_on_either_side(tmp_path):
     ]
 
 
-def test_several_prefixes_plain_and_compressed_are_read_one_after_another(tmp_path):
-    first = write_bytes(tmp_path / "a", b"1\n2", b"eins\nzwei\n")
-    for lang, text in (("en", b"3\n"), ("de", b"drei\n")):
-        (tmp_path / f"b.{lang}.gz").write_bytes(gzip.compress(text))
-    text = text_of(data_config(train=[first, str(tmp_path / "b")]), "train")
-    assert read_pairs(text) == [(b"1", b"eins"), (b"2", b"zwei"), (b"3", b"drei")]
-
-
 def test_unequal_line_counts_are_refused_before_the_first_pair_with_both_counts(tmp_path):
     prefix = write_bytes(tmp_path / "x", b"a\n" * 1000, b"b\n" * 998 + b"b")
     with pytest.raises(DataError, match=r"x\.en has 1000 lines and .*x\.de has 999") as refusal:
@@ -93,12 +85,6 @@ def test_a_broken_archive_is_refused_by_name(tmp_path, content):
         (tmp_path / f"x.{lang}.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"x\.en\.gz"):
         text_of(data_config(train=str(tmp_path / "x")), "train").pairs()
-
-
-def test_utf16_is_recognised(tmp_path):
-    (tmp_path / "x").write_bytes("Haus\n".encode("utf-16"))
-    with pytest.raises(DataError, match="UTF-16"):
-        read_lines(tmp_path / "x")
 
 
 def test_evaluation_text_is_untouched_and_must_be_utf8(tmp_path):

@@ -29,18 +29,14 @@ CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 CODE = "\0"  # stands for a code in a text; XML cannot hold it
 
 
-def normal_code(name: str) -> str:
-    """Returns a language code in lower case with hyphens: pt_BR is pt-br."""
-    return name.strip().casefold().replace("_", "-")
-
-
 def best_match(code: str, langs: tuple[str, ...]) -> str | None:
     """Returns which of these languages a code stands for: itself, else the one that it is a variant of, else None.
 
-    en-GB is en, but if en-GB itself is one of them, that one.
+    en-GB (or en_gb) is en, but if en-GB itself is one of them, that one.
     """
-    code, own = normal_code(code), {normal_code(lang): lang for lang in langs}
-    variants = [lang for lang in own if code.startswith(f"{lang}-")]
+    code, *names = (name.strip().casefold().replace("_", "-") for name in (code, *langs))
+    own = dict(zip(names, langs, strict=True))
+    variants = [name for name in own if code.startswith(f"{name}-")]
     return own.get(code) or own.get(max(variants, key=len, default=""))
 
 
