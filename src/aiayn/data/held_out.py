@@ -55,25 +55,22 @@ def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], s
 
 def _divided(pairs: list[Pair], sizes: tuple[int, int], seed: int) -> HeldOut:
     keys = [(normalised(src), normalised(tgt)) for src, tgt in pairs]
-    order = list(range(len(pairs)))
+    order = list(zip(pairs, keys, strict=True))
     random.Random(seed).shuffle(order)
     parts, sources, targets = HeldOut(), set[str](), set[str]()
-    held_out: set[int] = set()
-    drawing = iter(order)
+    drawn = iter(order)
     for part, size in zip((parts.val, parts.test), sizes, strict=True):
-        while len(part) < size and (number := next(drawing, None)) is not None:
-            src, tgt = keys[number]
+        while len(part) < size and (one := next(drawn, None)):
+            pair, (src, tgt) = one
             if src not in sources and tgt not in targets:
-                part.append(pairs[number])
-                held_out.add(number)
+                part.append(pair)
                 sources.add(src)
                 targets.add(tgt)
-    for number, (src, tgt) in enumerate(keys):
-        if src not in sources and tgt not in targets:
-            parts.train.append(pairs[number])
-        elif number not in held_out:
-            parts.leaking += 1
-    if len(held_out) < sum(sizes) or len(parts.train) < sum(sizes):
+    in_order = zip(pairs, keys, strict=True)
+    parts.train = [pair for pair, (src, tgt) in in_order if src not in sources and tgt not in targets]
+    held_out = len(parts.val) + len(parts.test)
+    parts.leaking = len(pairs) - len(parts.train) - held_out
+    if held_out < sum(sizes) or len(parts.train) < sum(sizes):
         raise DataError(f"{len(pairs)} usable pairs are too few to hold {sum(sizes)} out; lower --val and --test")
     return parts
 

@@ -33,13 +33,7 @@ OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.
 SURROGATE = re.compile("[\ud800-\udfff]")
 # How compressed files begin.
-COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\0": "xz",
-    b"PK\3\4": "zip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-}
+COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\3\4": "zip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 def scan(path: Path) -> tuple[int, str]:
@@ -153,8 +147,13 @@ def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Opens a file's decompressed content. Raises DataError if it cannot be read, now or later."""
-    _refuse_special_files(path)
     try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise DataError(f"{path}: this is a folder; name a file in it")
+        # Reading from a pipe may block silently; process substitution, `<(command)` or /dev/fd/63, is read.
+        if stat.S_ISFIFO(mode) and not str(path).startswith(("/dev/", "/proc/")):
+            raise DataError(f"{path}: this is a named pipe; store its text in a file, or pipe it to standard input")
         with open(path, "rb") as raw:
             compression = next((name for magic, name in COMPRESSED.items() if raw.peek(6).startswith(magic)), None)
             opener = OPENERS.get(path.suffix)
@@ -167,19 +166,6 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             yield io.BufferedReader(cast(io.RawIOBase, opener(raw)), 1 << 20) if opener else raw
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{path}: cannot be read ({error}); replace the file") from error
-
-
-def _refuse_special_files(path: Path) -> None:
-    """Raises DataError for a folder, and for a named pipe, on which reading would block silently.
-
-    Process substitution, `<(command)` or /dev/fd/63, is read.
-    """
-    with suppress(OSError):
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise DataError(f"{path}: this is a folder; name a file in it")
-        if stat.S_ISFIFO(mode) and not str(path).startswith(("/dev/", "/proc/")):
-            raise DataError(f"{path}: this is a named pipe; store its text in a file, or pipe it to standard input")
 
 
 def _refuse_endless(length: int, path: Path) -> None:
