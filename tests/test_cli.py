@@ -319,12 +319,6 @@ def test_a_packed_checkpoint_is_half_as_large_translates_alone_and_is_never_writ
     assert "already exists" in str(invoke("pack", run, packed).exception)
 
 
-def test_another_format_is_refused(run):
-    assert str(invoke("translate", run, "--format", "xml").exception) == (
-        "--format=xml: choose one of text, jsonl, tree, brackets"
-    )
-
-
 def complete(words: str, monkeypatch, capsys) -> list[str]:
     """What the shell would offer for the last of these words."""
     monkeypatch.setattr(sys, "argv", ["aiayn"])
@@ -433,10 +427,8 @@ def test_search_options_and_checkpoint_reach_the_search(run):
     ("arguments", "text", "error", "message"),
     [
         (["{run}", "--n-best", "4"], b"", ConfigError, r"--n-best 4: the search keeps 3 .*; add --beam-size 4 or more"),
-        (["{run}", "--beam-size", "0"], b"", ConfigError, "beam_size=0: must be at least 1"),
         (["{run}", "--accelerator", "tpu"], b"", ConfigError, "accelerator=tpu: choose one of auto, cpu, gpu"),
         (["{run}", "--checkpoint", "nope"], b"", RefusedError, "nope: there is no such checkpoint"),
-        (["{run}/nope"], b"", RefusedError, "nope: neither a run"),
         (["{run}", "{run}/nope.txt"], b"", DataError, r"nope\.txt: cannot be read"),
         (["{run}", "--top-k", "4"], b"", ConfigError, "--top-k is an option of --sample; add --sample or leave it out"),
         (["{run}", "--sample", "--n-best", "2"], b"", ConfigError, "one translation per line, .* leave out --n-best"),

@@ -245,7 +245,7 @@ def test_the_options_of_evaluation_have_rules_too(key, value):
 
 def test_search_overrides_replace_what_they_name_and_nothing_else(plain):
     search = from_plain(Config, plain).search
-    assert evaluate().search.apply(search) == search
+    assert evaluate(references=[], ensemble=[]).search.apply(search) == search
     overridden = evaluate(**{"search.beam_size": 7, "search.length_penalty": 0.0}).search.apply(search)
     assert (overridden.beam_size, overridden.length_penalty) == (7, 0.0)
     assert (overridden.penalty, overridden.max_extra_tokens, overridden.batch_tokens) == ("gnmt", 50, None)

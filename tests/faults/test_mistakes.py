@@ -110,6 +110,7 @@ MISTAKES = [
     ("aiayn translate x --beam-size 0", "search.beam_size=0:", "at least 1"),
     ("aiayn translate x --n-best 5000", "'--n-best':", "less than or equal to 1000"),
     ("aiayn translate x --precision fp16", "--precision=fp16:", "float32, bfloat16, int8"),
+    ("aiayn translate x --format xml", "--format=xml:", "text, jsonl, tree, brackets"),
     ("aiayn attention x", "'sentence'", "--help"),
     ("aiayn export x y", "'--format'", "--help"),
 ]

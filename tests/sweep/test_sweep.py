@@ -90,15 +90,6 @@ def test_a_sweep_that_cannot_work_is_refused_with_a_line_for_each_mistake_and_no
     assert sorted(folder.iterdir()) == before
 
 
-def test_heads_that_no_model_chosen_by_the_text_can_have_are_refused_before_the_first_job_starts(folder):
-    outcome = run_application("train.py", "-m", *TEXT, "model=auto", "model.n_heads=7,8", "trainer.max_steps=2")
-
-    assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err.startswith("error: n_heads-7: model.d_model=512 is not divisible by model.n_heads=7: ")
-    assert outcome.err.count("\n") == 1
-    assert not (folder / "outputs").exists()
-
-
 def test_torchrun_and_a_sweep_exclude_each_other(folder, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
 
@@ -154,7 +145,6 @@ def test_a_job_is_finished_when_all_that_was_asked_for_is_scored(scored):
         ([["model.d_k=null", "seed=3"], ["model.d_k=16", "seed=3"]], ["d_k-null", "d_k-16"]),
         ([["ablation=a_h1", "seed=1"], ["ablation=a_h1", "seed=2"]], ["a_h1_seed-1", "a_h1_seed-2"]),
         ([["model=tiny"], ["model=base"]], ["model-tiny", "model-base"]),
-        ([["+model.d_k=1"], ["+model.d_k=2"]], ["d_k-1", "d_k-2"]),
         ([["data.train='my/a=b'"], ["data.train=[x,y]"]], ["train-my-a-b", "train--x-y"]),
         (
             [["search.batch_tokens=9", "data.batch_tokens=1"], ["search.batch_tokens=8", "data.batch_tokens=2"]],

@@ -18,8 +18,8 @@ class EvaluateConfig:
     checkpoint: str | None = None
     test: str | None = None
     trusted: bool = False
-    references: Paths = option(None, partial(path_or_paths, "a file"))
-    ensemble: Paths = option(None, partial(path_or_paths, "a run's folder"))
+    references: Paths = option(None, partial(path_or_paths, "a file", may_be_empty=True))
+    ensemble: Paths = option(None, partial(path_or_paths, "a run's folder", may_be_empty=True))
     baseline: str | None = None
     accelerator: str = option("auto", choices=("auto", "cpu", "gpu"))
     devices: int = option(1, least=1, most=1000)

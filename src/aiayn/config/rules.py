@@ -118,10 +118,11 @@ def language_code(key: str, code: str) -> None:
     require(good, f"{key}={code}: a language is a code of letters, digits, '-' and '_', such as en or pt-BR")
 
 
-def path_or_paths(what: str, key: str, value: Any) -> None:
+def path_or_paths(what: str, key: str, value: Any, may_be_empty: bool = False) -> None:
     """Refuses what is neither a path nor a list of paths; OmegaConf cannot check that."""
     each = [value] if isinstance(value, str) else value
-    good = isinstance(each, (list, tuple)) and len(each) > 0 and all(isinstance(path, str) and path for path in each)
+    good = isinstance(each, (list, tuple)) and all(isinstance(path, str) and path for path in each)
+    good = good and (len(each) > 0 or may_be_empty)
     require(good, f"{key}={value}: must be {what} or a list of them, {key}=[A,B]")
 
 

@@ -76,8 +76,8 @@ def make_jobs(
 
 def job_names(batch: Sequence[Sequence[str]], typed: Sequence[str]) -> list[str]:
     """Returns what each job changes, as a folder name: a_h1, n_heads-4_d_k-16. Raises ConfigError if two are equal."""
-    jobs = [{key: value for key, _, value in (line.lstrip("+").partition("=") for line in job)} for job in batch]
-    lines = {line.lstrip("+").partition("=")[0]: line.lstrip("+") for line in typed}
+    jobs = [{key: value for key, _, value in (line.partition("=") for line in job)} for job in batch]
+    lines = {line.partition("=")[0]: line for line in typed}
     varied = [key for key in jobs[0] if any(f"{key}={job[key]}" != lines.get(key) for job in jobs)]
     swept = [key for key in varied if key != "ablation"]
     short = [key.rpartition(".")[2] for key in swept]
