@@ -1,5 +1,9 @@
 """What trains is what is saved: counters, any optimizer's state, keys of a module's own; proved at the first step."""
 
+import os
+import signal
+from dataclasses import replace
+
 import pytest
 import torch
 from applications import stopped_in
@@ -7,7 +11,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import nn
 from torch.nn import functional as F
 
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, InterruptedRunError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.training.module import TranslationModule
@@ -138,6 +142,36 @@ def test_what_could_not_be_used_or_resumed_is_refused_at_the_first_step(module, 
         train(config, tmp_path, module=module)
     assert saved_steps(tmp_path / "run/checkpoints") == []
     assert not list((tmp_path / "run/checkpoints").glob("*first*"))
+
+
+class Plateau(TranslationModule):
+    signal_at = None  # the step in whose validation a signal comes
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=10)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val/loss"}}
+
+    def validation_step(self, batch, batch_idx):
+        if self.trainer.global_step == Plateau.signal_at:
+            Plateau.signal_at = None
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().validation_step(batch, batch_idx)
+
+
+def test_a_plateau_is_seen_after_every_validation_wherever_a_run_was_stopped(config, tmp_path):
+    config = replace(config, trainer=replace(config.trainer, val_every=2, max_steps=8))
+    whole = train(config, tmp_path / "whole", module=Plateau)
+    rates = [record["train/lr"] for record in RunFolder(whole).read_metrics() if "train/lr" in record]
+    assert rates == pytest.approx([0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025, 0.00125, 0.00125])
+    expected = checkpoints.load(RunFolder(whole).last).weights
+    for place, name in ((stopped_in(5), "step"), (pytest.raises(InterruptedRunError), "validation")):
+        Plateau.signal_at = 4 if name == "validation" else None
+        with place:
+            train(config, tmp_path / name, module=Plateau)
+        run = train(config, tmp_path / name, module=Plateau)
+        found = checkpoints.load(RunFolder(run).last).weights
+        assert [key for key in expected if not torch.equal(found[key], expected[key])] == [], name
 
 
 def test_a_model_checkpoint_that_names_no_folder_writes_into_the_runs_own(config, tmp_path, monkeypatch):

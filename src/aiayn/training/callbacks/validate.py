@@ -2,9 +2,11 @@
 
 import logging
 from contextlib import suppress
+from typing import cast
 
 import pytorch_lightning as pl
 import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from aiayn.data.batch import Batch
 from aiayn.errors import ConfigError, ResourceError
@@ -72,7 +74,8 @@ class ValidationScores(pl.Callback):
 class Validate(StepCallback):
     """Loss and perplexity of the validation set, its scores, and some of its sentences to read.
 
-    Comes after callbacks of extensions: those that average weights have seen the step.
+    Comes after callbacks of extensions: those that average weights have seen the step. A ReduceLROnPlateau takes its
+    step after every validation: Lightning would take it after the checkpoint, and none in an epoch that was resumed.
     """
 
     SHOWN = 5
@@ -81,6 +84,7 @@ class Validate(StepCallback):
         super().__init__(run)
         self.scores = scores
         self.batch: Batch | None = None  # the current validation batch
+        self.repeated = False  # a validation before the first step of this start
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Repeats a validation that an interruption cut off; with `init_from`, validates the initial weights."""
@@ -93,15 +97,32 @@ class Validate(StepCallback):
             return
         try:
             self._validate(trainer, translation_module(pl_module), step)
+            self.repeated = True
         except ValidationInterrupted:
             self.run.stop.raise_if_requested(
                 f"stopped in the validation of step {step}" + (", which is saved" if step else "")
             )
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.plateaus = [each for each in trainer.lr_scheduler_configs if each.reduce_on_plateau]
+        for each in self.plateaus:
+            each.interval = "validation"  # which Lightning never finds due
+        if self.repeated:  # only now are the schedules restored
+            self._step_plateaus(trainer)
+
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
         if self._is_due(step):
             with self.run.clock.paused(), suppress(ValidationInterrupted):
                 self._validate(trainer, module, step)
+                self._step_plateaus(trainer)
+
+    def _step_plateaus(self, trainer: pl.Trainer) -> None:
+        for each in self.plateaus:
+            if each.monitor not in trainer.callback_metrics:
+                known = ", ".join(trainer.callback_metrics)
+                raise ConfigError(f"ReduceLROnPlateau monitors {each.monitor}; a validation measures {known}")
+            plateau = cast(ReduceLROnPlateau, each.scheduler)
+            plateau.step(float(trainer.callback_metrics[each.monitor]))
 
     def _is_due(self, step: int) -> bool:
         settings = self.run.config.trainer
