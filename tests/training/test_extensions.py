@@ -11,7 +11,9 @@ from torch.nn import functional as F
 
 import aiayn
 from aiayn.config.extensions import load_extension
+from aiayn.config.model import ModelConfig
 from aiayn.errors import ConfigError, RefusedError
+from aiayn.model.layers import Place
 from aiayn.runs import checkpoints, extensions
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json
 from aiayn.token_ids import BOS_ID, EOS_ID
@@ -19,7 +21,7 @@ from aiayn.training.module import TranslationModule
 
 EXAMPLES = ROOT / "examples/extensions"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
-WITH_PARTS = {"experts", "lora", "pre_norm", "rotary"}
+WITH_PARTS = {"alibi", "experts", "lora", "pre_norm", "rotary"}
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +45,8 @@ def series(folder: Path) -> list[dict[str, float]]:
 
 
 def test_there_are_few_of_few_lines():
-    files = [*EXAMPLES.glob("*.py"), *EXAMPLES.rglob("*.yaml")]
-    assert len(files) <= 12
-    assert {path.name: lines for path in files if (lines := path.read_text().count("\n")) > 45} == {}
+    assert len(NAMES) <= 12
+    assert {path.name: lines for path in EXAMPLES.rglob("*.*") if (lines := path.read_text().count("\n")) > 45} == {}
 
 
 @pytest.fixture(scope="module")
@@ -206,14 +207,28 @@ def test_a_module_given_in_python_builds_the_model_of_its_checkpoints(text, tmp_
     assert len(aiayn.load(run, accelerator="cpu", module=Short).translate(["one"])) == 1
 
 
-def test_rotary_positions_are_the_same_in_cached_decoding(text, tmp_path):
-    folder = aiayn.train(aiayn.compose(*options(text, tmp_path, "rotary", "name=run", "trainer.max_steps=4")))
-    translator = aiayn.load(folder, accelerator="cpu", extensions=[f"{EXAMPLES}/rotary.py"])
+@pytest.mark.parametrize("name", ["alibi", "rotary"])
+def test_positions_in_the_attention_are_the_same_in_cached_decoding(name, text, tmp_path):
+    folder = aiayn.train(aiayn.compose(*options(text, tmp_path, name, "name=run", "trainer.max_steps=4")))
+    translator = aiayn.load(folder, accelerator="cpu", extensions=[f"{EXAMPLES}/{name}.py"])
     lines = ["one two three four", "seven"]
     [[best, *_], _] = translator.n_best(lines, 1)
     [scored] = translator.score(lines[:1], [best.text])
     if scored.tokens[:-1] == best.tokens:
         assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_alibi_adds_minus_slope_times_distance_to_the_scores(stack):
+    made = load_extension(f"{EXAMPLES}/alibi.py").module.PARTS.self_attention
+    attention = made(ModelConfig(d_model=12, n_heads=4, d_k=5, d_v=3), Place(stack))
+    x, rows = torch.randn(2, 7, 12), torch.arange(7)
+    mask = rows <= rows[:, None] if stack == "decoder" else torch.tensor([7, 4])[:, None, None, None] > rows
+    q, k, v = attention.project(x, x)
+    slopes = torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256])[:, None, None]
+    scores = q @ k.mT / 5**0.5 - slopes * (rows - rows[:, None]).abs()
+    expected = attention.w_o((scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(attention(x, x, mask), expected)
 
 
 def test_a_run_is_not_continued_with_another_file_or_without_it(text, tmp_path):

@@ -1,0 +1,107 @@
+"""Trains the ideas in the table of docs/ideas.md with two seeds each, and writes their scores into it.
+
+    python benchmarks/ideas.py --train   # 11 processor minutes; runs of outputs/ideas that are scored are kept
+    python benchmarks/ideas.py           # only writes the table, from benchmarks/results/ideas.json
+
+The page says what a row is: its second column is an option or a file. What needs a finished model or changes no
+training has no score. A small text, few steps, nothing tuned: signs of life.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from measure import parse_options, report
+
+import aiayn
+from aiayn.files import atomic_write_text
+from aiayn.runs.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE, RESULTS, RUNS = ROOT / "docs/ideas.md", ROOT / "benchmarks/results", Path("outputs/ideas")
+ROW = re.compile(r"^(\| [^|]* \|)(?: `([^`|]*)`)?( \|)(?: [\d.]+±[\d.]+)? \|$", re.MULTILINE)
+SMALL = [
+    *(
+        "data=phrasebook",
+        "data.vocab_size=900",
+        "data.tokens_per_step=1000",
+        "data.micro_batches=1",
+        "optim.warmup_steps=100",
+    ),
+    *("model=tiny", "model.n_layers=2", "model.d_model=64", "model.d_ff=128", "model.dropout=0.1"),
+    *("trainer.max_steps=250", "trainer.val_every=250", "trainer.val_bleu_sentences=50", "trainer.checkpoint_every=25"),
+    *(
+        "trainer.average_last=4",
+        "trainer.accelerator=cpu",
+        "trainer.precision=32-true",
+        f"outputs={RUNS}",
+        "logger=none",
+    ),
+]
+MORE = {
+    "lion.py": ["extension.lion.scale=0.03"],
+    "ema.py": ["extension.ema.decay=0.9"],
+    "cosine.py": ["extension.cosine.peak=0.0125"],
+    "distillation.py": [f"extension.distillation.teacher={RUNS}/base_seed-1"],
+}
+UNSCORED = ("data.weights", "lora.py", "minimum_risk.py", "chrf_pp.py")
+
+
+def rows(page: str) -> list[str]:
+    """Returns what is in the second column of the rows that are trained; of base nothing."""
+    return [found[2] or "" for found in ROW.finditer(page) if found[2] not in UNSCORED]
+
+
+def name_of(how: str) -> str:
+    return re.sub(r"\W+", "_", how.removesuffix(".py")) or "base"
+
+
+def train(how: str, seed: int) -> None:
+    run, extensions = RunFolder(RUNS / f"{name_of(how)}_seed-{seed}"), []
+    if run.evaluation("test").scores.exists():
+        return
+    if how.endswith(".py"):
+        extensions = [f"extensions=[examples/extensions/{how}]"]
+    options = [*extensions, *MORE.get(how, [])] if extensions else [how] * bool(how)
+    aiayn.train(*SMALL, *options, f"name={run.path.name}", f"seed={seed}")
+    aiayn.evaluate(f"run={run.path}", "checkpoint=averaged", "accelerator=cpu", *extensions)
+
+
+def measured() -> list[dict[str, str | int | float]]:
+    """Returns what `aiayn table` says of every row."""
+    command = [sys.executable, "-m", "aiayn", "table", str(RUNS), "--baseline", "base", "--format", "json"]
+    table = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    keys = {"seeds": "n", "sacrebleu": "test/sacrebleu", "sd": "test/sacrebleu_sd", "ppl": "val/ppl"}
+    return [
+        {"idea": Path(group["runs"][0]).name.rpartition("_seed-")[0]} | {key: group[keys[key]] for key in keys}
+        for group in table["groups"]
+    ]
+
+
+def with_scores(page: str) -> str:
+    """Returns the page with the scores of benchmarks/results/ideas.json."""
+    found = {row["idea"]: row for row in json.loads((RESULTS / "ideas.json").read_text(encoding="utf-8"))["rows"]}
+
+    def scored(match: re.Match[str]) -> str:
+        row = found.get(name_of(match[2] or ""))
+        score = f" {row['sacrebleu']:.1f}±{row['sd']:.1f}" if row else ""
+        how = f" `{match[2]}`" if match[2] else ""
+        return f"{match[1]}{how}{match[3]}{score} |"
+
+    return ROW.sub(scored, page)
+
+
+def main() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    if parse_options(__doc__ or "", None, train=False).train:
+        for how in rows(page):
+            for seed in (1, 2):
+                train(how, seed)
+        report("ideas", measured(), RESULTS)
+    atomic_write_text(PAGE, with_scores(page))
+
+
+if __name__ == "__main__":
+    main()

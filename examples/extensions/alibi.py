@@ -1,0 +1,41 @@
+"""ALiBi (Press et al. 2022): each head attends the less to a word the further off it is; nothing at the input.
+
+python train.py extensions=[examples/extensions/alibi.py]
+"""
+
+import torch
+from torch import Tensor, nn
+
+from aiayn.config.model import ModelConfig
+from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.layers import Parts, Place
+
+
+class ALiBi(MultiHeadAttention):
+    """A mask of factors instead of True: what is added to the scores is their logarithm, -slope * distance."""
+
+    causal: bool
+
+    def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """q (B, H, T, d), k and v (B, H, S, d), mask broadcastable to (B, 1, T, S). Returns (B, H, T, d)."""
+        if self.causal:  # in a search beams take the place of T: only the mask knows which keys are a beam's own
+            distance = mask.sum(-1, keepdim=True) - mask.cumsum(-1)
+        else:
+            rows = torch.arange(k.size(2), device=k.device)
+            distance = (rows - rows[:, None]).abs()
+        slopes = 2 ** (-8 * torch.arange(1, self.n_heads + 1, device=k.device) / self.n_heads)
+        return super().heads(q, k, v, mask * torch.exp(-slopes[:, None, None] * distance))
+
+
+class NoPositions(nn.Module):
+    def forward(self, start: int, length: int) -> Tensor:
+        return torch.zeros(())
+
+
+def attention(c: ModelConfig, place: Place) -> ALiBi:
+    made = ALiBi(c.d_model, c.n_heads, c.d_k, c.d_v, c.attention_dropout)
+    made.causal = place.stack == "decoder"
+    return made
+
+
+PARTS = Parts(self_attention=attention, positions=lambda config, place: NoPositions())
