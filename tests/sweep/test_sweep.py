@@ -296,6 +296,7 @@ def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder
     assert "killed by signal 9; working on c_n2" in said
     assert "sweep 1/4 a_h1: done in 0:00:0" in said
     assert "sweep 4/4 base: done in 0:00:0" in said
+    assert said.count("; 0 left\n") == 1
     assert said.endswith("sweep outputs/sweeps/s: 2 of 4 jobs finished\nnext     aiayn table outputs/sweeps/s\n")
     assert (folder / "outputs/sweeps/s/a_h1.log").read_text() == "working on a_h1\n" * 2
     assert sorted(path.name for path in (folder / "outputs/sweeps/s").iterdir()) == [
