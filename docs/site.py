@@ -16,8 +16,9 @@ from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.help import comments_of
 from aiayn.config.messages import groups
 from aiayn.config.program import conf_folder
+from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, option_names, option_type, to_plain
+from aiayn.config.stored import flatten, to_plain
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -44,8 +45,8 @@ def options_page() -> str:
         values |= {f"model.{name}": None for name in ("d_k", "d_v")}  # not what follows from the others
         comments = comments_of([conf_folder()], command, groups(schema))
         lines += ["", f"## aiayn {command}", "", "| option | type | default | meaning |", "|---|---|---|---|"]
-        for key in option_names(schema):
-            kind: Any = option_type(schema, key)
+        for key, option in options_of(schema).items():
+            kind: Any = option.type
             cells = [
                 f"`{key}`",
                 getattr(kind, "__name__", str(kind)),

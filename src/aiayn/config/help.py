@@ -25,7 +25,7 @@ def help_text(sources: Sources, overrides: Sequence[str], schema: type) -> str:
     if groups(schema):
         lines += ["== Groups (group=name) ==", *_group_files(folders, groups(schema)), ""]
     lines.append("== Options (SECTION.OPTION=value), as they are composed ==")
-    comments = _comments(folders, sources.name, groups(schema))
+    comments = comments_of(folders, sources.name, groups(schema))
     for line, key, _ in _options_in(options):
         lines.append(f"{line:<{WIDTH}}  # {comments[key]}" if key in comments else line)
     return "\n".join(lines)
@@ -42,7 +42,7 @@ def _group_files(folders: Sequence[Path], names: Sequence[str]) -> list[str]:
     return [f"{group}: {', '.join(sorted(files[group]))}" for group in sorted(files)]
 
 
-def _comments(folders: Sequence[Path], name: str, names: Sequence[str]) -> dict[str, str]:
+def comments_of(folders: Sequence[Path], name: str, names: Sequence[str]) -> dict[str, str]:
     """Returns the comment of each option; if several files of a group comment it, that of the longest file."""
     found: dict[str, str] = {}
     for folder in folders:
