@@ -259,6 +259,13 @@ def test_what_cannot_be_translated_is_refused_in_words(http, status, says, body)
         (400, "not UTF-8", "application/x-www-form-urlencoded", b"q=stra\xdfe"),
         (400, "not UTF-8", "application/x-www-form-urlencoded", b"q=stra%DFe"),
         (400, "cannot be read", "application/x-www-form-urlencoded", b"q=a&" * 101),
+        (400, "'source' is given twice", "application/x-www-form-urlencoded", b"q=a&source=en&source=de&target=de"),
+        (
+            400,
+            "'target' is given twice",
+            "application/json",
+            b'{"q": "a", "source": "en", "target": "x", "target": "de"}',
+        ),
         (400, "q must be a text", "multipart/form-data; boundary=x", b"--x--"),
         (400, "oundary", "multipart/form-data", b"--x--"),
         (415, "send JSON", "text/plain", b"q=a"),

@@ -1,7 +1,7 @@
 """What a request says: JSON, or a form and the query string, as LibreTranslate's clients send them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
@@ -24,7 +24,7 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind == "application/json":
-            fields = json.loads(body.decode())
+            fields = json.loads(body.decode(), object_pairs_hook=_once)
             if not isinstance(fields, dict):
                 raise HTTPException(400, "the request must be a JSON object")
             return fields
@@ -46,7 +46,18 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the request cannot be read: {error}") from None
     texts = [value for name, value in pairs if name == "q"]
-    return dict(pairs) | ({"q": texts} if len(texts) > 1 else {})
+    others = _once([pair for pair in pairs if pair[0] != "q"])
+    return others | ({"q": texts if len(texts) > 1 else texts[0]} if texts else {})
+
+
+def _once(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    """Returns fields by name. Raises 400 for one that is given twice: which of them is meant?"""
+    fields: dict[str, object] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise HTTPException(400, f"{name!r:.40} is given twice")
+        fields[name] = value
+    return fields
 
 
 async def _body(request: Request, most: int) -> bytes:
