@@ -222,7 +222,7 @@ def test_half_of_a_character_in_json_is_dropped_or_named(tmp_path):
     pairs = text_of(data_config(train=path), "train").pairs()
     assert [(pair.src, pair.tgt) for pair in clean(pairs, report)] == [("a", "b")]
     assert report.dropped == {"not_utf8": 1}
-    with pytest.raises(DataError, match=r"x\.jsonl: line 2 is not UTF-8"):
+    with pytest.raises(DataError, match=r"x\.jsonl \(source\): line 2 is not UTF-8"):
         text_of(data_config(test=path), "test").read()
     with pytest.raises(DataError, match=r"nowhere\.tmx: cannot be read \(No such file"):
         read(str(tmp_path / "nowhere.tmx"))

@@ -91,7 +91,7 @@ def test_evaluation_text_is_untouched_and_must_be_utf8(tmp_path):
     prefix = write_bytes(tmp_path / "x", b" a  \n\nc\x00\n", "ä\u2028b\n \n.\n".encode())
     assert text_of(data_config(test=prefix), "test").read() == ([" a  ", "", "c\x00"], ["ä\u2028b", " ", "."])
     prefix = write_bytes(tmp_path / "y", b"a\nb\n", b"gut\nH\xe4user\n")
-    with pytest.raises(DataError, match=r"y\.de: line 2 is not UTF-8"):
+    with pytest.raises(DataError, match=r"y\.de \(target\): line 2 is not UTF-8"):
         text_of(data_config(test=prefix), "test").read()
 
 

@@ -40,7 +40,7 @@ MISTAKES = [
     ("train.py model=big,base", "model=big,base", "-m for a sweep"),
     ("train.py ablation=a_h3", "'ablation/a_h3':", "a_h1, a_h16, a_h32, a_h4"),
     # what is no key=value
-    ("train.py model.n_heads 4", "model.n_heads:", "write key=value"),
+    ("train.py model.n_heads 4", "model.n_heads:", "write model.n_heads=value"),
     ("train.py model.n_heads =4", "model.n_heads:", "without spaces"),
     ("train.py =4", "=4:", "key=value, without spaces"),
     ("train.py quickstart", "quickstart:", "write key=value"),

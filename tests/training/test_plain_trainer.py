@@ -79,7 +79,7 @@ def test_accumulate_grad_batches_computes_the_same_steps_in_more_parts(make, con
 def test_fewer_parts_than_fit_into_the_memory_that_is_allowed_are_refused(make, config):
     small = replace(config, data=replace(config.data, max_tokens_per_device=150))
     trainer, module, data = make(small, accumulate_grad_batches=2)
-    with pytest.raises(ConfigError, match=r"takes 2 micro-batches a step, but .*: set accumulate_grad_batches=[48]$"):
+    with pytest.raises(ConfigError, match=r"takes 2 micro-batches a step, and .*: set accumulate_grad_batches=[48]$"):
         trainer.fit(module, data)
 
 

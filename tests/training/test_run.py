@@ -116,7 +116,7 @@ def test_a_data_set_in_the_hubs_own_layout_is_trained_on_from_a_local_folder(con
 def test_validation_text_with_a_line_that_is_not_utf8_is_refused_before_anything_is_written(config, corpus, tmp_path):
     """Such a pair is dropped when the corpus is prepared; scores are made from the text as it stands."""
     settings = changed(config, data={"val": bad_validation(corpus, tmp_path), "folder": str(tmp_path / "data")})
-    with pytest.raises(DataError, match=r"val\.en\.gz: line 22 is not UTF-8"):
+    with pytest.raises(DataError, match=r"val\.en\.gz .*\(source\): line 22 is not UTF-8"):
         train(settings, tmp_path / "outputs")
     assert not list((tmp_path / "outputs").iterdir())
 

@@ -88,7 +88,8 @@ def _unreadable_override(override: str, schema: type) -> str:
         return f"{key}: its value cannot be read; quote it twice: '{key}=\"value\"'"
     if schema is not Config:
         return f"{key}: not an option with a value; name a run with run={key or 'outputs/NAME'}"
-    return f"{key}: not an option with a value; write key=value, without spaces"
+    meant = key if key in {*options_of(schema), *groups(schema)} else "key"
+    return f"{key}: not an option with a value; write {meant}=value, without spaces"
 
 
 def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
@@ -119,8 +120,10 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
     first_names = {"hydra", *(name.partition(".")[0] for name in options_of(schema))}
     for override in overrides:
         key, sign, value = override.lstrip("+").partition("=")
-        if override.startswith(("~", "=")):
-            raise ConfigError(f"{override}: set an option to another value with key=value, without spaces")
+        if override.startswith("~"):
+            raise ConfigError(f"{override}: options cannot be removed; set it to another value with key=value")
+        if override.startswith("="):
+            raise ConfigError(f"{override}: a value without a key; write key=value, without spaces")
         if sign and schema is not Config and re.split("[./]", key)[0] not in first_names:
             raise ConfigError(no_such_option(key, schema))
         if key == "hydra/launcher" and value not in LAUNCHERS:

@@ -66,8 +66,8 @@ class RawText(ABC):
             if pair.flaw:
                 flaws.append(pair)
                 continue
-            sources.append(decode(pair.src, pair.file, pair.number))
-            targets.append(decode(pair.tgt, pair.file, pair.number))
+            sources.append(decode(pair.src, f"{pair.file} (source)", pair.number))
+            targets.append(decode(pair.tgt, f"{pair.file} (target)", pair.number))
         if flaws:
             raise DataError(f"{flaws[0].file}: {len(flaws)} rows are no pairs{remark(flaws)}; correct or remove them")
         return sources, targets
