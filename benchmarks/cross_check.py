@@ -418,9 +418,10 @@ def draw_curves(found: dict[str, dict[int, dict]]) -> None:
         if found[arm]:
             losses = np.array([run["losses"] for run in found[arm].values()]).mean(axis=0)
             tens = losses[: len(losses) // 10 * 10].reshape(-1, 10).mean(axis=1)
-            right.plot(10 * np.arange(1, len(tens) + 1), tens, style)
+            right.plot(10 * np.arange(1, len(tens) + 1), tens, style, label=arm)
     right.set(title="as compared: mean over seeds", xlabel="step")
     left.legend(frameon=False)
+    right.legend(frameon=False)
     figure.savefig(PAGE.parent / PICTURE, dpi=110)
 
 
