@@ -11,7 +11,8 @@ from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import pytest
-from starlette.requests import ClientDisconnect
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 from texts import DOCUMENTS
 
@@ -24,6 +25,7 @@ from aiayn.server.app import make_app, while_connected
 from aiayn.server.batching import Batcher, QueueFullError
 from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
+from aiayn.server.requests import DRAINED, read_fields
 from aiayn.server.service import Served, Service
 
 PAIR = {"source": "en", "target": "de"}
@@ -287,6 +289,20 @@ def test_attention_waits_in_the_list_of_all_and_is_refused_when_it_is_full(trans
     with client(translator, max_waiting=12) as http:
         answer = http.post("/attention", json={"q": "a", "translation": "b"})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_a_body_without_end_is_read_only_so_far_that_a_client_reads_the_answer():
+    block, sent = b"x" * (1 << 20), 0
+
+    async def receive() -> dict:
+        nonlocal sent
+        sent += len(block)
+        return {"type": "http.request", "body": block, "more_body": True}
+
+    with pytest.raises(HTTPException) as refused:
+        asyncio.run(read_fields(Request({"type": "http", "headers": [], "query_string": b""}, receive), 5000))
+    assert refused.value.status_code == 413
+    assert DRAINED < sent <= DRAINED + 2 * len(block)
 
 
 def test_unknown_paths_and_methods_are_refused_as_json(http):

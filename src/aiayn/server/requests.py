@@ -12,6 +12,7 @@ from starlette.types import Message
 Fields = Mapping[str, object]  # values are texts, files, or what JSON has
 
 MAX_FIELDS = 100
+DRAINED = 1 << 26  # bytes beyond the limit that are still read
 
 
 async def read_fields(request: Request, max_body: int) -> Fields:
@@ -63,13 +64,15 @@ def _once(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
 async def _body(request: Request, most: int) -> bytes:
     """Returns the body of a request, or raises 413.
 
-    One that is too long is still read to its end, within the time of a request, but not kept: only then does the
-    client come to read the answer.
+    Some more of one that is too long is read, but not kept: only then does the client come to read the answer.
     """
-    body = bytearray()
+    body, length = bytearray(), 0
     async for chunk in request.stream():
-        body += chunk[: most + 1 - len(body)]
-    if len(body) > most:
+        body += chunk[: most - len(body)]
+        length += len(chunk)
+        if length > most + DRAINED:
+            break
+    if length > most:
         raise HTTPException(413, f"the request is longer than {most:,} bytes; send it in parts")
     return bytes(body)
 
