@@ -72,7 +72,7 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
     """
     wanted = _wanted(config, tokenizer)
     target = wanted.target
-    try:
+    with _explained(config, target):
         if find_damage(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(_lock_file(target), config.prepare_per_node):
@@ -81,20 +81,7 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, flaw)
                     _build(config, wanted)
-        prepared = PreparedCorpus.open(target)
-        if config.write_dropped:
-            _write_dropped(config, wanted.texts, prepared)
-    except OSError as error:
-        raise DataError(
-            f"data.folder={config.folder}: {error.strerror or error} ({error.filename or target}); "
-            "make room or make it writable, or choose another place with data.folder=FOLDER"
-        ) from error
-    dropped = prepared.report["train"]["dropped"]
-    reasons = ", ".join(f"{pairs:,} {reason}" for reason, pairs in dropped.items())
-    counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
-    said = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
-    log.info("%s: %s%s", target, counts, said)
-    return prepared
+        return _opened(config, wanted)
 
 
 def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) -> PreparedCorpus:
@@ -102,19 +89,46 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
 
     Raises DataError if that process shows no sign of life for `silence` seconds, and as `prepare` does.
     """
-    target = _wanted(config, tokenizer).target
+    wanted = _wanted(config, tokenizer)
+    target = wanted.target
     sign, since = None, time.monotonic()
-    while find_damage(target):
-        lock = _lock_file(target)
-        if (now := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
-            sign, since = now, time.monotonic()
-        if time.monotonic() - since > silence:
-            raise DataError(
-                f"data.folder={config.folder}: no other process has prepared {target} or worked on it for {silence:g} "
-                "seconds; all machines must see the same folder, or set data.prepare_per_node=true"
-            )
-        time.sleep(POLL)
-    return prepare(config, tokenizer)
+    with _explained(config, target):
+        while find_damage(target):
+            lock = _lock_file(target)
+            if (now := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
+                sign, since = now, time.monotonic()
+            if time.monotonic() - since > silence:
+                raise DataError(
+                    f"data.folder={config.folder}: no other process has prepared {target} or worked on it for "
+                    f"{silence:g} seconds; all machines must see the same folder, or set data.prepare_per_node=true"
+                )
+            time.sleep(POLL)
+        return _opened(config, wanted)
+
+
+@contextmanager
+def _explained(config: DataConfig, target: Path) -> Iterator[None]:
+    """Raises DataError where a file of the data folder cannot be read or written."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"data.folder={config.folder}: {error.strerror or error} ({error.filename or target}); "
+            "make room or make it writable, or choose another place with data.folder=FOLDER"
+        ) from error
+
+
+def _opened(config: DataConfig, wanted: Wanted) -> PreparedCorpus:
+    """Opens a corpus that is known to be whole, and says what is in it."""
+    prepared = PreparedCorpus.open(wanted.target)
+    if config.write_dropped:
+        _write_dropped(config, wanted.texts, prepared)
+    dropped = prepared.report["train"]["dropped"]
+    reasons = ", ".join(f"{pairs:,} {reason}" for reason, pairs in dropped.items())
+    counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
+    said = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
+    log.info("%s: %s%s", wanted.target, counts, said)
+    return prepared
 
 
 def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
