@@ -22,24 +22,12 @@ from aiayn.runs.run_folder import RunFolder
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RESULTS, RUNS = ROOT / "docs/ideas.md", ROOT / "benchmarks/results", Path("outputs/ideas")
 ROW = re.compile(r"^(\| [^|]* \|)(?: `([^`|]*)`)?( \|)(?: [\d.]+±[\d.]+)? \|$", re.MULTILINE)
-SMALL = [
-    *(
-        "data=phrasebook",
-        "data.vocab_size=900",
-        "data.tokens_per_step=1000",
-        "data.micro_batches=1",
-        "optim.warmup_steps=100",
-    ),
-    *("model=tiny", "model.n_layers=2", "model.d_model=64", "model.d_ff=128", "model.dropout=0.1"),
-    *("trainer.max_steps=250", "trainer.val_every=250", "trainer.val_bleu_sentences=50", "trainer.checkpoint_every=25"),
-    *(
-        "trainer.average_last=4",
-        "trainer.accelerator=cpu",
-        "trainer.precision=32-true",
-        f"outputs={RUNS}",
-        "logger=none",
-    ),
-]
+SMALL = f"""
+    data=phrasebook data.vocab_size=900 data.tokens_per_step=1000 data.micro_batches=1 optim.warmup_steps=100
+    model=tiny model.n_layers=2 model.d_model=64 model.d_ff=128 model.dropout=0.1
+    trainer.max_steps=250 trainer.val_every=250 trainer.val_bleu_sentences=50 trainer.checkpoint_every=25
+    trainer.average_last=4 trainer.accelerator=cpu trainer.precision=32-true outputs={RUNS} logger=none
+""".split()
 MORE = {
     "lion.py": ["extension.lion.scale=0.03"],
     "ema.py": ["extension.ema.decay=0.9"],

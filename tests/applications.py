@@ -25,7 +25,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hydra.types import RunMode
 
-from aiayn.config.compose import as_meant, check_config, register
+from aiayn.config.compose import check_config, for_hydra, register
 from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config
 from aiayn.config.settle import settled
@@ -194,7 +194,7 @@ def composed_options(*overrides: str) -> Config:
     """The options of `python train.py` with these arguments, as they are before any is settled."""
     register(Config)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        kept = [as_meant(override, Config) for override in overrides]
+        kept = [for_hydra(override, Config) for override in overrides]
         return check_config(compose("train", overrides=kept), Config)
 
 

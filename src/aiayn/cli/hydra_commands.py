@@ -88,7 +88,7 @@ def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
     parsed = parser.parse_intermixed_args(list(arguments))
     if not parsed.shell_completion:
         refuse_unsupported(parsed.overrides, schema, parsed.multirun)
-        parsed.overrides = [compose.as_meant(override, schema) for override in parsed.overrides]
+        parsed.overrides = [compose.for_hydra(override, schema) for override in parsed.overrides]
     modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info", "shell_completion") if getattr(parsed, flag)]
     if len(modes) > 1:
         raise ConfigError(f"{' and '.join(modes)}: only one of them at a time")

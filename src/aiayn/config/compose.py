@@ -42,7 +42,7 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 ELEMENT = re.compile(r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)""")  # a value, or one of a list of them
 
 
-def as_meant(override: str, schema: type) -> str:
+def for_hydra(override: str, schema: type) -> str:
     """Returns an override as Hydra has to read it: without +, and a value that is text with the characters as typed.
 
     Hydra would read name=2_16 as 216, data.train=1e6 as 1000000.0, and name=true as True. It would not read ~/text,
@@ -206,7 +206,7 @@ def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Ite
     with initialize_config_dir(os.path.abspath(sources.path or conf_folder()), version_base="1.3"):
         try:
             refuse_unsupported(overrides, schema)
-            overrides = [as_meant(override, schema) for override in overrides]
+            overrides = [for_hydra(override, schema) for override in overrides]
             composed = compose(sources.name, overrides=[*overrides, *searched], return_hydra_config=True)
         except COMPOSITION_ERRORS as error:
             raise ConfigError(one_line(error, schema)) from error

@@ -1,6 +1,5 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
-import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -23,7 +22,7 @@ from aiayn.evaluation.tasks import task_of
 from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, results_folder
 from aiayn.files import atomic_write_text, sha256
 from aiayn.reports.published import paper_figures
-from aiayn.reports.report import write_report
+from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import load
 from aiayn.runs.extensions import measure, metrics_of, name_extensions
 from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
@@ -113,9 +112,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     with suppress(UserError):  # the scores stand, whether or not the page can be made
         page = f"; {write_report(folder_of(run))}"
     print(f"{score_table(result)}\n\nfiles    {written.scores}, {written.hypotheses.name}{page}")
-    named = [f" --extension {shlex.quote(file)}" for file in config.extensions if checkpoint.config.model.parts]
+    named = extension_flags(config.extensions) if checkpoint.config.model.parts else ""
     form = f" --format {task.usual_format}" if task.usual_format else ""
-    print(f"next     aiayn translate {run}{form}{''.join(named)}")
+    print(f"next     aiayn translate {run}{form}{named}")
     return result
 
 

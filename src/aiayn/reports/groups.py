@@ -148,14 +148,14 @@ def scoring_options(run: MeasuredRun) -> dict[str, Record]:
 
 def _scoring_of(evaluation: Record, run: MeasuredRun) -> Record:
     found = {key: value for key, value in (evaluation.get("search") or {}).items() if key != "batch_tokens"}
-    averaged, checkpoint = evaluation.get("averaged"), str(evaluation.get("checkpoint", ""))
+    averaged, checkpoint = evaluation.get("averaged") or [], str(evaluation.get("checkpoint", ""))
+    count, apart = len(averaged), averaged[1] - averaged[0] if len(averaged) > 1 else 0
     found["weights"] = "best" if checkpoint.startswith("best") else "one checkpoint"
     if run.prefers_best(evaluation):  # by the rule by which other seeds may have their average
         trainer = run.settled().trainer
-        averaged = [trainer.checkpoint_every * number for number in range(trainer.average_last)]
-    if averaged:
-        apart = f", {averaged[1] - averaged[0]} steps apart" if len(averaged) > 1 else ""
-        found["weights"] = f"average of {len(averaged)}{apart}"
+        count, apart = trainer.average_last, trainer.checkpoint_every
+    if count:
+        found["weights"] = f"average of {count}" + (f", {apart} steps apart" if count > 1 else "")
     if evaluation["step"] != run.step and not checkpoint.startswith("best"):
         found["step"] = evaluation["step"]
     if ensemble := evaluation.get("ensemble"):

@@ -59,9 +59,13 @@ def summary(run: Path) -> str:
     option = f"extensions=[{names}]" if names == shlex.quote(names) else shlex.quote(f"extensions=[{names}]")
     named = f" {option}" if files else ""
     lines.append(f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best + named)
-    named = "".join(f" --extension {shlex.quote(file)}" for file in files)
-    lines.append(f"         aiayn translate {run}" + " --checkpoint best" * best + named)
+    lines.append(f"         aiayn translate {run}" + " --checkpoint best" * best + extension_flags(files))
     return "\n".join(lines)
+
+
+def extension_flags(files: Sequence[str]) -> str:
+    """Returns the flags that name extensions to a command, each after a space."""
+    return "".join(f" --extension {shlex.quote(file)}" for file in files)
 
 
 def sweep_summary(folder: Path) -> str:

@@ -235,10 +235,8 @@ def _part(
     for number, (kind, name, raw) in enumerate(tokens):
         more = raw
         if kind != "text":
-            if (
-                raw[0] == "{" and text and not text.endswith(" ") and not text.isspace()
-            ):  # words on both sides of it are two
-                text += " "
+            if raw[0] == "{" and text and not text.endswith(" ") and not text.isspace():
+                text += " "  # words on both sides of a template's tag are two
             # `<key>Ctrl</key><key>C</key>` and `Click<x/>here` are two words, `<b>S</b>ave` is one.
             divides |= (kind == "open" and is_closed) or (kind == "alone" and name != "wbr")
             is_closed |= kind == "close"

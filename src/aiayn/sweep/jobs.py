@@ -7,7 +7,7 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from aiayn.config.compose import as_meant, chosen_options, resolve_options, without_hydra
+from aiayn.config.compose import chosen_options, for_hydra, resolve_options, without_hydra
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS
 from aiayn.config.schema import Config
@@ -43,11 +43,11 @@ def make_jobs(
     compose returns Hydra's configuration for a list of overrides; typed are the arguments of the whole sweep.
     """
     parser = OverridesParser.create()
-    typed = [as_meant(override, Config) for override in typed]
+    typed = [for_hydra(override, Config) for override in typed]
     # Sweepers other than ours write fixed values anew, and null as None.
     fixed = {line.partition("=")[0]: line for line in typed}
     fixed = {key: line for key, line in fixed.items() if not parser.parse_override(line).is_sweep_override()}
-    batch = [[as_meant(override, Config) for override in job] for job in batch]
+    batch = [[for_hydra(override, Config) for override in job] for job in batch]
     batch = [[fixed.get(line.partition("=")[0], line) for line in job] for job in batch]
     names = job_names(batch, typed)
     found, choices, mistakes = [], [], {}
@@ -69,7 +69,7 @@ def make_jobs(
         if options.logger.group is None:
             settings["logger.group"] = sweep
             options = replace(options, logger=replace(options.logger, group=sweep))
-        written = [*overrides, *(as_meant(f"{key}={value}", Config) for key, value in settings.items())]
+        written = [*overrides, *(for_hydra(f"{key}={value}", Config) for key, value in settings.items())]
         jobs.append(SweepJob(name, written, options, frozenset(chosen_options(written, options))))
     return jobs
 

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.types import LRSchedulerConfig
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from aiayn.data.batch import Batch
@@ -85,6 +86,7 @@ class Validate(StepCallback):
         self.scores = scores
         self.batch: Batch | None = None  # the current validation batch
         self.repeated = False  # a validation before the first step of this start
+        self.plateaus: list[LRSchedulerConfig] = []
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Repeats a validation that an interruption cut off; with `init_from`, validates the initial weights."""
