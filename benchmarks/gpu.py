@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,7 +40,10 @@ from aiayn import hardware
 from aiayn.config.model import ModelConfig
 from aiayn.config.search import SearchOverrides
 from aiayn.config.settle import settled
-from aiayn.data.batch import Batch, pad_sources, shift_right
+from aiayn.data.batch import Batch, PackedBatch, collate, collate_packed, pad_sources, shift_right
+from aiayn.data.batch_plan import MicroBatch
+from aiayn.data.corpus import PreparedSplit
+from aiayn.data.encode import Sentences
 from aiayn.data.prepare import prepare
 from aiayn.files import atomic_write_text
 from aiayn.kernels.accelerate import accelerate
@@ -49,8 +53,11 @@ from aiayn.runs.run_folder import RunFolder, find_checkpoint
 from aiayn.search.engine import Choice, open_translator
 from aiayn.training.loss import cross_entropy, output_cross_entropy
 from aiayn.training.module import compile_layers, dropout_seed, seed_device
+from aiayn.training.packed import packed_states
 
 PLAIN, COMPILED, TRITON = "plain", "compiled", "triton"  # layers compiled, and with that Triton's loss
+# Sentences of four lengths: with all of the above, with none, and padded length by length.
+PACKED, PACKED_PLAIN, PADDED = "packed", "packed plain", "padded"
 VARIANTS = (TRITON, COMPILED, PLAIN)
 TINY = {"n_layers": 1, "d_model": 16, "d_ff": 32, "n_heads": 2, "d_k": 8, "d_v": 8}
 HANGS = 15  # seconds beyond its budget after which a row is given up that no signal interrupts
@@ -104,7 +111,11 @@ def machine(bench: Bench) -> Record:
 def correct(bench: Bench, variant: str) -> Record:
     """The relative errors of the loss, of all gradients together and of the worst, against float32 on the CPU."""
     config, [batch] = bench.model("base", n_layers=2, dropout=0.0), batches(bench, 600, 1)
-    truth = gradients(bench._replace(device=torch.device("cpu")), config, batch, "float32")
+    if variant in (PACKED, PACKED_PLAIN):
+        [batch], [padded] = (mixed_batches(bench, 600, 1, make) for make in (collate_packed, collate))
+    else:
+        padded = batch
+    truth = gradients(bench._replace(device=torch.device("cpu")), config, padded, "float32")
     found = gradients(bench, config, batch, variant)
     errors = {name: float((found[name] - truth[name]).norm() / truth[name].norm()) for name in truth}
     loss, worst = errors.pop("loss"), max(errors, key=errors.__getitem__)
@@ -135,8 +146,8 @@ def attention(bench: Bench, variant: str) -> Record:
     """Which kernels the 18 attentions of a step are, forward and back: calls and ms of the device."""
     if not bench.on_gpu:
         raise LeftOut("attention in one kernel needs a GPU")
-    train, [batch] = training(bench, bench.model("base"), variant), batches(bench, 25_000, 1)
-    found = [each for each in profiled(bench, train, batch) if "_scaled_dot_product" in each.key]
+    train, [batch] = training(bench, bench.model("base"), variant), made_for(variant)(bench, 25_000, 1)
+    found = [each for each in profiled(bench, train, batch) if re.search("dot_product|flash_attention", each.key)]
     return {each.key: [each.count, getattr(each, "device_time_total", 0) / 1e3] for each in found}
 
 
@@ -157,7 +168,7 @@ def loss(bench: Bench, vocab: int, kind: str) -> Record:
 
 def step(bench: Bench, model: str, tokens: int, variant: str) -> Record:
     """Training steps on 20 shapes: the first pass, in which kernels are compiled, and two more."""
-    config, made = bench.model(model), [each.to(bench.device) for each in batches(bench, tokens, 20)]
+    config, made = bench.model(model), [each.to(bench.device) for each in made_for(variant)(bench, tokens, 20)]
     train = training(bench, config, variant)
     firsts = [once(lambda batch=batch: train(batch)) for batch in made]
     processor, start = time.process_time(), time.perf_counter()
@@ -190,11 +201,14 @@ def by_speed(bench: Bench) -> list[str]:
 
 
 def kernels(bench: Bench) -> Record:
-    """The 15 operations of most time in a step of the best variant: ms, calls and name; and the time of all."""
-    train, [batch] = training(bench, bench.model("base"), by_speed(bench)[0]), batches(bench, 25_000, 1)
-    time_of = "self_device_time_total" if bench.on_gpu else "self_cpu_time_total"
-    spent = [(getattr(each, time_of) / 1e3, each.count, each.key[:60]) for each in profiled(bench, train, batch)]
-    return {"all ms": sum(ms for ms, *_ in spent), "most": sorted(spent)[:-16:-1]}
+    """The 15 operations of most time in a packed step, on the GPU and on its host: ms, calls and name; and of all."""
+    variant = PACKED if bench.on_gpu else PLAIN
+    train, [batch] = training(bench, bench.model("base"), variant), made_for(variant)(bench, 25_000, 1)
+    measured, record = profiled(bench, train, batch), {}
+    for where in ("device", "cpu"):
+        spent = [(getattr(each, f"self_{where}_time_total") / 1e3, each.count, each.key[:60]) for each in measured]
+        record |= {f"{where}, all ms": sum(ms for ms, *_ in spent), f"{where}, most": sorted(spent)[:-16:-1]}
+    return record
 
 
 def host(bench: Bench) -> Record:
@@ -237,9 +251,9 @@ def text(bench: Bench) -> Record:
 LETTERS = str.maketrans("0123456789", "qrstuvwxyz")  # for the digits of numbers, whose others are letters
 
 
-def train(bench: Bench) -> Record:
+def train(bench: Bench, way: str) -> Record:
     """60 steps of base as users train it: speed by the run's own clock, and whether the losses fall."""
-    run = RunFolder(aiayn.train(*options(bench, "whole")))
+    run = RunFolder(aiayn.train(*options(bench, way, *AS_WAY[way])))
     [*_, last] = [record for record in run.read_metrics() if "perf/tokens_per_sec" in record]
     found = losses(run)
     return {"losses": found, "good": found[60] < found[10], **{key: last[key] for key in last if "perf/" in key}}
@@ -247,10 +261,21 @@ def train(bench: Bench) -> Record:
 
 def continued(bench: Bench) -> Record:
     """The same training, stopped after 30 steps and continued: how far its losses are from those of the whole one."""
-    aiayn.train(*options(bench, "parts", "trainer.max_steps=30"))
-    parts = losses(RunFolder(aiayn.train(*options(bench, "parts"))))
-    off = max(abs(parts[step] - loss) for step, loss in losses(RunFolder(bench.folder / "outputs/whole")).items())
+    whole = trained(bench)
+    for steps in (30, 60):
+        parts = RunFolder(aiayn.train(*options(bench, "parts", *AS_WAY[whole.path.name], f"trainer.max_steps={steps}")))
+    found = losses(parts)
+    off = max(abs(found[step] - loss) for step, loss in losses(whole).items())
     return {"losses off by": off, "good": off < 1e-2}
+
+
+AS_WAY = {PACKED: [], PADDED: ["trainer.packed=false"]}
+
+
+def trained(bench: Bench) -> RunFolder:
+    """The first run of `train` that there is."""
+    folders = [bench.folder / "outputs" / way for way in AS_WAY]
+    return RunFolder(next(folder for folder in folders if (folder / "checkpoints").exists()))
 
 
 def losses(run: RunFolder) -> dict[int, float]:
@@ -305,7 +330,7 @@ def translate(bench: Bench, engine: str, precision: str) -> Record:
     """256 lines by the model of `train`, beam 4, and in how many of eight lines float32 differs from the CPU's."""
     if find_spec(engine) is None:
         raise LeftOut(f"{engine} is not among what came to the GPU")
-    run, count = bench.folder / "outputs/whole", 8 if bench.dry else 256
+    run, count = trained(bench).path, 8 if bench.dry else 256
     lines = (bench.folder / "val.en").read_text(encoding="utf-8").split("\n")[:count]
     where: Any = {"engine": engine, "accelerator": "cpu" if bench.dry else "auto", "precision": precision}
     chosen = Choice(
@@ -324,12 +349,17 @@ def translate(bench: Bench, engine: str, precision: str) -> Record:
 
 # Seconds that a row may take, its function and its arguments; the last two are its name.
 ROWS: list[tuple[Any, ...]] = [(20, machine), (20, correct, "float32")]
-ROWS += [(45, correct, variant) for variant in VARIANTS] + [(5, skipped)]
-ROWS += [(45, attention, variant) for variant in (PLAIN, COMPILED)]
-ROWS += [(10, loss, vocab, kind) for vocab in (37_000, 37_008) for kind in (TRITON, "by rows", "all at once")]
-ROWS += [(60, step, "base", tokens, variant) for tokens in (3_125, 25_000) for variant in VARIANTS]
-ROWS += [(60, big, 1), (60, big, 2), (60, text), (90, train), (60, continued), (60, host), (60, lost), (30, kernels)]
+ROWS += [(45, correct, variant) for variant in (PACKED_PLAIN, PACKED)] + [(5, skipped)]
+ROWS += [(60, text), (90, train, PACKED), (60, continued), (60, lost)]
 ROWS += [(30, translate, *kind) for kind in (("torch", "float32"), ("torch", "bfloat16"), ("ctranslate2", "float32"))]
+ROWS += [(60, step, model, 25_000, PACKED) for model in ("base", "big")] + [(30, kernels), (90, train, PADDED)]
+ROWS += [(60, step, "base", 25_000, PACKED_PLAIN), (60, host)] + [
+    (45, attention, variant) for variant in (PACKED, PLAIN)
+]
+ROWS += [(10, loss, vocab, kind) for vocab in (37_000, 37_008) for kind in (TRITON, "by rows", "all at once")]
+ROWS += [(45, correct, variant) for variant in VARIANTS]
+ROWS += [(60, step, "base", tokens, variant) for tokens in (3_125, 25_000) for variant in (PACKED, *VARIANTS)]
+ROWS = [*dict.fromkeys(ROWS), (60, big, 1), (60, big, 2)]
 
 
 def name_of(row: tuple[Any, ...]) -> str:
@@ -352,18 +382,41 @@ def batches(bench: Bench, tokens: int, count: int) -> list[Batch]:
     return made
 
 
+def made_for(variant: str) -> Callable[..., list[Batch]]:
+    return mixed_batches if variant in (PACKED, PACKED_PLAIN) else batches
+
+
+def mixed_batches(bench: Bench, tokens: int, count: int, make: Any = collate_packed) -> list[Batch]:
+    """Returns batches of about so many target tokens, each of four lengths, as a step has them."""
+    rng, made = np.random.default_rng(1), []
+    for number in range(count):
+        lengths = []
+        for width in np.clip(np.rint(rng.lognormal(3.1, 0.5, 4)), 5, 10 if bench.dry else 120).astype(int):
+            rows = max(1, (60 if bench.dry else tokens) // 4 // int(width + 1))
+            lengths += (width - rng.integers(0, 3, (2, rows))).T.tolist()
+        sides = ([rng.integers(4, bench.vocab, pair[side]).tolist() for pair in lengths] for side in (0, 1))
+        split = PreparedSplit(Path(), "train", *map(Sentences.of, sides))
+        n_tokens = sum(length for _, length in lengths) + len(lengths)
+        made.append(make(split, MicroBatch(np.arange(len(lengths)), n_tokens, 1), number))
+    return made
+
+
 def loss_of(bench: Bench, config: ModelConfig, variant: str) -> tuple[Transformer, Callable[[Batch], Tensor]]:
     """Returns a model with the same weights every time, and the mean loss of a batch as a training computes it."""
     torch.manual_seed(0)
     model = accelerate(Transformer(config, bench.vocab).to(bench.device), bench.device).train()
-    if variant in (COMPILED, TRITON):
+    if variant in (COMPILED, TRITON, PACKED):
         compile_layers(model, "eager" if bench.dry else "inductor")
 
     def loss(batch: Batch) -> Tensor:
         seed_device(dropout_seed(0, batch.number), bench.device)
         with torch.autocast(bench.device.type, torch.bfloat16, enabled=variant != "float32"):
-            states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
-            return output_cross_entropy(states, model.output, batch.tgt_out, 0.1, variant == TRITON) / batch.n_tokens
+            if isinstance(batch, PackedBatch):
+                states = packed_states(model, batch)
+            else:
+                states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
+            fused = variant in (TRITON, PACKED)
+            return output_cross_entropy(states, model.output, batch.tgt_out, 0.1, fused) / batch.n_tokens
 
     return model, loss
 
@@ -425,8 +478,8 @@ def run_rows(
         record: Record = {"row": name}
         try:
             with time_limit(limit, lambda record=record: (keep(bench, record, out, failed="hangs"), start_again())):
-                if TRITON in arguments and not bench.on_gpu:
-                    raise LeftOut("Triton's kernel needs a GPU")
+                if {TRITON, PACKED, PACKED_PLAIN} & {*arguments} and work is not train and not bench.on_gpu:
+                    raise LeftOut("the kernel needs a GPU")
                 if bench.on_gpu:
                     torch.cuda.reset_peak_memory_stats()
                 record |= work(bench, *arguments)

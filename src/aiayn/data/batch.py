@@ -68,18 +68,32 @@ class Batch(OnDevice):
         return int(self.lengths[1].sum())
 
 
+@dataclass(eq=False, kw_only=True)
+class PackedBatch(Batch):
+    """A micro-batch whose sentences lie one after the other, without padding: src (1, S), tgt_in and tgt_out (1, T)."""
+
+    src_starts: Tensor  # (B + 1,) int32: where each source begins, and where the last one ends
+    tgt_starts: Tensor  # the same for the targets
+    src_positions: Tensor  # (1, S) int64: of each token in its sentence, from 0
+    tgt_positions: Tensor  # (1, T) int64
+    longest: tuple[int, int]  # tokens of the longest source and of the longest target
+
+
 def _by_value(batch: Batch) -> tuple[Callable[..., Batch], tuple[Any, ...]]:
-    arrays = [batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy()]
-    return _from_arrays, (batch.number, arrays, batch.lengths, batch.step_tokens, batch.micro_batches)
+    values = {name: value.numpy() if isinstance(value, Tensor) else value for name, value in vars(batch).items()}
+    return _from_arrays, (type(batch), values)
 
 
-def _from_arrays(number: int, arrays: list[np.ndarray], *counts: Any) -> Batch:
-    src, tgt_in, tgt_out = map(torch.from_numpy, arrays)
-    return Batch(number, src, tgt_in, tgt_out, *counts)
+def _from_arrays(kind: type[Batch], values: dict[str, Any]) -> Batch:
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            values[name] = torch.from_numpy(value)
+    return kind(**values)
 
 
 # From a loader's process: for each tensor, torch would open a connection, which costs the training's process more.
-ForkingPickler.register(Batch, _by_value)
+for kind in (Batch, PackedBatch):
+    ForkingPickler.register(kind, _by_value)
 
 
 @dataclass(eq=False)
@@ -128,3 +142,41 @@ def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
     padded[inside] = side.flat[(starts[:, None] + columns)[inside]]
     padded[np.arange(len(starts)), lengths] = EOS_ID
     return torch.from_numpy(padded), lengths + 1
+
+
+def collate_packed(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch:
+    """As `collate`, without padding; without pairs the same."""
+    if len(micro_batch.pairs) == 0:
+        return collate(split, micro_batch, number)
+    src, src_starts, src_positions = packed(split.src, micro_batch.pairs)
+    tgt, tgt_starts, tgt_positions = packed(split.tgt, micro_batch.pairs)
+    tgt_in = tgt.roll(1)
+    tgt_in[tgt_positions == 0] = BOS_ID
+    lengths = np.diff(src_starts.numpy()).astype(np.int64), np.diff(tgt_starts.numpy()).astype(np.int64)
+    return PackedBatch(
+        number=number,
+        src=src,
+        tgt_in=tgt_in,
+        tgt_out=tgt,
+        lengths=lengths,
+        step_tokens=micro_batch.step_tokens,
+        micro_batches=micro_batch.micro_batches,
+        src_starts=src_starts,
+        tgt_starts=tgt_starts,
+        src_positions=src_positions,
+        tgt_positions=tgt_positions,
+        longest=(int(lengths[0].max()), int(lengths[1].max())),
+    )
+
+
+def packed(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns sentences with eos added, one after the other, (1, L) int64; where they begin, (B + 1,) int32, the last
+    entry being L; and the position of every token in its sentence, (1, L) int64."""
+    first = side.starts[numbers]
+    lengths = side.starts[numbers + 1] - first
+    starts = np.concatenate([[0], np.cumsum(lengths + 1)])
+    positions = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths + 1)
+    inside = positions < np.repeat(lengths, lengths + 1)
+    ids = np.full(starts[-1], EOS_ID, np.int64)
+    ids[inside] = side.flat[(np.repeat(first, lengths + 1) + positions)[inside]]
+    return torch.from_numpy(ids)[None], torch.from_numpy(starts.astype(np.int32)), torch.from_numpy(positions)[None]

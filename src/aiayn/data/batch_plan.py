@@ -13,9 +13,11 @@ length, so that little is padded; their shorter sides, and with them the ratios 
 A step of one part would hold one length: it biases the model towards that length and its ratio (docs/fidelity.md).
 
 The parts of a step are computed in M micro-batches, shared evenly by the devices. A micro-batch is a part, some
-neighbouring parts padded together, or a piece of a part; M does not change which pairs make up a step.
+neighbouring parts padded together, or a piece of a part; M does not change which pairs make up a step. Where
+sentences are packed, nothing is padded, and a micro-batch is as many parts as a device takes.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,17 +56,19 @@ class BatchPlan:
         devices: int = 1,
         max_tokens_per_device: int = 2**31,
         repetitions: np.ndarray | None = None,
+        packed: bool = False,
     ):
         """src_lengths, tgt_lengths (pairs,): tokens with the end mark.
 
         A step has about `tokens_per_step` tokens on the side that has more. Without `micro_batches`, M is the smallest
         multiple of `parts` and `devices` whose micro-batches have about `max_tokens_per_device` padded tokens a side,
-        or less. An epoch has each pair once, or on average as often as `repetitions`, (pairs,), says. Raises ValueError
-        for micro-batches that are neither a multiple nor a divisor of `parts`.
+        or less; with `packed` sentences, it may also be a divisor of `parts`, and tokens are real ones. An epoch has
+        each pair once, or on average as often as `repetitions`, (pairs,), says. Raises ValueError for micro-batches
+        that are neither a multiple nor a divisor of `parts`.
         """
         assert len(src_lengths) > 0, "a plan needs pairs"
         self.src_lengths, self.tgt_lengths = src_lengths, tgt_lengths
-        self.seed, self.parts = seed, parts
+        self.seed, self.parts, self.packed = seed, parts, packed
         longer = np.maximum(src_lengths, tgt_lengths)
         # Lengths of 16 bits are sorted in linear time.
         self._longer = longer.astype(np.uint16) if longer.max() < 2**16 else longer
@@ -77,9 +81,9 @@ class BatchPlan:
         self._step: tuple[int, list[np.ndarray], int] | None = None
         if micro_batches is None:
             unit = math.lcm(parts, devices)
-            micro_batches = unit * next(
-                k for k in range(1, len(src_lengths) + 2) if self.fits(unit * k, max_tokens_per_device)
-            )
+            fewer = (count for count in range(devices, unit, devices) if packed and parts % count == 0)
+            counts = itertools.chain(fewer, itertools.count(unit, unit))
+            micro_batches = next(count for count in counts if self.fits(count, max_tokens_per_device))
         self.cut_into(micro_batches)
 
     def cut_into(self, micro_batches: int) -> None:
@@ -125,17 +129,21 @@ class BatchPlan:
     def fits(self, micro_batches: int, max_tokens_per_device: int) -> bool:
         """Whether no micro-batch has more padded tokens on a side than allowed, in the first epoch."""
         return max(
-            max(side[pairs].max() for side in (self.src_lengths, self.tgt_lengths)) * len(pairs)
+            max(self._positions(side[pairs]) for side in (self.src_lengths, self.tgt_lengths))
             for pairs in self._sample(micro_batches)
         ) <= max_tokens_per_device or micro_batches >= self.parts * len(self.src_lengths)
+
+    def _positions(self, lengths: np.ndarray) -> int:
+        """How many positions the sentences of a side take in a micro-batch."""
+        return _total(lengths) if self.packed else int(lengths.max()) * len(lengths)
 
     @property
     def padding(self) -> np.ndarray:
         """The share of padding among the source and target positions of micro-batches of the first epoch, (n,)."""
         found = []
         for pairs in self._sample(self.micro_batches):
-            src, tgt = self.src_lengths[pairs], self.tgt_lengths[pairs]
-            found.append(1 - (_total(src) + _total(tgt)) / (len(pairs) * (int(src.max()) + int(tgt.max()))))
+            sides = self.src_lengths[pairs], self.tgt_lengths[pairs]
+            found.append(1 - sum(map(_total, sides)) / sum(map(self._positions, sides)))
         return np.array(found)
 
     def _sample(self, micro_batches: int) -> Iterator[np.ndarray]:

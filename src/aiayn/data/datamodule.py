@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
-from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources, padded
+from aiayn.data.batch import Batch, SourceBatch, collate, collate_packed, pad_sources, padded
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, repetitions
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
@@ -58,6 +58,7 @@ class TranslationDataModule(pl.LightningDataModule):
         self.prepare_data_per_node = self.config.prepare_per_node  # Lightning's name: who calls `prepare_data`
         self.seed = seed
         self.devices = devices
+        self.packed = False  # whether training sentences lie one after the other, unpadded, in a `PackedBatch`
         self._given_tokenizer = tokenizer
         self._corpus: PreparedCorpus | None = None
         self._plan: BatchPlan | None = None
@@ -166,6 +167,7 @@ class TranslationDataModule(pl.LightningDataModule):
             devices=trainer.world_size if trainer else self.devices,
             max_tokens_per_device=self._max_tokens(),
             repetitions=repetitions(self.corpus, config.temperature, config.weights),
+            packed=self.packed,
         )
         count, parts = plan.micro_batches, plan.parts
         if trainer is None or taken in (None, count):
@@ -216,7 +218,7 @@ class TranslationDataModule(pl.LightningDataModule):
 
 
 def _training_batch(split: PreparedSplit, plan: BatchPlan, number: int) -> Batch:
-    return collate(split, plan.micro_batch(number), number)
+    return (collate_packed if plan.packed else collate)(split, plan.micro_batch(number), number)
 
 
 def _evaluation_batch(split: PreparedSplit, batches: list[np.ndarray], number: int) -> Batch:

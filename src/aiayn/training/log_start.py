@@ -34,7 +34,8 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
     log.info("device   %d x %s%s, precision %s%s", config.trainer.world_size, accelerator, threads, precision, reason)
     if accelerator == "gpu" and config.trainer.compile == "auto":
         reason = why_not_compiled(config)
-        log.info("         %s", f"not compiled: {reason}" if reason else "layers compiled, the loss in Triton")
+        compiled = f"not compiled: {reason}" if reason else "layers compiled, the loss in Triton"
+        log.info("         %s%s", compiled, ", sentences packed" * plan.packed)
     warmup, scale = config.optim.warmup_steps, config.optim.lr_scale
     peak = learning_rate(warmup, config.model.d_model, warmup, scale)
     log.info("steps    %d, peak learning rate %.2g at step %d", config.trainer.max_steps, peak, warmup)

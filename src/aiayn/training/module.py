@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from aiayn.config.schema import Config
 from aiayn.config.settle import settled
 from aiayn.config.stored import stored_config, to_plain
-from aiayn.data.batch import Batch, SourceBatch, source_mask
+from aiayn.data.batch import Batch, PackedBatch, SourceBatch, source_mask
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.hardware import why_not_compiled
@@ -28,6 +28,7 @@ from aiayn.runs.extensions import builds_model, name_class
 from aiayn.search.beam_search import Hypothesis, beam_search
 from aiayn.search.build import build_from_parts, refused_if_half_overridden
 from aiayn.training.loss import evaluate_output, output_cross_entropy
+from aiayn.training.packed import packed_states
 from aiayn.training.schedule import learning_rate
 
 
@@ -262,6 +263,8 @@ class TranslationModule(pl.LightningModule):
 
     def states(self, batch: Batch) -> Tensor:
         """Returns the decoder's output for a batch, (B, T, D)."""
+        if isinstance(batch, PackedBatch):
+            return packed_states(self.model, batch)
         return self.model.decode(batch.tgt_in, self.model.encode(batch.src, batch.src_mask), batch.src_mask)
 
     def evaluation_sums(self, batch: Batch) -> Tensor:

@@ -88,7 +88,7 @@ def _train(
     """Prepares, fits and finishes."""
     hardware = choose_hardware(options.trainer)
     sized, source = settled_options(options, folder, chosen, hardware.accelerator)
-    data = prepare(sized, source, research.datamodule)
+    data = prepare(sized, source, research, hardware)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, data.corpus, sized)
         run = begin(sized, research, folder, data, found, stop, check_folder)

@@ -115,3 +115,5 @@ def configure_libraries() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric|torch\.utils\._pytree).*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+    # Advice about products in float32, of which a training in 16 bits has none that take time.
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")

@@ -200,7 +200,9 @@ def run_validation_loop(trainer: pl.Trainer) -> None:
     first = connector._first_loop_iter
     trainer.validating, trainer.loggers = True, []
     try:
-        trainer.fit_loop.epoch_loop.val_loop.run()
+        # Compiling its graphs, and those of the search, takes longer than they save.
+        with torch.compiler.set_stance("force_eager"):
+            trainer.fit_loop.epoch_loop.val_loop.run()
     finally:
         trainer.training, trainer.loggers = True, loggers
         connector._first_loop_iter = first

@@ -1,0 +1,233 @@
+"""Packed sentences against the same sentences padded. The GPU's kernel is played by the paper's attention."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from applications import composed
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+from aiayn.data.batch import PackedBatch, collate, collate_packed
+from aiayn.data.batch_plan import BatchPlan, MicroBatch
+from aiayn.data.corpus import PreparedSplit
+from aiayn.data.encode import Sentences
+from aiayn.hardware import Hardware
+from aiayn.kernels.accelerate import accelerate
+from aiayn.model.attention import attention
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder
+from aiayn.token_ids import PAD_ID
+from aiayn.training.module import TranslationModule, compile_layers
+from aiayn.training.prepare import packs
+from aiayn.training.run import train
+
+VOCAB = 23
+BF16 = Hardware("gpu", "bf16-mixed")
+
+
+@torch.library.custom_op("tests::varlen", mutates_args=())
+def varlen(
+    q: Tensor, k: Tensor, v: Tensor, q_starts: Tensor, k_starts: Tensor, q_longest: int, k_longest: int, causal: bool
+) -> Tensor:
+    """What the kernel computes: (T, H, d)."""
+    of_q, of_k = (torch.repeat_interleave(starts.diff()) for starts in (q_starts, k_starts))  # sentence of each token
+    mask = of_q[:, None] == of_k
+    assert q_starts.diff().max() <= q_longest
+    assert k_starts.diff().max() <= k_longest
+    heads = (each.transpose(0, 1)[None] for each in (q, k, v))
+    return attention(*heads, mask.tril() if causal else mask)[0].transpose(0, 1).contiguous()
+
+
+@varlen.register_fake
+def _(q, k, v, *rest):
+    return torch.empty_like(q)
+
+
+def _backward(context, gradient):
+    q, k, v, *rest = context.inputs
+    with torch.enable_grad():
+        leaves = [each.detach().requires_grad_() for each in (q, k, v)]
+        gradients = torch.autograd.grad(varlen._init_fn(*leaves, *rest), leaves, gradient)
+    return *gradients, *[None] * len(rest)
+
+
+varlen.register_autograd(_backward, setup_context=lambda ctx, inputs, output: setattr(ctx, "inputs", inputs))
+
+
+@pytest.fixture
+def kernel(monkeypatch) -> None:
+    def varlen_attn(*arguments, window_size):
+        assert window_size in ((-1, 0), (-1, -1))
+        return varlen(*arguments, window_size == (-1, 0))
+
+    monkeypatch.setattr("aiayn.kernels.packed.varlen_attn", varlen_attn)
+
+
+@pytest.fixture
+def module(tiny_config) -> TranslationModule:
+    model = replace(tiny_config, dropout=0.0, d_v=tiny_config.d_k)
+    return TranslationModule(replace(composed("seed=5"), model=model), VOCAB).train()
+
+
+def split_of(count: int) -> PreparedSplit:
+    """Pairs of 0 to 9 source and 0 to 7 target tokens."""
+    rng = np.random.default_rng(count)
+    sides = ([rng.integers(4, VOCAB, rng.integers(longest)).tolist() for _ in range(count)] for longest in (10, 8))
+    return PreparedSplit(Path(), "train", *map(Sentences.of, sides))
+
+
+def chosen(*pairs: int, count: int = 1) -> MicroBatch:
+    return MicroBatch(np.array(pairs, np.int64), 40, count)
+
+
+def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order():
+    split, pairs = split_of(6), chosen(4, 0, 5)
+    plain, packed = collate(split, pairs, 8), collate_packed(split, pairs, 8)
+    assert isinstance(packed, PackedBatch)
+    for name, starts, positions in (
+        ("src", packed.src_starts, packed.src_positions),
+        ("tgt_out", packed.tgt_starts, packed.tgt_positions),
+    ):
+        rows = [row[row != PAD_ID] for row in getattr(plain, name)]
+        assert torch.equal(getattr(packed, name), torch.cat(rows)[None])
+        assert starts.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
+        assert positions.tolist() == [[place for row in rows for place in range(len(row))]]
+    assert torch.equal(packed.tgt_in, plain.tgt_in[plain.tgt_out != PAD_ID][None])
+    assert packed.longest == (plain.src.size(1), plain.tgt_out.size(1))
+    assert [each.tolist() for each in packed.lengths] == [each.tolist() for each in plain.lengths]
+    counts = [
+        (one.number, one.n_tokens, one.n_src_tokens, one.step_tokens, one.micro_batches) for one in (plain, packed)
+    ]
+    assert counts[0] == counts[1]
+
+
+def test_a_packed_batch_without_pairs_is_the_padded_one():
+    assert type(collate_packed(split_of(3), chosen(), 1)) is type(collate(split_of(3), chosen(), 1))
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one(module, tiny_config, compiled, positions, tied):
+    torch.compiler.reset()
+    counters.clear()
+    model = replace(module.config.model, positions=positions, max_positions=400, tie_embeddings=tied)
+    packed, padded = (TranslationModule(replace(module.config, model=model), VOCAB).train() for _ in range(2))
+    padded.load_state_dict(packed.state_dict())
+    accelerate(packed.model, torch.device("cuda"))
+    if compiled:
+        compile_layers(packed.model, "eager")
+    graphs = []
+    for count in (5, 9, 3, 14):
+        split, pairs = split_of(count), chosen(*range(count))
+        found = []
+        for each, make in ((packed, collate_packed), (padded, collate)):
+            each.trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
+            each.zero_grad()
+            loss = each.training_step(make(split, pairs, 0), 0)["loss"]
+            loss.backward()
+            found.append([loss.detach(), *(weight.grad.clone() for weight in each.parameters())])
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+        graphs.append(counters["stats"]["unique_graphs"])
+    if compiled:
+        assert counters["graph_break"] == {}
+        assert graphs[-1] == graphs[1] <= 4, "lengths compile no more"
+
+
+def test_packed_parts_are_one_micro_batch_where_a_device_takes_their_tokens():
+    rng = np.random.default_rng(0)
+    src, tgt = rng.integers(1, 60, 900), rng.integers(1, 50, 900)
+
+    def plan(tokens: int, devices: int = 1, *, packed: bool = True) -> BatchPlan:
+        settings = {"tokens_per_step": 2000, "parts": 4, "seed": 3, "devices": devices}
+        return BatchPlan(src, tgt, **settings, max_tokens_per_device=tokens, packed=packed)
+
+    assert [plan(tokens).micro_batches for tokens in (3000, 1200, 700, 400)] == [1, 2, 4, 8]
+    assert [plan(3000, devices).micro_batches for devices in (1, 2, 3, 4, 8)] == [1, 2, 12, 4, 8]
+    assert plan(3000, packed=False).micro_batches == 4
+    whole, cut = plan(3000), plan(3000, packed=False)
+    assert whole.padding.tolist() == [0] * len(whole.padding)
+    for step in (0, 7, whole.steps_per_epoch):
+        four = np.concatenate([cut.micro_batch(4 * step + place).pairs for place in range(4)])
+        assert whole.micro_batch(step).pairs.tolist() == four.tolist()
+        real = max(int(side[four].sum()) for side in (src, tgt))
+        assert math.isclose(real, 2000, rel_tol=0.3)
+
+
+class Doubled(TranslationModule):
+    def training_loss(self, batch):
+        return 2 * super().training_loss(batch)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "module", "options", "capability", "expected"),
+    [
+        (BF16, TranslationModule, [], (8, 0), True),
+        (Hardware("gpu", "16-mixed"), TranslationModule, [], (9, 0), True),
+        (BF16, TranslationModule, [], (7, 5), False),
+        (BF16, TranslationModule, ["trainer.packed=false"], (8, 0), False),
+        (BF16, Doubled, [], (8, 0), False),
+        (BF16, TranslationModule, ["model.d_v=32"], (8, 0), False),
+        (BF16, TranslationModule, ["model.d_k=20", "model.d_v=20"], (8, 0), False),
+        (BF16, TranslationModule, ["model.d_k=264", "model.d_v=264"], (8, 0), False),
+        (BF16, TranslationModule, ["model.attention_window=5"], (8, 0), False),
+        (BF16, TranslationModule, ["model.attention_dropout=0.1"], (8, 0), False),
+        (Hardware("gpu", "32-true"), TranslationModule, [], (9, 0), False),
+        (Hardware("cpu", "bf16-mixed"), TranslationModule, [], (9, 0), False),
+    ],
+)
+def test_a_training_packs_where_the_kernel_computes_its_attention(
+    monkeypatch, hardware, module, options, capability, expected
+):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert packs(composed("model=base", *options), hardware, module) is expected
+
+
+def test_an_extension_s_model_sees_rows_of_sentences(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    config = composed("model=base")
+    config = replace(config, model=replace(config.model, parts="own.py:123"))
+    assert not packs(config, BF16, TranslationModule)
+
+
+@pytest.fixture
+def packing(monkeypatch, kernel) -> None:
+    """Trains as on a GPU, on a CPU."""
+    monkeypatch.setattr("aiayn.training.prepare.packs", lambda *_: True)
+    gpu = torch.device("cuda")
+    monkeypatch.setattr("aiayn.training.module.accelerate", lambda model, device: accelerate(model, gpu))
+
+
+@pytest.mark.usefixtures("packing")
+def test_a_packed_training_takes_the_padded_one_s_steps_in_one_pass_and_resumes_to_the_bit(config, tmp_path):
+    data = replace(config.data, max_tokens_per_device=20_000, micro_batches=None, num_workers=1)
+    packed = replace(config, data=data, model=replace(config.model, dropout=0.0))
+    whole = train(replace(packed, name="whole"), tmp_path)
+    for steps in (5, 12):
+        parts = train(replace(packed, name="parts", trainer=replace(packed.trainer, max_steps=steps)), tmp_path)
+    assert weights(parts) == weights(whole)
+    corpus = json.loads((whole / "corpus.json").read_text())
+    assert (corpus["micro_batches"], corpus["padding"]) == (1, 0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aiayn.training.prepare.packs", lambda *_: False)
+        padded = train(replace(packed, name="padded"), tmp_path)
+    assert json.loads((padded / "corpus.json").read_text())["micro_batches"] == config.data.parts_per_step > 1
+    assert losses(padded) == pytest.approx(losses(whole), rel=1e-4)
+
+
+def weights(run: Path) -> dict[str, list[float]]:
+    found = checkpoints.load(run / "checkpoints/last.ckpt").weights
+    return {name: tensor.flatten().tolist() for name, tensor in found.items()}
+
+
+def losses(run: Path) -> list[float]:
+    return [record["train/loss"] for record in RunFolder(run).read_metrics() if "train/loss" in record]
