@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -80,7 +81,7 @@ def stored(checkpoint: Checkpoint, folder: Path) -> Path:
 
 def opened(path: Path, **choice) -> tuple[LineTranslator, str]:
     search = SearchOverrides(**{"patience": 2} | choice.pop("search", {}))
-    with open_translator(Choice(checkpoints=[path], search=search, accelerator="cpu", **choice)) as found:
+    with open_translator(Choice(**{"checkpoints": [path], "search": search, "accelerator": "cpu"} | choice)) as found:
         return found
 
 
@@ -377,6 +378,29 @@ def test_everything_works_where_ctranslate2_cannot_be_imported(checkpoint, tmp_p
     assert all(found.translate(lines(3)))
     with pytest.raises(ConfigError, match="precision=int8: needs CTranslate2, but CTranslate2 cannot be imported"):
         opened(stored(checkpoint, tmp_path), precision="int8")
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_gpu_without_the_library_that_ctranslate2_multiplies_with_translates_in_torch(
+    checkpoint, tmp_path, monkeypatch, found
+):
+    """CTranslate2 looks for it at its first product, and fails in the middle of a translation."""
+    asked = []
+
+    def load(path: str) -> None:
+        asked.append(path)
+        if not (found and path.endswith("nvidia/cublas/lib/libcublas.so.12")):
+            raise OSError(path)
+
+    packages = SimpleNamespace(submodule_search_locations=["/site/nvidia"])
+    monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 1)
+    monkeypatch.setattr("aiayn.search.engine.sys.platform", "linux")
+    monkeypatch.setattr("aiayn.search.engine.find_spec", lambda name: packages)
+    monkeypatch.setattr("aiayn.search.engine.ctypes.CDLL", load)
+    translator, line = opened(stored(checkpoint, tmp_path), accelerator="auto")
+    assert isinstance(translator, Translator)
+    assert "CTranslate2 fails" in line if found else "CTranslate2 needs libcublas.so.12" in line  # there is no GPU here
+    assert asked == ["libcublas.so.12", "/site/nvidia/cublas/lib/libcublas.so.12"]
 
 
 def test_int8_translates_nearly_as_float32(checkpoint, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from aiayn.data.batch import PackedBatch, collate, collate_packed
 from aiayn.data.batch_plan import BatchPlan, MicroBatch
 from aiayn.data.corpus import PreparedSplit
 from aiayn.data.encode import Sentences
+from aiayn.errors import ConfigError
 from aiayn.hardware import Hardware
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.attention import attention
@@ -24,7 +26,7 @@ from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
 from aiayn.token_ids import PAD_ID
 from aiayn.training.module import TranslationModule, compile_layers
-from aiayn.training.prepare import packs
+from aiayn.training.research import Research, why_not_packed
 from aiayn.training.run import train
 
 VOCAB = 23
@@ -99,6 +101,8 @@ def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order():
         assert starts.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
         assert positions.tolist() == [[place for row in rows for place in range(len(row))]]
     assert torch.equal(packed.tgt_in, plain.tgt_in[plain.tgt_out != PAD_ID][None])
+    for found, ids, real in zip(packed.few(), plain.few(), (plain.src, plain.tgt_out), strict=True):
+        assert torch.equal(found, ids[:1, real[0] != PAD_ID])
     assert packed.longest == (plain.src.size(1), plain.tgt_out.size(1))
     assert [each.tolist() for each in packed.lengths] == [each.tolist() for each in plain.lengths]
     counts = [
@@ -162,46 +166,53 @@ def test_packed_parts_are_one_micro_batch_where_a_device_takes_their_tokens():
         assert math.isclose(real, 2000, rel_tol=0.3)
 
 
-class Doubled(TranslationModule):
-    def training_loss(self, batch):
-        return 2 * super().training_loss(batch)
-
-
 @pytest.mark.parametrize(
-    ("hardware", "module", "options", "capability", "expected"),
+    ("hardware", "options", "capability", "reason"),
     [
-        (BF16, TranslationModule, [], (8, 0), True),
-        (Hardware("gpu", "16-mixed"), TranslationModule, [], (9, 0), True),
-        (BF16, TranslationModule, [], (7, 5), False),
-        (BF16, TranslationModule, ["trainer.packed=false"], (8, 0), False),
-        (BF16, Doubled, [], (8, 0), False),
-        (BF16, TranslationModule, ["model.d_v=32"], (8, 0), False),
-        (BF16, TranslationModule, ["model.d_k=20", "model.d_v=20"], (8, 0), False),
-        (BF16, TranslationModule, ["model.d_k=264", "model.d_v=264"], (8, 0), False),
-        (BF16, TranslationModule, ["model.attention_window=5"], (8, 0), False),
-        (BF16, TranslationModule, ["model.attention_dropout=0.1"], (8, 0), False),
-        (Hardware("gpu", "32-true"), TranslationModule, [], (9, 0), False),
-        (Hardware("cpu", "bf16-mixed"), TranslationModule, [], (9, 0), False),
+        (BF16, [], (8, 0), None),
+        (BF16, ["trainer.packed=true"], (8, 0), None),
+        (Hardware("gpu", "16-mixed"), [], (9, 0), None),
+        (BF16, [], (7, 5), "compute capability 8.0"),
+        (Hardware("cpu", "bf16-mixed"), [], (9, 0), "compute capability 8.0"),
+        (Hardware("gpu", "32-true"), [], (9, 0), "precision"),
+        (BF16, ["trainer.packed=false"], (8, 0), "trainer.packed"),
+        (BF16, ["model.d_v=32"], (8, 0), "d_v"),
+        (BF16, ["model.d_k=20", "model.d_v=20"], (8, 0), "multiple of 8"),
+        (BF16, ["model.d_k=264", "model.d_v=264"], (8, 0), "at most 256"),
+        (BF16, ["model.attention_window=5"], (8, 0), "attention_window"),
+        (BF16, ["model.attention_dropout=0.1"], (8, 0), "attention_dropout"),
     ],
 )
-def test_a_training_packs_where_the_kernel_computes_its_attention(
-    monkeypatch, hardware, module, options, capability, expected
-):
+def test_a_training_packs_where_the_kernel_computes_its_attention(monkeypatch, hardware, options, capability, reason):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert packs(composed("model=base", *options), hardware, module) is expected
+    config = composed("model=base", *options)
+    found = why_not_packed(config, hardware, Research())
+    assert found is None if reason is None else reason in found
+    if config.trainer.packed == "auto":
+        asked = replace(config, trainer=replace(config.trainer, packed=True))
+        with nullcontext() if reason is None else pytest.raises(ConfigError, match=r"trainer\.packed=true: .* set"):
+            why_not_packed(asked, hardware, Research())
 
 
-def test_an_extension_s_model_sees_rows_of_sentences(monkeypatch):
+class Own(TranslationModule):
+    pass
+
+
+def test_code_of_an_extension_sees_rows_of_sentences_unless_told_otherwise(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    config = composed("model=base")
-    config = replace(config, model=replace(config.model, parts="own.py:123"))
-    assert not packs(config, BF16, TranslationModule)
+    config, research = composed("model=base"), Research(module=Own)
+    assert "extension" in (why_not_packed(config, BF16, research) or "")
+    asked = replace(config, trainer=replace(config.trainer, packed=True))
+    assert why_not_packed(asked, BF16, research) is None
+    parts = replace(asked, model=replace(config.model, parts="own.py:123"))
+    with pytest.raises(ConfigError, match="parts of an extension"):
+        why_not_packed(parts, BF16, research)
 
 
 @pytest.fixture
 def packing(monkeypatch, kernel) -> None:
     """Trains as on a GPU, on a CPU."""
-    monkeypatch.setattr("aiayn.training.prepare.packs", lambda *_: True)
+    monkeypatch.setattr("aiayn.training.prepare.why_not_packed", lambda *_: None)
     gpu = torch.device("cuda")
     monkeypatch.setattr("aiayn.training.module.accelerate", lambda model, device: accelerate(model, gpu))
 
@@ -218,7 +229,7 @@ def test_a_packed_training_takes_the_padded_one_s_steps_in_one_pass_and_resumes_
     assert (corpus["micro_batches"], corpus["padding"]) == (1, 0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aiayn.training.prepare.packs", lambda *_: False)
+        patch.setattr("aiayn.training.prepare.why_not_packed", lambda *_: "asked")
         padded = train(replace(packed, name="padded"), tmp_path)
     assert json.loads((padded / "corpus.json").read_text())["micro_batches"] == config.data.parts_per_step > 1
     assert losses(padded) == pytest.approx(losses(whole), rel=1e-4)

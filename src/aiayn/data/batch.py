@@ -67,6 +67,10 @@ class Batch(OnDevice):
         """Real target tokens of this batch."""
         return int(self.lengths[1].sum())
 
+    def few(self) -> tuple[Tensor, Tensor]:
+        """Returns src (b, S) and tgt_in (b, T) of the first one or two pairs."""
+        return self.src[:2], self.tgt_in[:2]
+
 
 @dataclass(eq=False, kw_only=True)
 class PackedBatch(Batch):
@@ -77,6 +81,10 @@ class PackedBatch(Batch):
     src_positions: Tensor  # (1, S) int64: of each token in its sentence, from 0
     tgt_positions: Tensor  # (1, T) int64
     longest: tuple[int, int]  # tokens of the longest source and of the longest target
+
+    def few(self) -> tuple[Tensor, Tensor]:
+        source, target = (int(lengths[0]) for lengths in self.lengths)
+        return self.src[:, :source], self.tgt_in[:, :target]
 
 
 def _by_value(batch: Batch) -> tuple[Callable[..., Batch], tuple[Any, ...]]:

@@ -3,10 +3,13 @@
 Nothing here imports torch before it is needed.
 """
 
+import ctypes
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,9 +100,27 @@ def _device(choice: Choice) -> tuple[str, str | None]:
     device = "cuda" if gpus and choice.accelerator != "cpu" else "cpu"
     if device == "cuda" and choice.devices > gpus:
         raise ConfigError(f"devices={choice.devices}: this machine has {gpus} GPUs; lower it, or set accelerator=cpu")
+    if device == "cuda" and not _has_cublas():
+        return device, "CTranslate2 needs libcublas.so.12, which is not found here (pip install nvidia-cublas-cu12)"
     if choice.precision == "bfloat16" and "bfloat16" not in ctranslate2.get_supported_compute_types(device):
         return device, f"CTranslate2 does not compute in bfloat16 on this {device}"
     return device, None
+
+
+def _has_cublas() -> bool:
+    """Loads what CTranslate2 looks for by its name when it first multiplies, from where pip has put it, too.
+
+    torch for CUDA 13 brings another one.
+    """
+    if sys.platform != "linux":
+        return True
+    spec = find_spec("nvidia")
+    folders = [Path(each, "cublas/lib") for each in (spec and spec.submodule_search_locations) or ()]
+    for path in ("libcublas.so.12", *(str(folder / "libcublas.so.12") for folder in folders)):
+        with suppress(OSError):
+            ctypes.CDLL(path)
+            return True
+    return False
 
 
 def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTranslator | str:

@@ -66,8 +66,6 @@ class FastTranslator(LineTranslator):
         self._engine = ctranslate2.Translator(
             str(folder), device, compute_type=COMPUTE_TYPES[precision], intra_threads=threads, **parallel
         )
-        if device == "cuda":  # its libraries are loaded by the first product only
-            self._engine.translate_batch([[self._tokens[EOS_ID]]], max_decoding_length=1)
         if torch:
             torch.set_num_threads(before)
 

@@ -11,6 +11,7 @@ from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.training.checks import unusual_options
 from aiayn.training.context import RunContext
+from aiayn.training.research import why_not_packed
 from aiayn.training.schedule import learning_rate
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,8 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
     if accelerator == "gpu" and config.trainer.compile == "auto":
         reason = why_not_compiled(config)
         compiled = f"not compiled: {reason}" if reason else "layers compiled, the loss in Triton"
-        log.info("         %s%s", compiled, ", sentences packed" * plan.packed)
+        padded = why_not_packed(config, hardware, run.research)
+        log.info("         %s; %s", compiled, f"padded: {padded}" if padded else "sentences packed")
     warmup, scale = config.optim.warmup_steps, config.optim.lr_scale
     peak = learning_rate(warmup, config.model.d_model, warmup, scale)
     log.info("steps    %d, peak learning rate %.2g at step %d", config.trainer.max_steps, peak, warmup)

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-import torch
-
 from aiayn.config.schema import Config
 from aiayn.config.settle import settle_sizes, settle_steps
 from aiayn.data.batch_plan import BatchPlan
@@ -22,8 +20,7 @@ from aiayn.training.distributed.rank import global_rank
 from aiayn.training.distributed.stop_request import StopRequest
 from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.init_from import resolve_init_from
-from aiayn.training.module import TranslationModule
-from aiayn.training.research import Research, refuse_other_parts
+from aiayn.training.research import Research, refuse_other_parts, why_not_packed
 from aiayn.training.resume import ResumeState, fill_as_stored, refuse_changes
 
 
@@ -55,7 +52,7 @@ def prepare(config: Config, source: Checkpoint | None, research: Research, hardw
         devices=config.trainer.world_size,
         tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
     )
-    data.packed = packs(config, hardware, research.module)
+    data.packed = why_not_packed(config, hardware, research) is None
     if data.prepare_data_per_node or global_rank() == 0:
         data.prepare_data()
     else:
@@ -96,24 +93,6 @@ def begin(
         display=Display(config.trainer.max_steps, config.trainer.enable_progress_bar),
         check_folder=check_folder,
     )
-
-
-SEES_BATCHES = ("training_step", "training_loss", "states")  # methods of a module, to which rows are sentences
-
-
-def packs(config: Config, hardware: Hardware, module: type[TranslationModule]) -> bool:
-    """Whether a training packs: if the GPU's kernel computes this attention, and batches are seen by our code alone.
-
-    The kernel computes in 16 bits, heads of one size that is a multiple of 8 up to 256, and neither windows nor dropout
-    of weights.
-    """
-    model = config.model
-    sizes = model.d_k == model.d_v and model.d_k % 8 == 0 and model.d_k <= 256
-    plain = sizes and model.attention_window is None and model.attention_dropout == 0 and model.parts is None
-    plain &= all(getattr(module, name) is getattr(TranslationModule, name) for name in SEES_BATCHES)
-    if not plain or hardware.accelerator != "gpu" or hardware.precision in ("32-true", "64-true"):
-        return False
-    return config.trainer.packed and torch.cuda.get_device_capability() >= (8, 0)
 
 
 def _ended_by_epochs(config: Config, plan: BatchPlan) -> Config:

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from aiayn.data.batch import Batch
+from aiayn.data.batch import Batch, source_mask
 from aiayn.errors import ConfigError, UserError
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoints import Checkpoint
@@ -54,7 +54,8 @@ def _prove_model(checkpoint: Checkpoint, module: TranslationModule, batch: Batch
     weights = trained.state_dict()
     if not same(dict(weights), {name: weight.to(weights[name].dtype) for name, weight in checkpoint.weights.items()}):
         return  # an `on_save_checkpoint` has saved others, such as running means
-    src, tgt_in, mask = batch.src[:2], batch.tgt_in[:2], batch.src_mask[:2]
+    src, tgt_in = batch.few()
+    mask = source_mask(src)
     was_training, dtype = trained.training, next(trained.parameters()).dtype
     with torch.no_grad():
         expected = trained.eval()(src, tgt_in, mask).double().cpu()
