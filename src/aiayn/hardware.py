@@ -26,6 +26,7 @@ from aiayn.errors import ConfigError, ResourceError
 # tokens (but a step of 25,000 only 26.3), 18.3 GB with 16,384, and base in float32 14.7.
 TOKENS_BY_MEMORY = {39e9: 32_768, 21e9: 16_384, 11e9: 8_192, 0: 4_096}
 
+WIDE = 512  # d_model, from which layers are compiled: less leaves a GPU waiting for its host, compiled or not
 NARROW = 128  # d_model, up to which a training on a CPU takes one thread
 
 
@@ -126,6 +127,8 @@ def why_not_compiled(config: Config) -> str | None:
     """Returns why `trainer.compile=auto` compiles nothing on this machine's GPUs; None if it does."""
     if config.model.parts:
         return "its model has parts of an extension"
+    if config.model.d_model < WIDE:
+        return "a narrow model waits longer for the compiler than it gains"
     missing = missing_for_compiling()
     return missing and f"there is no {missing}"
 

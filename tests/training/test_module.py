@@ -212,18 +212,20 @@ def test_compiling_turns_off_the_optimizer_of_ddp_graphs_which_fails_on_dynamic_
 
 
 @pytest.mark.parametrize(
-    ("chosen", "device", "missing", "parts", "expected"),
+    ("chosen", "device", "missing", "width", "parts", "expected"),
     [
-        ("auto", "cuda", None, None, True),
-        ("auto", "cuda", "C compiler", None, False),
-        ("auto", "cuda", None, "own.py:00", False),
-        ("auto", "cpu", None, None, False),
-        (True, "cpu", "C compiler", None, True),
-        (False, "cuda", None, None, False),
+        ("auto", "cuda", None, 512, None, True),
+        ("auto", "cuda", None, 510, None, False),
+        (True, "cuda", None, 510, None, True),
+        ("auto", "cuda", "C compiler", 512, None, False),
+        ("auto", "cuda", None, 512, "own.py:00", False),
+        ("auto", "cpu", None, 512, None, False),
+        (True, "cpu", "C compiler", 512, None, True),
+        (False, "cuda", None, 512, None, False),
     ],
 )
-def test_layers_are_compiled_by_default_on_gpus_where_that_is_possible(
-    module, monkeypatch, chosen, device, missing, parts, expected
+def test_layers_are_compiled_by_default_on_gpus_where_that_is_possible_and_pays(
+    module, monkeypatch, chosen, device, missing, width, parts, expected
 ):
     done = []
     monkeypatch.setattr("aiayn.hardware.missing_for_compiling", lambda: missing)
@@ -231,7 +233,7 @@ def test_layers_are_compiled_by_default_on_gpus_where_that_is_possible(
     monkeypatch.setattr("aiayn.training.module.accelerate", lambda *_: None)
     config, strategy = module.config, SimpleNamespace(root_device=torch.device(device))
     module.config = replace(
-        config, trainer=replace(config.trainer, compile=chosen), model=replace(config.model, parts=parts)
+        config, trainer=replace(config.trainer, compile=chosen), model=replace(config.model, d_model=width, parts=parts)
     )
     module.trainer = SimpleNamespace(strategy=strategy)
     module.configure_model()
