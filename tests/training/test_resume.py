@@ -76,13 +76,3 @@ def test_a_run_continues_on_its_own_corpus_and_vocabulary_and_is_refused_on_othe
     assert other.tokenizer.vocab_size == prepared.tokenizer.vocab_size
     with pytest.raises(RefusedError, match=r"started with another vocabulary .*; give a new run another name="):
         load_resume_state(RunFolder(tmp_path), other, config)
-
-
-@pytest.mark.parametrize("devices", range(1, 9))
-def test_devices_that_cannot_share_the_steps_of_the_run_are_told_which_numbers_can(config, tmp_path, prepared, devices):
-    config = with_option(config, "trainer.devices", devices)
-    if devices in (1, 2, 3, 6):
-        assert load_resume_state(RunFolder(tmp_path), prepared, config).checkpoint.micro_batches == 6
-    else:
-        with pytest.raises(RefusedError, match=rf"6 micro-batches, {devices} devices cannot .*; use 1, 2, 3 or 6$"):
-            load_resume_state(RunFolder(tmp_path), prepared, config)

@@ -4,7 +4,10 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from applications import TWELVE_STEPS, in_new_interpreter, text_in
+
+from aiayn.runs.run_folder import read_jsonl
 
 
 def arguments(corpus, name, *more):
@@ -27,6 +30,21 @@ def test_only_the_first_process_speaks(corpus, tmp_path):
     assert "device   2 x cpu" in two.stderr
     assert "Warning" not in two.stderr
     assert two.stdout == ""
+
+
+def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(corpus, tmp_path):
+    alone = ("data.parts_per_step=1", "data.micro_batches=null", "data.max_tokens_per_device=5000", "model.dropout=0")
+    losses = {}
+    for name, devices in (("whole", (1, 1)), ("moved", (1, 2))):
+        for steps, count in zip((3, 8), devices, strict=True):
+            more = (*alone, f"trainer.max_steps={steps}", f"trainer.devices={count}")
+            ended = in_new_interpreter(tmp_path, *arguments(corpus, name, *more))
+            assert ended.returncode == 0, ended.stderr
+        records = read_jsonl(tmp_path / f"outputs/{name}/metrics.jsonl")
+        losses[name] = [record["train/loss"] for record in records if "train/loss" in record]
+    assert "warning  2 devices cannot share 1 micro-batches a step: 2 from now on" in ended.stderr
+    assert losses["moved"] == pytest.approx(losses["whole"], rel=1e-4)
+    assert len(losses["moved"]) > 3
 
 
 LAYER_DROP = """

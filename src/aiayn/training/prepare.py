@@ -1,5 +1,6 @@
 """Before training: settles and checks the options, prepares the data, plans the steps. Writes no file of the run."""
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
@@ -22,6 +23,8 @@ from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.init_from import resolve_init_from
 from aiayn.training.research import Research, refuse_other_parts, why_not_packed
 from aiayn.training.resume import ResumeState, fill_as_stored, refuse_changes
+
+log = logging.getLogger(__name__)
 
 
 def settled_options(
@@ -71,9 +74,16 @@ def begin(
     check_folder: Callable[[], None],
 ) -> RunContext:
     """Plans the steps. Returns the context of this start, which resumes from the checkpoint `found`, if any."""
-    if found:  # a run keeps its micro-batches
-        data.config = replace(data.config, micro_batches=found.checkpoint.micro_batches)
+    before, devices = found.checkpoint.micro_batches if found else 0, sized.trainer.world_size
+    if before and before % devices == 0:  # a run keeps its micro-batches, and so its dropout
+        data.config = replace(data.config, micro_batches=before)
     data.setup("fit")
+    if before and before % devices:
+        after = data.plan.micro_batches
+        log.warning(
+            "warning  %d devices cannot share %d micro-batches a step: %d from now on, with other dropout",
+            *(devices, before, after),
+        )
     config = settle_steps(_ended_by_epochs(sized, data.plan), len(data.corpus.train), data.plan.steps_per_epoch)
     start_step = found.checkpoint.step if found else 0
     recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]

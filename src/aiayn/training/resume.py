@@ -11,7 +11,6 @@ from filelock import lock_descriptor
 from aiayn.config.schema import Config
 from aiayn.config.settle import fill, open_options
 from aiayn.config.stored import changed_options, flatten, from_plain, to_plain
-from aiayn.data.batch_plan import device_counts
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
@@ -87,12 +86,6 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
             raise RefusedError(
                 f"{folder.path} was started {what} {before[:16]}, now {now[:16]}); give a new run another name="
             )
-    micro_batches, world_size = checkpoint.micro_batches, config.trainer.world_size
-    if micro_batches % world_size:
-        raise RefusedError(
-            f"trainer.devices: the steps of {folder.path} have {micro_batches} micro-batches, {world_size} devices "
-            f"cannot share them evenly; use {device_counts(micro_batches)}"
-        )
     return found
 
 
