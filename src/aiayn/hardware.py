@@ -22,9 +22,9 @@ from aiayn.config.schema import Config
 from aiayn.config.trainer import TrainerConfig, TrainingPrecision
 from aiayn.errors import ConfigError, ResourceError
 
-# Tokens of a micro-batch by the GPU memory (bytes) that they need at least. Big in bfloat16 takes 33.5 GB with 32,768
-# tokens (but a step of 25,000 only 26.3), 18.3 GB with 16,384, and base in float32 14.7.
-TOKENS_BY_MEMORY = {39e9: 32_768, 21e9: 16_384, 11e9: 8_192, 0: 4_096}
+# Tokens of a micro-batch by the GPU memory (bytes) that they need at least. A step of 25,000 tokens took 17 to 19 GB with
+# big in bfloat16, 8 to 10 with base (docs/results/gpu.md).
+TOKENS_BY_MEMORY = {39e9: 32_768, 21e9: 28_000, 11e9: 8_192, 0: 4_096}
 
 WIDE = 512  # d_model, from which layers are compiled: less leaves a GPU waiting for its host, compiled or not
 NARROW = 128  # d_model, up to which a training on a CPU takes one thread
@@ -159,7 +159,7 @@ def has_bfloat16(device: torch.device) -> bool:
 def tokens_per_device(config: Config) -> int:
     """Returns `data.max_tokens_per_device`; its default is 16,384, and on GPUs follows from the smallest one's memory.
 
-    On 40 GB or more the paper's 25,000 tokens are one micro-batch; several devices share them anyway.
+    On 24 GB or more the paper's 25,000 tokens are one micro-batch; several devices share them anyway.
     """
     if config.data.max_tokens_per_device is not None:
         return config.data.max_tokens_per_device
