@@ -45,7 +45,6 @@ quickstart: $(INSTALLED)  ## train on the built-in corpus, score, translate, dra
 	@echo && echo 'to open, in outputs/quickstart:'
 	@echo '  report.html           curves, scores, translations'
 	@echo '  attention/index.html  where the model looks, head by head'
-	@echo '  learning_curve.png'
 	@echo 'next: real captions, six minutes on one thread; your own text; the paper, 12 hours on eight GPUs (README.md)'
 	@echo "done in $$(( $$(date +%s) - $(START) )) seconds"
 

@@ -87,9 +87,6 @@ def compose_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Hydra, "get_mode", lambda *arguments, **options: None)
 
 
-ARTIFACTS = ("draw_corpus", "draw_cross_attention")
-
-
 def spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
     """From now on every picture is an empty one, of the right format."""
     for module in (drawing, plots):
@@ -98,9 +95,10 @@ def spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
     for module in (run_page, sweep_page):
         patch.setattr(module, "panel_svg", lambda *arguments: svg)
     patch.setattr(run_page, "corpus_svgs", lambda corpus: (svg, svg))
-    for place, name in (("finish", "draw_learning_curve"), *(("callbacks.run_artifacts", name) for name in ARTIFACTS)):
-        if module := sys.modules.get(f"aiayn.training.{place}"):  # else it is not worth loading Lightning here
-            patch.setattr(module, name, lambda data, path: drawing.save_figure(None, path))
+    if module := sys.modules.get(
+        "aiayn.training.callbacks.run_artifacts"
+    ):  # else it is not worth loading Lightning here
+        patch.setattr(module, "draw_cross_attention", lambda data, path: drawing.save_figure(None, path))
 
 
 @functools.cache

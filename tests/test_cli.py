@@ -444,9 +444,9 @@ def test_what_a_user_gets_wrong_is_named(run, arguments, text, error, message):
         raise result.exception
 
 
-def test_attention_writes_a_page_the_papers_figures_and_one_picture_for_every_layer(run, tmp_path):
-    drawn = [f"{name}.{kind}" for name in ("figure_3", "figure_4", "figure_5", "positions") for kind in ("png", "svg")]
-    names = ["index.html", *drawn, "layer_1.png", "layer_2.png"]
+def test_attention_writes_a_page_and_the_papers_figures(run, tmp_path):
+    drawn = [f"{name}.{kind}" for name in ("figure_3", "figure_4", "figure_5") for kind in ("png", "svg")]
+    names = ["index.html", *drawn]
     assert output("attention", run, "the old house", "--out", tmp_path / "new") == [
         str(tmp_path / "new" / n) for n in names
     ]

@@ -144,7 +144,7 @@ def test_what_make_quickstart_runs_works_and_makes_pictures(folder, data):
 
     assert outcomes[3].out.count("\n") == 5
     pictures = {path.relative_to(folder / "outputs/quickstart").as_posix() for path in folder.rglob("*.png")}
-    assert {"learning_curve.png", "attention/layer_1.png"} <= pictures
+    assert {"attention.png", "attention/figure_3.png"} <= pictures
     assert (folder / "outputs/quickstart/evaluation/other/hypotheses.txt").read_bytes().count(b"\n") == 4
 
 

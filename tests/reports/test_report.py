@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError
 from aiayn.reports.page import marked_difference
-from aiayn.reports.plots import draw_learning_curve
 from aiayn.reports.report import summary, sweep_summary, write_report
-from aiayn.runs.run_folder import RunFolder
 
 NASTY = 'das </script><b>"Haus"</b> & {{Hof}}'
 REFERENCE = "das alte Haus & Hof"
@@ -239,15 +237,12 @@ def write_metrics(run, points):
     keys = ("train/loss", "train/lr", "val/ppl", "val/bleu", "train/grad_norm", "perf/tokens_per_sec")
     lines = [json.dumps({"step": step, **dict.fromkeys(keys, value)}) for step, value in points]
     (run / "metrics.jsonl").write_text("\n".join(lines))
-    return RunFolder(run).read_metrics()
 
 
 def test_pages_and_summaries_of_extreme_numbers_are_made(run):
-    records = write_metrics(run, EXTREMES)
+    write_metrics(run, EXTREMES)
     assert "<h2>Curves</h2>" in write_report(run).read_text()
     assert "<h2>Curves</h2>" in write_report(run.parent).read_text()
-    draw_learning_curve(records, run / "learning_curve.png")
-    assert (run / "learning_curve.png").exists()
     assert summary(run).startswith("done ")
     assert sweep_summary(run.parent).startswith("scores ")
 

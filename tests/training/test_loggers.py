@@ -7,7 +7,6 @@ import pytest
 from wandb_file import SPEED, TRAINING, VALIDATION
 
 from aiayn.errors import ConfigError
-from aiayn.reports.drawing import read_picture
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.run import train
@@ -77,9 +76,6 @@ def test_tensorboard_holds_every_series_samples_and_options_and_no_step_twice(ki
     assert "| model.n_heads | 3 |" in " ".join(options.split())
 
     assert [event.step for event in events.Images("attention")] == [6, 12]
-    [corpus] = events.Images("corpus")
-    assert corpus.step == 0
-    assert (corpus.height, corpus.width, 3) == read_picture(folder / "corpus.png").shape
 
 
 def test_a_missing_tensorboard_is_one_line_before_anything_of_the_run_is_written(config, tmp_path, monkeypatch):

@@ -50,7 +50,6 @@ def test_a_run_leaves_its_checkpoints_metrics_samples_and_picture(unbroken):
     samples = [json.loads(line) for line in (unbroken / "samples.jsonl").read_text().split("\n")[:-1]]
     assert [sample["step"] for sample in samples] == [6, 6, 6, 12, 12, 12]
     assert all(sample["source"] and sample["reference"] for sample in samples)
-    assert (unbroken / "learning_curve.png").stat().st_size > 5000
     stored, last = json.loads((unbroken / "corpus.json").read_text()), checkpoints.load(place / "last.ckpt")
     tokenizer = hashlib.sha256(last.tokenizer.encode()).hexdigest()
     assert (stored["fingerprint"], stored["tokenizer_sha256"]) == (last.corpus, tokenizer)

@@ -14,8 +14,7 @@ from aiayn.model.embedding import sinusoids
 from aiayn.model.transformer import Transformer
 from aiayn.reports.drawing import readable
 from aiayn.visualize import explorer
-from aiayn.visualize.explorer import explorer_page, write_explorer
-from aiayn.visualize.positions import position_tables
+from aiayn.visualize.explorer import explorer_page, position_tables, write_explorer
 
 
 def text_of(page: str, name: str) -> str:

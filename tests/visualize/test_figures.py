@@ -8,11 +8,9 @@ import torch
 from matplotlib.image import imread
 
 from aiayn.errors import DataError
-from aiayn.model.embedding import sinusoids
 from aiayn.search.translations import Translation
 from aiayn.visualize.figures import (
     draw_paper_figures,
-    draw_positions,
     far_looking_token,
     figure_layer,
     find_word,
@@ -94,10 +92,3 @@ def test_sentences_of_any_length_and_script_are_drawn_without_a_word_of_warning(
             AttentionMaps(tokens, tokens, tokens, even, even, even, "", Translation("", 0.0, 0.0, [])), tmp_path
         )
     assert imread(tmp_path / "figure_3.png").shape[1] < 2500
-
-
-def test_positions_are_drawn_one_row_for_every_table(tmp_path):
-    paths = draw_positions({"first": sinusoids(9, 12), "second": torch.randn(7, 12)}, tmp_path / "positions")
-
-    assert [path.name for path in paths] == ["positions.png", "positions.svg"]
-    assert {"first", "second", "dimension", "position"} <= set(texts(paths[1]))

@@ -16,7 +16,7 @@ from aiayn.search.ensemble import Ensemble
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
-from aiayn.visualize.heatmaps import _labels, draw_attention_maps, draw_cross_attention
+from aiayn.visualize.heatmaps import _labels, draw_cross_attention
 from aiayn.visualize.maps import AttentionMaps, attention_maps
 
 SENTENCE = "the old house of the man"
@@ -115,35 +115,17 @@ def test_every_row_sums_to_one_and_no_position_looks_ahead(translator):
     assert maps.decoder_self.triu(1).abs().max() == 0
 
 
-@pytest.mark.parametrize("sentence", [SENTENCE, "a", "the cats " * 14])
-def test_a_picture_is_drawn_of_short_and_long_sentences(translator, tmp_path, sentence):
-    path = tmp_path / "new" / "attention.png"
-    draw_attention_maps(attention_maps(translator, sentence), path)
-    height, width, _ = imread(path).shape
-    assert 600 < width < 5000
-    assert 600 < height < 5000
-
-
 def test_tokens_of_any_kind_are_drawn_as_they_are_without_a_word_of_warning(tmp_path):
     awkward = ["$x$", "$\\frac{$", "猫", "\x01", "\t\n", "▁", "_^", "", "x" * 90]
     n = len(awkward)
     even = torch.full((1, 5, n, n), 1 / n)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        draw_attention_maps(
+        draw_cross_attention(
             AttentionMaps(awkward, awkward, awkward, even, even, even, "", Translation("", 0.0, 0.0, [])),
             tmp_path / "attention.png",
         )
     assert imread(tmp_path / "attention.png").shape[1] < 1500
-
-
-def test_layers_give_different_pictures_and_the_last_is_drawn_unless_another_is_asked_for(translator, tmp_path):
-    maps = attention_maps(translator, SENTENCE)
-    for name, layer in (("last", -1), ("one", 0), ("two", 1)):
-        draw_attention_maps(maps, tmp_path / f"{name}.png", layer)
-    last, one, two = ((tmp_path / f"{name}.png").read_bytes() for name in ("last", "one", "two"))
-    assert last == two
-    assert last != one
 
 
 def test_labels_are_words_as_they_are_written_with_a_dot_before_what_continues_one():

@@ -20,28 +20,19 @@ def attention(
 ) -> None:
     """Translates a sentence and writes index.html, a page to explore the attention of every head.
 
-    Also writes the paper's Figures 3 to 5 and the position encodings for this model (figure_3, figure_4, figure_5,
-    positions; .png and .svg), and the attention of every layer, head by head (layer_1.png, ...).
+    Also writes the paper's Figures 3 to 5 for this model (figure_3, figure_4, figure_5; .png and .svg).
     """
     from aiayn.runs.run_folder import RunFolder, folder_of
-    from aiayn.visualize.explorer import write_explorer
-    from aiayn.visualize.figures import draw_paper_figures, draw_positions
-    from aiayn.visualize.heatmaps import draw_attention_maps
+    from aiayn.visualize.explorer import position_tables, write_explorer
+    from aiayn.visualize.figures import draw_paper_figures
     from aiayn.visualize.maps import attention_maps
-    from aiayn.visualize.positions import position_tables
 
     translator = ModelChoice(checkpoint=checkpoint, accelerator=accelerator, extension=extension).load(run)
     maps = attention_maps(translator, sentence)
     model = translator.models[0]
-    positions = position_tables(model)
     folder = out or RunFolder(folder_of(run)).attention
     page = folder / "index.html"
-    write_explorer(page, maps, positions, model.config, run.resolve().name)
+    write_explorer(page, maps, position_tables(model), model.config, run.resolve().name)
     print(page)
-    drawn = draw_positions(positions, folder / "positions") if positions else []
-    for path in (*draw_paper_figures(maps, folder, word), *drawn):
-        print(path)
-    for layer in range(len(maps.cross)):
-        path = folder / f"layer_{layer + 1}.png"
-        draw_attention_maps(maps, path, layer)
+    for path in draw_paper_figures(maps, folder, word):
         print(path)

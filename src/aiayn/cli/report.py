@@ -12,9 +12,6 @@ def report(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A run such as outputs/quickstart, or a folder of runs.")
     ],
-    panels: Annotated[
-        str, typer.Option(metavar="SERIES", help="Series to draw, such as val/ppl,train/grad_norm; default: the usual.")
-    ] = "",
     debug: Debug = False,
 ) -> None:
     """Writes FOLDER/report.html: curves, scores, samples, configuration, corpus and machine.
@@ -24,4 +21,4 @@ def report(
     """
     from aiayn.reports.report import write_report
 
-    print(write_report(folder, [key.strip() for key in panels.split(",") if key.strip()]))
+    print(write_report(folder))

@@ -31,17 +31,13 @@ class QuestionOptions:
         str, typer.Option(help="Scores and logged series, such as val/ppl,sacrebleu,perplexity,accuracy.")
     ] = ""
     split: Annotated[str | None, typer.Option(help="Scores of val or test only; by default of both.")] = None
-    separate: Annotated[
-        bool,
-        typer.Option("--separate/--pooled", help="A standard deviation for each group: paired t-tests by seed."),
-    ] = False
 
     def question(self) -> "Question":
         from aiayn.reports.comparison import Question
         from aiayn.reports.runs import SPLITS
 
         splits = (self.split,) if self.split else SPLITS
-        return Question(_comma_separated(self.by), self.baseline, _comma_separated(self.metrics), splits, self.separate)
+        return Question(_comma_separated(self.by), self.baseline, _comma_separated(self.metrics), splits)
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -117,7 +113,7 @@ def _all_tables(folders: list[Path], asked: QuestionOptions, every_row: bool) ->
     question = asked.question()
     runs, left_out = read_runs(folders)
     tables = comparisons(runs, question)
-    paper = paper_tables(runs, question.separate, every_row)
+    paper = paper_tables(runs, every_row)
     notes = [*(f"{run.name}: {note}" for run in runs for note in run.notes), *left_out]
     noted = [Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)])] if notes else []
     return [*tables, *paper.tables, *noted], paper.records | {"notes": notes}

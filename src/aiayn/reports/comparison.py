@@ -28,7 +28,6 @@ class Question:
     baseline: str | None = None  # a run or a group; None: the paper's base, where there is one
     metrics: Sequence[str] = ()  # empty: validation perplexity and the score to report
     splits: Sequence[str] = SPLITS
-    separate: bool = False  # a standard deviation for each group, instead of one for all
 
 
 def comparisons(runs: Sequence[MeasuredRun], question: Question) -> list[Table]:
@@ -40,7 +39,7 @@ def comparisons(runs: Sequence[MeasuredRun], question: Question) -> list[Table]:
     parts = [group_runs(members, question.by) for members in partitions(runs, metrics)]
     everything = [group for groups in parts for group in groups]
     named = find_baseline(everything, question.baseline) if question.baseline else None
-    tables = [_comparison(groups, metrics, named, question.separate) for groups in parts]
+    tables = [_comparison(groups, metrics, named) for groups in parts]
     for number, table in enumerate(tables[1:], start=2):
         table.name += f"_{number}"
     if len(tables) > 1:
@@ -61,9 +60,7 @@ def is_base(group: Group) -> bool:
     return config is not None and any(row.is_of(config.model, config.optim.label_smoothing) for row in rows)
 
 
-def compare_groups(
-    groups: Sequence[Group], metrics: Sequence[Metric], base: Group, separate: bool = False
-) -> dict[Metric, Comparison]:
+def compare_groups(groups: Sequence[Group], metrics: Sequence[Metric], base: Group) -> dict[Metric, Comparison]:
     """Compares every metric that has the same unit in a group and the baseline. Groups go by their first run's path."""
     found = {}
     for metric in metrics:
@@ -71,7 +68,7 @@ def compare_groups(
         if base.path in samples:
             alike = {group.path for group in groups if comparable(metric, group, base)}
             of_one_unit = {path: sample for path, sample in samples.items() if path in alike}
-            found[metric] = compare(of_one_unit, base.path, separate)
+            found[metric] = compare(of_one_unit, base.path)
     return found
 
 
@@ -81,7 +78,7 @@ def corrected(found: Sequence[Comparison]) -> list[dict[str, Difference]]:
     return [{name: next(after) for name in comparison.differences} for comparison in found]
 
 
-def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | None, separate: bool) -> Table:
+def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | None) -> Table:
     base = named if named in groups else None if named else default_baseline(groups)
     metrics = [metric for metric in metrics if any(group.sample(metric) for group in groups)]
     options = differing_options(groups)
@@ -93,7 +90,7 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
     if base is not None:
         # The correction is for the usual metrics, too, so that no star is bought by asking for fewer.
         runs = [run for group in groups for run in group.runs]
-        family = compare_groups(groups, [*dict.fromkeys([*metrics, *usual_metrics(runs)])], base, separate)
+        family = compare_groups(groups, [*dict.fromkeys([*metrics, *usual_metrics(runs)])], base)
         differences = dict(zip(family, corrected([*family.values()]), strict=True))
         for group, record in zip(groups, records, strict=True):
             record |= {f"{one.key} difference": differences.get(one, {}).get(group.path) for one in metrics}

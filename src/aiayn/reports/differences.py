@@ -88,13 +88,13 @@ class Comparison:
     diverging: tuple[str, ...] = ()  # those of them that were compared by themselves, because they spread so much more
 
 
-def compare(samples: Mapping[str, Sample], base: str, separate: bool = False) -> Comparison:
+def compare(samples: Mapping[str, Sample], base: str) -> Comparison:
     """Compares groups with a baseline, seed by seed where they share at least two seeds, else by Welch's t-test.
 
     All groups that share seeds with the baseline are taken to have one standard deviation around the sum of an effect
     of the group and one of the seed (two-way analysis of variance; of two groups it is the paired t-test), but for
-    those that spread more than DIVERGING times as much as most: one that diverged would hide all others.
-    `separate` takes no such thing: a paired t-test for each. Nothing is claimed of single seeds.
+    those that spread more than DIVERGING times as much as most: one that diverged would hide all others, and has a
+    paired t-test of its own. Nothing is claimed of single seeds.
     """
     differences = {name: _welch(one, samples[base]) for name, one in samples.items() if name != base}
     seeds = set(samples[base].by_seed)
@@ -102,11 +102,11 @@ def compare(samples: Mapping[str, Sample], base: str, separate: bool = False) ->
     spreads = [samples[name].sd or 0 for name in (base, *shared)]
     usual = DIVERGING * median(spreads)
     diverging = tuple(name for name, sd in zip(shared, spreads[1:], strict=True) if sd > usual or spreads[0] > usual)
-    for name in shared if separate else diverging:
+    for name in diverging:
         differences |= _blocked({key: samples[key] for key in (base, name)}, base)[0]
-    together = [name for name in shared if name not in diverging and not separate]
+    together = [name for name in shared if name not in diverging]
     found, effect = _blocked({name: samples[name] for name in (base, *together)}, base) if together else ({}, None)
-    return Comparison(differences | found, effect, frozenset(shared), () if separate else diverging)
+    return Comparison(differences | found, effect, frozenset(shared), diverging)
 
 
 def _welch(sample: Sample, base: Sample) -> Difference:

@@ -45,12 +45,11 @@ class PaperTables(NamedTuple):
     changes: list[Table]  # those of them with differences from base
 
 
-def paper_tables(runs: Sequence[MeasuredRun], separate: bool = False, every_row: bool = False) -> PaperTables:
+def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperTables:
     """Returns Tables 2, 3 and 4, and Table 3 at a quarter of its widths, with the paper's results for the full ones.
 
     A run belongs to a row by its configuration, not by its name; seeds of a row are one line. A table with two measured
     rows is shown whole, one with a single measured row shows that row, one with none is left out, unless `every_row`.
-    `separate` is that of `differences.compare`.
     """
     scored = [BLEU, Metric("sacrebleu", "test"), Metric("f1", "test")]
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
@@ -74,7 +73,7 @@ def paper_tables(runs: Sequence[MeasuredRun], separate: bool = False, every_row:
     for name, published in (("table_3", TABLE_3), ("table_3_quarter", QUARTER_TABLE_3)):
         pairs = [pair for pair in rows if pair[0] in published]
         add(name, pairs, _table_3_record, _table_3, every_row and published is TABLE_3)
-        change, not_compared = _changes(pairs, separate)
+        change, not_compared = _changes(pairs)
         change.title, change.name = f"{tables[-1].title}: change against base", f"{name}_changes"
         tables[-1].after += not_compared
         tables.append(change)
@@ -243,7 +242,7 @@ def _table_3(name: str, records: list[Record], left_out: list[str]) -> Table:
     return Table("Table 3 at a quarter of its widths", columns, records, [before], [about, *left_out], name)
 
 
-def _changes(rows: Pairs, separate: bool) -> tuple[Table, list[str]]:
+def _changes(rows: Pairs) -> tuple[Table, list[str]]:
     """Compares each row with the base that differs from it in the row's own options only.
 
     The second is a line for every row that was run and has no base of the same training.
@@ -266,7 +265,7 @@ def _changes(rows: Pairs, separate: bool) -> tuple[Table, list[str]]:
     found = {
         (metric, base.name): comparison
         for base in bases
-        for metric, comparison in compare_groups(of_base[base.path], [PPL, BLEU], base, separate).items()
+        for metric, comparison in compare_groups(of_base[base.path], [PPL, BLEU], base).items()
     }
     changed = {
         (metric, path): one

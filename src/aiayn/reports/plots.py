@@ -1,4 +1,4 @@
-"""Curves and histograms of a run: learning_curve.png, corpus.png, and the same panels as SVG inside report.html."""
+"""Curves and histograms of a run as SVG for report.html, and differences between rows as a picture."""
 
 import hashlib
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiayn.config.tasks import TASKS, VAL_METRICS
+from aiayn.config.tasks import TASKS
 from aiayn.reports.differences import Difference
 from aiayn.reports.drawing import new_figure, render, save_figure
 from aiayn.reports.tables import Table
@@ -20,7 +20,7 @@ VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOU
 VARIABLES |= {TEXT: "var(--dim)", GRID: "var(--line)"}
 LARGEST = 1e30  # numbers beyond it are drawn as this one; matplotlib fails near the limits of float64
 MAX_POINTS = 600  # drawn of a curve; more would be finer than the pixels
-UNINTERESTING = ("train/epoch", "train/skipped_steps")  # no panel unless asked for
+UNINTERESTING = ("train/epoch", "train/skipped_steps")  # no panel
 
 Points = Sequence[tuple[float, float]]  # (step, value)
 
@@ -36,13 +36,8 @@ class Panel:
     bands: Mapping[str, Sequence[tuple[float, float, float]]] = field(default_factory=dict)  # (step, low, high)
 
 
-def run_panels(records: list[Record], keys: Sequence[str] = ()) -> list[Panel]:
-    """Returns the panels of a run's metrics, without those of which nothing was measured.
-
-    `keys` names the series to show, a panel each; empty: the usual ones, then every other series that was logged.
-    """
-    if keys:
-        return [Panel(key, {key: points}) for key in keys if (points := series(records, key))]
+def run_panels(records: list[Record]) -> list[Panel]:
+    """Returns the panels of what was measured of a run: the usual ones, then every other series that was logged."""
 
     def panel(title: str, *keys: str, log_scale: bool = False, rate: str = "") -> Panel:
         curves = {key: series(records, key) for key in keys}
@@ -80,41 +75,6 @@ def group_panel(title: str, log_scale: bool, key: str, groups: Mapping[str, Sequ
         if len(seeds) > 1:
             bands[name] = [*zip(frame.index, frame.min(axis=1), frame.max(axis=1), strict=True)]
     return Panel(title, curves, log_scale, bands=bands)
-
-
-def draw_learning_curve(records: list[Record], path: Path) -> None:
-    """Writes loss with the learning rate, validation perplexity and validation BLEU, by step, as a PNG.
-
-    Without measurements there is no file. Raises ResourceError where it cannot be written.
-    """
-    quality = [
-        panel for panel in run_panels(records) if {"train/loss", "val/loss", "val/ppl", *VAL_METRICS} & {*panel.curves}
-    ]
-    if not quality:
-        return
-    figure = new_figure(5 * len(quality), 3.6, layout="constrained")
-    axes = figure.subplots(1, len(quality), squeeze=False)[0]
-    for axis, panel in zip(axes, quality, strict=True):
-        _draw_panel(axis, panel)
-        axis.set_title(panel.title, fontsize=10)
-        if len(panel.curves) > 1:
-            axis.legend(frameon=False)
-    save_figure(figure, path)
-
-
-def draw_corpus(corpus: Record, path: Path) -> None:
-    """Writes the lengths of the training sentences and the padding of micro-batches, from corpus.json, as a PNG.
-
-    Raises ResourceError where it cannot be written.
-    """
-    figure = new_figure(10, 3.2, layout="constrained")
-    lengths, padding = figure.subplots(1, 2, width_ratios=(3, 2))
-    _draw_lengths(lengths, corpus)
-    lengths.set_title(f"{corpus['pairs']:,} training pairs", fontsize=10)
-    lengths.legend(frameon=False)
-    _draw_padding(padding, corpus)
-    padding.set_title(f"{100 * corpus['padding']:.1f} % padding in an epoch", fontsize=10)
-    save_figure(figure, path)
 
 
 def corpus_svgs(corpus: Record) -> tuple[str, str]:

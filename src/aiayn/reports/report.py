@@ -19,18 +19,16 @@ from aiayn.runs.run_folder import RunFolder, best_and_last, runs_within
 SUMMED_UP = {"val/ppl": Metric("val/ppl"), "val sacrebleu": Metric("sacrebleu", "val")}
 
 
-def write_report(folder: Path, panels: Sequence[str] = ()) -> Path:
+def write_report(folder: Path) -> Path:
     """Writes FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its path.
-
-    `panels` names the series that are drawn, such as val/ppl; without it the usual ones are.
 
     Raises RefusedError for a folder that is neither, ResourceError where the page cannot be written.
     """
     run = RunFolder(folder)
     if run.config.is_file():
-        page = run_page(run, panels)
+        page = run_page(run)
     elif runs := list(runs_within(folder)):
-        page = sweep_page(folder, runs, panels)
+        page = sweep_page(folder, runs)
     else:
         raise RefusedError(f"{folder}: neither a run nor a folder of runs (no config.yaml)")
     with writing(run.report, "make room and run again"):
@@ -48,8 +46,7 @@ def summary(run: Path) -> str:
     for name in VAL_METRICS:
         if quality := best_and_last(records, name, max):
             lines[-1] += "  {3} {2:.1f} (highest {0:.1f} at step {1})".format(*quality, name)
-    files = (folder.report, folder.averaged, folder.learning_curve, folder.attention_picture, folder.corpus_picture)
-    files += (folder.metrics, folder.samples, folder.config)
+    files = (folder.report, folder.averaged, folder.attention_picture, folder.metrics, folder.samples, folder.config)
     lines.append("files    " + ", ".join(str(path.relative_to(run)) for path in files if path.exists()))
     best = folder.default_checkpoint() == "best"  # named, because by default the average is used
     config = folder.read_config()

@@ -1,6 +1,5 @@
 """report.html of a run."""
 
-from collections.abc import Sequence
 from datetime import date, timedelta
 from itertools import pairwise
 from statistics import median_high
@@ -18,8 +17,8 @@ from aiayn.runs.run_folder import Record, RunFolder, best_and_last, is_count, re
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
 
 
-def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
-    """Returns the whole page, with these series as panels or else the usual ones.
+def run_page(folder: RunFolder) -> str:
+    """Returns the whole page.
 
     Files that are missing or cannot be read are left out. Raises RefusedError for a run without a readable
     configuration.
@@ -47,7 +46,7 @@ def run_page(folder: RunFolder, panels: Sequence[str] = ()) -> str:
         ],
         tiles=_tiles(run),
         scores=_table_of_scores(run),
-        panels=[(panel, panel_svg(panel, step)) for panel in run_panels(run.records, panels)],
+        panels=[(panel, panel_svg(panel, step)) for panel in run_panels(run.records)],
         scored=[(split, readable_samples(run.task, found)) for split, found in scored.items() if found],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
         evolution={source: _plain_table(lines, "step", "hypothesis") for source, lines in evolution.items()},

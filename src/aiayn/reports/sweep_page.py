@@ -27,11 +27,8 @@ PANELS = {
 USUAL = {"train/lr", "train/grad_norm", "train/epoch", "train/skipped_steps", "val/loss"}
 
 
-def sweep_page(folder: Path, folders: Sequence[RunFolder], panels: Sequence[str] = ()) -> str:
-    """Returns the whole page, from what the runs wrote, with these series as panels or else the usual ones.
-
-    Raises RefusedError for a run without a readable configuration.
-    """
+def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
+    """Returns the whole page. Raises RefusedError for a run without a readable configuration."""
     named = {run.path.relative_to(folder).as_posix(): run for run in folders}
     runs = {name: read_run(named[name]) for name in sorted(named, key=_by_number)}
     first, *_ = runs.values()
@@ -41,7 +38,7 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder], panels: Sequence[str]
         if key not in NOT_COMPARED and len({str(run.options.get(key)) for run in runs.values()}) > 1
     ]
     groups = group_runs(runs.values())
-    drawn = _panels(groups, folder, panels)
+    drawn = _panels(groups, folder)
     last_step = max(max((record["step"] for record in run.records), default=0) for run in runs.values())
     machines = {name: read_json(run.folder.machine) for name, run in runs.items()}
     facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
@@ -91,8 +88,8 @@ def _comparisons(runs: Sequence[MeasuredRun]) -> list[Table]:
         return []
 
 
-def _panels(groups: Sequence[Group], folder: Path, keys: Sequence[str]) -> list[Panel]:
-    """Returns a panel for each series: the chosen ones, or the usual ones and those that an extension logged."""
+def _panels(groups: Sequence[Group], folder: Path) -> list[Panel]:
+    """Returns a panel for each series: the usual ones and those that an extension logged."""
     records = {}
     for group in groups:
         name = group.runs[0].folder.path.relative_to(folder).as_posix()
@@ -100,9 +97,7 @@ def _panels(groups: Sequence[Group], folder: Path, keys: Sequence[str]) -> list[
         records[name] = [run.records for run in group.runs]
     others = [key for group in groups for run in group.runs for key in logged(run.records)]
     extra = [key for key in dict.fromkeys(others) if key not in USUAL and not key.startswith("perf/")]
-    found = [
-        group_panel(*PANELS.get(key, (key, False)), key, records) for key in keys or dict.fromkeys([*PANELS, *extra])
-    ]
+    found = [group_panel(*PANELS.get(key, (key, False)), key, records) for key in dict.fromkeys([*PANELS, *extra])]
     return [panel for panel in found if any(panel.curves.values())]
 
 

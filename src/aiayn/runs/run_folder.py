@@ -60,9 +60,7 @@ class RunFolder:
         self.machine = path / "machine.json"
         # For people.
         self.report = path / "report.html"
-        self.learning_curve = path / "learning_curve.png"
         self.attention_picture = path / "attention.png"
-        self.corpus_picture = path / "corpus.png"
         self.attention = path / "attention"  # the folder that `aiayn attention` writes into
 
     def non_finite_pairs(self, step: int) -> Path:

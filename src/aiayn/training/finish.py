@@ -15,11 +15,10 @@ from aiayn.evaluation.score_table import short_outputs
 from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import choose_device
 from aiayn.kernels.accelerate import accelerate
-from aiayn.reports.plots import draw_learning_curve
 from aiayn.reports.report import summary, write_report
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.run_folder import is_number, read_jsonl, saved_steps, series, write_json
+from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
 from aiayn.search.translator import Translator
 from aiayn.training.callbacks.display import DECIMALS
 from aiayn.training.checkpoint_io import steps_to_average
@@ -36,7 +35,7 @@ MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 def finish(run: RunContext, data: TranslationDataModule, precision: str) -> None:
-    """Averages the last checkpoints, validates the average in `precision` and draws what was measured.
+    """Averages the last checkpoints, validates the average in `precision` and writes the report.
 
     Raises ConfigError if `trainer.max_time` was over before the first step.
     """
@@ -61,7 +60,6 @@ def finish(run: RunContext, data: TranslationDataModule, precision: str) -> None
     )
     log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
     compare_with_best(run, averaged, data, precision)
-    draw_learning_curve(read_jsonl(folder.metrics), folder.learning_curve)
     write_report(folder.path)
     run.check_folder()
     checkpoints.save(folder.averaged, averaged)  # last: once it exists the run is finished

@@ -5,17 +5,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from jinja2 import Environment, FileSystemLoader
 from torch import Tensor
+from torch.nn import functional as F
 
 from aiayn.config.model import ModelConfig
 from aiayn.errors import DataError, writing
 from aiayn.files import atomic_write_text
+from aiayn.model.embedding import LearnedPositions, SinusoidalPositions
+from aiayn.model.transformer import Transformer
 from aiayn.reports.drawing import readable
 from aiayn.visualize.maps import AttentionMaps
-from aiayn.visualize.positions import similarities
 
 MAX_WEIGHTS = 8_000_000  # a byte each; a page of 11 MB is one that browsers still open at once
+SHOWN = 128  # positions; most sentences are shorter
 TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
 
 
@@ -101,3 +105,27 @@ def _bytes(values: Tensor, low: float, high: float) -> str:
     """Values between low and high as one byte each, 0 to 255, in base64."""
     scaled = ((values - low) / (high - low) * 255).round().clamp(0, 255)
     return base64.b64encode(bytes(scaled.byte().flatten().tolist())).decode()
+
+
+@torch.inference_mode()
+def position_tables(model: Transformer) -> dict[str, Tensor]:
+    """The first encodings (P, D), P at most 128, by their name; two where encoder and decoder have their own.
+
+    None of an extension that adds nothing to the embeddings, such as rotary positions.
+    """
+    if type(model.src_positions) is SinusoidalPositions:
+        return {"sinusoidal positions": model.src_positions(0, SHOWN).float().cpu()}
+    learned = type(model.src_positions) is LearnedPositions
+    length = min(SHOWN, model.config.max_positions) if learned else SHOWN
+    tables = {
+        f"{'learned positions' if learned else 'positions'} of the {name}": table(0, length)
+        for name, table in (("encoder", model.src_positions), ("decoder", model.tgt_positions))
+    }
+    whole = (length, model.config.d_model)
+    return {name: table.float().cpu() for name, table in tables.items() if table.shape == whole and table.any()}
+
+
+def similarities(table: Tensor) -> Tensor:
+    """table (P, D). Returns the dot products of all pairs, scaled so that each with itself gives 1: (P, P)."""
+    unit = F.normalize(table, dim=1)
+    return unit @ unit.T

@@ -1,4 +1,4 @@
-"""The paper's pictures of attention, Figures 3 to 5, and of positions, drawn for a trained model, as PNG and as SVG.
+"""The paper's pictures of attention, Figures 3 to 5, drawn for a trained model, as PNG and as SVG.
 
 All functions that draw raise ResourceError where a file cannot be written.
 """
@@ -14,7 +14,6 @@ from torch import Tensor
 from aiayn.errors import DataError
 from aiayn.reports.drawing import new_figure, readable, save_figure
 from aiayn.visualize.maps import AttentionMaps
-from aiayn.visualize.positions import similarities
 
 FORMATS = ("png", "svg")
 FAINTEST = 0.02  # lines of less weight would not be seen
@@ -100,24 +99,6 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: str | None = Non
         *_draw_figure(folder / "figure_4", tokens, [whole_head, one_word]),
         *_draw_figure(folder / "figure_5", tokens, unlike),
     ]
-
-
-def draw_positions(positions: Mapping[str, Tensor], path: Path) -> list[Path]:
-    """Tables of positions (P, D) as heat maps, and the dot products of their rows. Returns the files, PNG and SVG."""
-    figure = new_figure(11, 4.6 * len(positions))
-    figure.subplots_adjust(left=0.06, right=0.97, top=1 - 0.1 / len(positions), bottom=0.12 / len(positions))
-    grid = figure.subplots(len(positions), 2, squeeze=False, width_ratios=[5, 4])
-    for (title, table), (left, right) in zip(positions.items(), grid, strict=True):
-        largest = float(table.abs().max())
-        image = left.imshow(
-            table.numpy(), cmap="RdBu_r", vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest"
-        )
-        left.set(title=title, xlabel="dimension", ylabel="position")
-        figure.colorbar(image, ax=left, label="value")
-        image = right.imshow(similarities(table).numpy(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
-        right.set(title="dot product of two positions (with itself: 1)", xlabel="position", ylabel="position")
-        figure.colorbar(image, ax=right, label="similarity")
-    return _save(figure, path)
 
 
 def _row(weights: Tensor, head: int, token: int) -> Tensor:

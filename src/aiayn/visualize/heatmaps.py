@@ -1,6 +1,5 @@
-"""Attention weights as heat maps, PNG files: one picture of all layers, and one of every head of a layer."""
+"""Attention weights as heat maps: a PNG file of all layers."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,35 +29,6 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
         axis = figure.add_axes((left / total_width, bottom / total_height, width / total_width, height / total_height))
         rows = maps.tgt_out if layer == 0 else []
         _draw_map(axis, maps.cross[layer].mean(0), rows, maps.src, f"layer {layer + 1}")
-    save_figure(figure, path)
-
-
-def draw_attention_maps(maps: AttentionMaps, path: Path, layer: int = -1) -> None:
-    """One layer's cross-attention, mean of the heads and each head, then the means of both kinds of self-attention.
-
-    Every row of a map sums to 1; all maps have one colour scale. Raises ResourceError where the file cannot be written.
-    """
-    n_layers, n_heads, n_tgt, n_src = maps.cross.shape
-    # A token takes 0.2 inches, in a long sentence less, so that image viewers can open the picture.
-    width, height = (min(max(0.2 * n + 1.2, 3.6), 16) for n in (n_src, n_tgt))
-    figure = new_figure(2.2 * width, 2 * height + 0.8, layout="constrained")
-    figure.suptitle(f"attention of layer {range(n_layers)[layer] + 1} of {n_layers}")
-    upper, lower = figure.subfigures(2, 1)
-    left, right = upper.subfigures(1, 2)
-    _draw_map(left.subplots(), maps.cross[layer].mean(0), maps.tgt_out, maps.src, "target to source, mean of heads")
-    columns = math.ceil(math.sqrt(n_heads))
-    grid = right.subplots(math.ceil(n_heads / columns), columns, squeeze=False).flatten()
-    for head, axis in enumerate(grid):
-        if head < n_heads:
-            _draw_map(axis, maps.cross[layer, head], [], [], f"head {head + 1}")
-        else:
-            axis.set_axis_off()
-    axes = encoder, decoder = lower.subplots(1, 2)
-    _draw_map(encoder, maps.encoder_self[layer].mean(0), maps.src, maps.src, "encoder self-attention, mean of heads")
-    image = _draw_map(
-        decoder, maps.decoder_self[layer].mean(0), maps.tgt_out, maps.tgt_in, "decoder self-attention, mean of heads"
-    )
-    lower.colorbar(image, ax=list(axes), label="weight", fraction=0.03, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 1])
     save_figure(figure, path)
 
 

@@ -10,7 +10,6 @@ from aiayn.data.batch_plan import describe_corpus
 from aiayn.errors import UserError
 from aiayn.evaluation.test_set import lines_sha256
 from aiayn.hardware import describe_machine
-from aiayn.reports.plots import draw_corpus
 from aiayn.runs.run_folder import read_json, write_json
 from aiayn.training.callbacks.steps import StepCallback, due
 from aiayn.training.context import RunContext
@@ -23,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class RunArtifacts(StepCallback):
-    """Writes corpus.json and corpus.png at the first start and machine.json at every one; draws attention.png.
+    """Writes corpus.json at the first start and machine.json at every one; draws attention.png.
 
     The attention is that of one validation sentence: at the end, and with W&B and TensorBoard at every validation,
     where a slider leads through the pictures of one name. Comes after Validate, whose samples it sends to the loggers.
@@ -44,11 +43,8 @@ class RunArtifacts(StepCallback):
             corpus = read_json(folder.corpus)
             if "fingerprint" not in corpus:
                 corpus = describe_corpus(self.run.prepared, self.run.plan) | self._fingerprints()
-                draw_corpus(corpus, folder.corpus_picture)
                 write_json(folder.corpus, corpus)
             send_facts(trainer.loggers, {"corpus": corpus["splits"], "padding": corpus["padding"], "machine": machine})
-            if self.run.start_step == 0:
-                send_picture(trainer.loggers, "corpus", folder.corpus_picture, 0)
 
     def _fingerprints(self) -> dict[str, str]:
         """Which text this is, by content: only runs of the same text are seeds of each other (`reports/groups.py`)."""
