@@ -22,8 +22,8 @@ from aiayn.config.schema import Config
 from aiayn.config.trainer import TrainerConfig, TrainingPrecision
 from aiayn.errors import ConfigError, ResourceError
 
-# Tokens of a micro-batch by the GPU memory (bytes) that they need at least. A step of 25,000 tokens took 17 to 19 GB with
-# big in bfloat16, 8 to 10 with base (docs/results/gpu.md).
+# Tokens of a micro-batch by the GPU memory (bytes) that they need at least. A step of 25,000 tokens took 17 to 19 GB
+# with big in bfloat16, 8 to 10 with base (docs/results/gpu.md).
 TOKENS_BY_MEMORY = {39e9: 32_768, 21e9: 28_000, 11e9: 8_192, 0: 4_096}
 
 WIDE = 512  # d_model, from which layers are compiled: less leaves a GPU waiting for its host, compiled or not
