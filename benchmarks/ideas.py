@@ -11,7 +11,9 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
+from statistics import mean, stdev
 
 from measure import parse_options, report
 
@@ -63,14 +65,20 @@ def train(how: str, seed: int) -> None:
 
 
 def measured() -> list[dict[str, str | int | float]]:
-    """Returns what `aiayn table` says of every row."""
+    """Returns what `aiayn table` says of every row; it takes apart the seeds of a row that began with other weights."""
     command = [sys.executable, "-m", "aiayn", "table", str(RUNS), "--baseline", "base", "--format", "json"]
     table = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     keys = {"seeds": "n", "sacrebleu": "test/sacrebleu", "sd": "test/sacrebleu_sd", "ppl": "val/ppl"}
-    return [
-        {"idea": Path(group["runs"][0]).name.rpartition("_seed-")[0]} | {key: group[keys[key]] for key in keys}
-        for group in table["groups"]
-    ]
+    found: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for group in table["groups"]:
+        found[Path(group["runs"][0]).name.rpartition("_seed-")[0]].append({key: group[keys[key]] for key in keys})
+    return [{"idea": idea} | (groups[0] if len(groups) == 1 else together(groups)) for idea, groups in found.items()]
+
+
+def together(seeds: list[dict[str, float]]) -> dict[str, float]:
+    """Returns the row of seeds that are groups of their own."""
+    scores, losses = ([seed[key] for seed in seeds] for key in ("sacrebleu", "ppl"))
+    return {"seeds": len(seeds), "sacrebleu": mean(scores), "sd": stdev(scores), "ppl": mean(losses)}
 
 
 def with_scores(page: str) -> str:
