@@ -19,6 +19,7 @@ from measure import parse_options, report
 
 import aiayn
 from aiayn.files import atomic_write_text
+from aiayn.phrasebook import pairs
 from aiayn.runs.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,12 +40,11 @@ MORE = {
     "minimum_risk.py": [f"init_from={RUNS}/base_seed-SEED", "optim.lr_scale=0.1"],
     "chrf_pp.py": ["trainer.best_metric=val/chrf_pp", "trainer.val_every=50"],
 }
-UNSCORED = ("data.weights",)  # needs files
 
 
 def rows(page: str) -> list[str]:
     """Returns what is in the second column of the rows that are trained; of base nothing."""
-    return [found[2] or "" for found in ROW.finditer(page) if found[2] not in UNSCORED]
+    return [found[2] or "" for found in ROW.finditer(page)]
 
 
 def name_of(how: str) -> str:
@@ -58,10 +58,24 @@ def train(how: str, seed: int) -> None:
     if how.endswith(".py"):
         extensions = [f"extensions=[examples/extensions/{how}]"]
     more = [option.replace("SEED", str(seed)) for option in MORE.get(how, [])]
-    options = [*extensions, *more] if extensions else [how] * bool(how)
+    options = [*extensions, *more] if extensions else both_ways() if how == "data.weights" else [how] * bool(how)
     aiayn.train(*SMALL, *options, f"name={run.path.name}", f"seed={seed}")
     checkpoint = "best" if how == "chrf_pp.py" else "averaged"
     aiayn.evaluate(f"run={run.path}", f"checkpoint={checkpoint}", "accelerator=cpu", *extensions)
+
+
+def both_ways() -> list[str]:
+    """Writes the phrasebook as two corpora, one for each direction, and returns the options that mix them."""
+    text = Path("outputs/ideas_text")
+    text.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "val", "test"):
+        en, de = (list(side) for side in zip(*pairs(split), strict=True))
+        for name, src, tgt in (("there", en, de), ("back", de, en)):
+            atomic_write_text(text / f"{split}-{name}.en", "\n".join(src) + "\n")
+            atomic_write_text(text / f"{split}-{name}.de", "\n".join(tgt) + "\n")
+    train = f"data.train=['<2de>{text}/train-there','<2en>{text}/train-back']"
+    held_out = [f"data.{split}='<2de>{text}/{split}-there'" for split in ("val", "test")]
+    return ["data=files", "data.src_lang=en", "data.tgt_lang=de", train, *held_out, "data.weights=[1.0,1.0]"]
 
 
 def measured() -> list[dict[str, str | int | float]]:
@@ -70,7 +84,7 @@ def measured() -> list[dict[str, str | int | float]]:
     table = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     keys = {"seeds": "n", "sacrebleu": "test/sacrebleu", "sd": "test/sacrebleu_sd", "ppl": "val/ppl"}
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
-    for group in table["groups"]:
+    for group in table["groups"] + table.get("groups_2", []):  # of the text in both directions
         found[Path(group["runs"][0]).name.rpartition("_seed-")[0]].append({key: group[keys[key]] for key in keys})
     return [{"idea": idea} | (groups[0] if len(groups) == 1 else together(groups)) for idea, groups in found.items()]
 
