@@ -7,6 +7,7 @@ import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -98,3 +99,8 @@ def sha256(path: Path) -> str:
     """Returns the SHA-256 of a file's content, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def lines_sha256(*texts: list[str]) -> str:
+    """Returns the SHA-256 of the lines of all texts, as hexadecimal digits."""
+    return hashlib.sha256("\n".join(chain(*texts)).encode()).hexdigest()

@@ -13,10 +13,9 @@ import sacrebleu
 from applications import CORPORA
 
 from aiayn.errors import ConfigError, DataError
-from aiayn.evaluation.score_table import short_outputs
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, score
 from aiayn.evaluation.significance import compare_systems
-from aiayn.evaluation.tasks import TranslationTask
+from aiayn.evaluation.tasks import TranslationTask, short_outputs
 from aiayn.runs.run_folder import METRIC_KINDS
 
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"

@@ -29,9 +29,10 @@ from aiayn.config.data import DataConfig
 from aiayn.config.schema import Config
 from aiayn.data.prepare import prepare
 from aiayn.errors import InterruptedRunError, UserError
+from aiayn.reports import report
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import read_jsonl, saved_steps
-from aiayn.training import finish, run, trainer
+from aiayn.training import run, trainer
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks import throughput_monitor
 
@@ -164,8 +165,8 @@ def start_ranks(config: Config, outputs: Path, preludes: dict[int, Callable[[], 
 
 def _spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
     """Most of a tiny run's time would go into drawings, which no test here looks at."""
-    patch.setattr(finish, "write_report", lambda *arguments: None)
-    patch.setattr(finish, "summary", lambda folder: "done")
+    patch.setattr(report, "write_report", lambda *arguments: None)
+    patch.setattr(report, "summary", lambda folder: "done")
     patch.setattr(trainer, "RunArtifacts", _Nothing)
     patch.setattr(throughput_monitor, "matmul_rate", lambda *arguments: 1.0)
 

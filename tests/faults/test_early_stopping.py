@@ -12,7 +12,7 @@ from aiayn.runs import checkpoints, tensor_files
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
 from aiayn.search.translator import Translator
 from aiayn.training.callbacks.validate import Validate
-from aiayn.training.early_stopping import ValidationHistory
+from aiayn.training.context import ValidationHistory
 from aiayn.training.finish import is_worse
 from aiayn.training.module import TranslationModule
 

@@ -11,7 +11,7 @@ from aiayn.config import settle
 from aiayn.config.settle import open_options, settle_sizes, settle_steps
 from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.training.callbacks import throughput_monitor
-from aiayn.training.checks import unusual_options
+from aiayn.training.log_start import unusual_options
 from aiayn.training.resume import fill_as_stored
 from aiayn.training.run import train
 

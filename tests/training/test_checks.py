@@ -5,7 +5,7 @@ import pytest
 from aiayn.errors import ConfigError
 from aiayn.model.transformer import Transformer
 from aiayn.training import checks
-from aiayn.training.checks import check_size
+from aiayn.training.prepare import check_size
 
 
 def test_a_model_larger_than_main_memory_is_refused_before_it_is_built(monkeypatch, tiny_config):

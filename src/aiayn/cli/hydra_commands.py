@@ -19,7 +19,6 @@ from omegaconf import DictConfig
 from aiayn import __version__
 from aiayn.config import compose, program
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.help import help_text
 from aiayn.config.messages import LAUNCHERS, one_line_errors, refuse_unsupported
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
@@ -46,6 +45,8 @@ def _start_application(name: str, schema: type, task: Callable[[DictConfig], Non
             print(f"aiayn {__version__}")
             return
         if arguments.help:
+            from aiayn.config.help import help_text
+
             print(help_text(sources, arguments.overrides, schema))
             return
         if arguments.cfg and not arguments.multirun:  # which Hydra would print unchecked

@@ -19,8 +19,8 @@ from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.score_table import made_with, score_table
 from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
 from aiayn.evaluation.tasks import task_of
-from aiayn.evaluation.test_set import TestSet, lines_sha256, read_test_set, results_folder
-from aiayn.files import atomic_write_text, sha256
+from aiayn.evaluation.test_set import TestSet, read_test_set, results_folder
+from aiayn.files import atomic_write_text, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import load

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from aiayn.evaluation.tasks import task_of
+from aiayn.evaluation.tasks import short_outputs, task_of
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4
 from aiayn.runs.run_folder import METRIC_KINDS
 
@@ -64,16 +64,6 @@ def score_table(result: Mapping[str, Any]) -> str:
         tests = f"paired bootstrap of {baseline['n_samples']} samples, paired randomisation of {baseline['n_trials']}"
         rows.append(("", f"        {tests} trials; not corrected for the number of kinds"))
     return "\n".join(f"{name:<20} {text}".rstrip() for name, text in rows)
-
-
-def short_outputs(ratio: float | None) -> str:
-    """Says what helps where outputs are 5 % shorter than the references, or more; nothing elsewhere."""
-    if ratio is None or ratio > 0.95:
-        return ""
-    return (
-        f"outputs have {100 * (1 - ratio):.0f} % fewer tokens than the references: train longer, choose a larger "
-        "search.length_penalty on the development set, and keep data.parts_per_step at 4 or more"
-    )
 
 
 def made_with(scores: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from aiayn.config.tasks import Task, TaskScores
-from aiayn.parsing.task import ParsingTask
 from aiayn.runs.run_folder import METRIC_KINDS
 
 
@@ -44,5 +43,18 @@ class TranslationTask(Task):
 
 def task_of(name: str) -> Task:
     """Returns the task that `data.task` names."""
-    tasks: dict[str, Task] = {"translation": TranslationTask(), "parsing": ParsingTask()}
-    return tasks[name]
+    if name == "translation":
+        return TranslationTask()
+    from aiayn.parsing.task import ParsingTask
+
+    return {"parsing": ParsingTask}[name]()
+
+
+def short_outputs(ratio: float | None) -> str:
+    """Says what helps where outputs are 5 % shorter than the references, or more; nothing elsewhere."""
+    if ratio is None or ratio > 0.95:
+        return ""
+    return (
+        f"outputs have {100 * (1 - ratio):.0f} % fewer tokens than the references: train longer, choose a larger "
+        "search.length_penalty on the development set, and keep data.parts_per_step at 4 or more"
+    )

@@ -1,9 +1,7 @@
 """The text that is translated and scored: untouched sources and references."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from aiayn.config.data import DataConfig
@@ -13,6 +11,7 @@ from aiayn.data.pair_files import FileText
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError
+from aiayn.files import lines_sha256
 from aiayn.reports.published import known_test_set
 from aiayn.runs.run_folder import Evaluation, RunFolder, is_of_split, read_json
 
@@ -130,8 +129,3 @@ def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
                 "translate line N of the other (only LF ends a line)"
             )
     return texts
-
-
-def lines_sha256(*texts: list[str]) -> str:
-    """Returns the SHA-256 of the lines of all texts, as hexadecimal digits."""
-    return hashlib.sha256("\n".join(chain(*texts)).encode()).hexdigest()

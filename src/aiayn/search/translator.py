@@ -24,7 +24,6 @@ from aiayn.search.build import load_model
 from aiayn.search.ensemble import Ensemble, find_ensemble, refuse_different
 from aiayn.search.force_decode import force_decode
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
-from aiayn.search.sampling import sample
 from aiayn.search.translations import Hypothesis, ScoredPair, Translation, length_penalty
 from aiayn.token_ids import EOS_ID
 
@@ -121,6 +120,8 @@ class Translator(LineTranslator):
         A line's sample depends on the model, `sampling` and the line's number (lines[0] has `first_line`), not on the
         other lines. Raises what `translate` raises.
         """
+        from aiayn.search.sampling import sample
+
         src_ids = self.sources(lines, first_line)
 
         def draw(batch: list[int]) -> list[Translation]:

@@ -11,11 +11,9 @@ from aiayn.config.tasks import VAL_METRICS
 from aiayn.config.trainer import TrainerConfig
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError
-from aiayn.evaluation.score_table import short_outputs
-from aiayn.evaluation.tasks import task_of
+from aiayn.evaluation.tasks import short_outputs, task_of
 from aiayn.hardware import choose_device
 from aiayn.kernels.accelerate import accelerate
-from aiayn.reports.report import summary, write_report
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
@@ -41,6 +39,8 @@ def finish(run: RunContext, data: TranslationDataModule, precision: str) -> None
     """
     if global_rank() != 0:
         return
+    from aiayn.reports.report import summary, write_report  # pandas and jinja2: not before the last step
+
     folder, settings = run.folder, run.config.trainer
     run.check_folder()
     saved = saved_steps(folder.checkpoints)

@@ -5,22 +5,25 @@ import logging
 import torch
 
 from aiayn.config.schema import Config
+from aiayn.config.settle import FITS, fit, usual_steps
 from aiayn.data.batch_plan import device_counts
 from aiayn.hardware import Hardware, why_not_compiled
+from aiayn.model.flops import n_parameters
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.training.checks import unusual_options
 from aiayn.training.context import RunContext
 from aiayn.training.research import why_not_packed
 from aiayn.training.schedule import learning_rate
 
 log = logging.getLogger(__name__)
 
+FEW_PAIRS = 5000
+
 
 def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
     """Logs run, model, data, device and steps, and a warning for each option that rarely works."""
     config, plan, accelerator, precision = run.config, run.plan, hardware.accelerator, hardware.precision
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    weights = sum(parameter.numel() for parameter in model.parameters())
     start = f"continued at step {run.start_step}" if run.start_step else "new"
     counts = device_counts(plan.micro_batches)
     steps = f"{plan.steps_per_epoch} steps an epoch, micro-batches a step: {plan.micro_batches} (devices: {counts})"
@@ -29,7 +32,7 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
         kinds = {"bf16-mixed": "computes in bfloat16", "16-mixed": "has tensor cores for float16 only"}
         reason = f" (this hardware {kinds.get(precision, 'has no bfloat16 arithmetic')})"
     log.info("run      %s, %s", run.folder.path, start)
-    log.info("model    %.1f M parameters, vocabulary %d", n_parameters / 1e6, run.prepared.tokenizer.vocab_size)
+    log.info("model    %.1f M parameters, vocabulary %d", weights / 1e6, run.prepared.tokenizer.vocab_size)
     log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding.mean())
     threads = f", threads: {torch.get_num_threads()}" if accelerator == "cpu" else ""
     log.info("device   %d x %s%s, precision %s%s", config.trainer.world_size, accelerator, threads, precision, reason)
@@ -53,3 +56,30 @@ def log_source(config: Config, source: Checkpoint) -> None:
     before, now = (f"{data.src_lang}-{data.tgt_lang}" for data in (source.config.data, config.data))
     if before != now:
         log.info("         it translates %s, this text is %s", before, now)
+
+
+def unusual_options(config: Config, pairs: int, steps_per_epoch: int, vocab_size: int) -> list[str]:
+    """Returns a line for each option that does not fit the text or the other options, with the remedy."""
+    trainer, found = config.trainer, []
+    epochs, usual = trainer.max_steps / steps_per_epoch, usual_steps(pairs, steps_per_epoch)
+    if epochs > 5 * fit(pairs).epochs:
+        found.append(
+            f"trainer.max_steps={trainer.max_steps} is {epochs:,.0f} epochs of these {pairs:,} pairs; usual are "
+            f"{fit(pairs).epochs}: trainer.max_steps={usual}"
+        )
+    if config.optim.warmup_steps >= trainer.max_steps:
+        found.append(
+            f"optim.warmup_steps={config.optim.warmup_steps}: the learning rate rises to the last step "
+            f"(trainer.max_steps={trainer.max_steps}); a tenth of the steps is usual"
+        )
+    if trainer.val_every > trainer.max_steps:
+        found.append(f"trainer.val_every={trainer.val_every}: validated at the last step only ({trainer.max_steps})")
+    if pairs < FEW_PAIRS and config.init_from is None and config.data.task == "translation":
+        found.append(
+            f"{pairs:,} training pairs are few (with {FEW_PAIRS:,} expect about 15 BLEU): train on a general corpus "
+            "first, and then on these with init_from=outputs/GENERAL (docs/your-own-text.md)"
+        )
+    n = n_parameters(config.model, vocab_size)
+    if n > 1000 * pairs and pairs > FITS[0].pairs / 10:
+        found.append(f"a model of {n / 1e6:.0f} M parameters is large for {pairs:,} pairs: model=auto chooses one")
+    return found

@@ -17,8 +17,6 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, to_plain
 from aiayn.errors import ConfigError
 from aiayn.files import atomic_write_text
-from aiayn.reports.drawing import read_picture
-from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import Record, RunFolder, append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.distributed.rank import global_rank
@@ -113,6 +111,8 @@ def send_picture(loggers: list[Logger], key: str, path: Path, step: int, to_wand
     if to_wandb and (wandb_logger := _find(loggers, "WandbLogger")):
         wandb_logger.log_image(key, [str(path)], step)
     if tensorboard := _find(loggers, "TensorBoardLogger"):
+        from aiayn.reports.drawing import read_picture
+
         tensorboard.experiment.add_image(key, read_picture(path), step, dataformats="HWC")
 
 
@@ -167,6 +167,8 @@ def _tensorboard(config: Config, folder: Path, start_step: int) -> Logger:
 
 def _markdown(keys: list[str], records: list[Record]) -> str:
     """Returns these values of the records as a table that TensorBoard displays."""
+    from aiayn.reports.tables import Column, Table, markdown
+
     return markdown([Table("", [Column(key, key) for key in keys], records)])
 
 

@@ -4,22 +4,24 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config
 from aiayn.config.settle import settle_sizes, settle_steps
 from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.hardware import Hardware, tokens_per_device
+from aiayn.errors import ConfigError, DataError
+from aiayn.hardware import Hardware, gpu_memory, machine_memory, tokens_per_device
+from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
-from aiayn.training.checks import check_positions, check_size
-from aiayn.training.context import RunContext, TrainingClock, epoch_steps
+from aiayn.training.context import RunContext, TrainingClock, ValidationHistory, epoch_steps
+from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
-from aiayn.training.distributed.stop_request import StopRequest
-from aiayn.training.early_stopping import ValidationHistory
 from aiayn.training.init_from import resolve_init_from
 from aiayn.training.research import Research, refuse_other_parts, why_not_packed
 from aiayn.training.resume import ResumeState, fill_as_stored, refuse_changes
@@ -112,3 +114,49 @@ def _ended_by_epochs(config: Config, plan: BatchPlan) -> Config:
         return config
     steps = settings.max_epochs * epoch_steps(settings, plan)
     return replace(config, trainer=replace(settings, max_steps=min(settings.max_steps or steps, steps)))
+
+
+def check_size(model: ModelConfig, vocab_size: int, accelerator: str = "cpu") -> None:
+    """Raises ConfigError for a model whose weights exceed this machine's memory: building it would fail, or hang.
+
+    On a GPU, weights, gradients and Adam's two moments must fit its memory.
+    """
+    n, memory, what = n_parameters(model, vocab_size), machine_memory(), ", and this machine has"
+    copies = 1
+    if accelerator == "gpu" and 4 * n <= memory:
+        copies, memory, what = 4, gpu_memory(), " with gradients and Adam's moments, and this GPU has"
+    if 4 * copies * n > memory:
+        names = ["n_layers", "n_decoder_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v"]
+        if model.positions == "learned":
+            names.append("max_positions")
+        sizes = [f"model.{name}={getattr(model, name)}" for name in names if getattr(model, name) is not None]
+        raise ConfigError(
+            f"model: its {n / 1e9:,.1f} billion parameters take {4 * copies * n / 1e9:,.0f} GB{what} "
+            f"{memory / 1e9:,.0f}; lower the largest of {', '.join(sizes)}, data.vocab_size={vocab_size}"
+        )
+
+
+def check_positions(config: Config, prepared: PreparedCorpus) -> None:
+    """Raises DataError, naming the line, for a validation sentence longer than the model's learned positions.
+
+    Training text is no longer than `data.max_length`, for which `Config` requires enough of them.
+    """
+    if config.model.positions != "learned":
+        return
+    most, extra = config.model.max_positions, config.search.max_extra_tokens
+    longest = int(max(side.lengths.max() for side in (prepared.val.src, prepared.val.tgt))) - 1
+    if longest + 1 + extra <= most:
+        return
+    sides = config.data.src_lang, config.data.tgt_lang
+    for number, pair in enumerate(zip(*text_of(config.data, "val").read(), strict=True), 1):
+        # The end mark takes a position; a translation may have max_extra_tokens more than its source.
+        translated = number <= config.trainer.val_bleu_sentences
+        limits = most - 1 - extra * translated, most - 1
+        ids = prepared.tokenizer.encode([prepared.tokenizer.normalise(line) for line in pair])
+        for side, length, limit in zip(sides, map(len, ids), limits, strict=True):
+            if length > limit:
+                raise DataError(
+                    f"data.val={config.data.val}: line {number} ({side}) has {length} subwords, model.max_positions="
+                    f"{most} learned positions allow {limit} (search.max_extra_tokens={extra}); raise "
+                    "model.max_positions, or split or remove the line on both sides"
+                )

@@ -19,10 +19,10 @@ from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import handle_signals
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.context import RunContext
+from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.failures import ExplainFailures, explain_disk_errors
 from aiayn.training.distributed.local_ranks import local_ranks
 from aiayn.training.distributed.rank import find_rank, global_rank
-from aiayn.training.distributed.stop_request import StopRequest
 from aiayn.training.finish import finish
 from aiayn.training.log_start import log_source, log_start
 from aiayn.training.loggers import close, make_loggers

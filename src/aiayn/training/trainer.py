@@ -14,13 +14,13 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from aiayn.config.trainer import TrainerConfig
 from aiayn.hardware import Hardware, has_own_gpu
-from aiayn.training.callbacks.connect_ranks import ConnectRanks
 from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
 from aiayn.training.callbacks.run_artifacts import RunArtifacts
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.callbacks.validate import Validate, ValidationScores
 from aiayn.training.checkpoint_io import RunCheckpointIO
 from aiayn.training.context import RunContext
+from aiayn.training.distributed.failures import ConnectRanks
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.resume import ResumeState
 

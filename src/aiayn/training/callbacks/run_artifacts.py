@@ -8,15 +8,13 @@ import pytorch_lightning as pl
 from aiayn.data.batch import Batch
 from aiayn.data.batch_plan import describe_corpus
 from aiayn.errors import UserError
-from aiayn.evaluation.test_set import lines_sha256
+from aiayn.files import lines_sha256
 from aiayn.hardware import describe_machine
 from aiayn.runs.run_folder import read_json, write_json
 from aiayn.training.callbacks.steps import StepCallback, due
 from aiayn.training.context import RunContext
 from aiayn.training.loggers import send_facts, send_picture, send_samples
 from aiayn.training.module import TranslationModule
-from aiayn.visualize.heatmaps import draw_cross_attention
-from aiayn.visualize.maps import attention_maps
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +67,9 @@ class RunArtifacts(StepCallback):
                 self._draw_attention(trainer, module, step, self.sentence)
 
     def _draw_attention(self, trainer: pl.Trainer, module: TranslationModule, step: int, sentence: str) -> None:
+        from aiayn.visualize.heatmaps import draw_cross_attention
+        from aiayn.visualize.maps import attention_maps
+
         path = self.run.folder.attention_picture
         try:
             draw_cross_attention(attention_maps(self.run.translator(module), sentence), path)

@@ -17,8 +17,8 @@ from aiayn.runs.extensions import measure
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.context import RunContext
+from aiayn.training.distributed.control_group import ValidationInterrupted
 from aiayn.training.distributed.rank import global_rank
-from aiayn.training.distributed.stop_request import ValidationInterrupted
 from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)

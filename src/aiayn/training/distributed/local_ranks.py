@@ -13,8 +13,7 @@ import torch
 from aiayn.config import program
 from aiayn.errors import ConfigError, ResourceError
 from aiayn.signals import TERMINATION_SIGNALS, exit_signal, on_second_signal
-from aiayn.training.distributed.control_group import LOST_RANK_GRACE, STARTED, exit_at_once
-from aiayn.training.distributed.stop_request import RUN_AGAIN
+from aiayn.training.distributed.control_group import LOST_RANK_GRACE, RUN_AGAIN, STARTED, exit_at_once
 
 
 @contextmanager
