@@ -12,8 +12,8 @@ from textwrap import fill
 
 from aiayn.files import atomic_write_text
 from aiayn.reports.differences import Difference
+from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.paper_tables import PaperTables, paper_tables
-from aiayn.reports.plots import draw_differences
 from aiayn.reports.runs import read_runs
 from aiayn.reports.tables import Column, Table, json_text, markdown
 from aiayn.runs.run_folder import Record
@@ -162,6 +162,37 @@ def publish(found: Record, results: Path, page: Path, blocks: dict[str, str]) ->
     atomic_write_text(results / "table.json", json_text(found))
     atomic_write_text(page, replaced(page.read_text(encoding="utf-8"), blocks))
     print(f"written: {page}, {results / 'table.json'}")
+
+
+def draw_differences(table: Table, path: Path) -> None:
+    """Draws what each row changes against the baseline, a panel for each metric.
+
+    Discs with their 95 % intervals are measured, red where significant after correction; a row of the paper's has its
+    change there as a ring. Writes a PNG.
+    """
+    found = {
+        column: [isinstance(record.get(column.key), Difference) for record in table.records] for column in table.columns
+    }
+    columns = [column for column, has in found.items() if any(has)]
+    rows = [record for place, record in enumerate(table.records) if any(found[column][place] for column in columns)]
+    figure = new_figure(5 * len(columns), 1.4 + 0.27 * len(rows), layout="constrained")
+    panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    for axis, column in zip(panels, columns, strict=True):
+        axis.axvline(0, color="0.8", linewidth=1)
+        axis.set_title(column.title if column.title != "difference" else column.key)
+        axis.grid(axis="x", alpha=0.3)
+        for place, record in enumerate(rows):
+            if not isinstance(one := record.get(column.key), Difference):
+                continue
+            colour = "#c43d45" if one.survives else "#2f6fb3"
+            if one.low is not None and one.high is not None:
+                axis.plot([one.low, one.high], [place, place], color=colour, linewidth=1)
+            axis.plot(one.delta, place, "o", color=colour, markersize=5)
+            if (published := record.get(f"paper_{column.key}")) is not None:
+                axis.plot(published, place, "o", color="0.45", markerfacecolor="none", markersize=6)
+    panels[0].set_yticks(range(len(rows)), [str(record[table.columns[0].key]) for record in rows])
+    panels[0].invert_yaxis()
+    save_figure(figure, path)
 
 
 def main() -> None:

@@ -86,11 +86,6 @@ def test_a_byte_order_mark_and_windows_line_ends_are_dropped_from_files_and_stan
             assert [one["source"] for one in objects] == ["the old house", "", "two \ufeffcats"]
 
 
-def test_nothing_in_gives_nothing_out(run, tmp_path):
-    (tmp_path / "nothing").write_bytes(b"")
-    assert output("translate", run, text=b"") == output("translate", run, tmp_path / "nothing") == []
-
-
 def test_the_chunks_of_a_long_text_leave_no_trace(run, translator, tmp_path, monkeypatch):
     lines = [f"the cat sees {number} cats" for number in range(23)]
     text = "".join(f"{line}\n" for line in lines).encode()
@@ -335,24 +330,6 @@ def complete(words: str, monkeypatch, capsys) -> list[str]:
 def test_a_shell_completes_commands_and_options(monkeypatch, capsys):
     assert complete("aiayn ta", monkeypatch, capsys) == ["table"]
     assert complete("aiayn translate --n", monkeypatch, capsys) == ["--n-best"]
-
-
-def test_completion_is_installed_for_the_shell_that_asks(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    result = CliRunner().invoke(cli.app, ["--install-completion", "bash"], prog_name="aiayn")
-    assert result.exit_code == 0, result.output
-    script = next(tmp_path.rglob("aiayn.sh"))
-    assert str(script) in (tmp_path / ".bashrc").read_text()
-    assert "_AIAYN_COMPLETE=complete_bash" in script.read_text()
-
-
-def test_from_python_three_lines_translate(run):
-    translator = Translator.from_run(str(run))
-    first, second = translator.translate(["the old house", "two cats"])
-    assert [first, second] == output("translate", run, text=b"the old house\ntwo cats\n")
-    with pytest.raises(DataError, match="the source is a single string: give a list of lines"):
-        translator.translate("the old house")
 
 
 def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(run, translator, tmp_path, monkeypatch):

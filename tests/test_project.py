@@ -1,6 +1,5 @@
 """What surrounds the code: the site of all pages, the changelog, the citation, continuous integration."""
 
-import json
 import os
 import re
 import shutil
@@ -49,20 +48,6 @@ def test_python_m_aiayn_is_the_command():
     said = subprocess.run([sys.executable, "-m", "aiayn", "--version"], capture_output=True, text=True, check=True)
 
     assert said.stdout == f"aiayn {aiayn.__version__}\n"
-
-
-def test_the_search_of_the_site_works_from_a_folder(site, browser):
-    browser.open(f"file://{site}/results/steps.html")
-    browser.run("document.querySelector('.md-search__input').focus()")
-    browser.command("Input.insertText", text="warmup")
-    # An expression that is a promise is waited for.
-    found = """new Promise((done) => setInterval(() => {
-        const links = [...document.querySelectorAll('.md-search-result__link')]
-        if (links.length) done(links.map((link) => link.href))
-    }, 50))"""
-    links = browser.command("Runtime.evaluate", expression=found, awaitPromise=True, returnByValue=True)["result"]
-    assert all(link.startswith(f"file://{site}/") for link in links["value"])
-    assert browser.complaints() == []
 
 
 def test_the_reference_has_every_module_and_links_from_the_paper_lead_there(site):
@@ -129,24 +114,3 @@ def test_make_install_takes_the_build_of_torch_that_fits_the_machine_and_says_it
     assert all(line.startswith("uv pip" if "uv" in programs else ".venv/bin/python -m pip") for line in installs)
     with_cpu_build = "--torch-backend=cpu" if "uv" in programs else "download.pytorch.org/whl/cpu"
     assert (with_cpu_build in installs[0]) == ("for cpu" in torch)
-
-
-def test_the_container_is_built_of_files_that_are_here_and_left_in_its_context():
-    lines = (ROOT / "Dockerfile").read_text("utf-8").split("\n")
-    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
-    kept = (ROOT / ".dockerignore").read_text("utf-8").split("\n")
-    started = json.loads(next(line for line in lines if line.startswith("ENTRYPOINT")).removeprefix("ENTRYPOINT "))
-
-    assert all((ROOT / name).exists() and f"!{name}" in kept for name in copied)
-    assert started[0] in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
-
-
-def test_types_are_checked_everywhere_and_ignored_only_where_the_reason_is_said():
-    settings = (ROOT / "pyproject.toml").read_text("utf-8")
-    assert tomllib.loads(settings)["tool"]["basedpyright"]["include"] == ["src"]
-    reasons = settings[settings.index("[tool.basedpyright]") : settings.index("include = ")]
-    for file in (ROOT / "src").rglob("*.py"):
-        ignored = re.findall(r"#\s*(?:type|pyright):\s*(\S*)", file.read_text("utf-8"))
-        assert all(each.startswith("ignore[") for each in ignored), file
-        assert not ignored or file.relative_to(ROOT / "src/aiayn").as_posix() in reasons, file
-    assert (ROOT / "src/aiayn/py.typed").exists()

@@ -65,21 +65,6 @@ def test_the_wheel_holds_every_file_of_src_and_conf(installed):
     assert source | conf == {name for name in inside if ".dist-info/" not in name}
 
 
-def test_an_editable_installation_is_a_path_to_src(tmp_path):
-    """Through an import hook instead, Hydra would not find its plugins."""
-    for name in SOURCES:
-        (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "src").unlink()
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.egg-info"))
-    code = "import setuptools.build_meta as backend; backend.build_editable('.')"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, timeout=600)
-    [wheel] = tmp_path.glob("*.whl")
-
-    with zipfile.ZipFile(wheel) as archive:
-        [pth] = [name for name in archive.namelist() if ".dist-info/" not in name]
-        assert archive.read(pth).decode().strip() == str(tmp_path / "src")
-
-
 def test_the_wheel_trains_scores_and_sweeps_on_two_devices_in_an_empty_folder(installed, tmp_path):
     write_text(tmp_path)
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from aiayn.config.search import SearchConfig
 from aiayn.kernels import windowed_attention
 from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.attention import fused_attention
@@ -17,8 +16,6 @@ from aiayn.kernels.windowed_attention import block_attention, window_mask
 from aiayn.model.attention import attention_weights
 from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
-from aiayn.search.beam_search import beam_search
-from aiayn.token_ids import EOS_ID
 
 VOCAB = 17
 
@@ -123,14 +120,6 @@ def example() -> tuple[Tensor, Tensor, Tensor]:
 
 
 @torch.no_grad()
-def test_a_window_longer_than_the_sentences_gives_the_full_models_logits(tiny_config, form):
-    src, tgt_in, mask = example()
-    full, restricted = (trained_with(window, tiny_config, form)(src, tgt_in, mask) for window in (None, 22))
-    torch.testing.assert_close(restricted, full, rtol=0, atol=1e-5)
-    assert not torch.allclose(trained_with(4, tiny_config, form)(src, tgt_in, mask), full, atol=1e-2)
-
-
-@torch.no_grad()
 def test_what_lies_beyond_the_reach_of_all_layers_changes_nothing(tiny_config, form):
     src, tgt_in, mask = example()
     model = trained_with(4, tiny_config, form)  # two layers reach four positions to each side
@@ -167,24 +156,3 @@ def test_cached_steps_equal_decoding_all_positions_at_once(tiny_config, form, wi
     for t in range(11):
         found = model.project(model.step(tgt_in[:, [t]], cache))[:, 0]
         torch.testing.assert_close(found, logits[:, t], rtol=0, atol=1e-5)
-
-
-def test_a_restricted_model_learns_and_searches(tiny_config, form):
-    torch.manual_seed(3)
-    model = Transformer(replace(tiny_config, attention_window=4, dropout=0.0), VOCAB)
-    if form != "plain":
-        accelerate(model, torch.device("cpu"))
-    src = torch.tensor([[5, 6, 7, 8, 9, EOS_ID], [9, 7, 5, EOS_ID, 0, 0]])
-    mask = (src != 0)[:, None, None]
-    tgt = src.clone()
-    tgt_in = torch.cat([torch.ones(2, 1, dtype=torch.long), tgt[:, :-1]], dim=1)
-    adam = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for _ in range(150):
-        adam.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(src, tgt_in, mask).transpose(1, 2), tgt, ignore_index=0)
-        loss.backward()
-        adam.step()
-    assert loss < 0.1
-    search = SearchConfig(beam_size=2, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, batch_tokens=100)
-    found = beam_search(model.eval(), src, mask, search)
-    assert [best.tokens for best, *_ in found] == [[5, 6, 7, 8, 9], [9, 7, 5]]

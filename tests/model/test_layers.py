@@ -112,14 +112,3 @@ def test_dropout_acts_on_the_sublayer_before_the_sum_and_never_on_the_residual()
     dropped = added.abs() < 1e-6
     torch.testing.assert_close(added[~dropped], sublayer[~dropped] / 0.75)
     assert float(dropped.float().mean()) == pytest.approx(0.25, abs=0.03)
-
-
-def test_layers_drop_nothing_but_the_outputs_of_their_sublayers(tiny_config, monkeypatch):
-    dropped = []
-    monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: (dropped.append((self.p, tuple(x.shape))), x)[1])
-    x, memory, mask = torch.randn(2, 4, 12), torch.randn(2, 5, 12), torch.ones(2, 1, 1, 5, dtype=torch.bool)
-    EncoderLayer(tiny_config)(memory, mask)
-    assert dropped == [(0.3, (2, 5, 12))] * 2
-    dropped.clear()
-    DecoderLayer(tiny_config)(x, memory, Masks().decoder(x), mask)
-    assert dropped == [(0.3, (2, 4, 12))] * 3

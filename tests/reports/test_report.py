@@ -266,7 +266,7 @@ def test_half_of_a_character_in_a_name_or_a_text_ends_no_page(tmp_path):
     assert 'href="a%FF/report.html"' in write_report(folder).read_text()
     for command in (
         ["report", str(run)],
-        ["table", str(folder), "--out", str(folder)],
+        ["table", str(folder)],
         ["table", str(run), "--format", "json"],
     ):
         outcome = run_application("aiayn", *command)

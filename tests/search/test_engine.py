@@ -1,6 +1,5 @@
 """CTranslate2 against the search in torch: the same translations, scores and refusals; and when which is chosen."""
 
-import json
 import math
 import re
 import subprocess
@@ -519,20 +518,3 @@ def test_the_command_says_its_engine_and_refuses_one_that_cannot_do_it(checkpoin
         assert "engine" in refused.err
     refused = run_application("aiayn", "translate", str(tmp_path), "--engine", "marian")
     assert (refused.code, "--engine=marian: choose one of auto, ctranslate2, torch" in refused.err) == (2, True)
-
-
-def test_json_has_the_alignments_of_torch(checkpoint, tmp_path):
-    stored(checkpoint, tmp_path)
-    (tmp_path / "text").write_text("the old man sees\n")
-    found = [
-        json.loads(run_application("aiayn", "translate", str(tmp_path), str(tmp_path / "text"), *options).out)
-        for options in (("--format", "jsonl"), ("--format", "jsonl", "--engine", "torch"))
-    ]
-    assert found[0]["alignment"] == found[1]["alignment"]
-    assert found[0]["log_prob"] == pytest.approx(found[1]["log_prob"], abs=1e-4)
-
-
-def test_special_tokens_are_not_suppressed_as_that_would_change_the_probability_of_the_others(checkpoint, tmp_path):
-    fast, _ = opened(stored(checkpoint, tmp_path), search={"beam_size": 1})
-    for line, (best, *_) in zip(lines(8), fast.n_best(lines(8), 1), strict=True):
-        assert best.log_prob == pytest.approx(forced(fast.in_torch(), line, best.tokens), abs=1e-5)

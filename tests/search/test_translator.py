@@ -271,14 +271,6 @@ def test_a_run_translates_in_few_bits_nearly_as_in_many(stored, tmp_path):
     assert quick != exact
 
 
-def test_a_precision_that_is_not_there_is_refused(stored, tmp_path):
-    run = run_of(tmp_path, last=stored)
-    with pytest.raises(ConfigError, match="precision=float16: choose one of float32, bfloat16, int8"):
-        Translator.from_run(run, precision="float16")
-    with pytest.raises(ConfigError, match="precision=int8: only CTranslate2 computes in it"):
-        Translator.from_run(run, precision="int8")
-
-
 def test_a_run_is_read_from_its_average_unless_another_checkpoint_is_named(stored, tmp_path):
     other = replace(stored, weights={name: tensor + 1 for name, tensor in stored.weights.items()})
     run = run_of(tmp_path, last=stored, averaged=other, step_3=stored)

@@ -97,10 +97,6 @@ def test_a_run_starts_from_exactly_the_weights_that_it_is_given(child, parent, t
     assert series(run, "val/loss")[1] == series(run, "val/loss")[0]
 
 
-def test_a_run_from_scratch_is_not_validated_before_its_first_step(parent):
-    assert list(series(parent, "val/loss")) == [6]
-
-
 def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     run = train(child, tmp_path)
     assert not same(averaged(run).weights, averaged(parent).weights)
@@ -228,13 +224,6 @@ def test_a_corpus_is_prepared_anew_for_another_tokenizer_of_equal_size(child, pa
     lines = read_lines(Path(f"{child.data.val}.en.gz"))
     assert sorted(first.val.pair(number)[0].tolist() for number in range(len(lines))) == sorted(ours.encode(lines))
     assert prepare(child.data, ours).folder == first.folder
-
-
-def test_the_reverse_direction_may_be_learnt_and_is_mentioned(child, tmp_path, caplog):
-    reverse = replace(child, data=replace(child.data, src_lang="xx", tgt_lang="en"))
-    with caplog.at_level("INFO", "aiayn"):
-        train(replace(reverse, trainer=replace(child.trainer, max_steps=1)), tmp_path)
-    assert "it translates en-xx, this text is xx-en" in caplog.text
 
 
 def chosen(*overrides: str) -> set[str]:

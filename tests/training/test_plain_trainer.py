@@ -183,15 +183,6 @@ def test_limit_train_batches_takes_the_first_steps_of_each_epoch_and_resumes(mak
     assert_equal(module.state_dict(), whole)
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
-def test_other_precisions_train_validate_and_translate(make, precision):
-    trainer, module, data = make(precision=precision)
-    trainer.fit(module, data)
-    assert all(weight.isfinite().all() for weight in module.parameters())
-    assert trainer.callback_metrics["val/loss"] < 7
-    assert trainer.predict(module, data)
-
-
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize(("algorithm", "limit"), [("norm", 0.01), ("value", 0.001)])
 def test_gradients_are_clipped(make, precision, algorithm, limit):
@@ -248,9 +239,3 @@ def test_options_that_only_a_run_settles_are_asked_for():
     options = ("data=files", "data.train=x", "data.val=x", "data.src_lang=en", "data.tgt_lang=de", "name=x")
     with pytest.raises(ConfigError, match=r"model\.d_model"):
         TranslationModule(composed_options(*options), VOCAB)
-
-
-def test_fast_dev_run_runs(make):
-    trainer, module, data = make(fast_dev_run=2)
-    trainer.fit(module, data)
-    assert trainer.global_step == 2

@@ -103,7 +103,7 @@ def test_the_written_run_holds_every_series_samples_pictures_configuration_and_m
     assert content["data"] == [list(record.values()) for record in read_jsonl(folder / "samples.jsonl")]
 
     pictures = [(key.split(".")[0], row["trainer/global_step"]) for row in rows for key in row if "filenames" in key]
-    assert sorted(pictures) == [("attention", 6), ("attention", 12), ("corpus", 0)]
+    assert sorted(pictures) == [("attention", 6), ("attention", 12)]
 
     config = wandb_file.config(second)
     assert (config["model"]["n_heads"], config["d_k"], config["d_v"], config["row"]) == (3, 5, 7, "a_h3")

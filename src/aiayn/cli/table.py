@@ -8,7 +8,7 @@ import typer
 
 from aiayn.cli.arguments import Debug, with_options
 from aiayn.config.rules import one_of
-from aiayn.errors import ConfigError, writing
+from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
     from aiayn.reports.comparison import Question
@@ -42,16 +42,13 @@ class QuestionOptions:
 
 @dataclass(kw_only=True, frozen=True)
 class FormOptions:
-    """Which tables are written, in which form, and where."""
+    """Which tables are written, in which form."""
 
     form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "text"
     only: Annotated[
         str | None, typer.Option("--table", metavar="NAME", help="One table: groups, table_2, table_3, table_4, ...")
     ] = None
     every_row: Annotated[bool, typer.Option("--all", help="Also the paper's tables without a run.")] = False
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write NAME.md, .tex, .csv, .json of each table there.")
-    ] = None
 
 
 @with_options
@@ -95,8 +92,6 @@ def table(
         tables = [one for one in tables if one.name == to.only]
         records = {}
     print(_written(to.form, tables, records), end="")
-    if to.out:
-        _write(to.out, tables)
 
 
 def _comma_separated(text: str) -> tuple[str, ...]:
@@ -128,22 +123,3 @@ def _written(form: str, tables: list["Table"], records: dict[str, Any]) -> str:
     if form == "csv":
         return writers.csv_text(tables[0])
     return {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form](tables)
-
-
-def _write(folder: Path, tables: list["Table"]) -> None:
-    """Writes every table as NAME.md, .tex, .csv and .json, and as NAME.png where rows differ from a base."""
-    from aiayn.files import atomic_write_text
-    from aiayn.reports.plots import draw_differences
-
-    endings = {"markdown": "md", "latex": "tex", "csv": "csv", "json": "json"}
-    written = []
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for one in tables:
-            if not one.records:
-                continue
-            for form, ending in endings.items():
-                atomic_write_text(folder / f"{one.name}.{ending}", _written(form, [one], {}))
-            is_drawn = draw_differences(one, folder / f"{one.name}.png")
-            written.append(f"{one.name}.{{{','.join([*endings.values(), *['png'] * is_drawn])}}}")
-    typer.echo(f"written to {folder}: {', '.join(written)}", err=True)

@@ -1,16 +1,13 @@
-"""Curves and histograms of a run as SVG for report.html, and differences between rows as a picture."""
+"""Curves and histograms of a run, as SVG for report.html."""
 
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from aiayn.config.tasks import TASKS
-from aiayn.reports.differences import Difference
-from aiayn.reports.drawing import new_figure, render, save_figure
-from aiayn.reports.tables import Table
+from aiayn.reports.drawing import new_figure, render
 from aiayn.runs.run_folder import Record, is_number, series
 
 COLOURS = ("#2f6fb3", "#d9701a", "#3a8f3f", "#c43d45", "#1f8f8a", "#8a5aa8", "#9a7d0a", "#7d5a45")
@@ -90,40 +87,6 @@ def panel_svg(panel: Panel, last_step: float) -> str:
         axis.set_xlim(0, max(min(last_step, LARGEST), 1))
 
     return _svg(0.72 if panel.rate else 0.83, draw)
-
-
-def draw_differences(table: Table, path: Path) -> bool:
-    """Draws what each row changes against the baseline, a panel for each metric, and returns whether there is any.
-
-    Discs with their 95 % intervals are measured, red where significant after correction; a row of the paper's has its
-    change there as a ring. Writes a PNG. Raises ResourceError where it cannot be written.
-    """
-    found = {
-        column: [isinstance(record.get(column.key), Difference) for record in table.records] for column in table.columns
-    }
-    columns = [column for column, has in found.items() if any(has)]
-    rows = [record for place, record in enumerate(table.records) if any(found[column][place] for column in columns)]
-    if not rows:
-        return False
-    figure = new_figure(5 * len(columns), 1.4 + 0.27 * len(rows), layout="constrained")
-    panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
-    for axis, column in zip(panels, columns, strict=True):
-        axis.axvline(0, color="0.8", linewidth=1)
-        axis.set_title(column.title if column.title != "difference" else column.key)
-        axis.grid(axis="x", alpha=0.3)
-        for place, record in enumerate(rows):
-            if not isinstance(one := record.get(column.key), Difference):
-                continue
-            colour = COLOURS[3] if one.survives else COLOURS[0]
-            if one.low is not None and one.high is not None:
-                axis.plot([one.low, one.high], [place, place], color=colour, linewidth=1)
-            axis.plot(one.delta, place, "o", color=colour, markersize=5)
-            if (published := record.get(f"paper_{column.key}")) is not None:
-                axis.plot(published, place, "o", color="0.45", markerfacecolor="none", markersize=6)
-    panels[0].set_yticks(range(len(rows)), [str(record[table.columns[0].key]) for record in rows])
-    panels[0].invert_yaxis()
-    save_figure(figure, path)
-    return True
 
 
 def _draw_panel(axis: Any, panel: Panel) -> None:
