@@ -33,13 +33,13 @@ class DataModule(TranslationDataModule):
         """Lightning calls it with every batch, in validation, too."""
         if not (self.trainer and self.trainer.training and batch.n_tokens):
             return batch
-        bpe = json.loads(self.tokenizer.to_json())["model"]
+        bpe = json.loads(self.tokenizer.source.to_json())["model"]
         require("merges" in bpe and not self.tokenizer.symbols, "bpe_dropout: needs data.tokenizer=bpe, no symbols")
         ranks = {(left, right): rank for rank, (left, right) in enumerate(bpe["merges"])}
         p = Options(**self.trainer.lightning_module.config.extension["bpe_dropout"]).p
         draw, lines = random.Random(f"{self.seed}/{batch.number}"), []
         for row in batch.src.tolist():
-            words = re.findall("Ġ?[^Ġ]*", "".join(map(self.tokenizer.subword, row[: row.index(EOS_ID)])))
+            words = re.findall("Ġ?[^Ġ]*", "".join(map(self.tokenizer.source.subword, row[: row.index(EOS_ID)])))
             lines.append([bpe["vocab"][piece] for word in words for piece in segment(word, ranks, p, draw)])
         lengths = 0 * batch.lengths[0] + [len(line) + 1 for line in lines], batch.lengths[1]
         return replace(batch, src=pad_sources(lines), lengths=lengths)

@@ -315,7 +315,16 @@ DEFINING = {
     *(f"data.{name}" for name in ("source", "hub_path", "hub_name", "hub_revision", "train", "val", "src_lang")),
     *(
         f"data.{name}"
-        for name in ("tgt_lang", "vocab_size", "lowercase", "tags", "max_length", "max_length_ratio", "tokenizer_pairs")
+        for name in (
+            "tgt_lang",
+            "vocab_size",
+            "src_vocab_size",
+            "lowercase",
+            "tags",
+            "max_length",
+            "max_length_ratio",
+            "tokenizer_pairs",
+        )
     ),
     *(f"data.{name}" for name in ("tokens_per_step", "micro_batches")),
     *(f"optim.{name}" for name in ("warmup_steps", "lr_scale", "beta1", "beta2", "eps", "label_smoothing")),

@@ -149,7 +149,14 @@ def test_a_second_start_reads_neither_text_nor_writes(config, monkeypatch):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("vocab_size", 290), ("max_length", 30), ("max_length_ratio", 4.0), ("tokenizer_pairs", 100), ("src_lang", "fr")],
+    [
+        ("vocab_size", 290),
+        ("src_vocab_size", 290),
+        ("max_length", 30),
+        ("max_length_ratio", 4.0),
+        ("tokenizer_pairs", 100),
+        ("src_lang", "fr"),
+    ],
 )
 def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, value, tmp_path):
     if option == "src_lang":
@@ -162,7 +169,7 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
     inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through RawText.identity
-    inputs |= {*FILTERS, "tags", "tokenizer", "symbols"}
+    inputs |= {*FILTERS, "tags", "tokenizer", "symbols", "src_vocab_size"}
     elsewhere = {"test", "folder", "tokens_per_step", "parts_per_step", "max_tokens_per_device", "micro_batches"}
     elsewhere |= {"temperature", "weights", "num_workers", "prepare_per_node", "prepare_processes", "write_dropped"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere

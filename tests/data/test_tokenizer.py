@@ -83,6 +83,20 @@ def test_json_gives_the_same_tokenizer_back(tokenizer):
         assert copy.decode(copy.encode(["</s>"])) == ["</s>"]
 
 
+def test_a_tokenizer_of_targets_brings_that_of_their_sources(tokenizer):
+    sources = Tokenizer.train([["другие слова, другие буквы"] * 3], 270)
+    both = tokenizer.with_source(sources)
+    assert tokenizer.source is tokenizer, "one vocabulary"
+    for copy in (both, Tokenizer.from_json(both.to_json()), pickle.loads(pickle.dumps(both))):
+        assert copy.source.to_json() == sources.to_json()
+        assert (copy.encode(TEXT), copy.vocab_size) == (tokenizer.encode(TEXT), 312)
+        assert copy.source.decode(copy.source.encode(["другие"])) == ["другие"]
+        assert copy.fingerprint == both.fingerprint != tokenizer.fingerprint
+    for forged in ({}, None, json.loads(sources.to_json()) | {"truncation": {}}):
+        with pytest.raises(DataError, match="not a tokenizer of this program"):
+            Tokenizer.from_json(json.dumps(json.loads(tokenizer.to_json()) | {"source": forged}))
+
+
 def exchanged(vocab):
     """Two subwords with each other's ids."""
     vocab["e"], vocab["i"] = vocab["i"], vocab["e"]

@@ -200,8 +200,8 @@ def test_an_exported_folder_is_as_readable_as_any_other(checkpoint, tmp_path, ta
 @settings(max_examples=200)
 @given(st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(" \t\n\r\x0b\x0c\x1c\x1f\x85\u2028</s>"))))
 def test_the_exported_tokenizer_spaces_lines_as_training_did(checkpoint, text):
-    core = tokenizers.Tokenizer.from_str(json.dumps(module._tokenizer(checkpoint) | {"added_tokens": []}))
     ours = Tokenizer.from_json(checkpoint.tokenizer)
+    core = tokenizers.Tokenizer.from_str(json.dumps(module._tokenizer(ours) | {"added_tokens": []}))
     assert core.encode(text).ids == ours.encode([normalise(text)])[0]
 
 

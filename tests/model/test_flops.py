@@ -33,7 +33,9 @@ def built(config: ModelConfig, vocab_size: int) -> Transformer:
 )
 def test_parameters_are_those_of_the_built_model(changes):
     config = small_model(**changes)
-    assert n_parameters(config, 41) == sum(parameter.numel() for parameter in built(config, 41).parameters())
+    for sources in (None, 53):
+        model = Transformer(config, 41, src_vocab_size=sources)
+        assert n_parameters(config, 41, sources) == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_the_base_model_has_the_papers_65_million_parameters_at_vocabulary_size_40960_only():

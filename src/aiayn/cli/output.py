@@ -67,7 +67,7 @@ def as_json(
             "translation": translation.text,
             "score": translation.score,
             "log_prob": translation.log_prob,
-            "source_tokens": translator.tokenizer.tokens(src_ids[number]),
+            "source_tokens": translator.tokenizer.source.tokens(src_ids[number]),
             "tokens": translator.tokenizer.tokens(translation.tokens),
             "alignment": alignment,
         }

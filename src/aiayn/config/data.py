@@ -40,6 +40,7 @@ class DataConfig:
     tgt_lang: str = option("de", language_code)
     folder: str = option("data", may_change=True)
     vocab_size: int = option(37_000, least=261, most=10_000_000, by_text=True)  # more than the bytes and special tokens
+    src_vocab_size: int | None = option(least=261, most=10_000_000)
     tokenizer: str = "bpe"
     symbols: list[str] = field(default_factory=list)
     temperature: float = option(1.0, least=1, most=1e9)

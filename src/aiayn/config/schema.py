@@ -59,6 +59,11 @@ class Config:
             self.init_fingerprint is None or self.init_from is not None,
             f"init_fingerprint={self.init_fingerprint}: set init_from as well, or neither",
         )
+        require(
+            self.data.src_vocab_size is None or self.model.tie_embeddings != "all",
+            f"data.src_vocab_size={self.data.src_vocab_size}: two vocabularies have no matrix in common; set "
+            "model.tie_embeddings=decoder (or none)",
+        )
         alike = self.data.tokenizer != "unigram" or self.trainer.num_nodes == 1 or not self.data.prepare_per_node
         require(
             alike,

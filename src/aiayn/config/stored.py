@@ -28,8 +28,8 @@ def may_change(key: str) -> bool:
 
 def is_from_source(key: str) -> bool:
     """Whether a run takes an option over from the one that `init_from` names, unless the user sets it."""
-    taken = ("data.vocab_size", "data.lowercase", "data.tokenizer_pairs", "init_fingerprint")
-    return key.startswith("model.") or key in taken
+    vocabulary = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer_pairs")
+    return key.startswith("model.") or key in ("init_fingerprint", *(f"data.{name}" for name in vocabulary))
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -90,9 +90,9 @@ class TranslationDataModule(pl.LightningDataModule):
         if stage in (None, "fit"):
             self._plan = self._training_plan()
         if stage in ("test", "predict") and self._test is None:
-            sides = text_of(self.config, "test").read()
-            lines = ([self.tokenizer.normalise(line) for line in side] for side in sides)
-            self._test = PreparedSplit(Path(), "test", *(Sentences.of(self.tokenizer.encode(side)) for side in lines))
+            sides = zip((self.tokenizer.source, self.tokenizer), text_of(self.config, "test").read(), strict=True)
+            ids = (of.encode([of.normalise(line) for line in lines]) for of, lines in sides)
+            self._test = PreparedSplit(Path(), "test", *map(Sentences.of, ids))
 
     def train_dataloader(self) -> DataLoader:
         """This rank's micro-batches of an epoch, from the Trainer's present step on."""

@@ -118,9 +118,9 @@ def encode(
     """
     processes = processes or cores()
     chunks = grouped(pairs, CHUNK_PAIRS, CHUNK_CHARACTERS)
-    own = CachedTokenizer(tokenizer)
+    src, tgt = _cached(tokenizer)
     for chunk in islice(chunks, SEVERAL if processes > 1 else None):
-        yield chunk, own([pair.src for pair in chunk]), own([pair.tgt for pair in chunk])
+        yield chunk, src([pair.src for pair in chunk]), tgt([pair.tgt for pair in chunk])
     # The processes are started only if there is more text.
     first = next(chunks, None)
     if first is None:
@@ -143,15 +143,21 @@ def encode(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-_tokenizer: CachedTokenizer | None = None  # of a process of the pool
+def _cached(tokenizer: Tokenizer) -> tuple[CachedTokenizer, CachedTokenizer]:
+    """Those of sources and of targets: of one vocabulary they share a cache."""
+    targets = CachedTokenizer(tokenizer)
+    return targets if tokenizer.source is tokenizer else CachedTokenizer(tokenizer.source), targets
+
+
+_tokenizers: tuple[CachedTokenizer, CachedTokenizer] | None = None  # of a process of the pool
 
 
 def _start(tokenizer: Tokenizer, parent: int) -> None:
     """Prepares a process of the pool, which leaves signals to its parent and ends with it."""
-    global _tokenizer
+    global _tokenizers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _tokenizer = CachedTokenizer(tokenizer)
+    _tokenizers = _cached(tokenizer)
 
     def end_with_parent() -> None:
         while os.getppid() == parent:
@@ -162,8 +168,8 @@ def _start(tokenizer: Tokenizer, parent: int) -> None:
 
 
 def _encode(sources: list[str], targets: list[str]) -> tuple[Sentences, Sentences]:
-    assert _tokenizer is not None
-    return _tokenizer(sources), _tokenizer(targets)
+    assert _tokenizers is not None
+    return _tokenizers[0](sources), _tokenizers[1](targets)
 
 
 def cores() -> int:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import filelock
 
 from aiayn.config.data import DataConfig
+from aiayn.config.stored import as_option
 from aiayn.data.cleaning import FILTERS, CleaningReport, clean
 from aiayn.data.corpus import SPLITS, PreparedCorpus, find_damage, fingerprint_of, store_split, write_manifest
 from aiayn.data.encode import encode_split
@@ -139,6 +140,10 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
     tokenizer = tokenizer or given_tokenizer(config)
     if tokenizer and (unknown := [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]):
         raise DataError(f"data.symbols: the given tokenizer divides {', '.join(unknown)}; learn one, or leave them out")
+    size = tokenizer.source.vocab_size if tokenizer and tokenizer.source is not tokenizer else None
+    if tokenizer and config.src_vocab_size != size:
+        said = f"data.src_vocab_size={as_option(config.src_vocab_size)}"
+        raise DataError(f"{said}: set {as_option(size)}, that of the given tokenizer")
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}
     settings = {"format": FORMAT} | {name: getattr(config, name) for name in SHAPING}
@@ -146,6 +151,8 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
         settings["tokenizer"] = tokenizer.fingerprint
     elif config.tokenizer != "bpe":
         settings["tokenizer"] = config.tokenizer
+    if config.src_vocab_size is not None:
+        settings["src_vocab_size"] = config.src_vocab_size
     if config.all_symbols:
         settings["symbols"] = config.all_symbols
     settings |= {split: texts[split].identity() for split in SPLITS}

@@ -1,4 +1,4 @@
-"""Joint byte-level BPE (section 5.1): learned on both languages together, lossless and deterministic."""
+"""Byte-level BPE (section 5.1): learned on both languages together or on each; lossless and deterministic."""
 
 import hashlib
 import json
@@ -44,11 +44,12 @@ class Tokenizer:
     produced; its id is reserved for other engines.
     """
 
-    def __init__(self, core: tokenizers.Tokenizer, plain_blanks: bool = True):
+    def __init__(self, core: tokenizers.Tokenizer, plain_blanks: bool = True, source: "Tokenizer | None" = None):
         """`plain_blanks`: unusual blanks and invisible characters are replaced, which older tokenizers do not do.
 
-        Python does that, faster than the library, which only learns of it in `to_json`.
+        Python does that, faster than the library, which only learns of it in `to_json`. `source`: see the property.
         """
+        self._own_source = source
         self._plain_blanks = plain_blanks
         # Treats text that looks like a special token as text. Not part of the library's file format.
         core.encode_special_tokens = True
@@ -63,6 +64,7 @@ class Tokenizer:
         lowercase: bool = False,
         kind: str = "bpe",
         symbols: Sequence[str] = (),
+        option: str = "data.vocab_size",
     ) -> "Tokenizer":
         """Learns exactly `vocab_size` subwords, special tokens, the 256 bytes and the symbols included.
 
@@ -72,7 +74,7 @@ class Tokenizer:
         becomes one subword; otherwise letters, digits and punctuation are divided too. With `lowercase`, text is
         lower-cased before it is encoded, so decoding returns it in lower case.
 
-        Raises DataError with the largest possible size if the text has too few distinct words.
+        Raises DataError with the largest possible size, for `option`, if the text has too few distinct words.
         """
         core = _untrained(pretokenized, lowercase)
         settings: dict[str, Any] = {
@@ -90,8 +92,7 @@ class Tokenizer:
         learned = core.get_vocab_size()
         if learned < vocab_size:
             raise DataError(
-                f"data.vocab_size={vocab_size}: this text supports at most {learned}; "
-                f"set data.vocab_size={learned} or less"
+                f"{option}={vocab_size}: this text supports at most {learned}; set {option}={learned} or less"
             )
         return cls(core)
 
@@ -117,9 +118,10 @@ class Tokenizer:
                 core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
             core.add_special_tokens(list(SPECIAL_IDS))
             _add(core, [token["content"] for token in found["added_tokens"] if not token["special"]])
+            source = cls.from_json(json.dumps(found["source"])) if "source" in found else None
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise DataError(f"not a tokenizer of this program ({type(error).__name__}: {error!s:.80})") from error
-        tokenizer = cls(core, plain_blanks="Replace" in kinds)
+        tokenizer = cls(core, "Replace" in kinds, source)
         built = json.loads(tokenizer.to_json())
         if different := sorted(key for key in built.keys() | found.keys() if built.get(key) != found.get(key)):
             raise DataError(f"not a tokenizer of this program: its {', '.join(different)} differ")
@@ -131,10 +133,21 @@ class Tokenizer:
         if self._plain_blanks:
             steps = found["normalizer"].get("normalizers", [found["normalizer"]])
             found["normalizer"] = {"type": "Sequence", "normalizers": [*REPLACEMENTS, *steps]}
+        if self._own_source:
+            found["source"] = json.loads(self._own_source.to_json())
         return json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
     def __reduce__(self):
         return Tokenizer.from_json, (self.to_json(),)
+
+    @property
+    def source(self) -> "Tokenizer":
+        """The tokenizer of sources: this one, unless each language has its own; then this is that of targets."""
+        return self._own_source or self
+
+    def with_source(self, source: "Tokenizer") -> "Tokenizer":
+        """Returns this tokenizer as one of targets, with that of their sources."""
+        return Tokenizer(self._core, self._plain_blanks, source)
 
     @property
     def symbols(self) -> list[str]:
@@ -232,27 +245,36 @@ def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[s
 def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
     """Learns from the clean pairs of the training text, or from `data.tokenizer_pairs` of them, evenly spaced.
 
-    Raises DataError for text that is hardly usable, before the vocabulary is learned, which takes the longest.
+    With `data.src_vocab_size` from each side by itself. Raises DataError for text that is hardly usable, before the
+    vocabulary is learned, which takes the longest.
     """
+    if config.src_vocab_size is None:
+        return _learn(config, text, "vocab_size", ("src", "tgt"))
+    source = _learn(config, text, "src_vocab_size", ("src",))
+    return _learn(config, text, "vocab_size", ("tgt",)).with_source(source)
+
+
+def _learn(config: DataConfig, text: RawText, size: str, sides: tuple[str, ...]) -> Tokenizer:
     pairs, report, wanted = text.pairs(), CleaningReport(), config.tokenizer_pairs
     if wanted is not None:
         total = text.count()
         pairs = (pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total)
-    log.info("learning %s subwords from %s", f"{config.vocab_size:,}", text.option)
+    log.info("learning %s subwords from %s", f"{getattr(config, size):,}", text.option)
     cleaned = clean(with_progress(pairs, "reading", None), report, training_rules(config), config.tags)
 
     def batches() -> Iterator[list[str]]:
         for batch in grouped(cleaned, size=500, characters=200_000):
-            yield [line for pair in batch for line in (pair.src, pair.tgt)]
+            yield [getattr(pair, side) for pair in batch for side in sides]
         report.check(text, config)
 
     return Tokenizer.train(
         batches(),
-        config.vocab_size,
+        getattr(config, size),
         pretokenized=TASKS[config.task].splits_at_spaces,
         lowercase=config.lowercase,
         kind=config.tokenizer,
         symbols=config.all_symbols,
+        option=f"data.{size}",
     )
 
 

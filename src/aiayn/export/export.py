@@ -62,17 +62,24 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None =
         raise RefusedError(f"--format {target} cannot express {reason}; translate with `aiayn translate` instead")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RefusedError(f"{folder}: exists and is not an empty folder; give a new one")
-    tokenizer = _tokenizer(checkpoint)
     with writing(folder, "make room and repeat"), atomic_folder(folder) as unfinished:
         if target == "ctranslate2":
-            write_ctranslate2(model, Tokenizer.from_json(checkpoint.tokenizer).subwords, unfinished)
-            # Without special tokens among them, text that looks like one is encoded as text.
-            symbols = [token for token in tokenizer["added_tokens"] if not token["special"]]
-            text = json.dumps(tokenizer | {"added_tokens": symbols}, ensure_ascii=False)
-            atomic_write_text(unfinished / "tokenizer.json", text)
+            tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
+            write_ctranslate2(model, tokenizer, unfinished)
+            # Two vocabularies have names as CTranslate2 gives them: nothing decodes with that of the source.
+            named = {"tokenizer": tokenizer}
+            if tokenizer.source is not tokenizer:
+                named = {"source_tokenizer": tokenizer.source, "target_tokenizer": tokenizer}
+            for name, each in named.items():
+                tree = _tokenizer(each)
+                # Without special tokens among them, text that looks like one is encoded as text.
+                symbols = [token for token in tree["added_tokens"] if not token["special"]]
+                text = json.dumps(tree | {"added_tokens": symbols}, ensure_ascii=False)
+                atomic_write_text(unfinished / f"{name}.json", text)
             atomic_write_text(unfinished / "search.json", json.dumps(to_plain(checkpoint.config.search)))
         else:
-            _write_marian(model, checkpoint.config.search, tokenizer, unfinished)
+            tree = _tokenizer(Tokenizer.from_json(checkpoint.tokenizer))
+            _write_marian(model, checkpoint.config.search, tree, unfinished)
         if card:
             atomic_write_text(unfinished / "README.md", card)
 
@@ -96,9 +103,10 @@ def _why_not_marian(model: Transformer) -> str | None:
     return next((option for option, applies in unsupported.items() if applies), None)
 
 
-def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any]:
+def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns the JSON of the tokenizer, extended by the normalisation of lines that `Translator` does before it."""
-    tree = json.loads(checkpoint.tokenizer)
+    tree = json.loads(tokenizer.to_json())
+    tree.pop("source", None)
     edges = "\\A[\\s\x1c-\x1f\x85]+|[\\s\x1c-\x1f\x85]+\\z"
     separators, edges = (
         {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}

@@ -9,8 +9,8 @@ from typing import Any
 from aiayn.config.model import ModelConfig
 
 
-def n_parameters(config: ModelConfig, vocab_size: int) -> int:
-    """Returns the number of parameters of `Transformer(config, vocab_size)`, whose tied matrix counts once."""
+def n_parameters(config: ModelConfig, vocab_size: int, src_vocab_size: int | None = None) -> int:
+    """Returns the number of parameters of a `Transformer` of these sizes, whose tied matrix counts once."""
     d, f = config.d_model, config.d_ff
     attention = 2 * d * config.n_heads * (config.d_k + config.d_v)
     feed_forward = 2 * d * f + f + d
@@ -18,8 +18,9 @@ def n_parameters(config: ModelConfig, vocab_size: int) -> int:
     encoder_layer = attention + feed_forward + 2 * norm
     decoder_layer = 2 * attention + feed_forward + 3 * norm
     tables = 2 * config.max_positions * d if config.positions == "learned" else 0
-    matrices = {"all": 1, "decoder": 2, "none": 3}[config.tie_embeddings] * vocab_size * d
-    return matrices + config.n_layers * encoder_layer + config.decoder_layers * decoder_layer + tables
+    rows = {"all": 1, "decoder": 1, "none": 2}[config.tie_embeddings] * vocab_size
+    rows += 0 if config.tie_embeddings == "all" else src_vocab_size or vocab_size
+    return rows * d + config.n_layers * encoder_layer + config.decoder_layers * decoder_layer + tables
 
 
 def forward_flops(config: ModelConfig, vocab_size: int, src_length: Any, tgt_length: Any) -> Any:

@@ -21,13 +21,22 @@ class Transformer(nn.Module):
     True at real positions.
     """
 
-    def __init__(self, config: ModelConfig, vocab_size: int, parts: Parts = Parts()):  # noqa: B008  (frozen)
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        parts: Parts = Parts(),  # noqa: B008  (frozen)
+        src_vocab_size: int | None = None,
+    ):
+        """`src_vocab_size`: of the sources, which then have a matrix of their own (`tie_embeddings`); None: V."""
         super().__init__()
         self.config = config
         self.vocab_size = vocab_size
         self.embedding = SharedEmbedding(vocab_size, config.d_model)
         tied = config.tie_embeddings
-        self.src_embedding = None if tied == "all" else SharedEmbedding(vocab_size, config.d_model)  # None: the same
+        self.src_embedding = None  # the same
+        if tied != "all":
+            self.src_embedding = SharedEmbedding(src_vocab_size or vocab_size, config.d_model)
         sides = Place("encoder"), Place("decoder")
         self.src_positions, self.tgt_positions = (parts.positions(config, side) for side in sides)
         # The type checker knows what `nn.ModuleList` holds only if it is told.

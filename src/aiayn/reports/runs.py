@@ -81,7 +81,7 @@ class MeasuredRun:
     @property
     def parameters(self) -> int:
         config = self.settled()
-        return n_parameters(config.model, config.data.vocab_size)
+        return n_parameters(config.model, config.data.vocab_size, config.data.src_vocab_size)
 
     def flops(self) -> tuple[float, bool]:
         """Returns the FLOPs of training so far, and whether they were counted from the tokens of the corpus.
@@ -124,7 +124,8 @@ def read_run(folder: RunFolder) -> MeasuredRun:
     if config is not None:
         model = config.model
         options = flatten(to_plain(config)) | {"model.d_k": model.d_k, "model.d_v": model.d_v}
-        options[PARAMETERS] = f"{n_parameters(model, config.data.vocab_size) / 1e6:.2f}"
+        n = n_parameters(model, config.data.vocab_size, config.data.src_vocab_size)
+        options[PARAMETERS] = f"{n / 1e6:.2f}"
     records = folder.read_metrics()
     measured = max((record["step"] for record in records), default=0)
     step = max(saved_steps(folder.checkpoints), default=measured)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from aiayn.data.batch import pad_sources, source_mask
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.hardware import explain_memory
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.search.line_translator import LineTranslator
@@ -67,17 +68,18 @@ def word_attention(translator: LineTranslator, src_ids: list[int], tgt_ids: list
     """
     [weights] = alignment_weights(translator, [src_ids], [tgt_ids])
     assert weights is not None  # there are subwords on both sides
-    (source, columns), (translation, rows) = _words(translator, src_ids), _words(translator, tgt_ids)
+    tokenizer = translator.tokenizer
+    (source, columns), (translation, rows) = _words(tokenizer.source, src_ids), _words(tokenizer, tgt_ids)
     sums = np.add.reduceat(np.add.reduceat(weights.double().numpy(), columns, axis=1), rows, axis=0)
     means = sums / np.diff([*rows, len(tgt_ids)])[:, None]
     return {"source": source, "translation": translation, "weights": means.round(4).tolist()}
 
 
-def _words(translator: LineTranslator, ids: list[int]) -> tuple[list[str], list[int]]:
+def _words(tokenizer: Tokenizer, ids: list[int]) -> tuple[list[str], list[int]]:
     """Returns the words, as spaces divide them, and the place of the first subword of each."""
-    tokens = translator.tokenizer.tokens(ids)
+    tokens = tokenizer.tokens(ids)
     starts = [place for place, token in enumerate(tokens) if place == 0 or token.startswith("▁")]
-    words = translator.tokenizer.decode([ids[a:b] for a, b in pairwise([*starts, len(ids)])])
+    words = tokenizer.decode([ids[a:b] for a, b in pairwise([*starts, len(ids)])])
     return words, starts
 
 

@@ -49,4 +49,4 @@ def build_from_parts(config: Config, vocab_size: int) -> Transformer:
         brought = getattr(code, "PARTS", parts)
         others = {field.name: getattr(brought, field.name) for field in fields(Parts)}
         parts = replace(parts, **{name: part for name, part in others.items() if part is not getattr(Parts(), name)})
-    return Transformer(config.model, vocab_size, parts)
+    return Transformer(config.model, vocab_size, parts, config.data.src_vocab_size)

@@ -76,7 +76,7 @@ def _is_unlike_the_options(module: nn.Module, config: ModelConfig) -> bool:
     return False
 
 
-def write_ctranslate2(model: Transformer, subwords: list[str], folder: Path) -> None:
+def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) -> None:
     """Writes a model in float32 as CTranslate2 reads it, with its subwords by id. `why_not_converted` must be None."""
     from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
 
@@ -127,8 +127,8 @@ def write_ctranslate2(model: Transformer, subwords: list[str], folder: Path) -> 
     if (bias := getattr(model.output, "bias", None)) is not None:
         spec.decoder.projection.bias = _array(bias)
 
-    spec.register_source_vocabulary(subwords)
-    spec.register_target_vocabulary(subwords)
+    spec.register_source_vocabulary(tokenizer.source.subwords)
+    spec.register_target_vocabulary(tokenizer.subwords)
     spec.config.add_source_eos = True
     spec.config.decoder_start_token = spec.config.bos_token = TOKEN[BOS_ID]
     spec.config.eos_token, spec.config.unk_token = TOKEN[EOS_ID], TOKEN[UNK_ID]
@@ -182,7 +182,7 @@ def write_converted(path: Path, checkpoint: Checkpoint, model: Transformer, into
     shutil.rmtree(folder, ignore_errors=True)  # a damaged one
     tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
     with atomic_folder(folder) as unfinished:
-        write_ctranslate2(model, tokenizer.subwords, unfinished)
+        write_ctranslate2(model, tokenizer, unfinished)
         files = {file.name: sha256(file) for file in sorted(unfinished.iterdir())}
         text = {"format": FORMAT, "checkpoint": fingerprint(path), "files": files, **about(checkpoint, model)}
         atomic_write_text(unfinished / ABOUT, json.dumps(text, ensure_ascii=False))

@@ -56,8 +56,8 @@ class FastTranslator(LineTranslator):
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[device]
         self._load_in_torch = load_in_torch
         self._torch: Translator | None = None
-        self._tokens = tokenizer.subwords
-        self._ids = {token: number for number, token in enumerate(self._tokens)}
+        self._src_subwords, self._tgt_subwords = tokenizer.source.subwords, tokenizer.subwords
+        self._ids = {token: number for number, token in enumerate(self._tgt_subwords)}
         threads = max(1, _threads() // devices)
         parallel = {"device_index": list(range(devices))} if device == "cuda" else {"inter_threads": devices}
         # Where torch is loaded, both have one OpenMP, and CTranslate2 sets its threads.
@@ -150,7 +150,7 @@ class FastTranslator(LineTranslator):
         beams = self.search.beam_size
         ended = math.ceil(beams * (self.search.patience or 1)) if beams > 1 else 1  # hypotheses, until a search ends
         return self._engine.translate_batch(
-            [self._subwords(ids) for ids in sources],
+            [[self._src_subwords[number] for number in ids] for ids in sources],
             beam_size=beams,
             patience=ended / beams,
             num_hypotheses=ended,
@@ -180,8 +180,8 @@ class FastTranslator(LineTranslator):
         if cut:
             rows = [(sources[number], outputs[number][place][0]) for number, place in cut]
             scored = self._engine.score_batch(
-                [self._subwords(source) for source, _ in rows],
-                [self._subwords(ids) for _, ids in rows],
+                [[self._src_subwords[number] for number in source] for source, _ in rows],
+                [[self._tgt_subwords[number] for number in ids] for _, ids in rows],
                 max_input_length=0,
             )
             for (number, place), one in zip(cut, scored, strict=True):
@@ -197,9 +197,6 @@ class FastTranslator(LineTranslator):
             hypotheses.sort(key=lambda one: one.score, reverse=True)
             found.append(hypotheses[: self.search.beam_size])
         return found
-
-    def _subwords(self, ids: list[int]) -> list[str]:
-        return [self._tokens[number] for number in ids]
 
 
 def _threads() -> int:

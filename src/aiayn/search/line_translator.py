@@ -73,14 +73,21 @@ class LineTranslator(ABC):
 
         A blank line has none. Raises DataError for input that is not text.
         """
+        return self._encoded(self.tokenizer.source, lines, first_line)
+
+    def target_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
+        """The same for lines of the other language."""
+        return self._encoded(self.tokenizer, lines, first_line)
+
+    def _encoded(self, tokenizer: Tokenizer, lines: list[str], first_line: int) -> list[list[int]]:
         if isinstance(lines, str):
-            raise DataError("the source is a single string: give a list of lines")
+            raise DataError("the text is a single string: give a list of lines")
         for number, line in enumerate(lines, first_line):
             if not isinstance(line, str) or SURROGATE.search(line):
                 raise DataError(f"line {number} is not valid text: {line!r:.80}; correct it")
             if len(line) > MAX_LINE_BYTES:
                 raise DataError(f"line {number} has {len(line):,} characters; split it into sentences")
-        return self.tokenizer.encode([self.tokenizer.normalise(line) for line in lines])
+        return tokenizer.encode([tokenizer.normalise(line) for line in lines])
 
     def sources(self, lines: list[str], first_line: int) -> list[list[int]]:
         """Returns `source_ids`. Raises DataError if learned positions are too few for a line and its translation."""

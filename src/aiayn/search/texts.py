@@ -84,10 +84,11 @@ def align_sentences(
     """Aligns the words of sentences without white space around them, and of their translations."""
     from aiayn.search.alignment import alignment_weights  # torch, which plain text does without
 
-    src_ids, lengths = translator.source_ids(list(sources)), translator.tokenizer.byte_lengths
+    src_ids, tokenizer = translator.source_ids(list(sources)), translator.tokenizer
+    src_lengths, lengths = tokenizer.source.byte_lengths, tokenizer.byte_lengths
     attention = alignment_weights(translator, src_ids, [one.tokens for one in best])
     return [
-        align(source, lengths(ids), one.text, lengths(one.tokens), None if weights is None else weights.numpy())
+        align(source, src_lengths(ids), one.text, lengths(one.tokens), None if weights is None else weights.numpy())
         for source, ids, one, weights in zip(sources, src_ids, best, attention, strict=True)
     ]
 

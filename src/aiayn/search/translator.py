@@ -142,7 +142,7 @@ class Translator(LineTranslator):
         """
         if len(sources) != len(targets):
             raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
-        src_ids, tgt_ids = self.source_ids(sources, first_line), self.source_ids(targets, first_line)
+        src_ids, tgt_ids = self.source_ids(sources, first_line), self.target_ids(targets, first_line)
         longer, positions = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], self.max_positions
         for number, ids in enumerate(longer, first_line):
             if positions and len(ids) + 1 > positions:

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
@@ -144,14 +145,24 @@ class Answers:
 
         translator = self.service.now.translator
         lines = [line_of(fields, "q"), line_of(fields, "translation")]
-        src_ids, tgt_ids = await self._subwords(translator, lines, state)
+
+        def encode(lines: list[str]) -> list[list[int]]:
+            return translator.source_ids(lines[:1]) + translator.target_ids(lines[1:], 2)
+
+        src_ids, tgt_ids = await self._subwords(translator, lines, state, encode)
         return await self.batcher.call(word_attention, translator, src_ids, tgt_ids)
 
-    async def _subwords(self, translator: LineTranslator, lines: list[str], state: State) -> list[list[int]]:
+    async def _subwords(
+        self,
+        translator: LineTranslator,
+        lines: list[str],
+        state: State,
+        encode: Callable[[list[str]], list[list[int]]] | None = None,
+    ) -> list[list[int]]:
         """Returns the subwords of lines. Raises DataError for what is not text, and 413 for a line that is too long."""
         limits = (self.options.max_line, translator.longest_source)
         most = min(limit for limit in limits if limit is not None)
-        found = await asyncio.to_thread(translator.source_ids, lines)
+        found = await asyncio.to_thread(encode or translator.source_ids, lines)
         for number, ids in enumerate(found, 1):
             if len(ids) > most:
                 raise HTTPException(

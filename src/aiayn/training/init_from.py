@@ -37,6 +37,7 @@ def resolve_init_from(
     settled = flatten({"model": to_plain(source.config.model)})
     vocabulary = {
         "vocab_size": source.vocab_size,
+        "src_vocab_size": source.config.data.src_vocab_size,
         "lowercase": source.config.data.lowercase,
         "tokenizer_pairs": None,
     }

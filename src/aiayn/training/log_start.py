@@ -32,7 +32,8 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
         kinds = {"bf16-mixed": "computes in bfloat16", "16-mixed": "has tensor cores for float16 only"}
         reason = f" (this hardware {kinds.get(precision, 'has no bfloat16 arithmetic')})"
     log.info("run      %s, %s", run.folder.path, start)
-    log.info("model    %.1f M parameters, vocabulary %d", weights / 1e6, run.prepared.tokenizer.vocab_size)
+    sizes = [str(size) for size in (config.data.src_vocab_size, run.prepared.tokenizer.vocab_size) if size]
+    log.info("model    %.1f M parameters, vocabulary %s", weights / 1e6, " and ".join(sizes))
     log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding.mean())
     threads = f", threads: {torch.get_num_threads()}" if accelerator == "cpu" else ""
     log.info("device   %d x %s%s, precision %s%s", config.trainer.world_size, accelerator, threads, precision, reason)
@@ -79,7 +80,7 @@ def unusual_options(config: Config, pairs: int, steps_per_epoch: int, vocab_size
             f"{pairs:,} training pairs are few (with {FEW_PAIRS:,} expect about 15 BLEU): train on a general corpus "
             "first, and then on these with init_from=outputs/GENERAL (docs/your-own-text.md)"
         )
-    n = n_parameters(config.model, vocab_size)
+    n = n_parameters(config.model, vocab_size, config.data.src_vocab_size)
     if n > 1000 * pairs and pairs > FITS[0].pairs / 10:
         found.append(f"a model of {n / 1e6:.0f} M parameters is large for {pairs:,} pairs: model=auto chooses one")
     return found

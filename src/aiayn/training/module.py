@@ -127,7 +127,7 @@ class TranslationModule(pl.LightningModule):
         plain &= kind.training_loss is TranslationModule.training_loss and type(self.model) is Transformer
         # Parts of extensions are noticed by their number of weights; rotary positions have none, and cost no products.
         n = sum(weight.numel() for weight in self.parameters())
-        return plain and n == n_parameters(self.config.model, self.vocab_size)
+        return plain and n == n_parameters(self.config.model, self.vocab_size, self.config.data.src_vocab_size)
 
     # Lightning's hooks.
 

@@ -42,7 +42,7 @@ def settled_options(
     options = fill_as_stored(folder, options)
     sized = settle_sizes(options, lambda: text_of(options.data, "train").count())
     refuse_changes(folder, sized)
-    check_size(sized.model, sized.data.vocab_size, accelerator)
+    check_size(sized.model, sized.data.vocab_size, accelerator, sized.data.src_vocab_size)
     return sized, source
 
 
@@ -116,12 +116,14 @@ def _ended_by_epochs(config: Config, plan: BatchPlan) -> Config:
     return replace(config, trainer=replace(settings, max_steps=min(settings.max_steps or steps, steps)))
 
 
-def check_size(model: ModelConfig, vocab_size: int, accelerator: str = "cpu") -> None:
+def check_size(
+    model: ModelConfig, vocab_size: int, accelerator: str = "cpu", src_vocab_size: int | None = None
+) -> None:
     """Raises ConfigError for a model whose weights exceed this machine's memory: building it would fail, or hang.
 
     On a GPU, weights, gradients and Adam's two moments must fit its memory.
     """
-    n, memory, what = n_parameters(model, vocab_size), machine_memory(), ", and this machine has"
+    n, memory, what = n_parameters(model, vocab_size, src_vocab_size), machine_memory(), ", and this machine has"
     copies = 1
     if accelerator == "gpu" and 4 * n <= memory:
         copies, memory, what = 4, gpu_memory(), " with gradients and Adam's moments, and this GPU has"
@@ -130,6 +132,7 @@ def check_size(model: ModelConfig, vocab_size: int, accelerator: str = "cpu") ->
         if model.positions == "learned":
             names.append("max_positions")
         sizes = [f"model.{name}={getattr(model, name)}" for name in names if getattr(model, name) is not None]
+        sizes += [f"data.src_vocab_size={src_vocab_size}"] if src_vocab_size else []
         raise ConfigError(
             f"model: its {n / 1e9:,.1f} billion parameters take {4 * copies * n / 1e9:,.0f} GB{what} "
             f"{memory / 1e9:,.0f}; lower the largest of {', '.join(sizes)}, data.vocab_size={vocab_size}"
@@ -152,9 +155,9 @@ def check_positions(config: Config, prepared: PreparedCorpus) -> None:
         # The end mark takes a position; a translation may have max_extra_tokens more than its source.
         translated = number <= config.trainer.val_bleu_sentences
         limits = most - 1 - extra * translated, most - 1
-        ids = prepared.tokenizer.encode([prepared.tokenizer.normalise(line) for line in pair])
-        for side, length, limit in zip(sides, map(len, ids), limits, strict=True):
-            if length > limit:
+        tokenizers = prepared.tokenizer.source, prepared.tokenizer
+        for side, tokenizer, line, limit in zip(sides, tokenizers, pair, limits, strict=True):
+            if (length := len(tokenizer.encode([tokenizer.normalise(line)])[0])) > limit:
                 raise DataError(
                     f"data.val={config.data.val}: line {number} ({side}) has {length} subwords, model.max_positions="
                     f"{most} learned positions allow {limit} (search.max_extra_tokens={extra}); raise "

@@ -65,7 +65,7 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
     return AttentionMaps(
-        src=tokens([*src_ids, EOS_ID]),
+        src=translator.tokenizer.source.tokens([*src_ids, EOS_ID]),
         tgt_in=tokens([BOS_ID, *best.tokens]),
         tgt_out=tokens([*best.tokens, EOS_ID]),
         encoder_self=torch.cat(encoder_self),

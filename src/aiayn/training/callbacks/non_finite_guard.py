@@ -65,7 +65,8 @@ class NonFiniteGuard(StepCallback):
             lines = []
             for number in range((step - 1) * plan.micro_batches, step * plan.micro_batches):
                 for pair in plan.micro_batch(number).pairs.tolist():
-                    texts = tokenizer.decode([ids.tolist() for ids in split.pair(pair)])
+                    src, tgt = (ids.tolist() for ids in split.pair(pair))
+                    texts = tokenizer.source.decode([src]) + tokenizer.decode([tgt])
                     lines.append("\t".join([str(pair), *texts]) + "\n")
             atomic_write_text(path, "".join(lines))
         return path
