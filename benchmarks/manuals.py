@@ -59,7 +59,7 @@ def plain(text: str) -> str:
 
 def sentences(pair: Pair) -> list[Pair]:
     """Cuts a pair into sentences where both sides have the same number of them."""
-    src, tgt = (split_paragraph(text, lang).sentences for text, lang in zip(pair, ("en", "de"), strict=True))
+    src, tgt = (split_paragraph(text, lang)[1::2] for text, lang in zip(pair, ("en", "de"), strict=True))
     return list(zip(src, tgt, strict=True)) if len(src) == len(tgt) else [pair]
 
 

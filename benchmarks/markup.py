@@ -23,7 +23,6 @@ from aiayn.config.search import SearchOverrides
 from aiayn.data.placeholders import PLACEHOLDER, TAG
 from aiayn.data.text_files import read_lines
 from aiayn.evaluation.scoring import score
-from aiayn.search.placement import Places
 from aiayn.search.texts import translate_texts
 from aiayn.search.translator import Translator
 
@@ -67,9 +66,8 @@ def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
     lang = translator.languages[1]
     sources, references = (read_lines(f"{prefix}.{one}") for one in translator.languages)
     size = {"lines": len(sources), "marks": sum(marks(text).total() for text in sources)}
-    restored, places = translate_texts(translator, sources, is_html=True, paragraphs=True), Places()
-    for one in restored:
-        places.add(one.places)
+    restored = translate_texts(translator, sources, is_html=True, paragraphs=True)
+    places = sum((one.places for one in restored), Counter())
     put_back = measured(sources, [one.text for one in restored], references, lang)
     left_in, without = (
         [one.text for one in translate_texts(translator, texts, markup=False, paragraphs=True)]
@@ -77,11 +75,12 @@ def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
     )
     left_in = measured(sources, left_in, references, lang)
     alone = dict.fromkeys(put_back) | {"bleu": bleu(without, [plain(text) for text in references], lang)}
-    none = dict.fromkeys(vars(places))
+    counts = {name: places[name] for name in ("by_model", "by_alignment", "guessed", "removed")}
+    none = dict.fromkeys(counts)
     return [
         {"text": Path(prefix).name, "tags": way, **size, **columns, **found}
         for way, columns, found in (
-            ("put back", put_back, vars(places)),
+            ("put back", put_back, counts),
             ("left in", left_in, none),
             ("none", alone, none),
         )

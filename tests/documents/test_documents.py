@@ -2,7 +2,7 @@
 
 import json
 import re
-from itertools import pairwise
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,7 @@ from markdown_it import MarkdownIt
 from aiayn.documents.document import Document, parse_document
 from aiayn.errors import DataError
 from aiayn.search.markup import Part
-from aiayn.search.placement import Places, written
-from aiayn.search.projection import AlignedText, units_of
-from aiayn.search.repair import repair
+from aiayn.search.placement import AlignedText, units_of, written
 
 LANGS = ("en", "de")
 
@@ -27,20 +25,21 @@ def document(name: str, content: str | bytes, markup: bool = False) -> Document:
 
 def word_for_word(text: str, shout: bool) -> AlignedText:
     """A translation of every word by itself, in capitals or the same."""
-    edges = [0, *(edge for span in units_of(text) for edge in span), len(text)]
-    pieces = [text[a:b] for a, b in pairwise(edges)]
-    words = [word.upper() if shout and not re.match(r"[{%&]", word) else word for word in pieces[1::2]]
-    return AlignedText(text, units_of(text), words, pieces[::2], np.eye(len(words)))
+    units, translation = units_of(text), text
+    for start, stop in units:
+        if shout and not re.match(r"[{%&]", text[start:stop]):
+            translation = translation[:start] + text[start:stop].upper() + translation[stop:]
+    return AlignedText(text, units, translation, units, np.eye(len(units)))
 
 
 def translated(name: str, content: str | bytes, markup: bool = False, shout: bool = True) -> str | bytes:
     """The document of a translator that shouts, or does not."""
-    found, places = document(name, content, markup), Places()
+    found = document(name, content, markup)
 
     def text_of(part: Part) -> str:
         if not found.markup:
             return part.finish(part.escape(part.text.upper()))
-        return part.finish(written(repair(word_for_word(part.text, shout), places), part, places))
+        return part.finish(written(word_for_word(part.text, shout), part, Counter()))
 
     text = "".join(one if isinstance(one, str) else text_of(one) for one in found.pieces)
     return text if isinstance(content, str) else found.encode(text)

@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -15,16 +14,16 @@ from applications import write_run
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aiayn.data.placeholders import PLACEHOLDER, TAG, TAG_START, placeholders
+from aiayn.data.placeholders import PLACEHOLDER, TAG, placeholders
 from aiayn.errors import DataError
 from aiayn.search import alignment, texts
 from aiayn.search.markup import Part, Pieces, parse_markup
 from aiayn.search.paragraphs import split_paragraph
-from aiayn.search.placement import Places, written
-from aiayn.search.projection import AlignedText, align, join, units_of
-from aiayn.search.repair import repair
+from aiayn.search.placement import AlignedText, align, join, units_of, written
 from aiayn.search.texts import align_sentences, translate_texts
 from aiayn.search.translator import Translator
+
+TAG_START = re.compile("(?:<|&lt;)(?=[A-Za-z_/!?])")  # here a parser of HTML or XML begins a tag
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +33,7 @@ def translator(tmp_path_factory) -> Translator:
 
 def aligned(source: str, text: str, weights: np.ndarray) -> AlignedText:
     """A translation whose words attend to those of its source as given."""
-    edges = [0, *(edge for span in units_of(text) for edge in span), len(text)]
-    pieces = [text[a:b] for a, b in pairwise(edges)]
-    return AlignedText(source, units_of(source), pieces[1::2], pieces[::2], weights)
+    return AlignedText(source, units_of(source), text, units_of(text), weights)
 
 
 def perfect(source: str, backwards: bool, spoil: bool = False) -> AlignedText:
@@ -52,11 +49,9 @@ def parts_of(text: str, is_html: bool = False) -> list[Part]:
     return [piece for piece in parse_markup(text, is_html) if isinstance(piece, Part)]
 
 
-def restored(pieces: Pieces, translate: Callable[[str], AlignedText], places: Places | None = None) -> str:
-    places = places or Places()
-    return "".join(
-        written(repair(translate(one.text), places), one, places) if isinstance(one, Part) else one for one in pieces
-    )
+def restored(pieces: Pieces, translate: Callable[[str], AlignedText], places: Counter[str] | None = None) -> str:
+    places = Counter() if places is None else places
+    return "".join(one if isinstance(one, str) else written(translate(one.text), one, places) for one in pieces)
 
 
 def translated(text: str, backwards: bool = False, is_html: bool = False, spoil: bool = False) -> str:
@@ -107,18 +102,17 @@ def test_where_a_tag_was_all_that_kept_a_placeholder_from_a_word_they_are_not_jo
 def test_a_spoilt_placeholder_takes_the_place_of_what_is_aligned_with_it(name, backwards):
     text = f"read {name} first"
     assert translated(text, backwards) == translated(text, backwards, spoil=True)
-    for spoil, expected in ((True, Places(by_alignment=1)), (False, Places(by_model=1))):
-        places = Places()
-        repair(perfect(text, backwards, spoil), places)
+    for spoil, expected in ((True, Counter(by_alignment=1)), (False, Counter(by_model=1))):
+        places = Counter()
+        written(perfect(text, backwards, spoil), Part(text), places)
         assert places == expected
 
 
 def test_a_placeholder_that_nothing_attends_to_is_put_at_the_end_and_counted_as_guessed():
-    places = Places()
-    lost = aligned("open %s now", "AUF", np.array([[1.0, 0.0, 0.0]]))
-    assert repair(lost, places).text == "AUF %s"
-    assert repair(aligned("open %s now", "", np.zeros((0, 3))), places).text == "%s"
-    assert places == Places(guessed=2)
+    places, part = Counter(), Part("open %s now")
+    assert written(aligned(part.text, "AUF", np.array([[1.0, 0.0, 0.0]])), part, places) == "AUF %s"
+    assert written(aligned(part.text, "", np.zeros((0, 3))), part, places) == "%s"
+    assert places == Counter(guessed=2)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +229,7 @@ def test_the_model_sees_the_words_of_code_which_replaces_what_becomes_of_them(na
 
 @pytest.mark.parametrize("line", ["A\u00a0. B runs.", "Mr\u2009. x\u00a0. Y"])
 def test_a_line_that_makes_the_splitter_panic_is_split_or_stays_whole(line, capfd):
-    assert "".join(split_paragraph(line, "en").join(split_paragraph(line, "en").sentences)) == line
+    assert "".join(split_paragraph(line, "en")) == line
     assert capfd.readouterr().err == ""
 
 
@@ -247,7 +241,7 @@ def test_a_line_stays_whole_if_the_splitter_fails(monkeypatch):
         raise PanicError
 
     monkeypatch.setattr("sentencex.segment", fail)
-    assert split_paragraph("One. Two.\nThree.", "en").sentences == ["One. Two.", "Three."]
+    assert split_paragraph("One. Two.\nThree.", "en")[1::2] == ["One. Two.", "Three."]
 
 
 def test_tags_in_a_title_are_text():
@@ -322,17 +316,15 @@ def test_with_a_model_all_mark_up_comes_back_and_plain_text_is_translated_as_wit
     assert found[3].text == f"  {translator.translate(['the man'])[0]} "
     for text, one in zip(marked, found[4:], strict=True):
         assert placeholders(one.text) == placeholders(text)
-    places = Places()
-    for one in found:
-        places.add(one.places)
-    assert places.by_model + places.by_alignment + places.guessed == 3
+    places = sum((one.places for one in found), Counter())
+    assert places.total() - places["removed"] == 3
 
 
 def test_paragraphs_equal_their_sentences_with_the_blanks_between(translator):
     text = "  The cat sees. Two cats see!  The man\n\nsees  the house.\tThe end "
     paragraph = split_paragraph(text, "en")
-    assert paragraph.sentences == ["The cat sees.", "Two cats see!", "The man", "sees  the house.", "The end"]
-    assert paragraph.join(paragraph.sentences) == text
+    assert paragraph[1::2] == ["The cat sees.", "Two cats see!", "The man", "sees  the house.", "The end"]
+    assert "".join(paragraph) == text
     [found] = translate_texts(translator, [text.replace("\n\n", " ")], paragraphs=True)
     parts = translator.translate(["The cat sees.", "Two cats see!", "The man sees  the house.", "The end"])
     assert found.text == f"  {parts[0]} {parts[1]}  {parts[2]}\t{parts[3]} "
@@ -341,8 +333,9 @@ def test_paragraphs_equal_their_sentences_with_the_blanks_between(translator):
 @given(st.text(), st.sampled_from(["en", "de", "pt-BR", "xx"]))
 def test_sentences_and_blanks_are_the_whole_text(text, language):
     paragraph = split_paragraph(text, language)
-    assert paragraph.join(paragraph.sentences) == text
-    assert all(sentence == sentence.strip() != "" and "\n" not in sentence for sentence in paragraph.sentences)
+    assert "".join(paragraph) == text
+    assert all(sentence == sentence.strip() != "" and "\n" not in sentence for sentence in paragraph[1::2])
+    assert not "".join(paragraph[::2]).strip()
 
 
 @pytest.mark.parametrize(
@@ -354,7 +347,7 @@ def test_sentences_and_blanks_are_the_whole_text(text, language):
     ],
 )
 def test_abbreviations_end_no_sentence(language, text, sentences):
-    assert len(split_paragraph(text, language).sentences) == sentences
+    assert len(split_paragraph(text, language)[1::2]) == sentences
 
 
 def test_the_alignment_of_words_is_that_of_their_subwords(translator):
@@ -363,18 +356,18 @@ def test_the_alignment_of_words_is_that_of_their_subwords(translator):
     for source, translation, found in zip(sources, best, align_sentences(translator, sources, best), strict=True):
         assert [source[a:b] for a, b in found.source_units] == re.findall(r"\w+", source)
         assert found.text == translation.text
-        assert "".join(found.words) == "".join(translation.text.split())
-        assert found.weights.shape == (len(found.words), len(found.source_units))
+        assert "".join(found.text[a:b] for a, b in found.units) == "".join(translation.text.split())
+        assert found.weights.shape == (len(found.units), len(found.source_units))
         assert (found.weights >= 0).all()
         assert np.abs(found.weights.sum(1) - 1).max(initial=0) < 1e-4
     paragraph = split_paragraph("the old house. é 猫 sees.", "en")
     sentences = align_sentences(
-        translator, paragraph.sentences, [found for found, *_ in translator.n_best(paragraph.sentences, 1)]
+        translator, paragraph[1::2], [found for found, *_ in translator.n_best(paragraph[1::2], 1)]
     )
-    whole = join("the old house. é 猫 sees.", paragraph.blanks, sentences)
+    whole = join(paragraph, sentences)
     assert [whole.source[a:b] for a, b in whole.source_units] == re.findall(r"\w+|\.", whole.source)
-    assert whole.text == paragraph.join([one.text for one in sentences])
-    assert whole.words == [word for one in sentences for word in one.words]
+    assert whole.text == " ".join(one.text for one in sentences)
+    assert [whole.text[a:b] for a, b in whole.units] == [one.text[a:b] for one in sentences for a, b in one.units]
 
 
 def test_a_word_attends_to_what_its_subwords_attend_to():
@@ -422,7 +415,7 @@ def test_the_work_of_placing_grows_no_faster_than_the_text(hostile, spoil):
     def work(times: int) -> int:
         [part] = parts_of(f"word {hostile * times}")
         sentence = perfect(part.text, backwards=True, spoil=spoil)
-        return lines_executed(lambda: written(repair(sentence, Places()), part, Places()))
+        return lines_executed(lambda: written(sentence, part, Counter()))
 
     work(20)
     assert work(240) <= 2.1 * work(120) + 50
@@ -443,27 +436,27 @@ def test_elements_may_stand_in_each_other_as_deep_as_a_line_is_long():
             "print {name} on (%s).",
             "DRUCKE %s{name} } AUF (%s).",
             "DRUCKE {name} AUF (%s).",
-            Places(by_model=2, removed=2),
+            Counter(by_model=2, removed=2),
         ),
-        ("all is new", "{x} ALL %s IS %(y)d", "ALL IS", Places(removed=3)),
-        ("all %s new", "% ALL }s IS", "% ALL %s IS", Places(by_alignment=1, removed=1)),
-        ("see it", "SIEH www.a.org, ES", "SIEH, ES", Places(removed=1)),
-        ("is new", "%}{y}s", "% s", Places(removed=2)),
-        ("a {b} c", "A {B} C", "A {b} C", Places(by_alignment=1)),
-        ("a { b", "A { B", "A { B", Places()),
-        ("new", "%s", "", Places(removed=1)),
-        ("new file", "<b>NEW</b> <a href='#'>FILE", "NEW FILE", Places(removed=3)),
-        ("new", "NEW<br/>", "NEW", Places(removed=1)),
-        ("new", "<!-- x -->&lt;i&gt;NEW&lt;/i&gt;", "NEW", Places(removed=3)),
-        ("a <i>new</i> file", "<i></i>A NEW FILE", "A <i>NEW</i> FILE", Places(by_alignment=1, removed=2)),
-        ("5 < 7 > x", "5 < 7 > X", "5 < 7 > X", Places()),
-        ("the <new file", "DIE <NEU DATEI>", "DIE <NEU DATEI>", Places()),
-        ("if x <y", "<WENN X <Y", "WENN X <Y", Places(removed=1)),
-        ("new", "<{x}b> <b", "< b> b", Places(removed=2)),
+        ("all is new", "{x} ALL %s IS %(y)d", "ALL IS", Counter(removed=3)),
+        ("all %s new", "% ALL }s IS", "% ALL %s IS", Counter(by_alignment=1, removed=1)),
+        ("see it", "SIEH www.a.org, ES", "SIEH, ES", Counter(removed=1)),
+        ("is new", "%}{y}s", "% s", Counter(removed=2)),
+        ("a {b} c", "A {B} C", "A {b} C", Counter(by_alignment=1)),
+        ("a { b", "A { B", "A { B", Counter()),
+        ("new", "%s", "", Counter(removed=1)),
+        ("new file", "<b>NEW</b> <a href='#'>FILE", "NEW FILE", Counter(removed=3)),
+        ("new", "NEW<br/>", "NEW", Counter(removed=1)),
+        ("new", "<!-- x -->&lt;i&gt;NEW&lt;/i&gt;", "NEW", Counter(removed=3)),
+        ("a <i>new</i> file", "<i></i>A NEW FILE", "A <i>NEW</i> FILE", Counter(by_alignment=1, removed=2)),
+        ("5 < 7 > x", "5 < 7 > X", "5 < 7 > X", Counter()),
+        ("the <new file", "DIE <NEU DATEI>", "DIE <NEU DATEI>", Counter()),
+        ("if x <y", "<WENN X <Y", "WENN X <Y", Counter(removed=1)),
+        ("new", "<{x}b> <b", "< b> b", Counter(removed=2)),
     ],
 )
 def test_a_placeholder_or_tag_that_the_source_lacks_is_removed_and_counted(source, translation, expected, places):
-    found = Places()
+    found = Counter()
 
     def from_the_end(text: str) -> AlignedText:
         units, src_units = units_of(translation), units_of(text)
@@ -502,12 +495,11 @@ def written_by_a_model(source: str, translation: str, random: Random) -> Aligned
 @example("s&lt;&gt;", "&lt;x", Random(0))
 def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(source, translation, random):
     for part in parts_of(source):
-        found = repair(written_by_a_model(part.text, translation.strip(), random), Places())
-        assert Counter(PLACEHOLDER.findall(found.text)) == Counter(PLACEHOLDER.findall(part.text))
+        found = written(written_by_a_model(part.text, translation.strip(), random), Part(part.text), Counter())
+        assert Counter(PLACEHOLDER.findall(found)) == Counter(PLACEHOLDER.findall(part.text))
         copied = "".join(PLACEHOLDER.findall(part.text)).count("<")
-        assert found.text.count("<") <= translation.count("<") + copied
-        assert TAG_START.search(part.text) or not re.search("<[A-Za-z_/!?]", found.text)
-        assert found.weights.shape == (len(found.words), len(units_of(part.text)))
+        assert found.count("<") <= translation.count("<") + copied
+        assert TAG_START.search(part.text) or not re.search("<[A-Za-z_/!?]", found)
     whole = restored(parse_markup(source), lambda text: written_by_a_model(text, translation.strip(), random))
     if not any(TAG_START.search(part.text) for part in parts_of(source)):  # halves of tags, which may pair off anew
         assert Counter(TAG.findall(whole)) == Counter(TAG.findall(source))

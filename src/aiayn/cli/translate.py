@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,6 @@ from aiayn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from aiayn.search.line_translator import LineTranslator, Progress
-    from aiayn.search.placement import Places
     from aiayn.search.translator import Translator
 
 
@@ -146,9 +146,7 @@ def translate(
     with model.open(run, devices, "--sample draws in torch" if drawing else None) as (translator, engine):
         _check_task(translator, run, output)
         print(engine, file=sys.stderr, flush=True)
-        from aiayn.search.placement import Places
-
-        places = Places()
+        places = Counter[str]()
         if file and kind == "document":
             _write_document(translator, file, output, places)
         else:
@@ -163,8 +161,14 @@ def translate(
                     on_batch = _within(progress, done, len(chunk.lines), len(lines))
                     write_lines(_translated(translator, output, drawing, chunk, done, places, on_batch))
                     done += len(chunk.lines)
-        if output.markup or any(vars(places).values()):
-            print(f"mark-up: {places.shown()}", file=sys.stderr)
+        if output.markup or any(places.values()):
+            total = places.total() - places["removed"]
+            print(
+                f"mark-up: {total} tags and placeholders: {places['by_model']} as the model wrote them, "
+                f"{places['by_alignment']} put where the alignment says, {places['guessed']} where it says nothing; "
+                f"{places['removed']} removed that the source does not have",
+                file=sys.stderr,
+            )
 
 
 def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> str:
@@ -218,7 +222,7 @@ def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) 
         )
 
 
-def _write_document(translator: "LineTranslator", file: Path, output: OutputOptions, places: "Places") -> None:
+def _write_document(translator: "LineTranslator", file: Path, output: OutputOptions, places: Counter[str]) -> None:
     """Writes a document's translation; all that is no text is copied."""
     from aiayn.documents.document import read_document
     from aiayn.search.markup import Part
@@ -234,7 +238,7 @@ def _write_document(translator: "LineTranslator", file: Path, output: OutputOpti
             [found] = translate_pieces(translator, read, on_batch, document.markup)
             sys.stdout.buffer.write(document.encode(found.text))
             sys.stdout.buffer.flush()
-            places.add(found.places)
+            places.update(found.places)
             done += count
     for remark in document.remarks:
         print(remark, file=sys.stderr)
@@ -246,7 +250,7 @@ def _translated(
     drawing: SamplingConfig | None,
     chunk: Chunk,
     done: int,
-    places: "Places",
+    places: Counter[str],
     on_batch: "Progress | None",
 ) -> Iterable[str]:
     """Returns the output lines of a chunk that comes after `done` lines."""
@@ -258,7 +262,7 @@ def _translated(
     if output.markup or output.paragraphs:
         found = translate_texts(translator, lines, output.markup, False, output.paragraphs, on_batch, done + 1)
         for one in found:
-            places.add(one.places)
+            places.update(one.places)
         return chunk.written([one.text for one in found])
     if show:
         lines = [task.source_line(line) for line in lines]

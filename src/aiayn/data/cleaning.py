@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from aiayn.config.data import DataConfig
-from aiayn.data.placeholders import numbers, placeholders
+from aiayn.data.placeholders import placeholders
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import MAX_LINE_BYTES
 from aiayn.errors import DataError
@@ -193,7 +193,7 @@ def training_rules(config: DataConfig) -> list[Rule]:
     if config.drop_equal:
         rules.append(lambda src, tgt: "equal_sides" if normalised(plain(src)) == normalised(plain(tgt)) else None)
     if config.drop_number_mismatch:
-        rules.append(lambda src, tgt: "numbers" if numbers(plain(src)) != numbers(plain(tgt)) else None)
+        rules.append(lambda src, tgt: "numbers" if _numbers(plain(src)) != _numbers(plain(tgt)) else None)
     if config.drop_placeholder_mismatch:
         rules.append(lambda src, tgt: "placeholders" if placeholders(plain(src)) != placeholders(plain(tgt)) else None)
     if config.drop_duplicates:
@@ -211,6 +211,11 @@ def training_rules(config: DataConfig) -> list[Rule]:
 
         rules.append(duplicate)
     return rules
+
+
+def _numbers(text: str) -> Counter[int]:
+    """Returns the runs of digits in a text as numbers: 1,234.5 and 1.234,5 have the same ones."""
+    return Counter(int(digits) for digits in re.findall(r"\d+", text) if len(digits) < 40)
 
 
 class _Folded(dict[int, str]):

@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 
-# Both patterns take time in proportion to a text's length, whatever is in it: no part of it is scanned for each of
-# many places where a match might begin.
+# All patterns take time in proportion to a text's length, whatever is in it: no part of it is scanned for each of many
+# places where a match might begin.
 # `{name}`, `{0}`, `${name}`, `{{ name }}`, `{% if x %}`, `{# note #}`; `%s`, `%1$s`, `%(x)d`, `%{x}`, `%.2f`; `&amp;`;
 # web and mail addresses.
 PLACEHOLDER = re.compile(
@@ -12,8 +12,7 @@ PLACEHOLDER = re.compile(
     r"|%(?:\d{1,4}\$)?[-+#0]{0,5}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGaAcspn](?![^\W\d_])"
     r"|%\([^\s()]{1,60}\)[-+# 0]{0,5}\d{0,4}(?:\.\d{1,4})?[diouxXeEfFgGcrs]|%\{[^\s{}]{1,60}\}"
     r"|&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
-    r"|(?:https?|ftp|file)://[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}]"
-    r"|\bwww\.[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}]"
+    r"|(?:(?:https?|ftp|file)://|\bwww\.)[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}]"
     r"|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 )
 # `<b>`, `</b>`, `<br/>`, `<a href="x">`, and the same written with entities, to count them in pairs of text and to find
@@ -24,10 +23,10 @@ TAG = re.compile(
     r"|&lt;/?[A-Za-z_][\w:.-]*(?:\s(?:(?!&[lg]t;)[^<>])*)?/?&gt;",
     re.DOTALL,
 )
-REPEATED = re.compile(f"{TAG.pattern}|{PLACEHOLDER.pattern}", TAG.flags | PLACEHOLDER.flags)
-TAG_START = re.compile(r"(?:<|&lt;)(?=[A-Za-z_/!?])")  # here a parser of HTML or XML begins a tag, whatever follows
-PLACEHOLDER_LENGTH = 500  # characters searched on each side of a joint; longer placeholders are hardly ever written
-NUMBER = re.compile(r"\d+")
+REPEATED = re.compile(f"{TAG.pattern}|{PLACEHOLDER.pattern}", re.DOTALL)
+# And what a translation may not have more of: braces, which `str.format` refuses, and where a parser begins a tag.
+MARK = re.compile(f"{REPEATED.pattern}|[{{}}]|<(?=[A-Za-z_/!?])", re.DOTALL)
+MARK_LENGTH = 500  # characters searched on each side of a joint; longer marks are hardly ever written
 
 
 def placeholders(text: str) -> Counter[str]:
@@ -36,12 +35,7 @@ def placeholders(text: str) -> Counter[str]:
     return Counter(TAG.findall(text)) + Counter(PLACEHOLDER.findall(without_tags))
 
 
-def changes_placeholders(before: str, after: str) -> bool:
+def changes_marks(before: str, after: str) -> bool:
     """Whether joining two texts changes their placeholders or tags, as it does for `%s` and `a`."""
-    before, after = before[-PLACEHOLDER_LENGTH:], after[:PLACEHOLDER_LENGTH]
-    return REPEATED.findall(before + after) != REPEATED.findall(before) + REPEATED.findall(after)
-
-
-def numbers(text: str) -> Counter[int]:
-    """Returns the runs of digits in a text as numbers: 1,234.5 and 1.234,5 have the same ones."""
-    return Counter(int(digits) for digits in NUMBER.findall(text) if len(digits) < 40)
+    before, after = before[-MARK_LENGTH:], after[:MARK_LENGTH]
+    return MARK.findall(before + after) != MARK.findall(before) + MARK.findall(after)

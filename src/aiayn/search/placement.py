@@ -1,158 +1,250 @@
-"""Puts the tags of a source sentence into its translation, around or beside the words that they belong to."""
+"""Puts the tags and placeholders of a source into its translation, by how their subwords attend to each other."""
 
-from collections.abc import Callable
+import re
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from aiayn.data.placeholders import PLACEHOLDER
+from aiayn.data.placeholders import MARK, MARK_LENGTH, PLACEHOLDER, REPEATED, changes_marks
 from aiayn.search.markup import Element, Part
-from aiayn.search.projection import AlignedText, Span, best_interval
 
+# Marks, words and punctuation marks. A web address begins a unit even where a tag was between it and the word before.
+UNIT = re.compile(rf"{REPEATED.pattern}|\w(?:(?!(?:https?|ftp|file)://)\w)*|[^\w\s]", re.DOTALL)
 SURE = 0.2  # share of a word's attention below which a place is a guess
+STRAY = ("{", "}", "<")  # names of marks that a translation may lack
+OPENING, CLOSING = "([{«„", ".,;:!?)]}»“"  # without a blank after and before them
+ZERO_WIDTH_SPACE = "\u200b"  # divides two placeholders where a blank does not
+
+Word = tuple[int, int, str, np.ndarray, bool]  # the units that it replaces, its row of weights, and whether it is new
 
 
-@dataclass
-class Places:
-    """How the places of tags and placeholders were found."""
+@dataclass(frozen=True)
+class AlignedText:
+    """A text and its translation, and where in both their units are: (units, 2), from and to which character."""
 
-    by_model: int = 0  # placeholders that the model itself repeated
-    by_alignment: int = 0
-    guessed: int = 0  # attention was too spread out
-    removed: int = 0  # tags, placeholders and halves of them that the model added
-
-    def count(self, is_sure: bool) -> None:
-        self.by_alignment += bool(is_sure)
-        self.guessed += not is_sure
-
-    def shown(self) -> str:
-        """Returns the counts in words."""
-        total = self.by_model + self.by_alignment + self.guessed
-        return (
-            f"{total} tags and placeholders: {self.by_model} as the model wrote them, {self.by_alignment} put where "
-            f"the alignment says, {self.guessed} where it says nothing; {self.removed} removed that the source does "
-            "not have"
-        )
-
-    def add(self, other: "Places") -> None:
-        for name, count in vars(other).items():
-            setattr(self, name, getattr(self, name) + count)
+    source: str
+    source_units: np.ndarray
+    text: str
+    units: np.ndarray
+    weights: np.ndarray  # (units, source units): how much each attends to each source unit; rows sum to 1 or are 0
 
 
-def written(sentence: AlignedText, part: Part, places: Places) -> str:
-    """Returns the translation of a part with its tags; what is not a tag is passed through `part.escape`.
+def units_of(text: str) -> np.ndarray:
+    return np.array([match.span() for match in UNIT.finditer(text)], dtype=int).reshape(-1, 2)
 
-    Takes Python steps in proportion to units and elements, and a few passes of numpy over the units for each element.
+
+def align(
+    source: str, source_lengths: list[int], text: str, lengths: list[int], attention: np.ndarray | None
+) -> AlignedText:
+    """Aligns the units of a sentence and of its translation, both without white space around them.
+
+    `attention` (T, S) is that of subwords, whose lengths in bytes are given; None if one of them has none.
     """
-    page = _Page(sentence, part.escape)
-    # Children go into the interval of the element around them, so those around come first.
-    waiting: list[Inside] = [(part.elements, (0, len(sentence.words)))]
-    while waiting:
-        waiting += _place(page, *waiting.pop(), places)
-    return page.text()
+    source_units, units = units_of(source), units_of(text)
+    weights = np.zeros((len(units), len(source_units)))
+    if attention is not None and weights.size:
+        rows, columns = _of_subwords(text, lengths, units), _of_subwords(source, source_lengths, source_units)
+        np.add.at(weights, (rows[:, None], columns), attention)
+        weights /= weights.sum(1, keepdims=True).clip(1e-9)
+    return AlignedText(source, source_units, text, units, weights)
 
 
-Inside = tuple[list[Element], Span]
+def _of_subwords(text: str, lengths: list[int], units: np.ndarray) -> np.ndarray:
+    """Returns (subwords,): the unit that a subword's last character is in, or that follows it."""
+    bytes_until = np.cumsum([len(character.encode(errors="replace")) for character in text], dtype=int)
+    # The line's first space is the tokenizer's. A character that subwords share belongs to the first of them.
+    stops = np.searchsorted(bytes_until, np.cumsum(lengths, dtype=int) - 1, "right")
+    return np.searchsorted(units[:-1, 1], stops)
 
 
-class _Page:
-    """The units of a translation, with what is written before and after each."""
-
-    def __init__(self, sentence: AlignedText, escape: Callable[[str], str]):
-        self._sentence, self.weights = sentence, sentence.weights
-        self._starts, self._stops = (np.array([span[n] for span in sentence.source_units]) for n in (0, 1))
-        self._sums = np.pad(self.weights.cumsum(1), ((0, 0), (1, 0)))  # over source units, from zero
-        self.placeholders = np.array([bool(PLACEHOLDER.fullmatch(word)) for word in sentence.words], dtype=bool)
-        self._words, self._gaps = ([escape(text) for text in texts] for texts in (sentence.words, sentence.gaps))
-        self._before: list[list[str]] = [[] for _ in sentence.gaps]  # the last for what has no unit
-        self._after: list[list[str]] = [[] for _ in sentence.gaps]  # the outermost first
-
-    def gains(self, element: Element, within: Span) -> np.ndarray:
-        """Returns (units,): by how much more than half a unit attends to the source units that an element is around."""
-        first, last = np.searchsorted(self._stops, element.start, "right"), np.searchsorted(self._starts, element.stop)
-        gains = self._sums[slice(*within), max(first, last)] - self._sums[slice(*within), first] - 0.5
-        if not element.keeps:
-            return gains
-        # The model has most likely repeated what the element is to replace: as a whole, or some of its words.
-        kept = [self._sentence.source[slice(*span)] for span in self._sentence.source_units[first:last]]
-        words = self._sentence.words[slice(*within)]
-        copies = [n for n in range(len(words)) if words[n : n + len(kept)] == kept]
-        if not copies:
-            return gains + (gains + 0.5 >= SURE) * [word in kept for word in words]
-        start = max(copies, key=lambda n: gains[n : n + len(kept)].sum())
-        exact = np.full(len(words), -0.5)
-        exact[start : start + len(kept)] = 1
-        return exact
-
-    def beside(self, element: Element, within: Span) -> tuple[int, bool, bool]:
-        """Returns the unit that a tag without words stands beside, whether it follows it, and whether that is sure."""
-        start, stop = within
-        before = np.searchsorted(self._stops, element.start, "right") - 1
-        after = np.searchsorted(self._starts, element.start)
-        follows = before >= 0 and not element.before and (element.after or after == len(self._starts))
-        if before < 0:
-            return start, False, True
-        if after == len(self._starts):
-            return stop - 1, True, True
-        attending = self.weights[start:stop, before if follows else after]
-        is_sure = attending.max() >= SURE
-        return (start + int(attending.argmax()), bool(follows), True) if is_sure else (stop - 1, True, False)
-
-    def put(self, text: str, unit: int, follows: bool) -> None:
-        (self._after if follows else self._before)[unit].append(text)
-
-    def replace(self, text: str, span: Span) -> None:
-        start, stop = span
-        self._words[start:stop] = [text] + [""] * (stop - start - 1)
-        self._gaps[start + 1 : stop] = [""] * (stop - start - 1)
-
-    def text(self) -> str:
-        out: list[str] = []
-        for unit, word in enumerate(self._words):
-            out += [self._gaps[unit], *self._before[unit], word, *reversed(self._after[unit])]
-        return "".join([*out, *self._before[-1], self._gaps[-1]])
+def join(cut: list[str], sentences: list[AlignedText]) -> AlignedText:
+    """Returns the alignment of a text that is `cut` into blank, sentence, blank, ..., given those of its sentences."""
+    rows, columns = ([len(getattr(one, name)) for one in sentences] for name in ("units", "source_units"))
+    weights = np.zeros((sum(rows), sum(columns)))
+    source, text, source_units, units = "", "", [], []
+    for number, (blank, one) in enumerate(zip(cut[::2], sentences, strict=False)):
+        row, column, source, text = sum(rows[:number]), sum(columns[:number]), source + blank, text + blank
+        weights[row : row + rows[number], column : column + columns[number]] = one.weights
+        source_units.append(one.source_units + len(source))
+        units.append(one.units + len(text))
+        source, text = source + one.source, text + one.text
+    return AlignedText(source + cut[-1], np.concatenate(source_units), text + cut[-1], np.concatenate(units), weights)
 
 
-def _place(page: _Page, siblings: list[Element], within: Span, places: Places) -> list[Inside]:
-    """Writes siblings between some units; returns what is inside of them, and between which units."""
-    begin, end = within
-    free = np.ones(end - begin, dtype=bool)
-    # For each unit the interval of the sibling that is around it, or itself.
-    starts, stops = np.arange(begin, end), np.arange(begin + 1, end + 1)
-    spans: dict[int, Span] = {}  # by the number of the sibling
-    gains = {number: page.gains(one, within) for number, one in enumerate(siblings) if one.start < one.stop}
+def written(sentence: AlignedText, part: Part, places: Counter[str]) -> str:
+    """Returns the translation of a part with its tags and placeholders; other text is passed through `part.escape`.
 
-    def best(number: int) -> tuple[float, Span]:
-        return best_interval(gains[number], free & ~(siblings[number].keeps & page.placeholders[begin:end]))
+    Adds to `places` how many the model wrote itself (by_model), were put where the alignment says (by_alignment) or
+    where it says nothing (guessed), and how many of the model's own were removed. Takes Python steps in proportion to
+    units and elements, and a few passes of numpy over the units for each element.
+    """
+    return _with_tags(_with_fixed_words(sentence, part, places), part, places)
 
-    # The surest first: the others make room for them.
-    for number in sorted(gains, key=lambda number: -best(number)[0]):
-        gain, (start, stop) = best(number)
-        is_sure = gain > SURE - 0.5
-        if stop == 0 or (siblings[number].keeps and not is_sure):
-            continue
-        places.count(is_sure)
-        free[start:stop] = False
-        starts[start:stop], stops[start:stop] = begin + start, begin + stop
-        spans[number] = (begin + start, begin + stop)
-    beside: list[tuple[str, int, bool]] = []
-    for number, element in enumerate(siblings):
-        if number in spans:
-            continue
-        unit, follows, is_sure = page.beside(element, within) if begin < end else (begin, False, False)
-        places.count(is_sure)
-        if begin < end and (follows or starts[unit - begin] < unit):
-            beside.append((" " * element.before + element.raw, int(stops[unit - begin]) - 1, True))
+
+def _with_fixed_words(sentence: AlignedText, part: Part, places: Counter[str]) -> AlignedText:
+    """Returns the translation with every placeholder of the source, and every element that stays as it is, once.
+
+    A missing one takes the place of what is aligned with it, such as `% s`, or is put beside it. Copies that the source
+    does not have go, and tags and stray braces, which would break what reads or formats the text.
+    """
+    source_words, source_names, source_marks = _named(sentence.source, sentence.source_units)
+    words, names, marks = _named(sentence.text, sentence.units)  # names are empty where a unit is taken
+    wanted = [(*_range(sentence, one), part.tags[one.first]) for one in part.elements if one.is_kept]
+    inside = {unit for first, last, _ in wanted for unit in range(first, last)}
+    wanted += [(unit, unit + 1, "") for unit in source_marks if unit not in inside]
+    fixed: list[Word] = []
+    missing = []
+    for first, last, kept in wanted:
+        row, mass = np.zeros(len(source_words)), sentence.weights[:, first:last].sum(1)
+        row[first:last] = 1 / (last - first)
+        copies = np.ones(len(words), dtype=bool)
+        for shift, name in enumerate(source_names[first:last]):
+            copies &= np.append((names == name)[shift:], np.zeros(shift, dtype=bool))[: len(words)]
+        is_stray = not kept and source_names[first] in STRAY
+        if copies.any():
+            start = int(np.where(copies, mass, -1).argmax())
+            fixed.append((start, start + last - first, kept or part.escape(words[start]), row, False))
+            names[start : start + last - first] = ""
+            places["by_model"] += not is_stray
+        elif not is_stray:
+            missing.append((source_names[first:last], kept or part.escape(source_words[first]), row, mass))
+    for kept, text, row, mass in missing:
+        is_sure = mass.max(initial=0) >= SURE
+        places["by_alignment" if is_sure else "guessed"] += 1
+        gain, (start, stop) = best_interval(np.where(np.isin(names, kept) & (mass >= SURE), 1, mass) - 0.5, names != "")
+        if gain <= 0:
+            start = stop = int(mass.argmax()) if is_sure else len(words)
+        names[start:stop] = ""
+        fixed.append((start, stop, text, row, True))
+    strange = {unit for unit in marks if names[unit]}
+    places["removed"] += len(strange)
+    for unit, word in enumerate(words):
+        if names[unit] and unit not in strange:
+            fixed.append((unit, unit + 1, part.escape(word), sentence.weights[unit], False))
+    return _rewritten(sentence, sorted(fixed, key=lambda one: one[:2]))
+
+
+def _named(text: str, units: np.ndarray) -> tuple[list[str], np.ndarray, list[int]]:
+    """Returns the units of a text, their names, which are themselves but `<` for tags, and which of them are marks."""
+    words = [text[start:stop] for start, stop in units]
+    found = ((number, stop, MARK.match(text, start)) for number, (start, stop) in enumerate(units))
+    marks = [number for number, stop, match in found if match and match.end() == stop]
+    names = np.array(words, dtype=object)
+    names[[unit for unit in marks if words[unit][0] == "<" and not PLACEHOLDER.search(words[unit])]] = "<"
+    return words, names, marks
+
+
+def _range(sentence: AlignedText, element: Element) -> tuple[int, int]:
+    """Returns which source units an element is around: the first, and the one after the last."""
+    starts, stops = sentence.source_units.T
+    return int(np.searchsorted(stops, element.start, "right")), int(np.searchsorted(starts, element.stop))
+
+
+def _rewritten(sentence: AlignedText, words: list[Word]) -> AlignedText:
+    """Returns the translation made of these words, with the blanks between those that were neighbours."""
+    before = [0, *sentence.units[:, 1]]  # where the blank before a unit begins
+    after = [*sentence.units[:, 0], len(sentence.text)]
+    text, units, done, was_new = "", [], 0, False
+    for start, stop, word, _, is_new in words:
+        gaps = [sentence.text[a:b] for a, b in zip(before[done : start + 1], after[done : start + 1], strict=True)]
+        gaps += [" "] * (is_new or was_new)
+        following = word if is_new else sentence.text[after[start] :][:MARK_LENGTH]
+        text += "" if not text else gaps[0] if len(gaps) == 1 else _gap(text[-MARK_LENGTH:], following, gaps)
+        units.append((len(text), len(text) + len(word)))
+        text, done, was_new = text + word, stop, is_new
+    weights = np.array([row for *_, row, _ in words]).reshape(len(words), len(sentence.source_units))
+    return AlignedText(sentence.source, sentence.source_units, text, np.array(units, dtype=int).reshape(-1, 2), weights)
+
+
+def _gap(before: str, after: str, gaps: list[str]) -> str:
+    """Returns one of several pieces of white space, or what keeps words and placeholders from running together."""
+    is_close = after[0] in CLOSING or before[-1] in OPENING
+    gap = (min if is_close else max)(gaps, key=len)
+    if before[-1].isalnum() and after[0].isalnum():
+        gap = gap or " "
+    return next((one for one in (gap, " ") if not changes_marks(before + one, after)), ZERO_WIDTH_SPACE)
+
+
+def _with_tags(sentence: AlignedText, part: Part, places: Counter[str]) -> str:
+    """Returns the translation with the tags of its part, whose elements are in each other as they were.
+
+    An element is around the units that attend to what it was around: first the outermost, and of those beside each
+    other the surest, for which the others make room. The rest are put beside the word that they stood before or after.
+    """
+    text, units, tags = sentence.text, sentence.units, list(part.tags)
+    sums = np.pad(sentence.weights.cumsum(1), ((0, 0), (1, 0)))
+    parents, around, waiting = [], [], []
+    for number, one in enumerate(part.elements):
+        while around and part.elements[around[-1]].last < one.first:
+            around.pop()
+        parents.append(around[-1] if around else -1)
+        first, last = _range(sentence, one)
+        gains = sums[:, last] - sums[:, first] - 0.5
+        has_words = one.start < one.stop and first < last
+        gain = best_interval(gains, np.isfinite(gains))[0] if has_words else -np.inf
+        if one.is_kept:
+            tags[one.first] = ""
         else:
-            beside.append((element.raw + " " * element.after, unit, False))
-    # Tags alone are written outside of the siblings between which they stand.
-    for text, unit, follows in [one for one in beside if not one[2]] + [one for one in beside[::-1] if one[2]]:
-        page.put(text, unit, follows)
-    for number, (start, stop) in spans.items():
-        element = siblings[number]
-        if element.keeps:
-            page.replace(element.opening, (start, stop))
+            waiting.append((len(around), -gain, number))
+        around += [number] * (one.first < one.last)
+    owners, spans = np.full(len(units), -1), {-1: (0, len(units))}
+    events = []
+    for depth, gain, number in sorted(waiting):
+        one, parent = part.elements[number], parents[number]
+        if parent not in spans:  # it was written with that
+            continue
+        first, last = _range(sentence, one)
+        start, stop = 0, 0
+        if gain < np.inf:
+            gain, (start, stop) = best_interval(sums[:, last] - sums[:, first] - 0.5, owners == parent)
+        if start < stop:
+            owners[start:stop], spans[number] = number, (start, stop)
+            is_sure = gain > SURE - 0.5
+            events.append(((start, 1, depth, 1, number), tags[one.first].strip(" ")))
+            events.append(((stop, 0, -depth, 0, number), tags[one.last].strip(" ")))
         else:
-            page.put(element.opening, start, False)
-            page.put(element.closing, stop - 1, True)
-    return [(siblings[number].children, span) for number, span in spans.items()]
+            unit, follows, is_sure = _beside(sentence, one, *spans[parent])
+            if len(units) and owners[unit] != parent:  # it is in another, which it goes before or after
+                start, stop = spans[owners[unit]]
+                unit, follows = (stop - 1, True) if follows or unit > start else (start, False)
+            raw = "".join(tags[one.first : one.last + 1])
+            if raw.endswith(" ") or one.start > len(part.text):  # there was a blank on both sides of it
+                raw = f" {raw.strip(' ')}" if follows else f"{raw.strip(' ')} "
+            events.append(((unit + 1, 0, -depth, 1, number) if follows else (unit, 1, depth, 0, number), raw))
+        places["by_alignment" if is_sure else "guessed"] += 1
+    before, after = [""] * (len(units) + 1), [""] * (len(units) + 1)
+    for (unit, is_before, *_), raw in sorted(events):
+        (before if is_before else after)[unit] += raw
+    out, done = [], 0
+    for number, (start, stop) in enumerate([*units, (len(text), len(text))]):
+        out += [after[number], text[done:start], before[number], text[start:stop]]
+        done = stop
+    return "".join(out)
+
+
+def _beside(sentence: AlignedText, one: Element, begin: int, end: int) -> tuple[int, bool, bool]:
+    """Returns the unit between some that a tag stands beside, whether it follows it, and whether that is sure."""
+    starts, stops = sentence.source_units.T
+    before, after = int(np.searchsorted(stops, one.start, "right")) - 1, int(np.searchsorted(starts, one.start))
+    if before < 0 or begin == end:
+        return begin, False, True
+    if after == len(starts):
+        return end - 1, True, True
+    mass = sentence.weights[begin:end, before if one.follows else after]
+    return (begin + int(mass.argmax()), one.follows, True) if mass.max() >= SURE else (end - 1, True, False)
+
+
+def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, tuple[int, int]]:
+    """Returns the interval of free units with the largest sum of gains, and that sum.
+
+    Gains (units,) are between -1/2 and 3/2. The interval has at least one unit; (-inf, (0, 0)) if none is free.
+    """
+    if not free.any():
+        return -np.inf, (0, 0)
+    # What is not free outweighs any sum of gains.
+    sums = np.append(0, np.where(free, gains, -2 * (len(gains) + 1.0)).cumsum())
+    totals = sums[1:] - np.minimum.accumulate(sums[:-1])
+    last = int(totals.argmax())
+    begin = last - int(sums[: last + 1][::-1].argmin())  # the shortest of equals
+    return float(totals[last]), (begin, last + 1)

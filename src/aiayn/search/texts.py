@@ -1,30 +1,32 @@
 """Translates texts that are more than a sentence: paragraphs, and texts with mark-up."""
 
 import math
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from aiayn.data.placeholders import PLACEHOLDER
+from aiayn.data.placeholders import MARK
 from aiayn.errors import DataError
 from aiayn.search.line_translator import LineTranslator, Progress
 from aiayn.search.markup import Part, Pieces, parse_markup
-from aiayn.search.paragraphs import Paragraph, split_paragraph
-from aiayn.search.placement import Places, written
-from aiayn.search.projection import AlignedText, align, join, units_of
-from aiayn.search.repair import repair
+from aiayn.search.paragraphs import split_paragraph
+from aiayn.search.placement import AlignedText, align, join, units_of, written
 from aiayn.search.translations import Translation
 
-MARK = re.compile(f"{PLACEHOLDER.pattern}|[{{}}<&]")  # what `repair` looks at
 MAX_WEIGHTS = 25_000_000  # of one part: 5,000 words and as many of its translation; 1 GB at work
 
 
-@dataclass(frozen=True)
-class Restored:
-    """A translation with all of its mark-up, and how the mark-up was placed."""
+class Restored(NamedTuple):
+    """A translation with all of its mark-up, and how that was placed: see `written`."""
 
     text: str
-    places: Places
+    places: Counter[str]
+
+
+class _Cut(NamedTuple):
+    part: Part
+    pieces: list[str]  # blank, sentence, blank, ...
+    numbers: range  # of its sentences
 
 
 class Texts:
@@ -36,45 +38,50 @@ class Texts:
         Raises DataError, naming a text by its number from `first_line` on, for too many words between two tags that
         end a sentence; with `paragraphs` what `split_paragraph` raises.
         """
-        self._texts = texts
-        self._parts: list[tuple[Part, Paragraph]] = []
+        self.sentences: list[str] = []
+        self._texts: list[list[str | _Cut]] = []
         for number, pieces in enumerate(texts, first_line):
-            for part in (piece for piece in pieces if isinstance(piece, Part)):
+            cuts: list[str | _Cut] = []
+            for part in pieces:
+                if isinstance(part, str):
+                    cuts.append(part)
+                    continue
                 if (words := len(units_of(part.text))) ** 2 > MAX_WEIGHTS:
                     raise DataError(
                         f"text {number} has {words:,} words between two tags that end a sentence; mark-up is put back "
                         f"among {math.isqrt(MAX_WEIGHTS):,} at most: divide it by tags such as <p>, or into lines"
                     )
-                whole = Paragraph([part.text], ["", ""])
-                self._parts.append((part, split_paragraph(part.text, language) if paragraphs else whole))
-        self.sentences = [sentence for _, paragraph in self._parts for sentence in paragraph.sentences]
+                cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
+                start = len(self.sentences)
+                self.sentences += cut[1::2]
+                cuts.append(_Cut(part, cut, range(start, len(self.sentences))))
+            self._texts.append(cuts)
 
     def marked(self, best: Sequence[Translation]) -> list[int]:
         """Returns the numbers of the sentences that need alignments: those of parts with tags or placeholders."""
-        found, done = [], 0
-        for part, paragraph in self._parts:
-            here = range(done, done := done + len(paragraph.sentences))
-            texts = [part.text, *(best[number].text for number in here)]
-            found += here if part.tags or any(map(MARK.search, texts)) else []
+        found = []
+        for part, _, here in (piece for pieces in self._texts for piece in pieces if isinstance(piece, _Cut)):
+            if part.tags or any(map(MARK.search, [part.text, *(best[number].text for number in here)])):
+                found += here
         return found
 
     def restore(self, best: Sequence[Translation], aligned: Mapping[int, AlignedText]) -> list[Restored]:
         """Returns the texts in the other language, given all translations and the alignments of `marked` sentences."""
-        parts, done, restored = iter(self._parts), 0, []
+        restored = []
         for pieces in self._texts:
-            out, places = [], Places()
+            out, places = "", Counter[str]()
             for piece in pieces:
-                if isinstance(piece, Part):
-                    part, paragraph = next(parts)
-                    here = range(done, done := done + len(paragraph.sentences))
+                if isinstance(piece, _Cut):
+                    part, cut, here = piece
                     if here and here[0] in aligned:
-                        sentence = join(part.text, paragraph.blanks, [aligned[number] for number in here])
-                        text = written(repair(sentence, places), part, places)
+                        text = written(join(cut, [aligned[number] for number in here]), part, places)
                     else:
-                        text = part.escape(paragraph.join([best[number].text for number in here]))
+                        cut = list(cut)
+                        cut[1::2] = [best[number].text for number in here]
+                        text = part.escape("".join(cut))
                     piece = part.finish(text)
-                out.append(piece)
-            restored.append(Restored("".join(out), places))
+                out += piece
+            restored.append(Restored(out, places))
         return restored
 
 

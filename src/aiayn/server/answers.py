@@ -17,7 +17,7 @@ from aiayn.documents.document import KINDS, Document, parse_document
 from aiayn.errors import DataError
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.markup import Part, parse_markup
-from aiayn.search.projection import AlignedText
+from aiayn.search.placement import AlignedText
 from aiayn.search.texts import Texts, align_sentences
 from aiayn.search.translations import Translation
 from aiayn.server.batching import BATCH_LINES, Batcher
@@ -191,7 +191,7 @@ def _cut_file(name: str, content: bytes, languages: tuple[str, str]) -> tuple[Do
         raise DataError(f"{path}: {OTHER_FORMATS.get(suffix(path.name), known)}")
     document = parse_document(path, content, languages)
     for part in (piece for piece in document.pieces if isinstance(piece, Part)):
-        if len(part.text) > MAX_HTML or part.tags > MAX_TAGS:
+        if len(part.text) > MAX_HTML or len(part.tags) > MAX_TAGS:
             raise HTTPException(413, f"a paragraph may have {MAX_HTML:,} characters and {MAX_TAGS:,} tags; divide it")
     return document, Texts([document.pieces], languages[0], document.is_prose)
 

@@ -1,14 +1,12 @@
 """Counts for Prometheus, and an access log. Neither holds text or keys."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from aiayn.search.placement import Places
 
 log = logging.getLogger("aiayn.access")
 
@@ -37,10 +35,10 @@ class Metrics:
         self.batch_lines.observe(lines)
         self.batch_seconds.inc(seconds)
 
-    def on_markup(self, places: Places) -> None:
-        for by, count in (("model", places.by_model), ("alignment", places.by_alignment), ("guess", places.guessed)):
-            self.markup.labels(by).inc(count)
-        self.removed.inc(places.removed)
+    def on_markup(self, places: Mapping[str, int]) -> None:
+        for by, name in (("model", "by_model"), ("alignment", "by_alignment"), ("guess", "guessed")):
+            self.markup.labels(by).inc(places[name])
+        self.removed.inc(places["removed"])
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Adds a number that is looked up when the metrics are read."""
