@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
+from itertools import groupby
 
 from aiayn.data.placeholders import PLACEHOLDER, changes_marks
 
@@ -163,43 +164,38 @@ def read_parts(
     `read` makes text of what is written between tags, and `escape` the other way round; `finish` gets the translation.
     """
     pieces: Pieces = []
-    here: list[Token] = []
-    for token in _with_kept(tokens):
-        kind, name, raw = token
-        if kind == "other" or (kind not in ("text", "kept") and name in BLOCKS):
-            pieces += [*_part(here, read, escape, finish), raw]
-            here = []
-        else:
-            here += _with_tags_in_text(raw) if kind == "text" else [token]
-    return pieces + _part(here, read, escape, finish)
+    for is_kept, group in groupby(_joined(tokens), key=_ends_sentence):
+        here = list(group)
+        pieces += [raw for *_, raw in here] if is_kept else _part(here, read, escape, finish)
+    return pieces
 
 
-def _with_kept(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Joins elements that stay as they are into one token, whose name is the words that the model sees."""
+def _ends_sentence(token: Token) -> bool:
+    kind, name, _ = token
+    return kind == "other" or (kind not in ("text", "kept") and name in BLOCKS)
+
+
+def _joined(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Joins an element that stays as it is into one token, whose name is the words of it; cuts tags out of text."""
     kept: list[Token] = []
     depth = 0
     for kind, name, raw in [*tokens, ("end", "", "")]:
-        if not kept and kind != "keep":
-            if kind != "end":
-                yield kind, name, raw
-            continue
-        kept.append((kind, name, raw))
-        depth += (name == kept[0][1]) * ((kind in ("keep", "open")) - (kind == "close"))
-        if depth == 0 or kind == "end":
-            kinds, block = [kind for kind, *_ in kept], kept[0][1] in BLOCKS
-            words = kept[1][2] if kinds == ["keep", "text", "close"] else ""
-            yield "other" if block else "kept", words, "".join(raw for *_, raw in kept)
-            kept = []
-
-
-def _with_tags_in_text(raw: str) -> Iterator[Token]:
-    for number, token in enumerate(TEXT_TAG.split(raw)):
-        if number % 2:
-            named = TEXT_TAG_NAME.match(token)
-            assert named is not None, token
-            yield "close" if named[1] else "open", token[:2] + named[2], token
-        elif token:
-            yield "text", "", token
+        if kept or kind == "keep":
+            kept.append((kind, name, raw))
+            depth += (name == kept[0][1]) * ((kind in ("keep", "open")) - (kind == "close"))
+            if depth == 0 or kind == "end":
+                words = kept[1][2] if [kind for kind, *_ in kept] == ["keep", "text", "close"] else ""
+                yield "other" if kept[0][1] in BLOCKS else "kept", words, "".join(raw for *_, raw in kept)
+                kept = []
+        elif kind == "text":
+            for number, text in enumerate(TEXT_TAG.split(raw)):
+                if number % 2:
+                    end, name = TEXT_TAG_NAME.findall(text)[0]
+                    yield "close" if end else "open", text[:2] + name, text
+                elif text:
+                    yield kind, "", text
+        elif kind != "end":
+            yield kind, name, raw
 
 
 def _part(

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,7 +91,7 @@ def _with_fixed_words(sentence: AlignedText, part: Part, places: Counter[str]) -
     """
     source_words, source_names, source_marks = _named(sentence.source, sentence.source_units)
     words, names, marks = _named(sentence.text, sentence.units)  # names are empty where a unit is taken
-    wanted = [(*_range(sentence, one), part.tags[one.first]) for one in part.elements if one.is_kept]
+    wanted = [(first, last, part.tags[one.first]) for one, first, last in _ranges(sentence, part) if one.is_kept]
     inside = {unit for first, last, _ in wanted for unit in range(first, last)}
     wanted += [(unit, unit + 1, "") for unit in source_marks if unit not in inside]
     fixed: list[Word] = []
@@ -135,104 +136,96 @@ def _named(text: str, units: np.ndarray) -> tuple[list[str], np.ndarray, list[in
     return words, names, marks
 
 
-def _range(sentence: AlignedText, element: Element) -> tuple[int, int]:
-    """Returns which source units an element is around: the first, and the one after the last."""
+def _ranges(sentence: AlignedText, part: Part) -> Iterator[tuple[Element, int, int]]:
+    """Yields the elements of a part, and which source units they are around: the first, and the one after the last."""
     starts, stops = sentence.source_units.T
-    return int(np.searchsorted(stops, element.start, "right")), int(np.searchsorted(starts, element.stop))
+    firsts = np.searchsorted(stops, [one.start for one in part.elements], "right")
+    lasts = np.searchsorted(starts, [one.stop for one in part.elements])
+    yield from zip(part.elements, firsts.tolist(), lasts.tolist(), strict=True)
 
 
 def _rewritten(sentence: AlignedText, words: list[Word]) -> AlignedText:
     """Returns the translation made of these words, with the blanks between those that were neighbours."""
-    before = [0, *sentence.units[:, 1]]  # where the blank before a unit begins
-    after = [*sentence.units[:, 0], len(sentence.text)]
     text, units, done, was_new = "", [], 0, False
+    edges = [*sentence.units.tolist(), [len(sentence.text)] * 2]
     for start, stop, word, _, is_new in words:
-        gaps = [sentence.text[a:b] for a, b in zip(before[done : start + 1], after[done : start + 1], strict=True)]
-        gaps += [" "] * (is_new or was_new)
-        following = word if is_new else sentence.text[after[start] :][:MARK_LENGTH]
-        text += "" if not text else gaps[0] if len(gaps) == 1 else _gap(text[-MARK_LENGTH:], following, gaps)
+        begin = edges[start][0]
+        following = word if is_new else sentence.text[begin : begin + MARK_LENGTH]
+        if is_new or was_new or start != done:
+            text += _gap(text[-MARK_LENGTH:], following)
+        else:
+            text += sentence.text[edges[start - 1][1] : begin] * bool(text)
         units.append((len(text), len(text) + len(word)))
         text, done, was_new = text + word, stop, is_new
     weights = np.array([row for *_, row, _ in words]).reshape(len(words), len(sentence.source_units))
     return AlignedText(sentence.source, sentence.source_units, text, np.array(units, dtype=int).reshape(-1, 2), weights)
 
 
-def _gap(before: str, after: str, gaps: list[str]) -> str:
-    """Returns one of several pieces of white space, or what keeps words and placeholders from running together."""
-    is_close = after[0] in CLOSING or before[-1] in OPENING
-    gap = (min if is_close else max)(gaps, key=len)
-    if before[-1].isalnum() and after[0].isalnum():
-        gap = gap or " "
+def _gap(before: str, after: str) -> str:
+    """Returns what is between two words that were none, so that they and placeholders do not run together."""
+    gap = "" if not before or after[0] in CLOSING or before[-1] in OPENING else " "
     return next((one for one in (gap, " ") if not changes_marks(before + one, after)), ZERO_WIDTH_SPACE)
 
 
 def _with_tags(sentence: AlignedText, part: Part, places: Counter[str]) -> str:
     """Returns the translation with the tags of its part, whose elements are in each other as they were.
 
-    An element is around the units that attend to what it was around: first the outermost, and of those beside each
-    other the surest, for which the others make room. The rest are put beside the word that they stood before or after.
+    An element is around the units that attend to what it was around, as far as the one around it and those before it
+    leave them free. The others are put beside the unit that attends to the word that they stood before or after.
     """
     text, units, tags = sentence.text, sentence.units, list(part.tags)
     sums = np.pad(sentence.weights.cumsum(1), ((0, 0), (1, 0)))
-    parents, around, waiting = [], [], []
-    for number, one in enumerate(part.elements):
-        while around and part.elements[around[-1]].last < one.first:
+    owners, spans = np.full(len(units) + 1, -1), {-1: (0, len(units))}  # by the number of an element; -1 is the part
+    parents, around, alone, events = [], [-1], [], []
+    for number, (one, first, last) in enumerate(_ranges(sentence, part)):
+        while around[-1] >= 0 and part.elements[around[-1]].last < one.first:
             around.pop()
-        parents.append(around[-1] if around else -1)
-        first, last = _range(sentence, one)
-        gains = sums[:, last] - sums[:, first] - 0.5
-        has_words = one.start < one.stop and first < last
-        gain = best_interval(gains, np.isfinite(gains))[0] if has_words else -np.inf
+        parents.append(around[-1])
+        around += [number] * (one.first < one.last)
+        start = stop = gain = 0
         if one.is_kept:
             tags[one.first] = ""
-        else:
-            waiting.append((len(around), -gain, number))
-        around += [number] * (one.first < one.last)
-    owners, spans = np.full(len(units), -1), {-1: (0, len(units))}
-    events = []
-    for depth, gain, number in sorted(waiting):
-        one, parent = part.elements[number], parents[number]
-        if parent not in spans:  # it was written with that
             continue
-        first, last = _range(sentence, one)
-        start, stop = 0, 0
-        if gain < np.inf:
-            gain, (start, stop) = best_interval(sums[:, last] - sums[:, first] - 0.5, owners == parent)
+        if one.start < one.stop and first < last:
+            gain, (start, stop) = best_interval(sums[:, last] - sums[:, first] - 0.5, owners[:-1] == parents[number])
         if start < stop:
             owners[start:stop], spans[number] = number, (start, stop)
-            is_sure = gain > SURE - 0.5
-            events.append(((start, 1, depth, 1, number), tags[one.first].strip(" ")))
-            events.append(((stop, 0, -depth, 0, number), tags[one.last].strip(" ")))
+            places["by_alignment" if gain > SURE - 0.5 else "guessed"] += 1
+            events.append((start, True, number, number, tags[one.first].strip(" ")))
+            events.append((stop, False, -number, number, tags[one.last].strip(" ")))
+        elif parents[number] in spans:  # else it is written with the one around it
+            alone.append((number, one, first - 1, first if one.start < one.stop else last))
+    for number, one, before, after in alone:
+        begin, end = spans[parent := parents[number]]
+        unit, follows, is_sure = begin, one.follows, True
+        if before < 0 or begin == end:
+            follows = False
+        elif after == len(sentence.source_units):
+            unit, follows = end - 1, True
         else:
-            unit, follows, is_sure = _beside(sentence, one, *spans[parent])
-            if len(units) and owners[unit] != parent:  # it is in another, which it goes before or after
-                start, stop = spans[owners[unit]]
-                unit, follows = (stop - 1, True) if follows or unit > start else (start, False)
-            raw = "".join(tags[one.first : one.last + 1])
-            if raw.endswith(" ") or one.start > len(part.text):  # there was a blank on both sides of it
-                raw = f" {raw.strip(' ')}" if follows else f"{raw.strip(' ')} "
-            events.append(((unit + 1, 0, -depth, 1, number) if follows else (unit, 1, depth, 0, number), raw))
+            mass = sentence.weights[begin:end, before if follows else after]
+            is_sure = mass.max() >= SURE
+            unit, follows = (begin + int(mass.argmax()), follows) if is_sure else (end - 1, True)
         places["by_alignment" if is_sure else "guessed"] += 1
+        (start, stop), owner = (unit, unit + 1), owners[unit]
+        while owner != parent:  # it is in another, which it goes before or after
+            (start, stop), owner = spans[owner], parents[owner]
+        follows = follows or unit > start
+        raw = "".join(tags[one.first : one.last + 1])
+        if raw.endswith(" ") or one.start > len(part.text):  # there was a blank on both sides of it
+            raw = f" {raw.strip(' ')}" if follows else f"{raw.strip(' ')} "
+        # After the tags of the one around it and before those in that, or the other way round.
+        events.append(
+            (stop, False, -parent - 0.5, number, raw) if follows else (start, True, parent + 0.5, number, raw)
+        )
     before, after = [""] * (len(units) + 1), [""] * (len(units) + 1)
-    for (unit, is_before, *_), raw in sorted(events):
+    for unit, is_before, *_, raw in sorted(events):
         (before if is_before else after)[unit] += raw
     out, done = [], 0
     for number, (start, stop) in enumerate([*units, (len(text), len(text))]):
         out += [after[number], text[done:start], before[number], text[start:stop]]
         done = stop
     return "".join(out)
-
-
-def _beside(sentence: AlignedText, one: Element, begin: int, end: int) -> tuple[int, bool, bool]:
-    """Returns the unit between some that a tag stands beside, whether it follows it, and whether that is sure."""
-    starts, stops = sentence.source_units.T
-    before, after = int(np.searchsorted(stops, one.start, "right")) - 1, int(np.searchsorted(starts, one.start))
-    if before < 0 or begin == end:
-        return begin, False, True
-    if after == len(starts):
-        return end - 1, True, True
-    mass = sentence.weights[begin:end, before if one.follows else after]
-    return (begin + int(mass.argmax()), one.follows, True) if mass.max() >= SURE else (end - 1, True, False)
 
 
 def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, tuple[int, int]]:
