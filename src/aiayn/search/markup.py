@@ -120,8 +120,6 @@ class _Reader(HTMLParser):
     def _other(self, i: int, report: bool = True) -> int:
         self._event = ("other", "")
         end = next(end for start, end in ENDS.items() if self.rawdata.startswith(start, i))
-        if end == ENDS["<?"] and self.rawdata.find("?>", i) < 0:
-            end = ">"
         match = re.compile(end).search(self.rawdata, i + 2)
         self._is_unclosed = match is None
         return match.end() if match else len(self.rawdata)

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -176,7 +177,8 @@ def _with_tags(sentence: AlignedText, part: Part, places: Counter[str]) -> str:
     text, units, tags = sentence.text, sentence.units, list(part.tags)
     sums = np.pad(sentence.weights.cumsum(1), ((0, 0), (1, 0)))
     owners, spans = np.full(len(units) + 1, -1), {-1: (0, len(units))}  # by the number of an element; -1 is the part
-    parents, around, alone, events = [], [-1], [], []
+    parents, around, alone = [], [-1], []
+    events: list[tuple[int, int, float, int, str]] = []  # before a unit: what ends, the gap, what begins; the unit
     for number, (one, first, last) in enumerate(_ranges(sentence, part)):
         while around[-1] >= 0 and part.elements[around[-1]].last < one.first:
             around.pop()
@@ -191,8 +193,8 @@ def _with_tags(sentence: AlignedText, part: Part, places: Counter[str]) -> str:
         if start < stop:
             owners[start:stop], spans[number] = number, (start, stop)
             places["by_alignment" if gain > SURE - 0.5 else "guessed"] += 1
-            events.append((start, True, number, number, tags[one.first].strip(" ")))
-            events.append((stop, False, -number, number, tags[one.last].strip(" ")))
+            events.append((start, 2, number, number, tags[one.first].strip(" ")))
+            events.append((stop, 0, -number, number, tags[one.last].strip(" ")))
         elif parents[number] in spans:  # else it is written with the one around it
             alone.append((number, one, first - 1, first if one.start < one.stop else last))
     for number, one, before, after in alone:
@@ -212,20 +214,15 @@ def _with_tags(sentence: AlignedText, part: Part, places: Counter[str]) -> str:
             (start, stop), owner = spans[owner], parents[owner]
         follows = follows or unit > start
         raw = "".join(tags[one.first : one.last + 1])
-        if raw.endswith(" ") or one.start > len(part.text):  # there was a blank on both sides of it
-            raw = f" {raw.strip(' ')}" if follows else f"{raw.strip(' ')} "
+        is_apart = one.start > len(part.text) or part.text[one.start - 1 : one.start] == " "
+        gap = " " * (raw.endswith(" ") or (follows and is_apart))  # as there was in the source
+        raw = f"{gap}{raw.strip(' ')}" if follows else f"{raw.strip(' ')}{gap}"
         # After the tags of the one around it and before those in that, or the other way round.
-        events.append(
-            (stop, False, -parent - 0.5, number, raw) if follows else (start, True, parent + 0.5, number, raw)
-        )
-    before, after = [""] * (len(units) + 1), [""] * (len(units) + 1)
-    for unit, is_before, *_, raw in sorted(events):
-        (before if is_before else after)[unit] += raw
-    out, done = [], 0
-    for number, (start, stop) in enumerate([*units, (len(text), len(text))]):
-        out += [after[number], text[done:start], before[number], text[start:stop]]
-        done = stop
-    return "".join(out)
+        events.append((stop, 0, -parent - 0.5, number, raw) if follows else (start, 2, parent + 0.5, number, raw))
+    edges = [0, *units.ravel().tolist(), len(text), len(text)]
+    pieces = [text[start:stop] for start, stop in pairwise(edges)]
+    events += [(number // 2, 1 + number % 2 * 2, 0, 0, piece) for number, piece in enumerate(pieces)]
+    return "".join(raw for *_, raw in sorted(events))
 
 
 def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, tuple[int, int]]:

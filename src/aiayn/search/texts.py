@@ -23,12 +23,6 @@ class Restored(NamedTuple):
     places: Counter[str]
 
 
-class _Cut(NamedTuple):
-    part: Part
-    pieces: list[str]  # blank, sentence, blank, ...
-    numbers: range  # of its sentences
-
-
 class Texts:
     """Texts in pieces, whose parts are cut into sentences: `restore` puts the translations of these together."""
 
@@ -39,46 +33,40 @@ class Texts:
         end a sentence; with `paragraphs` what `split_paragraph` raises.
         """
         self.sentences: list[str] = []
-        self._texts: list[list[str | _Cut]] = []
+        self._texts = texts
+        self._cuts: list[tuple[Part, list[str], range]] = []  # blank, sentence, blank, ...; which sentences
         for number, pieces in enumerate(texts, first_line):
-            cuts: list[str | _Cut] = []
-            for part in pieces:
-                if isinstance(part, str):
-                    cuts.append(part)
-                    continue
+            for part in (piece for piece in pieces if isinstance(piece, Part)):
                 if (words := len(units_of(part.text))) ** 2 > MAX_WEIGHTS:
                     raise DataError(
                         f"text {number} has {words:,} words between two tags that end a sentence; mark-up is put back "
                         f"among {math.isqrt(MAX_WEIGHTS):,} at most: divide it by tags such as <p>, or into lines"
                     )
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
-                start = len(self.sentences)
+                self._cuts.append((part, cut, range(len(self.sentences), len(self.sentences) + len(cut) // 2)))
                 self.sentences += cut[1::2]
-                cuts.append(_Cut(part, cut, range(start, len(self.sentences))))
-            self._texts.append(cuts)
 
     def marked(self, best: Sequence[Translation]) -> list[int]:
         """Returns the numbers of the sentences that need alignments: those of parts with tags or placeholders."""
         found = []
-        for part, _, here in (piece for pieces in self._texts for piece in pieces if isinstance(piece, _Cut)):
+        for part, _, here in self._cuts:
             if part.tags or any(map(MARK.search, [part.text, *(best[number].text for number in here)])):
                 found += here
         return found
 
     def restore(self, best: Sequence[Translation], aligned: Mapping[int, AlignedText]) -> list[Restored]:
         """Returns the texts in the other language, given all translations and the alignments of `marked` sentences."""
-        restored = []
+        cuts, restored = iter(self._cuts), []
         for pieces in self._texts:
             out, places = "", Counter[str]()
             for piece in pieces:
-                if isinstance(piece, _Cut):
-                    part, cut, here = piece
+                if isinstance(piece, Part):
+                    part, cut, here = next(cuts)
                     if here and here[0] in aligned:
                         text = written(join(cut, [aligned[number] for number in here]), part, places)
                     else:
-                        cut = list(cut)
-                        cut[1::2] = [best[number].text for number in here]
-                        text = part.escape("".join(cut))
+                        translated = iter([best[number].text for number in here])
+                        text = part.escape("".join(next(translated) if n % 2 else one for n, one in enumerate(cut)))
                     piece = part.finish(text)
                 out += piece
             restored.append(Restored(out, places))
