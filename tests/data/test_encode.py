@@ -58,11 +58,12 @@ def pairs_of(count: int) -> list[CleanPair]:
 def test_text_is_encoded_in_order_by_several_processes_in_any_chunks(tokenizer, monkeypatch):
     monkeypatch.setattr(encoding, "CHUNK_PAIRS", 7)
     monkeypatch.setattr(encoding, "SEVERAL", 2)
-    pairs = pairs_of(95)
-    for processes in (1, 3):
-        chunks = list(encode(iter(pairs), tokenizer, processes))
+    pairs, sources = pairs_of(95), Tokenizer.train([["house and housing"] * 3], 270)
+    for processes, own in ((1, tokenizer), (3, tokenizer), (3, sources)):
+        both = tokenizer if own is tokenizer else tokenizer.with_source(own)
+        chunks = list(encode(iter(pairs), both, processes))
         assert [pair for chunk, _, _ in chunks for pair in chunk] == pairs
-        assert [ids for _, src, _ in chunks for ids in rows(src)] == tokenizer.encode([pair.src for pair in pairs])
+        assert [ids for _, src, _ in chunks for ids in rows(src)] == own.encode([pair.src for pair in pairs])
         assert [ids for _, _, tgt in chunks for ids in rows(tgt)] == tokenizer.encode([pair.tgt for pair in pairs])
     monkeypatch.setattr(encoding, "CHUNK_CHARACTERS", 60)
     assert [len(chunk) for chunk, _, _ in encode(iter(pairs[:9]), tokenizer, 1)] == [3, 3, 3]

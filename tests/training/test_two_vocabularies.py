@@ -16,10 +16,11 @@ from starlette.testclient import TestClient
 from texts import write_lines
 
 import aiayn
+from aiayn.config.stored import changed_options, is_from_source
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.prepare import prepare
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError, RefusedError
+from aiayn.errors import ConfigError, DataError, DivergedError, RefusedError
 from aiayn.export import export as exports
 from aiayn.reports.runs import read_run
 from aiayn.runs import checkpoints
@@ -30,6 +31,7 @@ from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
 from aiayn.server.service import Served, Service
 from aiayn.token_ids import BOS_ID, EOS_ID
+from aiayn.training.module import TranslationModule
 from aiayn.visualize.maps import attention_maps
 
 GREEK = ["μηδέν", "ένα", "δύο", "τρία", "τέσσερα", "πέντε", "έξι", "επτά", "οκτώ", "εννέα"]
@@ -133,8 +135,8 @@ def test_words_and_pictures_of_attention_and_mark_up_are_of_both_vocabularies(tr
     service = Service(lambda: Served(translator, []))
     app = make_app(service, "two", ServeOptions(), Metrics())
     with TestClient(app, base_url="http://localhost:8000") as http:
-        answer = http.post("/attention", json={"q": LINES[0], "translation": " ".join(GREEK[:2])}).json()
-    assert (answer["source"], answer["translation"]) == (LINES[0].split(), GREEK[:2])
+        answer = http.post("/attention", json={"q": LINES[0], "translation": "ένα seven"}).json()
+    assert (answer["source"], answer["translation"]) == (LINES[0].split(), ["ένα", "seven"])
 
 
 def test_an_export_has_both_tokenizers_and_marian_is_refused(run, translator, tmp_path, monkeypatch):
@@ -164,6 +166,9 @@ def test_a_run_that_starts_from_it_takes_both_vocabularies_over(run, text, tmp_p
     left_out = [one for one in child if not one.startswith(("data.src_vocab", "data.vocab", "model."))]
     started = aiayn.train(*left_out)
     assert checkpoints.load(RunFolder(started).last).tokenizer == checkpoints.load(RunFolder(run).last).tokenizer
+    changed = changed_options(RunFolder(started).read_config(), aiayn.compose(*left_out))
+    assert "data.src_vocab_size" in changed
+    assert [key for key in changed if not is_from_source(key)] == [], "a sweep takes it for the same run"
     with pytest.raises(RefusedError, match=r"data\.src_vocab_size: 290 -> 280"):
         aiayn.train(*child, "data.src_vocab_size=280", "name=other")
 
@@ -205,3 +210,16 @@ def test_a_validation_line_that_is_too_long_is_measured_in_the_subwords_of_its_s
     learned = ("model.positions=learned", "model.max_positions=64", f"data.val={val}")
     with pytest.raises(DataError, match=r"line 1 \(el\) has \d+ subwords"):
         aiayn.train(*options(text, tmp_path, "name=long", *learned))
+
+
+class Broken(TranslationModule):
+    def training_loss(self, batch):
+        return super().training_loss(batch) * math.nan
+
+
+def test_sentences_that_break_a_step_are_named_in_words_of_both_languages(text, tmp_path):
+    with pytest.raises(DivergedError):
+        aiayn.train(aiayn.compose(*options(text, tmp_path, "name=broken")), module=Broken)
+    rows = (tmp_path / "broken/not_finite_at_step_1.tsv").read_text("utf-8").splitlines()
+    pairs = zip(*((text / f"train.{side}").read_text("utf-8").splitlines() for side in ("en", "el")), strict=True)
+    assert {tuple(row.split("\t")[1:]) for row in rows} <= set(pairs)
