@@ -27,7 +27,7 @@ from pathlib import Path
 from aiayn.data.catalogue import read_messages
 from aiayn.data.cleaning import normalised
 from aiayn.data.placeholders import TAG
-from aiayn.search.paragraphs import split_paragraph
+from aiayn.search.texts import split_paragraph
 
 FONT = re.compile(r"([BI])<((?:[^<>]|E<(?:lt|gt)>)*)>")
 Pair = tuple[str, str]

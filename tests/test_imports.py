@@ -95,7 +95,7 @@ HOMES = {
     "markdown_it": {"documents/markdown"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
-    "sentencex": {"search/paragraphs"},
+    "sentencex": {"search/texts"},
     "jinja2": {"reports/page", "visualize/explorer"},
     "markupsafe": {"reports/page"},
     "matplotlib": {"reports/drawing", "reports/plots", "visualize/figures", "visualize/heatmaps"},

@@ -18,9 +18,8 @@ from aiayn.data.placeholders import PLACEHOLDER, TAG, placeholders
 from aiayn.errors import DataError
 from aiayn.search import alignment, texts
 from aiayn.search.markup import Part, Pieces, parse_markup
-from aiayn.search.paragraphs import split_paragraph
 from aiayn.search.placement import AlignedText, align, join, units_of, written
-from aiayn.search.texts import align_sentences, translate_texts
+from aiayn.search.texts import align_sentences, split_paragraph, translate_texts
 from aiayn.search.translator import Translator
 
 TAG_START = re.compile("(?:<|&lt;)(?=[A-Za-z_/!?])")  # here a parser of HTML or XML begins a tag

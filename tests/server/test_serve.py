@@ -17,7 +17,7 @@ from libretranslatepy import LibreTranslateAPI
 from server.conftest import serving
 
 from aiayn.errors import ConfigError
-from aiayn.search.paragraphs import split_paragraph
+from aiayn.search.texts import split_paragraph
 from aiayn.server import serve as module
 from aiayn.server.options import ServeOptions, read_keys
 from aiayn.server.serve import listen

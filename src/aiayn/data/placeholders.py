@@ -23,9 +23,8 @@ TAG = re.compile(
     r"|&lt;/?[A-Za-z_][\w:.-]*(?:\s(?:(?!&[lg]t;)[^<>])*)?/?&gt;",
     re.DOTALL,
 )
-REPEATED = re.compile(f"{TAG.pattern}|{PLACEHOLDER.pattern}", re.DOTALL)
 # And what a translation may not have more of: braces, which `str.format` refuses, and where a parser begins a tag.
-MARK = re.compile(f"{REPEATED.pattern}|[{{}}]|<(?=[A-Za-z_/!?])", re.DOTALL)
+MARK = re.compile(rf"{TAG.pattern}|{PLACEHOLDER.pattern}|[{{}}]|<(?=[A-Za-z_/!?])", re.DOTALL)
 MARK_LENGTH = 500  # characters searched on each side of a joint; longer marks are hardly ever written
 
 

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from aiayn.data.placeholders import MARK, MARK_LENGTH, PLACEHOLDER, REPEATED, changes_marks
+from aiayn.data.placeholders import MARK, MARK_LENGTH, PLACEHOLDER, changes_marks
 from aiayn.search.markup import Element, Part
 
 # Marks, words and punctuation marks. A web address begins a unit even where a tag was between it and the word before.
-UNIT = re.compile(rf"{REPEATED.pattern}|\w(?:(?!(?:https?|ftp|file)://)\w)*|[^\w\s]", re.DOTALL)
+UNIT = re.compile(rf"{MARK.pattern}|\w(?:(?!(?:https?|ftp|file)://)\w)*|[^\w\s]", re.DOTALL)
 SURE = 0.2  # share of a word's attention below which a place is a guess
 STRAY = ("{", "}", "<")  # names of marks that a translation may lack
 OPENING, CLOSING = "([{«„", ".,;:!?)]}»“"  # without a blank after and before them
