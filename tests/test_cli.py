@@ -484,14 +484,6 @@ def test_waiting_threads_spin_briefly_unless_the_user_says_otherwise(monkeypatch
     assert shown.stdout == f"{spins}\n"
 
 
-def test_help_needs_no_torch_and_without_a_command_there_is_help():
-    code = "import sys; from aiayn.cli import app; app([], standalone_mode=False); print('torch' in sys.modules)"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert shown.stdout.splitlines()[-1] == "False"
-    assert "translate " in shown.stdout
-    assert "attention " in shown.stdout
-
-
 def test_lines_are_answered_one_by_one_and_a_closed_pipe_ends_it_silently(run, translator):
     with subprocess.Popen(
         [*PROGRAM, "translate", str(run)],

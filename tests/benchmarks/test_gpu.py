@@ -9,9 +9,6 @@ import pytest
 import torch
 from gpu import Bench, LeftOut
 
-import aiayn
-from aiayn.config.settle import settled
-
 CPU = torch.device("cpu")
 HEAVY = ("step base", "big", "kernels", "host", "text", "train", "continued", "lost", "translate", "correct compiled")
 
@@ -64,18 +61,6 @@ def test_a_row_that_fails_ends_or_is_over_its_budget_says_so_and_the_next_one_ru
     assert "failed" not in found["good"]
 
 
-def test_json_is_written_after_each_row(tmp_path):
-    seen = []
-
-    def looking(bench: Bench, number: int) -> dict[str, str]:
-        path = tmp_path / "gpu.json"
-        seen.append([row["row"] for row in json.loads(path.read_text())["rows"]] if path.exists() else [])
-        return {}
-
-    run([(9, looking, 1), (9, failing), (9, looking, 2)], tmp_path)
-    assert seen == [[], ["looking 1", "failing"]]
-
-
 def test_when_time_is_over_the_rows_that_are_left_say_so_and_those_before_are_not_repeated(tmp_path):
     found = run([(9, failing), (9, good)], tmp_path, seconds=-1, records=[{"row": "failing"}])
     assert "failed" not in found["failing"]
@@ -106,23 +91,3 @@ def test_a_dry_run_goes_from_the_first_row_to_the_last(tmp_path, rows, monkeypat
     assert list(found) == [gpu.name_of(row) for row in chosen]
     assert [record for record in found.values() if "failed" in record or not record.get("good", True)] == []
     assert all("GPU" in record["left out"] for record in found.values() if "left out" in record)
-
-
-def test_the_training_on_a_gpu_is_that_of_base_on_the_papers_steps(tmp_path):
-    config = settled(aiayn.compose(*gpu.options(Bench(CPU, False, tmp_path, []), "whole")))
-    assert (config.model.d_model, config.data.tokens_per_step, config.data.vocab_size) == (512, 25_000, 37_000)
-
-
-def test_batches_have_different_shapes_and_their_counts():
-    made = gpu.batches(Bench(CPU, False, None, []), 3_000, 20)
-    assert len({(batch.src.shape, batch.tgt_out.shape) for batch in made}) >= 18
-    for batch in made:
-        assert int(batch.src_mask.sum()) == batch.n_src_tokens
-        assert int((batch.tgt_out != 0).sum()) == batch.n_tokens <= 3_000
-        assert torch.equal(batch.tgt_in[:, 1:], batch.tgt_out[:, :-1])
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_machine_without_a_gpu_is_refused_in_one_line():
-    with pytest.raises(SystemExit, match="--dry-run"):
-        gpu.main([])

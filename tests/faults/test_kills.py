@@ -58,11 +58,6 @@ def continued(config, outputs) -> None:
     assert end.code == 0, end.said
 
 
-def test_two_runs_from_the_same_seed_are_equal_to_the_bit(config, unbroken, tmp_path):
-    continued(config, tmp_path)
-    assert differences(tmp_path / "run", unbroken) == []
-
-
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_killed_at_a_chosen_moment_continues_to_the_bit(config, unbroken, tmp_path, moment):
     assert train(config, tmp_path, MOMENTS[moment]).code == -signal.SIGKILL
@@ -249,12 +244,6 @@ def test_a_killed_data_loader_worker_ends_the_run_in_one_line_and_it_continues_t
     assert last.startswith("error: a data loader worker died after step ")
     assert "lower data.num_workers (now 1)" in last
     assert "Traceback" not in end.said
-    continued(config, tmp_path)
-    assert differences(tmp_path / "run", unbroken) == []
-
-
-def test_a_killed_run_continues_to_the_bit_in_another_folder(config, killed_at, unbroken, tmp_path):
-    killed_at(17)
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
 

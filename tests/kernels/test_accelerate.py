@@ -15,10 +15,8 @@ from torch.nn.utils import parametrize
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 from aiayn.kernels.accelerate import accelerate, attends_as_the_paper
-from aiayn.kernels.attention import fused_attention, fused_causal_attention
 from aiayn.kernels.dropout import FastDropout
 from aiayn.kernels.masks import GPUMasks
-from aiayn.kernels.prepacked import PrepackedLinear
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import SinusoidalPositions, TiedOutput
 from aiayn.model.layers import AddNorm, DecoderLayer, FeedForward, Parts
@@ -372,21 +370,6 @@ def random_mask(*shape: int) -> torch.Tensor:
     return mask
 
 
-def test_attention_with_a_bias_is_equation_1_with_the_mask():
-    q, k, v = (torch.randn(2, 3, length, d) for length, d in ((4, 6), (5, 6), (5, 7)))
-    mask = random_mask(2, 1, 4, 5)
-    torch.testing.assert_close(fused_attention(q, k, v, GPUMasks().bias(mask, q)), attention(q, k, v, mask))
-    torch.testing.assert_close(fused_attention(q, k, v, mask), attention(q, k, v, mask))
-    torch.testing.assert_close(fused_attention(q, k, v, None), attention(q, k, v, None))
-
-
-def test_causal_attention_needs_no_mask():
-    q, k, v = (torch.randn(2, 3, 5, d) for d in (6, 6, 7))
-    causal = Masks().decoder(torch.zeros(2, 5, 12))
-    torch.testing.assert_close(fused_causal_attention(q, k, v, None), attention(q, k, v, causal))
-    assert GPUMasks().decoder(torch.zeros(2, 5, 12)) is None
-
-
 @pytest.mark.parametrize("size", [1, 15, 16, 37])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_bias_for_a_gpu_is_in_rows_of_whole_sixteens_in_the_data_type_of_products(size, dtype):
@@ -396,13 +379,3 @@ def test_a_bias_for_a_gpu_is_in_rows_of_whole_sixteens_in_the_data_type_of_produ
     assert all(step % 16 == 0 for step in bias.stride()[:-1])
     with torch.autocast("cpu", torch.bfloat16):
         assert GPUMasks().bias(mask, x).dtype == torch.bfloat16
-
-
-@torch.no_grad()
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
-@pytest.mark.parametrize("biased", [True, False])
-def test_a_prepacked_product_is_that_of_the_plain_layer(biased):
-    linear = nn.Linear(6, 7, bias=biased)
-    quick, x = PrepackedLinear(linear.weight, linear.bias), torch.randn(5, 3, 6)
-    torch.testing.assert_close(quick(x), linear(x))
-    assert torch.equal(quick.weight, linear.weight)

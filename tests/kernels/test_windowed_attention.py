@@ -57,19 +57,6 @@ def test_a_window_reaches_half_its_size_to_each_side_or_back_only_and_never_to_p
     assert torch.equal(masks.decoder(states(9)), allowed(9, window, True, None)[0, 0])
 
 
-def test_without_a_window_the_masks_are_those_of_padding_and_of_causality_alone():
-    real = real_positions(4, 2)[:, None, None]
-    assert Masks().encoder(real, states(4)) is real
-    assert torch.equal(Masks().decoder(states(5)), torch.ones(5, 5, dtype=torch.bool).tril())
-
-
-def test_a_window_as_long_as_both_sides_of_the_sequence_hides_nothing():
-    real = real_positions(6, 2)[:, None, None]
-    hidden = Masks(10).encoder(real, states(6)) != real
-    assert hidden.nonzero()[:, 0].unique().tolist() == [1], "but padding, which sees itself"
-    assert torch.equal(Masks(10).decoder(states(6)), Masks().decoder(states(6)))
-
-
 @given(st.integers(1, 23), st.integers(1, 12), st.booleans(), st.integers(1, 5), st.integers(0, 2**31))
 def test_attention_in_blocks_equals_attention_with_the_whole_mask(length, window, causal, block, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -96,13 +83,6 @@ def test_attention_in_blocks_equals_attention_with_the_whole_mask(length, window
 def test_the_mask_of_a_long_sequence_grows_with_the_sequence_and_not_with_its_square():
     sizes = [window_mask(length, 32, causal=True).numel() for length in (1024, 4096)]
     assert sizes[1] == 4 * sizes[0] < 4096 * 100
-
-
-def test_gradients_through_blocks_are_those_of_finite_differences():
-    mask = window_mask(200, 1, causal=True)[:, :3]  # the first three blocks of 32 positions
-    assert mask.shape == (1, 3, 1, 32, 64)
-    q, k, v = (torch.randn(1, 1, 67, d, dtype=torch.float64, requires_grad=True) for d in (2, 2, 1))
-    assert torch.autograd.gradcheck(lambda *inputs: block_attention(*inputs, mask), (q, k, v), fast_mode=True)
 
 
 def trained_with(window: int | None, config, form: str) -> Transformer:

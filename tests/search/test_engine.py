@@ -207,15 +207,6 @@ def test_an_output_with_a_special_token_inside_is_searched_again_in_torch(checkp
     assert fast._torch is not None
 
 
-def test_alignments_come_from_a_forced_pass_in_torch_over_the_finished_output(checkpoint, tmp_path):
-    from aiayn.search.alignment import alignments
-
-    fast, _ = opened(stored(checkpoint, tmp_path))
-    text = lines(6)
-    src_ids, outputs = fast.source_ids(text), [best.tokens for best, *_ in fast.n_best(text, 1)]
-    assert alignments(fast, src_ids, outputs) == alignments(fast.in_torch(), src_ids, outputs)
-
-
 @pytest.mark.parametrize(
     "model",
     [

@@ -406,13 +406,6 @@ def test_without_the_option_there_is_no_access_log(translator, caplog):
     assert caplog.records == []
 
 
-def test_a_failed_request_counts_as_one(translator, monkeypatch):
-    monkeypatch.setattr(translator, "n_best", lambda lines, n: 1 / 0)
-    with client(translator, raises=False) as http:
-        http.post("/translate", json=PAIR | {"q": "the"})
-        assert 'aiayn_requests_total{path="/translate",status="500"} 1.0' in http.get("/metrics").text
-
-
 def test_only_names_of_the_server_are_accepted_as_its_host_but_health_answers_by_any(translator):
     names = {"localhost": 200, "127.0.0.1:8000": 200, "[::1]:8000": 200, "evil.example": 400, "A.home.example": 200}
     with client(translator, allow_host=["*.home.example"]) as http:
@@ -519,8 +512,3 @@ def test_a_form_may_be_of_several_parts_and_ask_for_several_texts(http, best):
 @pytest.mark.parametrize(("source", "target"), [("EN", "de"), ("en-US", "de_DE"), ("en", "DE-at"), ("auto", "de")])
 def test_variants_of_a_language_are_that_language(http, best, source, target):
     assert posted(http, q="the", source=source, target=target)["translatedText"] == best("the")
-
-
-@pytest.mark.parametrize(("source", "target"), [("e", "de"), ("de", "en"), ("en-", "d"), (["en"], "de"), ("eng", "de")])
-def test_other_languages_are_refused(http, source, target):
-    assert http.post("/translate", json={"q": "the", "source": source, "target": target}).status_code == 400

@@ -182,12 +182,6 @@ def test_the_command_loads_model_and_keys_and_outlives_clients_that_close_their_
     assert service.now.source.endswith(".ckpt")
 
 
-def test_an_options_defaults_are_those_of_the_help():
-    text = run_application("aiayn", "serve", "--help").out
-
-    assert f"{ServeOptions.max_body}" in text
-
-
 def test_the_systemd_unit_of_the_docs_is_a_command_that_runs_and_waits_long_enough_for_its_end(tmp_path):
     unit = re.search(r"```ini\n(.*?)```", (ROOT / "docs/serve.md").read_text(), re.DOTALL)[1]
     fields = dict(line.split("=", 1) for line in unit.split("\n") if "=" in line and not line.startswith("#"))

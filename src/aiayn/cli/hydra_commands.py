@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import hydra
-from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from aiayn import __version__
 from aiayn.config import compose, program
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.messages import LAUNCHERS, one_line_errors, refuse_unsupported
+from aiayn.config.messages import one_line_errors, refuse_unsupported
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
@@ -54,8 +52,6 @@ def _start_application(name: str, schema: type, task: Callable[[DictConfig], Non
                 arguments.overrides += compose.implied_overrides(arguments.overrides, sources)
             else:
                 compose.compose_evaluation(arguments.overrides, sources)
-        if arguments.shell_completion:
-            _offer_our_plugins(schema)
         compose.register(schema)
         # Hydra's parser knows neither options on both sides of a flag nor, in the jobs of a sweep, abbreviated flags.
         sys.argv[1:] = _canonical(arguments)
@@ -74,7 +70,7 @@ def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
     """Reads Hydra's flags, abbreviated ones included, and options before and after them. Raises ConfigError."""
     parser = _Parser(add_help=False)
     parser.add_argument("overrides", nargs="*")
-    for flags in ("-m --multirun", "-r --run", "-h --help", "-sc --shell-completion"):
+    for flags in ("-m --multirun", "-r --run", "-h --help"):
         parser.add_argument(*flags.split(), action="store_true")
     for flag in ("--hydra-help", "--resolve", "--version"):
         parser.add_argument(flag, action="store_true")
@@ -87,10 +83,9 @@ def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
         if argument.startswith("-") and "=" in argument and "config" not in key and key not in ("--cfg", "--info"):
             raise ConfigError(f"{key}: options have no dashes, write {key.lstrip('-')}=VALUE")
     parsed = parser.parse_intermixed_args(list(arguments))
-    if not parsed.shell_completion:
-        refuse_unsupported(parsed.overrides, schema, parsed.multirun)
-        parsed.overrides = [compose.for_hydra(override, schema) for override in parsed.overrides]
-    modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info", "shell_completion") if getattr(parsed, flag)]
+    refuse_unsupported(parsed.overrides, schema, parsed.multirun)
+    parsed.overrides = [compose.for_hydra(override, schema) for override in parsed.overrides]
+    modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info") if getattr(parsed, flag)]
     if len(modes) > 1:
         raise ConfigError(f"{' and '.join(modes)}: only one of them at a time")
     return parsed
@@ -101,14 +96,6 @@ def _canonical(arguments: argparse.Namespace) -> list[str]:
     given = {f"--{name.replace('_', '-')}": value for name, value in vars(arguments).items() if name != "overrides"}
     flags = [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
     return [*flags, *arguments.overrides]
-
-
-def _offer_our_plugins(schema: type) -> None:
-    """Keeps the completion of `hydra/launcher=` from offering what is refused."""
-    Plugins.instance()  # registers all
-    registered = ConfigStore.instance().repo["hydra"]["launcher"]
-    for file in set(registered) - {f"{name}.yaml" for name in LAUNCHERS} if schema is Config else ():
-        del registered[file]
 
 
 def _run_training(composed: DictConfig) -> None:

@@ -17,7 +17,6 @@ from aiayn.reports.metrics import Metric, asked_metrics, usual_metrics
 from aiayn.reports.published import BASE
 from aiayn.reports.runs import SPLITS, MeasuredRun
 from aiayn.reports.tables import Column, Table
-from aiayn.runs.run_folder import Record
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,8 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
     base = named if named in groups else None if named else default_baseline(groups)
     metrics = [metric for metric in metrics if any(group.sample(metric) for group in groups)]
     options = differing_options(groups)
-    records = [group_record(group, options) for group in groups]
+    shown = [{key: option_text(group.options.get(key)) for key in options} for group in groups]
+    records = [{"group": group.name} | group.record() | found for group, found in zip(groups, shown, strict=True)]
     table = Table("Runs by what differs", _columns(metrics, options, groups, base is not None), records, name="groups")
     for group, record in zip(groups, records, strict=True):
         for metric in metrics:
@@ -95,9 +95,9 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
         for group, record in zip(groups, records, strict=True):
             record |= {f"{one.key} difference": differences.get(one, {}).get(group.path) for one in metrics}
             record |= {"baseline": True} if group is base else {}
-        shown = {metric.title: family[metric] for metric in metrics if metric in family}
+        compared = {metric.title: family[metric] for metric in metrics if metric in family}
         everything = [one for of in differences.values() for one in of.values()]
-        table.after += explained(f"{base.name} ({counted_seeds(base)})", shown, everything)
+        table.after += explained(f"{base.name} ({counted_seeds(base)})", compared, everything)
         table.after += [
             f"{metric.title} is not compared across vocabularies, texts and losses."
             for metric in metrics
@@ -126,11 +126,6 @@ def _columns(
 
 def counted_seeds(group: Group) -> str:
     return f"{len(group.seeds)} seed{'s' * (len(group.seeds) != 1)}"
-
-
-def group_record(group: Group, options: Sequence[str]) -> Record:
-    """Returns a group's name, runs and seeds, and the options as text."""
-    return {"group": group.name} | group.record() | {key: option_text(group.options.get(key)) for key in options}
 
 
 def option_columns(options: Sequence[str]) -> list[Column]:

@@ -115,13 +115,9 @@ def _alike(runs: Sequence[MeasuredRun], within: list[str], keys: list[dict[str, 
         return []
     frame = pd.DataFrame(keys, index=range(len(runs)), dtype=object).assign(within=within)
     for key in frame.columns.drop("within"):
-        usual = frame.groupby("within")[key].transform(_usual)
+        usual = frame.groupby("within")[key].transform(lambda one: next(iter(one.value_counts().index), ""))
         frame[key] = frame[key].where(frame[key].notna(), usual)
     return [[runs[place] for place in part.index] for _, part in frame.groupby([*frame.columns], sort=False)]
-
-
-def _usual(column: Any) -> Any:
-    return column.value_counts().index[0] if column.notna().any() else ""
 
 
 def training_options(run: MeasuredRun) -> Record:

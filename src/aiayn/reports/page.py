@@ -11,7 +11,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
-from aiayn.reports.tables import Link, Style, Table
+from aiayn.reports.tables import Style, Table
 from aiayn.runs.run_folder import is_number
 
 WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; trailing space by itself
@@ -48,17 +48,13 @@ def _marked(text: str, tag: str) -> Markup:
     return escape(space) + Markup(f"<{tag}>{{}}</{tag}>").format(words) if words else escape(text)
 
 
-def _anchor(link: Link) -> Markup:
-    return Markup('<a href="{}">{}</a>').format(quote(os.fsencode(link.target)), link.text)
-
-
 # A cell of numbers stays on one line.
 PAGE = Style(
     plus_minus="\u00a0±\u00a0",
     escape=escape,
     number=lambda cell: escape(cell.replace(" ", "\u00a0")),
     strong=lambda cell: Markup("<b>{}</b>").format(cell),
-    link=_anchor,
+    link=lambda link: Markup('<a href="{}">{}</a>').format(quote(os.fsencode(link.target)), link.text),
     missing="–",
 )
 

@@ -63,15 +63,11 @@ def _with_optimizer(folder: Path, steps: list[int]) -> list[int]:
 
 def update_last(folder: Path, step: int) -> None:
     """Makes `last.ckpt` the checkpoint of `step`, atomically. Raises ResourceError if the disk is full."""
-    _link(folder, step, "last.ckpt")
+    link(folder, step, "last.ckpt")
 
 
-def update_best(folder: Path, step: int) -> None:
-    """Makes `best.ckpt` the checkpoint of `step`, as `update_last` does."""
-    _link(folder, step, BEST)
-
-
-def _link(folder: Path, step: int, name: str) -> None:
+def link(folder: Path, step: int, name: str) -> None:
+    """Makes the file of this name the checkpoint of `step`, as `update_last` does."""
     temporary = folder / f".{name}.{os.getpid()}.part"
     temporary.unlink(missing_ok=True)
     try:

@@ -4,12 +4,11 @@ import logging
 import sys
 import warnings
 from datetime import timedelta
-from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger
-from pytorch_lightning.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
+from pytorch_lightning.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
 
 from aiayn.config.trainer import TrainerConfig
@@ -25,6 +24,7 @@ from aiayn.training.distributed.rank import global_rank
 from aiayn.training.resume import ResumeState
 
 NCCL_GRACE = 300  # seconds
+PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}
 NEVER = 2**31  # epochs; the loop of validations is run by callbacks/validate.py
 
 
@@ -58,7 +58,7 @@ def make_trainer(
         num_sanity_val_steps=settings.num_sanity_val_steps,
         check_val_every_n_epoch=NEVER,
         log_every_n_steps=settings.log_every,
-        profiler=_profiler(settings.profiler, run.folder.path),
+        profiler=settings.profiler and PROFILERS[settings.profiler](dirpath=run.folder.path, filename="profile"),
         detect_anomaly=settings.detect_anomaly,
         deterministic=settings.deterministic,
         callbacks=callbacks,
@@ -74,12 +74,6 @@ def make_trainer(
     # Lightning's handlers save nothing, and start collective calls in the middle of others.
     trainer._signal_connector.register_signal_handlers = lambda: None
     return trainer
-
-
-def _profiler(name: str | None, folder: Path) -> Profiler | None:
-    """Returns a profiler that writes fit-profile.txt or traces into the run's folder; None for none."""
-    kinds = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}
-    return kinds[name](dirpath=folder, filename="profile") if name else None
 
 
 def _strategy(settings: TrainerConfig, accelerator: str, own_gpu: bool = False) -> str | DDPStrategy:

@@ -1,7 +1,7 @@
 """Where the heads look while a sentence is translated: the attention weights of every layer."""
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -33,11 +33,6 @@ class AttentionMaps:
     translation: Translation
 
 
-def _uncompiled() -> AbstractContextManager[None]:
-    """Runs compiled layers uncompiled: a compiled graph calls no attention module that could be recorded."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-
-
 @torch.inference_mode()
 def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     """The weights for a sentence and the model's own best translation of it, which is read in one pass.
@@ -58,7 +53,8 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     with (
         explain_memory(f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a shorter text"),
         translator.without_dropout(),
-        _uncompiled(),
+        # A compiled graph calls no attention module that could be recorded.
+        torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext(),
         record_attention([layer.self_attention for layer in model.encoder]) as encoder_self,
         record_attention([layer.self_attention for layer in model.decoder]) as decoder_self,
         record_attention([layer.cross_attention for layer in model.decoder]) as cross,

@@ -93,7 +93,7 @@ class CheckpointSaver(StepCallback, Checkpoint):
             with self.run.clock.paused():
                 trainer.save_checkpoint(folder.best, weights_only=True)
         elif trainer.is_global_zero:  # a link: costs no disk space
-            self.run.writer.submit(checkpoint_folder.update_best, folder.checkpoints, step)
+            self.run.writer.submit(checkpoint_folder.link, folder.checkpoints, step, folder.best.name)
 
     def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
         """Writes a checkpoint, reads it back and removes it."""
