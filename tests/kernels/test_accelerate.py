@@ -17,6 +17,7 @@ from aiayn.errors import ConfigError
 from aiayn.kernels.accelerate import accelerate, attends_as_the_paper
 from aiayn.kernels.dropout import FastDropout
 from aiayn.kernels.masks import GPUMasks
+from aiayn.kernels.prepacked import PrepackedLinear
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import SinusoidalPositions, TiedOutput
 from aiayn.model.layers import AddNorm, DecoderLayer, FeedForward, Parts
@@ -379,3 +380,13 @@ def test_a_bias_for_a_gpu_is_in_rows_of_whole_sixteens_in_the_data_type_of_produ
     assert all(step % 16 == 0 for step in bias.stride()[:-1])
     with torch.autocast("cpu", torch.bfloat16):
         assert GPUMasks().bias(mask, x).dtype == torch.bfloat16
+
+
+@torch.no_grad()
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_prepacked_product_is_that_of_the_plain_layer(biased):
+    linear = nn.Linear(6, 7, bias=biased)
+    quick, x = PrepackedLinear(linear.weight, linear.bias), torch.randn(5, 3, 6)
+    torch.testing.assert_close(quick(x), linear(x))
+    assert torch.equal(quick.weight, linear.weight)
