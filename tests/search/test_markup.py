@@ -133,6 +133,7 @@ def test_html_is_read_and_written_as_html():
     assert [part.text for part in parts_of(text, is_html=True)] == ["R&D costs < 3\u00a0%"]
     found = translated(text, is_html=True)
     assert found == "<p>R &amp; D <b>COSTS</b> &lt; 3 %</p>\n<script>if (a < b) x()</script><pre>keep  this</pre>"
+    assert translated("<p>&nbsp; two <b>cats</b> see</p>", is_html=True) == "<p>&nbsp; TWO <b>CATS</b> SEE</p>"
     kept = '<p>Call <b translate="no">this one</b> now.</p>'
     assert '<b translate="no">this one</b>' in translated(kept, is_html=True)
 
@@ -152,7 +153,12 @@ OTHERS = st.sampled_from(
         *("<!-- <b> -- > <img src=x> -->", "<!-->", "<!-- x --!>", "<!DOCTYPE html>", "<?php if (1 > 0) echo '<b>' ?>"),
         *("<![CDATA[ a & <b> ]]>", "<![if !IE]>", "<script>if (a < b) x('<b>')</script>", "<style>p > b {}</style>"),
         *("<textarea><b>a</textarea>", "<pre>a <b>dog</b></pre>", "<svg><g><text>a</text></g></svg>"),
-        *("<code>rm -rf</code>", "<kbd>Ctrl+<b>C</b></kbd>", '<i translate="no">A <i>dog</i></i>'),
+        *(
+            "<code>rm -rf</code>",
+            "<code>&nbsp;</code>",
+            "<kbd>Ctrl+<b>C</b></kbd>",
+            '<i translate="no">A <i>dog</i></i>',
+        ),
     ]
 )
 

@@ -216,7 +216,7 @@ def _part(
             if kind == "open":
                 around.append(elements[-1])
                 names[name] += 1
-        words = read(raw) if kind == "text" else read(" ".join(name.split())) if kind == "kept" else ""
+        words = read(raw) if kind == "text" else read(name).strip() if kind == "kept" else ""
         if kind != "text":
             tags.append(raw)
             between += "alone" if raw[0] == "{" else "" if name == "wbr" else kind
@@ -226,9 +226,9 @@ def _part(
         divides = re.search("close.*open|alone|kept", between) and text[-1:].isalnum() and words[:1].isalnum()
         if between and (divides or changes_marks(text, words)):
             text += " "  # for the model, in the tag's place
-        if words[0] == " " and text[-1:] in ("", " "):  # without the tag between them two blanks are one
-            words = words.lstrip(" ")
-            tags[-1:] = [f"{tag} " for tag in tags[-1:]]
+        stripped = words.lstrip(" " if text else None) if text[-1:] in ("", " ") else words
+        if stripped != words:  # without the tag between them two blanks are one
+            words, tags[-1:] = stripped, [f"{tag} " for tag in tags[-1:]]
         elif words[0] == " " and elements and elements[-1].last == len(tags) - 1:
             elements[-1].follows = True
         if kind == "kept":
@@ -241,4 +241,4 @@ def _part(
     # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a blank.
     blanks = raw if read("&nbsp;").strip() else NO_BREAK.sub(lambda found: "\xa0" * len(found[0]), raw)
     front, back = len(raw) - len(blanks.lstrip()), len(blanks.rstrip())
-    return [raw[:front], Part(text.lstrip(), tags, elements, escape, finish), raw[back:]]
+    return [raw[:front], Part(text, tags, elements, escape, finish), raw[back:]]
