@@ -59,10 +59,10 @@ def score(
     With --format jsonl every pair is one JSON object: index, source, translation, log_prob, score (log_prob divided by
     the length penalty), tokens, and token_log_probs: log P of each token given those before it.
     """
-    from aiayn.data.pair_files import READERS, FileText
+    from aiayn.data.pair_files import FORMATS, FileText
     from aiayn.data.text_files import suffix
 
-    if tgt is None and suffix(src.name) not in READERS:
+    if tgt is None and suffix(src.name) not in FORMATS:
         raise ConfigError(f"{src}: name the file with its translations, too, or one file of pairs (.tsv, .jsonl, .tmx)")
     lines = _aligned_lines(src, tgt) if tgt else None
     translator = model.load(run)

@@ -4,23 +4,19 @@ One file is a table (.tsv, .csv, .jsonl), a translation memory (.tmx), a catalog
 them may be compressed (.gz, .bz2, .xz).
 """
 
-import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from aiayn.config.rules import tagged
-from aiayn.data.catalogue import read_messages
-from aiayn.data.exchange import best_match, read_memory, read_xliff
-from aiayn.data.raw_text import RawPair, RawText, remark
-from aiayn.data.tables import read_json_lines, read_table
-from aiayn.data.text_files import OPENERS, decode_document, lines, read_whole, scan, suffix
+from aiayn.data.raw_text import RawPair, RawText
+from aiayn.data.text_files import OPENERS, lines, scan, suffix
 from aiayn.errors import DataError
 
-log = logging.getLogger(__name__)
+FORMATS = ("tsv", "csv", "jsonl", "tmx", "po", "xlf", "xliff")  # suffixes of files of pairs, read by `pair_formats`
 
 
 class FileText(RawText):
@@ -47,7 +43,7 @@ class FileText(RawText):
     def _files(self, name: str) -> tuple[Path, ...]:
         if remedy := OTHER_FORMATS.get(suffix(name)):
             raise DataError(f"{self.key}={name}: {remedy}")
-        if suffix(name) in READERS:
+        if suffix(name) in FORMATS:
             return (Path(name).expanduser(),)
         src, tgt = (_language_file(name, lang, self.langs, self.key) for lang in self.langs)
         n_src, n_tgt = scan(src)[0], scan(tgt)[0]
@@ -76,6 +72,8 @@ class FileText(RawText):
 
     def _pairs(self, paths: tuple[Path, ...]) -> Iterator[RawPair]:
         if len(paths) == 1:
+            from aiayn.data.pair_formats import read_pair_file
+
             yield from read_pair_file(paths[0], *self.langs)
         else:
             file = _named(paths)
@@ -125,81 +123,3 @@ def _language_file(prefix: str, lang: str, langs: tuple[str, str], key: str) -> 
             rest = prefix[: found.start()]
             raise DataError(f"{key}={prefix}: leave out {found[0]}: {key}={rest} names both languages")
     raise DataError(f"{key}={prefix}: there is neither {plain} nor {plain}.gz; {key} is the file name without .{lang}")
-
-
-def read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
-    """Streams the rows of a file of pairs; a row that is no pair has a flaw.
-
-    Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no pairs, and if there is no
-    pair at all.
-    """
-    rows, bad, first = 0, 0, []
-    for pair in READERS[suffix(path.name)](path, src_lang, tgt_lang):
-        rows += 1
-        if pair.flaw:
-            bad += 1
-            first = first or [pair]
-        yield pair
-    if rows == bad:
-        raise DataError(f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it{remark(first)}")
-    if bad >= 20 and bad > 0.05 * rows:
-        raise DataError(f"{path}: {bad} of {rows} rows are no pairs, the first{remark(first)}; correct or remove them")
-
-
-def _read_memory(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
-    file, pairs, incomplete = str(path), 0, 0
-    seen: set[str] = set()
-    for unit in read_memory(path, (src_lang, tgt_lang)):
-        seen |= unit.languages
-        if unit.flaw:
-            yield RawPair(file, unit.line, b"", b"", unit.flaw)
-        elif len(unit.texts) == 2:
-            pairs += 1
-            yield RawPair(file, unit.line, unit.texts[src_lang].encode(), unit.texts[tgt_lang].encode())
-        else:
-            incomplete += 1
-    if not pairs:
-        found = f"its languages are {', '.join(sorted(seen)[:20])}" if seen else "it has no unit (tu)"
-        raise DataError(f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it; {found}")
-    if incomplete:
-        log.info("%s: %d units without %s or %s left out", path, incomplete, src_lang, tgt_lang)
-
-
-def _read_catalogue(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
-    """The messages that have a translation which is not fuzzy; every form of a plural is one."""
-    text, _ = decode_document(path, read_whole(path))
-    is_reversed = False
-    for message in read_messages(text.removeprefix("\ufeff"), path):
-        if not message.texts["msgid"]:
-            code = message.language
-            is_reversed = best_match(code, (src_lang, tgt_lang)) == src_lang
-            if code and not best_match(code, (src_lang, tgt_lang)):
-                raise DataError(f"{path}: its language is {code:.40}, neither {src_lang} nor {tgt_lang}")
-        elif not message.is_fuzzy:
-            texts = ((message.source(name), target) for name, target in message.targets.items())
-            yield from _pairs(path, message.line, texts, is_reversed)
-
-
-def _read_xliff(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
-    """The units that have a translation."""
-    content = decode_document(path, read_whole(path))[0].encode()
-    for unit in read_xliff(content, path):
-        src, tgt = (code and best_match(code, (src_lang, tgt_lang)) for code in unit.languages)
-        if None in (src, tgt) or (src and src == tgt):
-            said = " to ".join(filter(None, unit.languages))
-            raise DataError(f"{path}: line {unit.line}: it is {said}, not {src_lang} to {tgt_lang}")
-        yield from _pairs(path, unit.line, [(unit.text, unit.translation)], src == tgt_lang or tgt == src_lang)
-
-
-def _pairs(path: Path, line: int, texts: Iterable[tuple[str, str]], is_reversed: bool) -> Iterator[RawPair]:
-    """Yields a text and its translations, if there are any."""
-    for pair in texts:
-        src, tgt = (text.replace("\n", " ").strip().encode() for text in (pair[::-1] if is_reversed else pair))
-        if src and tgt:
-            yield RawPair(str(path), line, src, tgt)
-
-
-READERS = {
-    **{"tsv": read_table, "csv": read_table, "jsonl": read_json_lines},
-    **{"tmx": _read_memory, "po": _read_catalogue, "xlf": _read_xliff, "xliff": _read_xliff},
-}
