@@ -162,15 +162,12 @@ def read_parts(
     `read` makes text of what is written between tags, and `escape` the other way round; `finish` gets the translation.
     """
     pieces: Pieces = []
-    for is_kept, group in groupby(_joined(tokens), key=_ends_sentence):
+    for is_kept, group in groupby(
+        _joined(tokens), lambda one: one[0] == "other" or (one[0] not in ("text", "kept") and one[1] in BLOCKS)
+    ):
         here = list(group)
         pieces += [raw for *_, raw in here] if is_kept else _part(here, read, escape, finish)
     return pieces
-
-
-def _ends_sentence(token: Token) -> bool:
-    kind, name, _ = token
-    return kind == "other" or (kind not in ("text", "kept") and name in BLOCKS)
 
 
 def _joined(tokens: Iterable[Token]) -> Iterator[Token]:
