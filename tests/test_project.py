@@ -114,3 +114,14 @@ def test_make_install_takes_the_build_of_torch_that_fits_the_machine_and_says_it
     assert all(line.startswith("uv pip" if "uv" in programs else ".venv/bin/python -m pip") for line in installs)
     with_cpu_build = "--torch-backend=cpu" if "uv" in programs else "download.pytorch.org/whl/cpu"
     assert (with_cpu_build in installs[0]) == ("for cpu" in torch)
+
+
+def test_types_are_checked_everywhere_and_ignored_only_where_the_reason_is_said():
+    settings = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert tomllib.loads(settings)["tool"]["basedpyright"]["include"] == ["src"]
+    reasons = settings[settings.index("[tool.basedpyright]") : settings.index("include = ")]
+    for file in (ROOT / "src").rglob("*.py"):
+        ignored = re.findall(r"#\s*(?:type|pyright):\s*(\S*)", file.read_text("utf-8"))
+        assert all(each.startswith("ignore[") for each in ignored), file
+        assert not ignored or file.relative_to(ROOT / "src/aiayn").as_posix() in reasons, file
+    assert (ROOT / "src/aiayn/py.typed").exists()

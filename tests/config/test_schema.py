@@ -298,6 +298,33 @@ def test_a_configuration_stored_with_open_sizes_of_heads_is_that_with_the_sizes_
     assert changed_options(older, stored_config(changed(plain, **{"model.d_k": 32}))) == {"model.d_k": "null -> 32"}
 
 
+CALLS = [
+    {"_target_": "os.system", "command": "touch {sentinel}"},
+    {"_target_": "pathlib.Path.write_text", "_args_": ["{sentinel}", "x"]},
+    {"_target_": "builtins.eval", "_args_": ["open('{sentinel}', 'w')"]},
+    {"_target_": "torch.load", "f": "{sentinel}", "weights_only": False},
+    {"_target_": "logging.os.system", "_partial_": False, "command": "touch {sentinel}"},
+    {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", "{sentinel}"]}},
+    {"_instantiator": "os.system", "command": "touch {sentinel}"},
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_stored_options_that_name_code_are_refused_and_never_run(plain, call, tmp_path):
+    sentinel = tmp_path / "sentinel"
+    call = json.loads(json.dumps(call).replace("{sentinel}", str(sentinel)))
+    for tree in (
+        plain | call,
+        plain | {"model": plain["model"] | call},
+        plain | {"model": call},
+        changed(plain, **{"data.train": call}),
+        changed(plain, **{"data.train": [call]}),
+    ):
+        with pytest.raises(ConfigError):
+            from_plain(Config, tree)
+    assert not sentinel.exists()
+
+
 # What may change between two starts of a run.
 
 DEFINING = {

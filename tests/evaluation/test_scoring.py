@@ -226,6 +226,15 @@ def test_a_language_whose_tokenizer_is_not_installed_is_refused_with_the_remedy(
     TranslationTask().check_text([], [], lang)  # a training that scores nothing needs none
 
 
+def test_japanese_is_scored_by_the_words_of_mecab():
+    pytest.importorskip("MeCab")
+    references = ["今日はとても天気がいいです。", "彼は図書館で本を読んでいます。"]
+    near = [references[0].replace("とても", ""), references[1]]
+    scores = score(near, references, "ja")
+    assert scores.metrics["sacrebleu"] == sacrebleu.corpus_bleu(near, [references], tokenize="ja-mecab").score
+    assert "tok:ja-mecab" in scores.signature
+
+
 def test_moses_kinds_are_for_languages_that_moses_has_rules_for():
     for lang, count in (("de", 4), ("fr", 3), ("cs", 3), ("tr", 1), ("ar", 1)):
         scores = score(HYPOTHESES, REFERENCES, lang)
@@ -241,12 +250,24 @@ def test_every_bleu_has_its_ratio_of_lengths():
         assert found["brevity_penalty"] == pytest.approx(math.exp(1 - 1 / found["length_ratio"]))
 
 
+def test_published_tokenized_scores_are_not_smoothed():
+    scores = score(["Der Mann sieht ein Haus heute"], ["Der Mann sah gestern ein Haus"], "de")
+    assert scores.metrics["sacrebleu"] > 1
+    assert scores.metrics["bleu_tokenized"] == 0
+
+
 def test_lower_case_comes_before_tokenisation():
     # Moses takes "Bart." for an abbreviation, "bart." for a word and a full stop.
     reference = ["Er rasiert seinen Bart. 1990 war das."]
     details = score(reference, reference, "de").details
     assert details["bleu_tokenized"]["reference_tokens"] == 8
     assert details["bleu_tokenized_lc"]["reference_tokens"] == 9
+
+
+def test_hyphenated_words_are_split_and_free_hyphens_are_not():
+    assert compound_split("Das Rich-Text-Format - so heißt es.") == (
+        "Das Rich ##AT##-##AT## Text ##AT##-##AT## Format - so heißt es ."
+    )
 
 
 def test_several_references_can_only_help():

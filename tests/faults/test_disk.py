@@ -3,6 +3,8 @@
 import errno
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from faults.harness import (
@@ -165,3 +167,39 @@ def test_a_run_whose_folder_was_begun_anew_stops_and_writes_nothing_there(config
     assert end.code == 4, end.said
     assert end.said.rstrip("\n").split("\n")[-1].startswith(f"error: {folder}: moved or removed")
     assert repr(bytes_of(folder)) == seen.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("links", [True, False])
+def test_a_real_file_system_without_space_ends_the_run_and_more_space_continues_it(config, unbroken, tmp_path, links):
+    """In a namespace of its own the child mounts a small memory file system; skipped where that is not allowed."""
+    allowed = ["unshare", "--user", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*allowed, "true"], capture_output=True).returncode:
+        pytest.skip("namespaces are not allowed here")
+    size = sum(path.stat().st_size for path in (unbroken / "checkpoints").iterdir())
+    code = f"""
+import os, subprocess, sys
+sys.path.insert(0, {str(os.path.dirname(os.path.dirname(__file__)))!r})
+from faults.harness import configured, differences, train
+from pathlib import Path
+disk = Path({str(tmp_path)!r}) / "disk"
+disk.mkdir()
+def mount(options):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(disk)], check=True)
+mount("size={size * 2 // 5}")
+def prelude():
+    if not {links}:
+        def refuse(*arguments): raise OSError("no hard links here")
+        os.link = refuse
+config = configured(Path({config.data.folder!r}).parent)
+end = train(config, disk, prelude)
+assert end.code == 6, end
+assert "No space left on device" in end.said and "MB are needed" in end.said, end.said
+assert not list(disk.rglob("*.part"))
+mount("remount,size={size * 9}")
+end = train(config, disk)
+assert end.code == 0, end.said
+assert differences(disk / "run", Path({str(unbroken)!r})) == []
+"""
+    ended = subprocess.run([*allowed, sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stderr

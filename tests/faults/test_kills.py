@@ -248,6 +248,12 @@ def test_a_killed_data_loader_worker_ends_the_run_in_one_line_and_it_continues_t
     assert differences(tmp_path / "run", unbroken) == []
 
 
+def test_a_killed_run_continues_to_the_bit_in_another_folder(config, killed_at, unbroken, tmp_path):
+    killed_at(17)
+    continued(config, tmp_path)
+    assert differences(tmp_path / "run", unbroken) == []
+
+
 def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(text, config, tmp_path):
     continued(config, tmp_path)
     place = tmp_path / "run" / "checkpoints"

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from applications import TEXT, TINY, run_application, write_pairs
-from texts import SEPARATORS, write_bytes
+from texts import SEPARATORS, data_config, write_bytes
+
+from aiayn.data.prepare import prepare
 
 OPTIONS = (*TEXT, *TINY, "name=run")
 
@@ -88,6 +90,32 @@ def test_odd_lines_are_cleaned_or_dropped_on_both_sides_and_counted():
     # Nine separators on either side, and one pair with both; the CR before a line feed ends the line.
     assert found["normalised"] == 19
     assert Path("outputs/run/checkpoints/averaged.ckpt").exists()
+
+
+@pytest.mark.parametrize("separator", INNER, ids=ascii)
+def test_a_separator_on_one_side_shifts_no_pair(separator):
+    """Every pair carries its number on both sides; what comes out of the prepared corpus must agree."""
+    numbers = range(40)
+    src = "".join(f"{i}{separator}{i}\n" if i % 3 else f"{i} {i}\n" for i in numbers)
+    tgt = "".join(f"{i}{separator * 2}{i}\n" if i % 2 else f"{i} {i}\n" for i in numbers)
+    write_bytes("numbered", src.encode(), tgt.encode())
+
+    prepared = prepare(data_config(train="numbered", val="numbered", vocab_size=261, max_length_ratio=9.0))
+
+    seen = set()
+    for i in numbers:
+        src, tgt = (
+            text.split() for text in prepared.tokenizer.decode([ids.tolist() for ids in prepared.train.pair(i)])
+        )
+        assert src == tgt == [src[0]] * 2
+        seen.add(int(src[0]))
+    assert seen == set(numbers)
+
+
+def test_1000_lines_against_999_are_refused_before_any_work():
+    write_bytes("train", b"one\n" * 1000, b"eins\n" * 999)
+    assert_refused("train.en has 1000 lines", "train.de has 999", "line N")
+    assert not Path("data").exists()
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,16 @@ def test_heads_attend_through_projections_of_their_own_and_are_concatenated():
         torch.testing.assert_close(output[i], expected, rtol=0, atol=1e-12)
 
 
+def test_projections_have_no_bias_and_sizes_that_d_k_and_d_v_set_apart():
+    shapes = {name: tuple(p.shape) for name, p in MultiHeadAttention(12, 3, 5, 7).named_parameters()}
+    assert shapes == {
+        "w_q.weight": (15, 12),
+        "w_k.weight": (15, 12),
+        "w_v.weight": (21, 12),
+        "w_o.weight": (12, 21),
+    }
+
+
 def test_the_causal_mask_allows_a_position_itself_and_what_came_before():
     mask = Masks().decoder(torch.zeros(2, 4, 6))
     assert mask.tolist() == [[column <= row for column in range(4)] for row in range(4)]

@@ -59,6 +59,17 @@ def test_embeddings_are_scaled_by_the_root_of_d_model_and_outputs_are_not():
     torch.testing.assert_close(TiedOutput(embedding)(states), expected)
 
 
+def test_source_target_and_output_share_one_matrix(tiny_config):
+    model = Transformer(tiny_config, vocab_size=17).eval()
+    with_vocabulary_rows = [name for name, p in model.state_dict(keep_vars=True).items() if 17 in p.shape]
+    assert with_vocabulary_rows == ["embedding.weight"]
+    # Ids 5, 6 and 7 appear as a source, as a target, and nowhere: each of the three uses gives a gradient.
+    logits = model(torch.tensor([[5, 2]]), torch.tensor([[1, 6]]), torch.ones(1, 1, 1, 2, dtype=torch.bool))
+    gradient_of_output, *_ = torch.autograd.grad(logits[..., 7].sum(), model.embedding.weight, retain_graph=True)
+    assert all(gradient_of_output[token].abs().sum() > 0 for token in (5, 6, 7))
+    assert gradient_of_output[8].abs().sum() == 0
+
+
 @pytest.mark.parametrize("side", ["src_positions", "tgt_positions"])
 def test_each_side_has_learned_positions_of_its_own_which_reach_the_output(side, tiny_config):
     model = Transformer(replace(tiny_config, positions="learned", dropout=0.0), vocab_size=17)

@@ -89,6 +89,15 @@ def test_what_stands_at_padded_positions_changes_no_bit_of_the_logits(model, bat
 
 
 @torch.no_grad()
+def test_the_amount_of_padding_changes_the_logits_by_rounding_only(model, batch):
+    src, tgt_in, src_real, tgt_real = batch
+    logits = model(src, tgt_in, mask(src_real))
+    more = [nn.functional.pad(x, (0, 11)) for x in (src, tgt_in, src_real)]
+    padded_more = model(more[0], more[1], mask(more[2]))[:, :7]
+    torch.testing.assert_close(padded_more[tgt_real], logits[tgt_real], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
 def test_a_sentence_has_the_logits_that_it_has_alone_wherever_in_the_batch_it_stands(model, batch):
     src, tgt_in, src_real, _ = batch
     logits = model(src, tgt_in, mask(src_real))

@@ -5,9 +5,11 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
-from aiayn.reports.differences import LEVEL, Difference, Sample, compare, explained, holm
+from aiayn.reports.differences import LEVEL, Difference, Sample, compare, explained, holm, interval
 
 
 def sample(*values: float, first: int = 0) -> Sample:
@@ -128,6 +130,21 @@ def test_a_row_that_diverged_hides_no_other():
     assert "their seeds spread far more: diverged in val/ppl." in said({**rows, "runs/diverged": sample(3e5, 9.0, 7e7)})
 
 
+def test_a_mean_has_the_interval_of_students_t():
+    values = (3.0, 4.5, 4.0, 6.0)
+    found = interval(sum(values) / 4, float(stats.sem(values)), 3)
+    low, high = stats.t.interval(0.95, 3, sum(values) / 4, stats.sem(values))
+    assert (found.low, found.delta, found.high) == pytest.approx((low, sum(values) / 4, high))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_holm_never_lowers_a_p_value_and_keeps_their_order(ps):
+    corrected = [one.p_holm for one in holm([Difference(0, p=p) for p in ps])]
+    assert all(before <= after <= 1 for before, after in zip(ps, corrected, strict=True))
+    ordered = [after for _, after in sorted(zip(ps, corrected, strict=True))]
+    assert ordered == sorted(ordered)
+
+
 def draw(generator: random.Random, of_seed: list[float], mean: float, sd: float = 0.4) -> Sample:
     return sample(*(mean + effect + generator.gauss(0, sd) for effect in of_seed))
 
@@ -157,3 +174,19 @@ def test_at_three_seeds_blocks_find_what_welchs_test_misses_and_raise_no_false_a
     assert tables / TRIALS < 0.05 + SLACK
     assert found / TRIALS > 0.9
     assert missed / TRIALS > 0.9
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_intervals_hold_the_true_difference_in_95_per_cent_of_cases(n):
+    generator = random.Random(10 + n)
+    held = {"blocked": 0, "welch": 0}
+    for _ in range(TRIALS):
+        of_seed = [generator.gauss(0, 1) for _ in range(n)]
+        system, base = draw(generator, of_seed, 31, 0.3), draw(generator, of_seed, 30, 0.9)
+        blocked = the_difference(system, base)
+        other = sample(*(generator.gauss(30, 0.9) for _ in range(n + 1)), first=50)
+        welch = the_difference(sample(*(generator.gauss(31, 0.3) for _ in range(n))), other)
+        held["blocked"] += blocked.low <= 1 <= blocked.high
+        held["welch"] += welch.low <= 1 <= welch.high
+    assert held["blocked"] / TRIALS == pytest.approx(0.95, abs=SLACK)
+    assert held["welch"] / TRIALS > 0.95 - SLACK - 0.01  # Welch's own approximation is off by up to a point

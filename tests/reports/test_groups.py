@@ -250,6 +250,15 @@ def test_scores_of_another_text_or_signature_stand_in_a_table_of_their_own(tmp_p
     assert len(comparisons(read_runs([tmp_path])[0], Question(metrics=["val/ppl"]))) == 1
 
 
+def test_perplexities_of_other_vocabularies_are_not_compared_and_their_scores_are(tmp_path, base):
+    store(tmp_path / "base", base, 5.0, val=20.0)
+    store(tmp_path / "words", replace(base, data=replace(base.data, vocab_size=900)), 3.0, val=21.0)
+    [table] = comparisons(read_runs([tmp_path])[0], Question(baseline="base"))
+    found = table.records[1]
+    assert (found["val/ppl difference"], found["val/sacrebleu difference"]) == (None, Difference(1.0))
+    assert "val/ppl is not compared across vocabularies, texts and losses." in table.after
+
+
 def store_text(folder: Path, **fingerprints: str) -> None:
     """What a training stores of the content of its text."""
     (folder / "corpus.json").write_text(json.dumps(fingerprints))

@@ -424,6 +424,12 @@ def test_only_the_papers_model_on_section_23_stands_beside_its_figure(parsers):
     assert (records[0]["malformed"], records[0]["steps"], records[1]["f1"]) == (12, 70, None)
 
 
+def test_parsers_stand_in_no_table_of_translations(parsers):
+    tables = collect(parsers)
+
+    assert not any(record["run"] for name in ("table_2", "table_3") for record in tables[name])
+
+
 def test_the_table_prints_rows_that_were_not_run_as_such(parsers):
     done = run_application("aiayn", "table", str(parsers), "--all", "--format", "markdown")
 

@@ -18,6 +18,7 @@ from aiayn.errors import DivergedError
 from aiayn.model.transformer import Transformer
 from aiayn.search import beam_search as module
 from aiayn.search.beam_search import beam_search
+from aiayn.search.translations import length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 SEARCH = SearchConfig(beam_size=4, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, batch_tokens=1000)
@@ -143,6 +144,13 @@ def assert_same(found, expected) -> None:
         assert hypothesis[1:] == pytest.approx(other[1:], abs=2e-5)
 
 
+def test_length_penalties_match_hand_computed_values():
+    assert length_penalty(7, SEARCH) == pytest.approx(2**0.6)
+    assert length_penalty(1, SEARCH) == 1
+    assert length_penalty(16, replace(SEARCH, penalty="power", length_penalty=0.5)) == 4
+    assert length_penalty(16, replace(SEARCH, length_penalty=0.0)) == 1
+
+
 @pytest.mark.parametrize(("penalty", "alpha"), [("gnmt", 0.6), ("power", 1.0), ("gnmt", 0.0)])
 def test_every_score_is_the_models_own_log_probability_of_the_output_with_its_end(penalty, alpha):
     config = replace(SEARCH, penalty=penalty, length_penalty=alpha)
@@ -154,6 +162,23 @@ def test_every_score_is_the_models_own_log_probability_of_the_output_with_its_en
                 expected = teacher_forced(model, sentence, tokens)
                 assert log_prob == pytest.approx(expected, abs=2e-5)
                 assert score == pytest.approx(expected / penalty_by_hand(len(tokens) + 1, config), abs=2e-5)
+
+
+def test_one_beam_is_greedy_search_token_by_token():
+    config = replace(SEARCH, beam_size=1)
+    for seed in range(20):
+        model = transformer(vocab_size=11, seed=seed)
+        for sentence, [hypothesis] in zip(SENTENCES, search(model, SENTENCES, config), strict=True):
+            output: list[int] = []
+            src, src_mask = padded([sentence])
+            while len(output) < len(sentence) + config.max_extra_tokens:
+                with torch.no_grad():
+                    logits = model(src, torch.tensor([[BOS_ID, *output]]), src_mask)[0, -1]
+                logits[[PAD_ID, BOS_ID]] = -torch.inf
+                if int(logits.argmax()) == EOS_ID:
+                    break
+                output.append(int(logits.argmax()))
+            assert hypothesis.tokens == output
 
 
 @pytest.mark.parametrize("penalty", ["gnmt", "power"])

@@ -509,3 +509,9 @@ def test_the_command_says_its_engine_and_refuses_one_that_cannot_do_it(checkpoin
         assert "engine" in refused.err
     refused = run_application("aiayn", "translate", str(tmp_path), "--engine", "marian")
     assert (refused.code, "--engine=marian: choose one of auto, ctranslate2, torch" in refused.err) == (2, True)
+
+
+def test_special_tokens_are_not_suppressed_as_that_would_change_the_probability_of_the_others(checkpoint, tmp_path):
+    fast, _ = opened(stored(checkpoint, tmp_path), search={"beam_size": 1})
+    for line, (best, *_) in zip(lines(8), fast.n_best(lines(8), 1), strict=True):
+        assert best.log_prob == pytest.approx(forced(fast.in_torch(), line, best.tokens), abs=1e-5)

@@ -183,6 +183,15 @@ def test_limit_train_batches_takes_the_first_steps_of_each_epoch_and_resumes(mak
     assert_equal(module.state_dict(), whole)
 
 
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+def test_other_precisions_train_validate_and_translate(make, precision):
+    trainer, module, data = make(precision=precision)
+    trainer.fit(module, data)
+    assert all(weight.isfinite().all() for weight in module.parameters())
+    assert trainer.callback_metrics["val/loss"] < 7
+    assert trainer.predict(module, data)
+
+
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize(("algorithm", "limit"), [("norm", 0.01), ("value", 0.001)])
 def test_gradients_are_clipped(make, precision, algorithm, limit):

@@ -103,6 +103,18 @@ def test_maps_are_those_of_a_walk_by_hand_that_ends_in_the_models_own_states(tra
     assert maps.cross.max() > 2 / src.size(1)  # not even, or nothing was tested
 
 
+def test_every_row_sums_to_one_and_no_position_looks_ahead(translator):
+    maps = attention_maps(translator, SENTENCE)
+    n_src, n_tgt = len(maps.src), len(maps.tgt_in)
+    assert n_src != n_tgt
+    assert maps.encoder_self.shape == (2, 3, n_src, n_src)
+    assert maps.decoder_self.shape == (2, 3, n_tgt, n_tgt)
+    assert maps.cross.shape == (2, 3, n_tgt, n_src)
+    for weights in (maps.encoder_self, maps.decoder_self, maps.cross):
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    assert maps.decoder_self.triu(1).abs().max() == 0
+
+
 def test_tokens_of_any_kind_are_drawn_as_they_are_without_a_word_of_warning(tmp_path):
     awkward = ["$x$", "$\\frac{$", "猫", "\x01", "\t\n", "▁", "_^", "", "x" * 90]
     n = len(awkward)
