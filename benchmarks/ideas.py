@@ -32,6 +32,7 @@ SMALL = f"""
     trainer.average_last=4 trainer.accelerator=cpu trainer.precision=32-true outputs={RUNS} logger=none
 """.split()
 MORE = {
+    "data.src_vocab_size=580": ["data.vocab_size=580", "model.tie_embeddings=none"],
     "lion.py": ["extension.lion.scale=0.03"],
     "ema.py": ["extension.ema.decay=0.9"],
     "cosine.py": ["extension.cosine.peak=0.0125"],
@@ -58,7 +59,8 @@ def train(how: str, seed: int) -> None:
     if how.endswith(".py"):
         extensions = [f"extensions=[examples/extensions/{how}]"]
     more = [option.replace("SEED", str(seed)) for option in MORE.get(how, [])]
-    options = [*extensions, *more] if extensions else both_ways() if how == "data.weights" else [how] * bool(how)
+    changed = both_ways() if how == "data.weights" else extensions or [how] * bool(how)
+    options = [*changed, *more]
     aiayn.train(*SMALL, *options, f"name={run.path.name}", f"seed={seed}")
     checkpoint = "best" if how == "chrf_pp.py" else "averaged"
     aiayn.evaluate(f"run={run.path}", f"checkpoint={checkpoint}", "accelerator=cpu", *extensions)
