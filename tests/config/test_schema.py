@@ -357,6 +357,7 @@ DEFINING = {
     *(f"optim.{name}" for name in ("warmup_steps", "lr_scale", "beta1", "beta2", "eps", "label_smoothing")),
     "trainer.precision",
     "trainer.compile",
+    "trainer.packed",
 }
 
 

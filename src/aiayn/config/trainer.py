@@ -43,7 +43,7 @@ class TrainerConfig:
     strategy: str = option("auto", choices=STRATEGIES, may_change=True)
     precision: str = option("auto", choices=TRAINING_PRECISIONS)
     compile: bool | str = option("auto", choices=("auto", True, False))
-    packed: bool | str = option("auto", choices=("auto", True, False), may_change=True)
+    packed: bool | str = option("auto", choices=("auto", True, False))
     val_every: int = option(1500, least=1, by_text=True, may_change=True)
     val_bleu_sentences: int = option(500, least=0, may_change=True)
     patience: int | None = option(least=1, may_change=True)
