@@ -92,6 +92,7 @@ def panel_svg(panel: Panel, last_step: float) -> str:
 def _draw_panel(axis: Any, panel: Panel) -> None:
     if panel.log_scale:
         axis.set_yscale("log", nonpositive="mask")
+        _write_plainly(axis.yaxis)
     for number, (name, points) in enumerate(panel.curves.items()):
         steps, values = _drawable(points, panel.log_scale)
         colour, line = COLOURS[number % len(COLOURS)], ("-", "--", ":", "-.")[number // len(COLOURS) % 4]
@@ -140,6 +141,18 @@ def _style(axis: Any, xlabel: str, ylabel: str = "") -> None:
     axis.set_xlabel(xlabel, color=TEXT, fontsize=9)
     axis.set_ylabel(ylabel, color=TEXT, fontsize=9)
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k
+
+
+def _write_plainly(logarithmic: Any) -> None:
+    """Writes 1.6 and not 1.6 x 10^0 beside an axis, at the ticks that matplotlib chooses to label."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    logarithmic.set_major_formatter(Plain())
+    logarithmic.set_minor_formatter(Plain(minor_thresholds=(2, 0.5)))
 
 
 def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]]:
