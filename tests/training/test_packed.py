@@ -25,6 +25,7 @@ from aiayn.model.attention import attention
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
 from aiayn.token_ids import PAD_ID
+from aiayn.training.log_start import log_start
 from aiayn.training.module import TranslationModule, compile_layers
 from aiayn.training.research import Research, why_not_packed
 from aiayn.training.run import train
@@ -242,3 +243,23 @@ def weights(run: Path) -> dict[str, list[float]]:
 
 def losses(run: Path) -> list[float]:
     return [record["train/loss"] for record in RunFolder(run).read_metrics() if "train/loss" in record]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "layers compiled, the loss in Triton; sentences packed"),
+        (("trainer.compile=false",), "not compiled: trainer.compile=false; sentences packed"),
+        (("trainer.packed=false", "trainer.compile=true"), "the loss in Triton; padded: trainer.packed=false"),
+        (("model.d_model=256", "model.n_heads=4"), "not compiled: a narrow model"),
+    ],
+)
+def test_the_log_says_what_a_gpu_does_and_what_not_and_why(monkeypatch, caplog, options, expected):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr("aiayn.hardware.missing_for_compiling", lambda: None)
+    plan = SimpleNamespace(micro_batches=1, steps_per_epoch=9, padding=np.zeros(1))
+    prepared = SimpleNamespace(train=range(99_000), tokenizer=SimpleNamespace(vocab_size=VOCAB))
+    run = {"config": composed("model=base", *options), "plan": plan, "prepared": prepared, "research": Research()}
+    with caplog.at_level("INFO"):
+        log_start(SimpleNamespace(**run, folder=RunFolder(Path("run")), start_step=0), torch.nn.Linear(2, 2), BF16)
+    assert any(expected in line for line in caplog.messages)

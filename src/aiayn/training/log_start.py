@@ -37,8 +37,9 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
     log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding.mean())
     threads = f", threads: {torch.get_num_threads()}" if accelerator == "cpu" else ""
     log.info("device   %d x %s%s, precision %s%s", config.trainer.world_size, accelerator, threads, precision, reason)
-    if accelerator == "gpu" and config.trainer.compile == "auto":
-        reason = why_not_compiled(config)
+    if accelerator == "gpu":
+        chosen = config.trainer.compile
+        reason = why_not_compiled(config) if chosen == "auto" else None if chosen else "trainer.compile=false"
         compiled = f"not compiled: {reason}" if reason else "layers compiled, the loss in Triton"
         padded = why_not_packed(config, hardware, run.research)
         log.info("         %s; %s", compiled, f"padded: {padded}" if padded else "sentences packed")
