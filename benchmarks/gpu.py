@@ -40,7 +40,7 @@ from aiayn import hardware
 from aiayn.config.model import ModelConfig
 from aiayn.config.search import SearchOverrides
 from aiayn.config.settle import settled
-from aiayn.data.batch import Batch, PackedBatch, collate, collate_packed, pad_sources, shift_right
+from aiayn.data.batch import Batch, PackedBatch, collate, pack, pad_sources, shift_right
 from aiayn.data.batch_plan import MicroBatch
 from aiayn.data.corpus import PreparedSplit
 from aiayn.data.encode import Sentences
@@ -110,11 +110,9 @@ def machine(bench: Bench) -> Record:
 
 def correct(bench: Bench, variant: str) -> Record:
     """The relative errors of the loss, of all gradients together and of the worst, against float32 on the CPU."""
-    config, [batch] = bench.model("base", n_layers=2, dropout=0.0), batches(bench, 600, 1)
-    if variant in (PACKED, PACKED_PLAIN):
-        [batch], [padded] = (mixed_batches(bench, 600, 1, make) for make in (collate_packed, collate))
-    else:
-        padded = batch
+    config, is_packed = bench.model("base", n_layers=2, dropout=0.0), variant in (PACKED, PACKED_PLAIN)
+    [padded] = mixed_batches(bench, 600, 1) if is_packed else batches(bench, 600, 1)
+    batch = pack(padded) if is_packed else padded
     truth = gradients(bench._replace(device=torch.device("cpu")), config, padded, "float32")
     found = gradients(bench, config, batch, variant)
     errors = {name: float((found[name] - truth[name]).norm() / truth[name].norm()) for name in truth}
@@ -146,7 +144,7 @@ def attention(bench: Bench, variant: str) -> Record:
     """Which kernels the 18 attentions of a step are, forward and back: calls and ms of the device."""
     if not bench.on_gpu:
         raise LeftOut("attention in one kernel needs a GPU")
-    train, [batch] = training(bench, bench.model("base"), variant), made_for(variant)(bench, 25_000, 1)
+    train, [batch] = training(bench, bench.model("base"), variant), made_for(bench, variant, 25_000, 1)
     found = [each for each in profiled(bench, train, batch) if re.search("dot_product|flash_attention", each.key)]
     return {each.key: [each.count, getattr(each, "device_time_total", 0) / 1e3] for each in found}
 
@@ -168,7 +166,7 @@ def loss(bench: Bench, vocab: int, kind: str) -> Record:
 
 def step(bench: Bench, model: str, tokens: int, variant: str) -> Record:
     """Training steps on 20 shapes: the first pass, in which kernels are compiled, and two more."""
-    config, made = bench.model(model), [each.to(bench.device) for each in made_for(variant)(bench, tokens, 20)]
+    config, made = bench.model(model), [each.to(bench.device) for each in made_for(bench, variant, tokens, 20)]
     train = training(bench, config, variant)
     firsts = [once(lambda batch=batch: train(batch)) for batch in made]
     processor, start = time.process_time(), time.perf_counter()
@@ -203,7 +201,7 @@ def by_speed(bench: Bench) -> list[str]:
 def kernels(bench: Bench) -> Record:
     """The 15 operations of most time in a packed step, on the GPU and on its host: ms, calls and name; and of all."""
     variant = PACKED if bench.on_gpu else PLAIN
-    train, [batch] = training(bench, bench.model("base"), variant), made_for(variant)(bench, 25_000, 1)
+    train, [batch] = training(bench, bench.model("base"), variant), made_for(bench, variant, 25_000, 1)
     measured, record = profiled(bench, train, batch), {}
     for where in ("device", "cpu"):
         spent = [(getattr(each, f"self_{where}_time_total") / 1e3, each.count, each.key[:60]) for each in measured]
@@ -353,9 +351,7 @@ ROWS += [(45, correct, variant) for variant in (PACKED_PLAIN, PACKED)] + [(5, sk
 ROWS += [(60, text), (90, train, PACKED), (60, continued), (60, lost)]
 ROWS += [(30, translate, *kind) for kind in (("torch", "float32"), ("torch", "bfloat16"), ("ctranslate2", "float32"))]
 ROWS += [(60, step, model, 25_000, PACKED) for model in ("base", "big")] + [(30, kernels), (90, train, PADDED)]
-ROWS += [(60, step, "base", 25_000, PACKED_PLAIN), (60, host)] + [
-    (45, attention, variant) for variant in (PACKED, PLAIN)
-]
+ROWS += [(60, step, "base", 25_000, PACKED_PLAIN), (60, host), (45, attention, PACKED), (45, attention, PLAIN)]
 ROWS += [(10, loss, vocab, kind) for vocab in (37_000, 37_008) for kind in (TRITON, "by rows", "all at once")]
 ROWS += [(45, correct, variant) for variant in VARIANTS]
 ROWS += [(60, step, "base", tokens, variant) for tokens in (3_125, 25_000) for variant in (PACKED, *VARIANTS)]
@@ -382,12 +378,14 @@ def batches(bench: Bench, tokens: int, count: int) -> list[Batch]:
     return made
 
 
-def made_for(variant: str) -> Callable[..., list[Batch]]:
-    return mixed_batches if variant in (PACKED, PACKED_PLAIN) else batches
+def made_for(bench: Bench, variant: str, tokens: int, count: int) -> list[Batch]:
+    if variant in (PACKED, PACKED_PLAIN):
+        return [pack(batch) for batch in mixed_batches(bench, tokens, count)]
+    return batches(bench, tokens, count)
 
 
-def mixed_batches(bench: Bench, tokens: int, count: int, make: Any = collate_packed) -> list[Batch]:
-    """Returns batches of about so many target tokens, each of four lengths, as a step has them."""
+def mixed_batches(bench: Bench, tokens: int, count: int) -> list[Batch]:
+    """Returns batches of about so many target tokens, each of four lengths, as a step has them; padded."""
     rng, made = np.random.default_rng(1), []
     for number in range(count):
         lengths = []
@@ -397,7 +395,7 @@ def mixed_batches(bench: Bench, tokens: int, count: int, make: Any = collate_pac
         sides = ([rng.integers(4, bench.vocab, pair[side]).tolist() for pair in lengths] for side in (0, 1))
         split = PreparedSplit(Path(), "train", *map(Sentences.of, sides))
         n_tokens = sum(length for _, length in lengths) + len(lengths)
-        made.append(make(split, MicroBatch(np.arange(len(lengths)), n_tokens, 1), number))
+        made.append(collate(split, MicroBatch(np.arange(len(lengths)), n_tokens, 1), number))
     return made
 
 

@@ -360,6 +360,12 @@ def test_pages_and_tables_load_no_torch(tmp_path):
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=600, check=False).returncode == 0
 
 
+def test_a_translation_in_torch_loads_no_compiler(tmp_path):
+    """torch._dynamo takes a second, and torch.nn.attention.varlen imports it."""
+    code = "import sys, aiayn.search.translator; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=600, check=False).returncode == 0
+
+
 def test_training_on_files_without_a_logger_runs_where_datasets_and_wandb_are_not_installed(tmp_path):
     write_text(tmp_path)
 

@@ -123,8 +123,13 @@ def missing_for_compiling() -> str | None:
     return None if any(map(shutil.which, compilers)) else "C compiler (gcc or clang)"
 
 
-def why_not_compiled(config: Config) -> str | None:
-    """Returns why `trainer.compile=auto` compiles nothing on this machine's GPUs; None if it does."""
+def why_not_compiled(config: Config, on_gpu: bool) -> str | None:
+    """Returns why no layer is compiled; None if all are."""
+    chosen = config.trainer.compile
+    if chosen != "auto":
+        return None if chosen else "trainer.compile=false"
+    if not on_gpu:
+        return "it is for GPUs"
     if config.model.parts:
         return "its model has parts of an extension"
     if config.model.d_model < WIDE:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from texts import SEPARATORS, data_config, read_pairs, write_bytes, write_lines
 
 from aiayn.data.cleaning import CleaningReport, clean
+from aiayn.data.pair_files import FORMATS
+from aiayn.data.pair_formats import READERS
 from aiayn.data.prepare import prepare
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines
@@ -433,3 +435,7 @@ def test_a_folder_a_name_in_other_case_and_a_pipe_are_named_as_such(tmp_path):
         read(str(tmp_path / "x.tsv"))
     with pytest.raises(DataError, match=r"x\.tsv: this is a named pipe"):
         read_lines(tmp_path / "x.tsv")
+
+
+def test_every_format_that_is_named_has_a_reader():
+    assert set(FORMATS) == set(READERS)

@@ -14,7 +14,7 @@ from applications import composed
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from aiayn.data.batch import PackedBatch, collate, collate_packed
+from aiayn.data.batch import Batch, PackedBatch, collate, pack
 from aiayn.data.batch_plan import BatchPlan, MicroBatch
 from aiayn.data.corpus import PreparedSplit
 from aiayn.data.encode import Sentences
@@ -69,7 +69,7 @@ def kernel(monkeypatch) -> None:
         assert window_size in ((-1, 0), (-1, -1))
         return varlen(*arguments, window_size == (-1, 0))
 
-    monkeypatch.setattr("aiayn.kernels.packed.varlen_attn", varlen_attn)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
 
 
 @pytest.fixture
@@ -91,7 +91,8 @@ def chosen(*pairs: int, count: int = 1) -> MicroBatch:
 
 def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order():
     split, pairs = split_of(6), chosen(4, 0, 5)
-    plain, packed = collate(split, pairs, 8), collate_packed(split, pairs, 8)
+    plain = collate(split, pairs, 8)
+    packed = pack(plain)
     assert isinstance(packed, PackedBatch)
     for name, starts, positions in (
         ("src", packed.src_starts, packed.src_positions),
@@ -104,7 +105,7 @@ def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order():
     assert torch.equal(packed.tgt_in, plain.tgt_in[plain.tgt_out != PAD_ID][None])
     for found, ids, real in zip(packed.few(), plain.few(), (plain.src, plain.tgt_out), strict=True):
         assert torch.equal(found, ids[:1, real[0] != PAD_ID])
-    assert packed.longest == (plain.src.size(1), plain.tgt_out.size(1))
+    assert [int(each.max()) for each in packed.lengths] == [plain.src.size(1), plain.tgt_out.size(1)]
     assert [each.tolist() for each in packed.lengths] == [each.tolist() for each in plain.lengths]
     counts = [
         (one.number, one.n_tokens, one.n_src_tokens, one.step_tokens, one.micro_batches) for one in (plain, packed)
@@ -113,7 +114,7 @@ def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order():
 
 
 def test_a_packed_batch_without_pairs_is_the_padded_one():
-    assert type(collate_packed(split_of(3), chosen(), 1)) is type(collate(split_of(3), chosen(), 1))
+    assert type(pack(collate(split_of(3), chosen(), 1))) is Batch
 
 
 @pytest.mark.usefixtures("kernel")
@@ -133,10 +134,10 @@ def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one(module, tiny
     for count in (5, 9, 3, 14):
         split, pairs = split_of(count), chosen(*range(count))
         found = []
-        for each, make in ((packed, collate_packed), (padded, collate)):
+        for each, make in ((packed, pack), (padded, lambda batch: batch)):
             each.trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
             each.zero_grad()
-            loss = each.training_step(make(split, pairs, 0), 0)["loss"]
+            loss = each.training_step(make(collate(split, pairs, 0)), 0)["loss"]
             loss.backward()
             found.append([loss.detach(), *(weight.grad.clone() for weight in each.parameters())])
         for one, other in zip(*found, strict=True):

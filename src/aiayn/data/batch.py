@@ -80,7 +80,6 @@ class PackedBatch(Batch):
     tgt_starts: Tensor  # the same for the targets
     src_positions: Tensor  # (1, S) int64: of each token in its sentence, from 0
     tgt_positions: Tensor  # (1, T) int64
-    longest: tuple[int, int]  # tokens of the longest source and of the longest target
 
     def few(self) -> tuple[Tensor, Tensor]:
         source, target = (int(lengths[0]) for lengths in self.lengths)
@@ -100,8 +99,8 @@ def _from_arrays(kind: type[Batch], values: dict[str, Any]) -> Batch:
 
 
 # From a loader's process: for each tensor, torch would open a connection, which costs the training's process more.
-for kind in (Batch, PackedBatch):
-    ForkingPickler.register(kind, _by_value)
+ForkingPickler.register(Batch, _by_value)
+ForkingPickler.register(PackedBatch, _by_value)
 
 
 @dataclass(eq=False)
@@ -152,39 +151,18 @@ def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
     return torch.from_numpy(padded), lengths + 1
 
 
-def collate_packed(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch:
-    """As `collate`, without padding; without pairs the same."""
-    if len(micro_batch.pairs) == 0:
-        return collate(split, micro_batch, number)
-    src, src_starts, src_positions = packed(split.src, micro_batch.pairs)
-    tgt, tgt_starts, tgt_positions = packed(split.tgt, micro_batch.pairs)
-    tgt_in = tgt.roll(1)
-    tgt_in[tgt_positions == 0] = BOS_ID
-    lengths = np.diff(src_starts.numpy()).astype(np.int64), np.diff(tgt_starts.numpy()).astype(np.int64)
-    return PackedBatch(
-        number=number,
-        src=src,
-        tgt_in=tgt_in,
-        tgt_out=tgt,
-        lengths=lengths,
-        step_tokens=micro_batch.step_tokens,
-        micro_batches=micro_batch.micro_batches,
-        src_starts=src_starts,
-        tgt_starts=tgt_starts,
-        src_positions=src_positions,
-        tgt_positions=tgt_positions,
-        longest=(int(lengths[0].max()), int(lengths[1].max())),
+def pack(batch: Batch) -> Batch:
+    """Returns a batch without its padding, the sentences one after the other; one without pairs as it is."""
+    if not batch.n_tokens:
+        return batch
+    src, tgt = (
+        torch.arange(ids.size(1)) < torch.from_numpy(lengths)[:, None]
+        for ids, lengths in zip((batch.src, batch.tgt_out), batch.lengths, strict=True)
     )
-
-
-def packed(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns sentences with eos added, one after the other, (1, L) int64; where they begin, (B + 1,) int32, the last
-    entry being L; and the position of every token in its sentence, (1, L) int64."""
-    first = side.starts[numbers]
-    lengths = side.starts[numbers + 1] - first
-    starts = np.concatenate([[0], np.cumsum(lengths + 1)])
-    positions = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths + 1)
-    inside = positions < np.repeat(lengths, lengths + 1)
-    ids = np.full(starts[-1], EOS_ID, np.int64)
-    ids[inside] = side.flat[(np.repeat(first, lengths + 1) + positions)[inside]]
-    return torch.from_numpy(ids)[None], torch.from_numpy(starts.astype(np.int32)), torch.from_numpy(positions)[None]
+    src_starts, tgt_starts = (torch.from_numpy(np.append(0, lengths.cumsum())).int() for lengths in batch.lengths)
+    values: dict[str, Any] = vars(batch) | {
+        **{"src": batch.src[src][None], "src_starts": src_starts, "src_positions": src.nonzero()[None, :, 1]},
+        **{"tgt_in": batch.tgt_in[tgt][None], "tgt_out": batch.tgt_out[tgt][None]},
+        **{"tgt_starts": tgt_starts, "tgt_positions": tgt.nonzero()[None, :, 1]},
+    }
+    return PackedBatch(**values)

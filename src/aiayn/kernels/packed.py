@@ -3,7 +3,6 @@
 from typing import NamedTuple, cast
 
 from torch import Tensor
-from torch.nn.attention.varlen import varlen_attn
 
 
 class Segments(NamedTuple):
@@ -21,6 +20,8 @@ class Segments(NamedTuple):
 
 def packed_attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Tensor:
     """Equation (1) within each sentence: q (1, H, T, d), k (1, H, S, d), v (1, H, S, d). Returns (1, H, T, d)."""
+    from torch.nn.attention.varlen import varlen_attn  # takes a second, and no CPU has it
+
     q, k, v = (each.squeeze(0).transpose(0, 1) for each in (q, k, v))
     q_starts, k_starts, q_longest, k_longest, causal = segments
     window = (-1, 0) if causal else (-1, -1)  # how far to the left and to the right; -1: all

@@ -100,17 +100,17 @@ def _device(choice: Choice) -> tuple[str, str | None]:
     device = "cuda" if gpus and choice.accelerator != "cpu" else "cpu"
     if device == "cuda" and choice.devices > gpus:
         raise ConfigError(f"devices={choice.devices}: this machine has {gpus} GPUs; lower it, or set accelerator=cpu")
-    if device == "cuda" and not _has_cublas():
+    if device == "cuda" and not _load_cublas():
         return device, "CTranslate2 needs libcublas.so.12, which is not found here (pip install nvidia-cublas-cu12)"
     if choice.precision == "bfloat16" and "bfloat16" not in ctranslate2.get_supported_compute_types(device):
         return device, f"CTranslate2 does not compute in bfloat16 on this {device}"
     return device, None
 
 
-def _has_cublas() -> bool:
+def _load_cublas() -> bool:
     """Loads what CTranslate2 looks for by its name when it first multiplies, from where pip has put it, too.
 
-    torch for CUDA 13 brings another one.
+    Returns whether it is there: torch for CUDA 13 brings another one.
     """
     if sys.platform != "linux":
         return True

@@ -90,8 +90,8 @@ def _with_fixed_words(sentence: AlignedText, part: Part, places: Counter[str]) -
     A missing one takes the place of what is aligned with it, such as `% s`, or is put beside it. Copies that the source
     does not have go, and tags and stray braces, which would break what reads or formats the text.
     """
-    source_words, source_names, source_marks = _named(sentence.source, sentence.source_units)
-    words, names, marks = _named(sentence.text, sentence.units)  # names are empty where a unit is taken
+    source_words, source_names, source_marks = _units_and_names(sentence.source, sentence.source_units)
+    words, names, marks = _units_and_names(sentence.text, sentence.units)  # names are empty where a unit is taken
     wanted = [(first, last, part.tags[one.first]) for one, first, last in _ranges(sentence, part) if one.is_kept]
     inside = {unit for first, last, _ in wanted for unit in range(first, last)}
     wanted += [(unit, unit + 1, "") for unit in source_marks if unit not in inside]
@@ -127,7 +127,7 @@ def _with_fixed_words(sentence: AlignedText, part: Part, places: Counter[str]) -
     return _rewritten(sentence, sorted(fixed, key=lambda one: one[:2]))
 
 
-def _named(text: str, units: np.ndarray) -> tuple[list[str], np.ndarray, list[int]]:
+def _units_and_names(text: str, units: np.ndarray) -> tuple[list[str], np.ndarray, list[int]]:
     """Returns the units of a text, their names, which are themselves but `<` for tags, and which of them are marks."""
     words = [text[start:stop] for start, stop in units]
     found = ((number, stop, MARK.match(text, start)) for number, (start, stop) in enumerate(units))

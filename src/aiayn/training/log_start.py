@@ -38,8 +38,7 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
     threads = f", threads: {torch.get_num_threads()}" if accelerator == "cpu" else ""
     log.info("device   %d x %s%s, precision %s%s", config.trainer.world_size, accelerator, threads, precision, reason)
     if accelerator == "gpu":
-        chosen = config.trainer.compile
-        reason = why_not_compiled(config) if chosen == "auto" else None if chosen else "trainer.compile=false"
+        reason = why_not_compiled(config, on_gpu=True)
         compiled = f"not compiled: {reason}" if reason else "layers compiled, the loss in Triton"
         padded = why_not_packed(config, hardware, run.research)
         log.info("         %s; %s", compiled, f"padded: {padded}" if padded else "sentences packed")

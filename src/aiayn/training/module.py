@@ -134,9 +134,7 @@ class TranslationModule(pl.LightningModule):
     def configure_model(self) -> None:
         device = self.trainer.strategy.root_device if self._trainer else self.device
         accelerate(self.model, device)
-        chosen = self.config.trainer.compile
-        by_default = chosen == "auto" and device.type == "cuda" and why_not_compiled(self.config) is None
-        if not self.compiled and (chosen is True or by_default):
+        if not self.compiled and why_not_compiled(self.config, device.type == "cuda") is None:
             compile_layers(self.model)
             self.compiled = True
 

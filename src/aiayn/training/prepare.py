@@ -76,15 +76,14 @@ def begin(
     check_folder: Callable[[], None],
 ) -> RunContext:
     """Plans the steps. Returns the context of this start, which resumes from the checkpoint `found`, if any."""
-    before, devices = found.checkpoint.micro_batches if found else 0, sized.trainer.world_size
+    before, devices = found and found.checkpoint.micro_batches, sized.trainer.world_size
     if before and before % devices == 0:  # a run keeps its micro-batches, and so its dropout
         data.config = replace(data.config, micro_batches=before)
     data.setup("fit")
-    if before and before % devices:
-        after = data.plan.micro_batches
+    if before not in (None, data.plan.micro_batches):
         log.warning(
             "warning  %d devices cannot share %d micro-batches a step: %d from now on, with other dropout",
-            *(devices, before, after),
+            *(devices, before, data.plan.micro_batches),
         )
     config = settle_steps(_ended_by_epochs(sized, data.plan), len(data.corpus.train), data.plan.steps_per_epoch)
     start_step = found.checkpoint.step if found else 0
