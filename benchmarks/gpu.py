@@ -40,7 +40,7 @@ from aiayn import hardware
 from aiayn.config.model import ModelConfig
 from aiayn.config.search import SearchOverrides
 from aiayn.config.settle import settled
-from aiayn.data.batch import Batch, PackedBatch, collate, pack, pad_sources, shift_right
+from aiayn.data.batch import Batch, PackedBatch, collate, pad_sources, shift_right, without_padding
 from aiayn.data.batch_plan import MicroBatch
 from aiayn.data.corpus import PreparedSplit
 from aiayn.data.encode import Sentences
@@ -112,7 +112,7 @@ def correct(bench: Bench, variant: str) -> Record:
     """The relative errors of the loss, of all gradients together and of the worst, against float32 on the CPU."""
     config, is_packed = bench.model("base", n_layers=2, dropout=0.0), variant in (PACKED, PACKED_PLAIN)
     [padded] = mixed_batches(bench, 600, 1) if is_packed else batches(bench, 600, 1)
-    batch = pack(padded) if is_packed else padded
+    batch = without_padding(padded) if is_packed else padded
     truth = gradients(bench._replace(device=torch.device("cpu")), config, padded, "float32")
     found = gradients(bench, config, batch, variant)
     errors = {name: float((found[name] - truth[name]).norm() / truth[name].norm()) for name in truth}
@@ -380,7 +380,7 @@ def batches(bench: Bench, tokens: int, count: int) -> list[Batch]:
 
 def made_for(bench: Bench, variant: str, tokens: int, count: int) -> list[Batch]:
     if variant in (PACKED, PACKED_PLAIN):
-        return [pack(batch) for batch in mixed_batches(bench, tokens, count)]
+        return [without_padding(batch) for batch in mixed_batches(bench, tokens, count)]
     return batches(bench, tokens, count)
 
 

@@ -14,7 +14,7 @@ from applications import composed
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from aiayn.data.batch import Batch, PackedBatch, collate, pack
+from aiayn.data.batch import Batch, PackedBatch, collate, without_padding
 from aiayn.data.batch_plan import BatchPlan, MicroBatch
 from aiayn.data.corpus import PreparedSplit
 from aiayn.data.encode import Sentences
@@ -92,7 +92,7 @@ def chosen(*pairs: int, count: int = 1) -> MicroBatch:
 def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order():
     split, pairs = split_of(6), chosen(4, 0, 5)
     plain = collate(split, pairs, 8)
-    packed = pack(plain)
+    packed = without_padding(plain)
     assert isinstance(packed, PackedBatch)
     for name, starts, positions in (
         ("src", packed.src_starts, packed.src_positions),
@@ -114,7 +114,7 @@ def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order():
 
 
 def test_a_packed_batch_without_pairs_is_the_padded_one():
-    assert type(pack(collate(split_of(3), chosen(), 1))) is Batch
+    assert type(without_padding(collate(split_of(3), chosen(), 1))) is Batch
 
 
 @pytest.mark.usefixtures("kernel")
@@ -134,7 +134,7 @@ def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one(module, tiny
     for count in (5, 9, 3, 14):
         split, pairs = split_of(count), chosen(*range(count))
         found = []
-        for each, make in ((packed, pack), (padded, lambda batch: batch)):
+        for each, make in ((packed, without_padding), (padded, lambda batch: batch)):
             each.trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
             each.zero_grad()
             loss = each.training_step(make(collate(split, pairs, 0)), 0)["loss"]

@@ -151,7 +151,7 @@ def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
     return torch.from_numpy(padded), lengths + 1
 
 
-def pack(batch: Batch) -> Batch:
+def without_padding(batch: Batch) -> Batch:
     """Returns a batch without its padding, the sentences one after the other; one without pairs as it is."""
     if not batch.n_tokens:
         return batch

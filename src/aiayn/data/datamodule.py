@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
-from aiayn.data.batch import Batch, SourceBatch, collate, pack, pad_sources, padded
+from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources, padded, without_padding
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, repetitions
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
@@ -219,7 +219,7 @@ class TranslationDataModule(pl.LightningDataModule):
 
 def _training_batch(split: PreparedSplit, plan: BatchPlan, number: int) -> Batch:
     batch = collate(split, plan.micro_batch(number), number)
-    return pack(batch) if plan.packed else batch
+    return without_padding(batch) if plan.packed else batch
 
 
 def _evaluation_batch(split: PreparedSplit, batches: list[np.ndarray], number: int) -> Batch:
