@@ -183,6 +183,7 @@ def test_other_work_waits_in_the_same_list_and_is_done_between_two_batches(monke
             with pytest.raises(QueueFullError):
                 await batcher.call(done.append, 4)
             pieces[1].cancel()
+            await asyncio.wait(pieces[1:2])
             model.release.set()
             await asyncio.gather(text, *pieces, return_exceptions=True)
             assert batcher.waiting == 0
