@@ -146,8 +146,8 @@ def write_manifest(folder: Path, settings: dict[str, Any]) -> None:
     atomic_write_text(folder / "manifest.json", json.dumps(manifest, indent=2))
 
 
-def find_damage(folder: Path) -> str | None:
-    """Returns why this is not a complete prepared corpus, or None if it is one."""
+def open_verified(folder: Path) -> PreparedCorpus | str:
+    """Opens a corpus whose files have the sizes and checksums of its manifest; else returns what is wrong with it."""
     name = "manifest.json"
     try:
         manifest = json.loads((folder / name).read_text("utf-8"))
@@ -161,11 +161,10 @@ def find_damage(folder: Path) -> str | None:
             f"-{manifest['fingerprint'][:16]}"
         ):
             return "manifest.json is that of another corpus"
-        PreparedCorpus.open(folder)
+        return PreparedCorpus.open(folder)
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except OSError:
         raise
     except Exception as error:  # whatever json, numpy and the tokenizer raise on malformed content
         return f"{name} or what it belongs to is unreadable: {error!s:.200}"
-    return None

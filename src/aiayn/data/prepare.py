@@ -21,7 +21,7 @@ import filelock
 from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
 from aiayn.data.cleaning import FILTERS, CleaningReport, clean
-from aiayn.data.corpus import SPLITS, PreparedCorpus, find_damage, fingerprint_of, store_split, write_manifest
+from aiayn.data.corpus import SPLITS, PreparedCorpus, fingerprint_of, open_verified, store_split, write_manifest
 from aiayn.data.encode import encode_split
 from aiayn.data.held_out import Leakage
 from aiayn.data.raw_text import RawPair, RawText
@@ -74,15 +74,17 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
     wanted = _wanted(config, tokenizer)
     target = wanted.target
     with _explained(config, target):
-        if find_damage(target):
+        found = open_verified(target)
+        if isinstance(found, str):
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(_lock_file(target), config.prepare_per_node):
-                flaw = find_damage(target)  # again: another process may have built it while we waited
-                if flaw:
+                found = open_verified(target)  # again: another process may have built it while we waited
+                if isinstance(found, str):
                     if target.exists():
-                        log.warning("%s is damaged (%s): building it again", target, flaw)
+                        log.warning("%s is damaged (%s): building it again", target, found)
                     _build(config, wanted)
-        return _opened(config, wanted)
+                    found = PreparedCorpus.open(target)
+        return _described(found, config, wanted)
 
 
 def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) -> PreparedCorpus:
@@ -94,7 +96,7 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
     target = wanted.target
     sign, since = None, time.monotonic()
     with _explained(config, target):
-        while find_damage(target):
+        while isinstance(found := open_verified(target), str):
             lock = _lock_file(target)
             if (now := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
                 sign, since = now, time.monotonic()
@@ -104,7 +106,7 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
                     f"{silence:g} seconds; all machines must see the same folder, or set data.prepare_per_node=true"
                 )
             time.sleep(POLL)
-        return _opened(config, wanted)
+        return _described(found, config, wanted)
 
 
 @contextmanager
@@ -119,9 +121,8 @@ def _explained(config: DataConfig, target: Path) -> Iterator[None]:
         ) from error
 
 
-def _opened(config: DataConfig, wanted: Wanted) -> PreparedCorpus:
-    """Opens a corpus that is known to be whole, and says what is in it."""
-    prepared = PreparedCorpus.open(wanted.target)
+def _described(prepared: PreparedCorpus, config: DataConfig, wanted: Wanted) -> PreparedCorpus:
+    """Returns the corpus, and says what is in it."""
     if config.write_dropped:
         _write_dropped(config, wanted.texts, prepared)
     dropped = prepared.report["train"]["dropped"]
@@ -196,14 +197,14 @@ def _build(config: DataConfig, wanted: Wanted) -> None:
 
 def _put_in_place(corpus: Path, target: Path) -> None:
     if target.exists():
-        if find_damage(target) is None:  # built meanwhile by a machine that the lock does not reach
+        if not isinstance(open_verified(target), str):  # built meanwhile by a machine that the lock does not reach
             return
         # At once, not file by file; processes that have it open keep its files.
         shutil.rmtree(target.rename(corpus / "damaged"))
     try:
         corpus.rename(target)
     except OSError:  # that machine finished just now
-        if find_damage(target):
+        if isinstance(open_verified(target), str):
             raise
     fsync_folder(target.parent)
 

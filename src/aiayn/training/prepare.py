@@ -10,6 +10,7 @@ from aiayn.config.settle import settle_sizes, settle_steps
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
+from aiayn.data.raw_text import RawText
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError
@@ -62,7 +63,6 @@ def prepare(config: Config, source: Checkpoint | None, research: Research, hardw
         data.prepare_data()
     else:
         data.wait_for_data(config.trainer.timeout)
-    check_positions(config, data.corpus)
     return data
 
 
@@ -75,7 +75,12 @@ def begin(
     stop: StopRequest,
     check_folder: Callable[[], None],
 ) -> RunContext:
-    """Plans the steps. Returns the context of this start, which resumes from the checkpoint `found`, if any."""
+    """Reads the validation text and plans the steps. Returns the context of this start.
+
+    That resumes from the checkpoint `found`, if any.
+    """
+    validation = text_of(sized.data, "val")
+    check_positions(sized, data.corpus, validation)
     before, devices = found and found.checkpoint.micro_batches, sized.trainer.world_size
     if before and before % devices == 0:  # a run keeps its micro-batches, and so its dropout
         data.config = replace(data.config, micro_batches=before)
@@ -95,7 +100,7 @@ def begin(
         prepared=data.corpus,
         plan=data.plan,
         # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before writing.
-        validation_text=text_of(config.data, "val").read() if config.trainer.val_bleu_sentences else ([], []),
+        validation_text=validation.read() if config.trainer.val_bleu_sentences else ([], []),
         start_step=start_step,
         validations=ValidationHistory(config.trainer, recorded, research.best_metric_falls(config.trainer)),
         stop=stop,
@@ -138,7 +143,7 @@ def check_size(
         )
 
 
-def check_positions(config: Config, prepared: PreparedCorpus) -> None:
+def check_positions(config: Config, prepared: PreparedCorpus, validation: RawText) -> None:
     """Raises DataError, naming the line, for a validation sentence longer than the model's learned positions.
 
     Training text is no longer than `data.max_length`, for which `Config` requires enough of them.
@@ -150,7 +155,7 @@ def check_positions(config: Config, prepared: PreparedCorpus) -> None:
     if longest + 1 + extra <= most:
         return
     sides = config.data.src_lang, config.data.tgt_lang
-    for number, pair in enumerate(zip(*text_of(config.data, "val").read(), strict=True), 1):
+    for number, pair in enumerate(zip(*validation.read(), strict=True), 1):
         # The end mark takes a position; a translation may have max_extra_tokens more than its source.
         translated = number <= config.trainer.val_bleu_sentences
         limits = most - 1 - extra * translated, most - 1
