@@ -11,7 +11,7 @@ do). Both lists are tensors over N sentences and K beams.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -19,14 +19,21 @@ from torch.nn import functional as F
 
 from aiayn.config.search import SearchConfig
 from aiayn.errors import NonFiniteOutputError
-from aiayn.model.transformer import Transformer
-from aiayn.search.ensemble import Ensemble
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 # Checking whether sentences are done waits for a GPU. Checking late changes no result: a done sentence stays done.
 STEPS_PER_CHECK = {"cpu": 1}
 ROWS = 512  # hypotheses whose logits are in memory at once, 76 MB with 37,000 subwords
+
+
+class Decoder(Protocol):
+    """What a search needs of a Transformer; `search/ensemble.py` makes one of several."""
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Any: ...
+    def init_cache(self, memory: Any, src_mask: Tensor, beam_size: int) -> Any: ...
+    def step(self, tokens: Tensor, cache: Any) -> Tensor: ...
+    def project(self, states: Tensor) -> Tensor: ...
 
 
 class Beams(NamedTuple):
@@ -49,9 +56,7 @@ class Beams(NamedTuple):
 
 
 @torch.inference_mode()
-def beam_search(
-    model: Transformer | Ensemble, src: Tensor, src_mask: Tensor, config: SearchConfig
-) -> list[list[Hypothesis]]:
+def beam_search(model: Decoder, src: Tensor, src_mask: Tensor, config: SearchConfig) -> list[list[Hypothesis]]:
     """Translates src (N, S), whose rows end with eos, under src_mask (N, 1, 1, S).
 
     Returns the finished hypotheses of every sentence, best first: `beam_size` of them, fewer if fewer exist, of at most
@@ -62,7 +67,6 @@ def beam_search(
     """
     limits = [length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()]
     longest = max(limits) + 1
-    model = Ensemble.of(model)
     cache = model.init_cache(model.encode(src, src_mask), src_mask, config.beam_size)
     beams = _empty_beams(torch.tensor(limits, device=src.device), longest, config)
     last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)  # (N, 1), and (N, K) from then on
@@ -99,7 +103,7 @@ def beam_search(
 
 
 def best_continuations(
-    model: Ensemble, states: Tensor, log_probs: Tensor, n_best: int, only_eos: Tensor | None
+    model: Decoder, states: Tensor, log_probs: Tensor, n_best: int, only_eos: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Extends N sentences' K hypotheses by one token each, and returns the best of all K * V continuations.
 
@@ -115,11 +119,11 @@ def best_continuations(
 
 
 def _best_of_part(
-    model: Ensemble, states: Tensor, log_probs: Tensor, only_eos: Tensor | None, n_best: int
+    model: Decoder, states: Tensor, log_probs: Tensor, only_eos: Tensor | None, n_best: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As `best_continuations`, of so few sentences that their logits may be in memory at once."""
     scores = model.project(states).float()
-    if not model.gives_log_probs:
+    if not getattr(model, "gives_log_probs", False):  # of logits, as a Transformer gives
         scores = scores.log_softmax(-1)  # before tokens are excluded: that must not change the others' probabilities
     vocab_size = scores.size(-1)
     scores[..., PAD_ID : BOS_ID + 1] = -torch.inf

@@ -16,49 +16,35 @@ from aiayn.runs.run_folder import find_checkpoint
 
 
 class Ensemble(nn.Module):
-    """Implements the decoding interface of a `Transformer` for one model or several.
+    """Implements what a search needs of a `Transformer` for several models.
 
-    Of several, `project` returns log-probabilities, not logits. Their mean over M models is that of a geometric mean of
-    probabilities, so these sum to less than 1: the log P of an output is the mean of the models' own.
+    The mean of their log-probabilities is that of a geometric mean of probabilities, so these sum to less than 1: the
+    log P of an output is the mean of the models' own.
     """
+
+    gives_log_probs = True  # `project`, not logits
 
     def __init__(self, models: Sequence[Transformer]):
         super().__init__()
         self.models = cast(Sequence[Transformer], nn.ModuleList(models))
         self.training = models[0].training
 
-    @classmethod
-    def of(cls, model: "Transformer | Ensemble") -> "Ensemble":
-        """Returns a Transformer as an ensemble of one; an ensemble as it is."""
-        return model if isinstance(model, Ensemble) else cls([model])
-
-    @property
-    def gives_log_probs(self) -> bool:
-        """Whether `project` returns log-probabilities; of one model it returns logits."""
-        return len(self.models) > 1
-
-    @property
-    def vocab_size(self) -> int:
-        return self.models[0].vocab_size
-
     def encode(self, src: Tensor, src_mask: Tensor) -> list[Tensor]:
         """src (B, S). Returns the memory (B, S, D) of every model."""
         return [model.encode(src, src_mask) for model in self.models]
 
-    def init_cache(self, memories: list[Tensor], src_mask: Tensor, beam_size: int) -> "EnsembleCache":
+    def init_cache(self, memory: list[Tensor], src_mask: Tensor, beam_size: int) -> "EnsembleCache":
         """Returns an empty cache for `step`, as `Transformer.init_cache` does."""
-        pairs = zip(self.models, memories, strict=True)
+        pairs = zip(self.models, memory, strict=True)
         return EnsembleCache([model.init_cache(memory, src_mask, beam_size) for model, memory in pairs])
 
     def step(self, tokens: Tensor, cache: "EnsembleCache") -> Tensor:
         """Decodes one more position; tokens (N, K). Returns the states of all models side by side, (N, K, M * D)."""
         states = [model.step(tokens, part) for model, part in zip(self.models, cache.caches, strict=True)]
-        return torch.cat(states, -1) if len(states) > 1 else states[0]
+        return torch.cat(states, -1)
 
     def project(self, states: Tensor) -> Tensor:
-        """states (..., M * D) of `step`. Returns (..., V): mean log-probabilities, float32, or one model's logits."""
-        if not self.gives_log_probs:
-            return self.models[0].project(states)
+        """states (..., M * D) of `step`. Returns mean log-probabilities (..., V), float32."""
         parts = states.split([model.config.d_model for model in self.models], -1)
         pairs = zip(self.models, parts, strict=True)
         return reduce(torch.add, (model.project(part).float().log_softmax(-1) for model, part in pairs)) / len(parts)

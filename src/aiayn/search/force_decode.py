@@ -1,5 +1,6 @@
 """Forced decoding (teacher forcing): the probability that a model gives to translations that already exist."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,7 +9,6 @@ from torch import Tensor
 from aiayn.data.batch import shift_right
 from aiayn.errors import NonFiniteOutputError
 from aiayn.model.transformer import Transformer
-from aiayn.search.ensemble import Ensemble
 from aiayn.token_ids import PAD_ID
 
 LOGITS = 2**22  # computed at a time: those of all positions of a batch can take gigabytes
@@ -26,15 +26,15 @@ class Forced:
 
 
 @torch.inference_mode()
-def force_decode(model: Transformer | Ensemble, src: Tensor, src_mask: Tensor, tgt: Tensor) -> Forced:
-    """Decodes given targets.
+def force_decode(models: Sequence[Transformer], src: Tensor, src_mask: Tensor, tgt: Tensor) -> Forced:
+    """Decodes given targets with a model, or with several by the mean of their log-probabilities.
 
-    src (B, S) and tgt (B, T): rows end with eos, padded on the right. The model must be in evaluation mode.
+    src (B, S) and tgt (B, T): rows end with eos, padded on the right. The models must be in evaluation mode.
     Raises DivergedError if the model's output is NaN or infinite.
     """
-    models, real = Ensemble.of(model).models, tgt != PAD_ID
+    real = tgt != PAD_ID
     states = [one.decode(shift_right(tgt), one.encode(src, src_mask), src_mask)[real] for one in models]
-    rows = max(1, LOGITS // model.vocab_size)
+    rows = max(1, LOGITS // models[0].vocab_size)
     log_probs, is_likeliest = [], []
     for tokens, *parts in zip(tgt[real].split(rows), *(state.split(rows) for state in states), strict=True):
         # (rows, V): the mean over an ensemble

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.errors import NonFiniteOutputError
-from aiayn.model.transformer import Transformer
-from aiayn.search.ensemble import Ensemble
+from aiayn.search.beam_search import Decoder
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -25,7 +24,7 @@ def uniform(seed: int, line: int, position: int) -> float:
 
 @torch.inference_mode()
 def sample(
-    model: Transformer | Ensemble,
+    model: Decoder,
     src: Tensor,
     src_mask: Tensor,
     lines: list[int],
@@ -41,7 +40,6 @@ def sample(
     Raises DivergedError if the model's output is NaN or infinite.
     """
     limits = [length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()]
-    model = Ensemble.of(model)
     cache = model.init_cache(model.encode(src, src_mask), src_mask, 1)
     tokens: list[list[int]] = [[] for _ in lines]
     log_probs = [0.0] * len(lines)
@@ -52,7 +50,7 @@ def sample(
         at_limit = torch.tensor([position >= limits[row] for row in alive], device=src.device)
         draws = torch.tensor([uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64)
         drawn = draw_tokens(logits, draws.to(src.device), sampling).masked_fill_(at_limit, EOS_ID)
-        log_softmax = logits if model.gives_log_probs else logits.log_softmax(-1)
+        log_softmax = logits if getattr(model, "gives_log_probs", False) else logits.log_softmax(-1)
         found = log_softmax.gather(1, drawn[:, None])[:, 0]
         if not found.isfinite().all():
             raise NonFiniteOutputError(f"at step {position + 1} of the sampling")

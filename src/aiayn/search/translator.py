@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,11 +21,12 @@ from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.search.beam_search import beam_search
 from aiayn.search.build import load_model
-from aiayn.search.ensemble import Ensemble, find_ensemble, refuse_different
-from aiayn.search.force_decode import force_decode
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
 from aiayn.search.translations import Hypothesis, ScoredPair, Translation, length_penalty
 from aiayn.token_ids import EOS_ID
+
+if TYPE_CHECKING:
+    from aiayn.search.ensemble import Ensemble
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class Translator(LineTranslator):
 
     def __init__(
         self,
-        model: Transformer | Ensemble,
+        model: "Transformer | Ensemble",
         tokenizer: Tokenizer,
         search: SearchConfig,
         device: torch.device | str,
@@ -69,6 +70,8 @@ class Translator(LineTranslator):
         Raises RefusedError for a missing or damaged run, or one of another vocabulary, ConfigError for impossible
         options or a missing GPU.
         """
+        from aiayn.search.ensemble import find_ensemble
+
         first, *others = (load(path) for path in find_ensemble(run, ensemble, checkpoint))
         return cls.from_checkpoint(first, search, accelerator, precision, others)
 
@@ -82,6 +85,8 @@ class Translator(LineTranslator):
         others: Sequence[Checkpoint] = (),
     ) -> "Translator":
         """Builds model and tokenizer from a checkpoint, and an ensemble with others. Raises what `from_run` raises."""
+        from aiayn.search.ensemble import Ensemble, refuse_different
+
         one_of("precision", precision, PRECISIONS)
         if precision == "int8":
             raise ConfigError("precision=int8: only CTranslate2 computes in it; choose float32 or bfloat16")
@@ -140,6 +145,8 @@ class Translator(LineTranslator):
         has no tokens and log P = 0. Arguments and errors are those of `n_best`; raises DataError for lists of unequal
         lengths.
         """
+        from aiayn.search.force_decode import force_decode
+
         if len(sources) != len(targets):
             raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
         src_ids, tgt_ids = self.source_ids(sources, first_line), self.target_ids(targets, first_line)
@@ -153,7 +160,7 @@ class Translator(LineTranslator):
 
         def score_pairs(batch: list[int]) -> list[ScoredPair]:
             src, tgt = self._padded(src_ids, batch), self._padded(tgt_ids, batch)
-            forced = force_decode(self.model, src, source_mask(src), tgt)
+            forced = force_decode(self.models, src, source_mask(src), tgt)
             rows = zip(batch, forced.log_probs.tolist(), forced.is_likeliest.sum(1).tolist(), strict=True)
             return [self._scored_pair(tgt_ids[n], log_probs, likeliest) for n, log_probs, likeliest in rows]
 
@@ -169,7 +176,7 @@ class Translator(LineTranslator):
     @property
     def models(self) -> Sequence[Transformer]:
         """The models of an ensemble, or the model alone."""
-        return Ensemble.of(self.model).models
+        return [self.model] if isinstance(self.model, Transformer) else self.model.models
 
     @property
     def max_positions(self) -> int | None:
