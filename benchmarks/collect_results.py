@@ -18,7 +18,8 @@ from measure import commit
 
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write_text
-from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl, runs_within, write_json, write_jsonl
+from aiayn.runs.results import runs_within
+from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl, write_json, write_jsonl
 
 PACKAGES = ("torch", "pytorch-lightning", "tokenizers", "sacrebleu")
 

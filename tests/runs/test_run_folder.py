@@ -6,6 +6,7 @@ import math
 import pytest
 
 from aiayn.errors import RefusedError
+from aiayn.runs.results import read_samples
 from aiayn.runs.run_folder import (
     RunFolder,
     drop_records_after,
@@ -13,7 +14,6 @@ from aiayn.runs.run_folder import (
     is_number,
     read_json,
     read_jsonl,
-    read_samples,
     saved_steps,
     series,
 )

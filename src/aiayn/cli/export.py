@@ -34,6 +34,7 @@ def export(
     from aiayn.files import sha256
     from aiayn.runs.checkpoints import load
     from aiayn.runs.extensions import name_extensions
+    from aiayn.runs.results import read_evaluations
 
     name_extensions(extension or [])
     found, name, card = load(path), run.resolve().name.removesuffix(".ckpt"), None
@@ -41,7 +42,7 @@ def export(
         digest = sha256(path)
         scored = {
             test: result
-            for test, result in RunFolder(folder_of(run)).read_evaluations().items()
+            for test, result in read_evaluations(RunFolder(folder_of(run))).items()
             if result.get("checkpoint_sha256") == digest and not result.get("ensemble")
         }
         card = model_card(found, name, scored, licence)

@@ -13,7 +13,8 @@ from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError
 from aiayn.files import lines_sha256
 from aiayn.reports.published import known_test_set
-from aiayn.runs.run_folder import Evaluation, RunFolder, is_of_split, read_json
+from aiayn.runs.results import is_of_split
+from aiayn.runs.run_folder import Evaluation, RunFolder, read_json
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from aiayn.reports.metrics import Metric
 from aiayn.reports.run_page import run_page
 from aiayn.reports.runs import read_run
 from aiayn.reports.sweep_page import sweep_page
-from aiayn.runs.run_folder import RunFolder, best_and_last, runs_within
+from aiayn.runs.results import best_and_last, runs_within
+from aiayn.runs.run_folder import RunFolder
 
 SUMMED_UP = {"val/ppl": Metric("val/ppl"), "val sacrebleu": Metric("sacrebleu", "val")}
 

@@ -12,7 +12,8 @@ from aiayn.reports.page import data_uri, render_page, shown
 from aiayn.reports.plots import corpus_svgs, panel_svg, run_panels
 from aiayn.reports.runs import PARAMETERS, MeasuredRun, read_run
 from aiayn.reports.tables import Column, Table
-from aiayn.runs.run_folder import Record, RunFolder, best_and_last, is_count, read_json, read_samples, series
+from aiayn.runs.results import best_and_last, read_samples
+from aiayn.runs.run_folder import Record, RunFolder, is_count, read_json, series
 
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
 

@@ -11,7 +11,8 @@ from aiayn.config.stored import flatten, may_change, stored_config, to_plain
 from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.runs.run_folder import Record, RunFolder, is_of_split, read_json, runs_within, saved_steps, series
+from aiayn.runs.results import is_of_split, read_evaluations, runs_within
+from aiayn.runs.run_folder import Record, RunFolder, read_json, saved_steps, series
 
 PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")
@@ -129,7 +130,7 @@ def read_run(folder: RunFolder) -> MeasuredRun:
     records = folder.read_metrics()
     measured = max((record["step"] for record in records), default=0)
     step = max(saved_steps(folder.checkpoints), default=measured)
-    evaluations = folder.read_evaluations()
+    evaluations = read_evaluations(folder)
     content = _content(read_json(folder.corpus), evaluations)
     precision = read_json(folder.machine).get("precision")
     run = MeasuredRun(folder, options, config, unreadable, step, records, evaluations, content, precision)

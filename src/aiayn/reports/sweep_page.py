@@ -13,7 +13,8 @@ from aiayn.reports.page import render_page
 from aiayn.reports.plots import Panel, group_panel, logged, panel_svg
 from aiayn.reports.runs import MeasuredRun, read_run
 from aiayn.reports.tables import Column, Link, Table
-from aiayn.runs.run_folder import Record, RunFolder, read_json, read_samples
+from aiayn.runs.results import read_samples
+from aiayn.runs.run_folder import Record, RunFolder, read_json
 
 NOT_COMPARED = ("name", "sweep", "outputs", "logger.group")
 TITLES = {Metric("val/ppl"): "val/ppl", Metric("val/bleu"): "val/bleu (greedy)"}

@@ -6,7 +6,7 @@ Readers skip what a kill or another program left unreadable, so that reports and
 import json
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -96,12 +96,6 @@ class RunFolder:
         """Returns the lines of metrics.jsonl that have a step."""
         return [record for record in read_jsonl(self.metrics) if is_count(record.get("step"))]
 
-    def read_evaluations(self) -> dict[str, Record]:
-        """Returns each evaluation.json with usable scores by name of the test set, `test` first."""
-        found = {path.parent.name: read_json(path) for path in sorted(self.path.glob("evaluation/*/evaluation.json"))}
-        usable = {name: result for name, result in found.items() if _has_scores(result)}
-        return dict(sorted(usable.items(), key=lambda item: (item[0] != "test", item[0])))
-
 
 def saved_steps(folder: Path) -> list[int]:
     """Returns the steps of the checkpoints in a folder by the names of their files, oldest first."""
@@ -162,31 +156,6 @@ def is_count(value: Any) -> TypeGuard[int]:
     return is_number(value) and isinstance(value, int) and 0 <= value < 1 << 53
 
 
-def _has_scores(evaluation: Record) -> bool:
-    metrics = evaluation.get("metrics")
-    scored = isinstance(metrics, dict) and all(value is None or is_number(value) for value in metrics.values())
-    return scored and is_count(evaluation.get("step")) and is_count(evaluation.get("lines"))
-
-
-def is_of_split(evaluation: Record, split: str) -> bool:
-    """Whether these are scores of the run's own split. Older evaluations have only the option that chose the text."""
-    if "split" in evaluation:
-        return evaluation["split"] == split
-    return evaluation.get("text", f"split={split}") == f"split={split}"
-
-
-def runs_within(folder: Path) -> Iterator[RunFolder]:
-    """Yields the folder itself if it is a run, else every run at any depth inside it, by name."""
-    # The search ends at a run, because loggers keep folders with a config.yaml of their own inside it.
-    run = RunFolder(folder)
-    if run.exists():
-        yield run
-    elif folder.is_dir():
-        for inner in sorted(folder.iterdir()):
-            if inner.is_dir() and not inner.is_symlink() and not inner.name.startswith("."):
-                yield from runs_within(inner)
-
-
 def read_json(path: Path) -> Record:
     """Returns a JSON object; empty if the file is missing, damaged or holds something else."""
     try:
@@ -217,12 +186,6 @@ def read_jsonl(path: Path) -> list[Record]:
     return records
 
 
-def read_samples(path: Path) -> list[Record]:
-    """Returns the lines of a samples.jsonl that have a source, a reference and a hypothesis."""
-    texts = ("source", "reference", "hypothesis")
-    return [record for record in read_jsonl(path) if all(isinstance(record.get(name), str) for name in texts)]
-
-
 def write_jsonl(path: Path, records: list[Record]) -> None:
     atomic_write_text(path, "".join(map(jsonl_line, records)))
 
@@ -246,12 +209,3 @@ def series(records: list[Record], key: str) -> list[tuple[float, float]]:
     """Returns (step, value) of every record that has the key, with a finite number."""
     measured = [record for record in records if is_count(record.get("step")) and is_number(record.get(key))]
     return [(record["step"], record[key]) for record in measured]
-
-
-def best_and_last(records: list[Record], key: str, best: Any = min) -> tuple[float, float, float] | None:
-    """Returns the best value, its step, and the last value; None if nothing was measured. `best` is min or max."""
-    points = series(records, key)
-    if not points:
-        return None
-    value = best(value for _, value in points)
-    return value, next(step for step, found in points if found == value), points[-1][1]
