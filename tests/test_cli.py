@@ -25,9 +25,10 @@ from aiayn.data.exchange import read_memory
 from aiayn.documents.document import read_document
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs import checkpoints
+from aiayn.search.force_decode import perplexity
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.texts import Texts, translate_pieces, translate_texts
-from aiayn.search.translations import Translation, perplexity
+from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 
 LINES = ["the old house", "", "two\u2028cats see", "the man \x85 sees", "the cat\r", "é 猫"]

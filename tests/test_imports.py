@@ -99,7 +99,7 @@ HOMES = {
     "jinja2": {"reports/page", "visualize/explorer"},
     "markupsafe": {"reports/page"},
     "matplotlib": {"reports/drawing", "reports/plots", "visualize/figures", "visualize/heatmaps"},
-    "wandb": {"training/loggers", "reports/wandb_workspace"},
+    "wandb": {"training/wandb_run", "reports/wandb_workspace"},
     "wandb_workspaces": {"reports/wandb_workspace"},
     "rich": {"training/callbacks", "evaluation/progress"},
     "yaml": {"runs/run_folder", "reports/published"},

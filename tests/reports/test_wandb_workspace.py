@@ -35,7 +35,7 @@ def test_the_command_prints_the_definition_where_there_is_no_key(monkeypatch, tm
 
 @pytest.fixture
 def key_that_works(monkeypatch):
-    monkeypatch.setattr("aiayn.training.loggers.wandb_mode", lambda chosen: "online")
+    monkeypatch.setattr("aiayn.training.wandb_run.wandb_mode", lambda chosen: "online")
 
 
 def test_with_a_key_the_command_saves_the_workspace_and_says_where_it_is(monkeypatch, key_that_works):

@@ -14,7 +14,7 @@ from aiayn.errors import DataError
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
-from aiayn.search.translations import accuracy, perplexity
+from aiayn.search.force_decode import accuracy, perplexity
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 

@@ -17,9 +17,8 @@ from wandb_file import SPEED, TRAINING, VALIDATION
 from aiayn.errors import ConfigError, InterruptedRunError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
-from aiayn.training import loggers
+from aiayn.training import wandb_run
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
-from aiayn.training.loggers import wandb_mode
 from aiayn.training.run import train
 
 KEY, TOKEN = "0123456789" * 4, "token-of-a-git-remote"
@@ -33,7 +32,7 @@ def no_account(tmp_path, monkeypatch):
     for name in ("HOME", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
-    loggers._has_wandb_key.cache_clear()
+    wandb_run._has_wandb_key.cache_clear()
     wbauth.unauthenticate_session()  # what an earlier test logged in with
 
 
@@ -149,7 +148,7 @@ def test_it_logs_online_with_a_key_and_offline_without(environment, login, chose
     monkeypatch.setattr(wandb, "login", login)
     if environment:
         monkeypatch.setenv("WANDB_MODE", environment)
-    assert wandb_mode(chosen) == mode
+    assert wandb_run.wandb_mode(chosen) == mode
 
 
 def test_mode_online_without_a_key_ends_in_one_line(config, tmp_path, no_account):

@@ -20,7 +20,7 @@ def dashboard(
     Needs the extra `dashboard`. Without a W&B key, or offline, the definition is printed as with --show.
     """
     from aiayn.reports.wandb_workspace import create, definition
-    from aiayn.training.loggers import wandb_mode
+    from aiayn.training.wandb_run import wandb_mode
 
     if show or wandb_mode("auto") != "online":
         print(definition(entity or "", project))

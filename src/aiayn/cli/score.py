@@ -14,7 +14,7 @@ from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from aiayn.search.translations import ScoredPair
+    from aiayn.search.force_decode import ScoredPair
     from aiayn.search.translator import Translator
 
 
@@ -68,7 +68,7 @@ def score(
     translator = model.load(run)
     sources, targets = lines or FileText("SRC", [str(src)], translator.languages).read()
     backwards = _reversed_translator(translator, output.reverse, model) if output.reverse else None
-    from aiayn.search.translations import perplexity
+    from aiayn.search.force_decode import perplexity
 
     scored: list[ScoredPair] = []
     with show_progress(len(sources)) as progress:

@@ -27,8 +27,8 @@ from aiayn.runs.checkpoints import load
 from aiayn.runs.extensions import measure, metrics_of, name_extensions
 from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
 from aiayn.search.ensemble import find_ensemble
+from aiayn.search.force_decode import accuracy, perplexity
 from aiayn.search.processes import SplitTranslator, on_devices
-from aiayn.search.translations import accuracy, perplexity
 from aiayn.search.translator import Translator
 
 KEPT_SAMPLES = 20

@@ -13,8 +13,9 @@ from aiayn.config.rules import at_least
 from aiayn.config.search import SamplingConfig
 from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, ResourceError
 from aiayn.runs.extensions import name_extensions
+from aiayn.search.force_decode import ScoredPair
 from aiayn.search.line_translator import LineTranslator, Progress
-from aiayn.search.translations import Hypothesis, ScoredPair, Translation
+from aiayn.search.translations import Hypothesis, Translation
 from aiayn.search.translator import Translator
 
 

@@ -1,7 +1,6 @@
 """Translates raw text to raw text in torch: batches of similar lengths, beam search, results in the input's order."""
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from aiayn.config.rules import one_of
 from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.errors import ConfigError, ResourceError
 from aiayn.hardware import choose_device, is_out_of_memory, keep_few_kernels
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
@@ -22,11 +21,11 @@ from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.search.beam_search import beam_search
 from aiayn.search.build import load_model
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
-from aiayn.search.translations import Hypothesis, ScoredPair, Translation, length_penalty
-from aiayn.token_ids import EOS_ID
+from aiayn.search.translations import Hypothesis, Translation
 
 if TYPE_CHECKING:
     from aiayn.search.ensemble import Ensemble
+    from aiayn.search.force_decode import ScoredPair
 
 T = TypeVar("T")
 
@@ -112,10 +111,10 @@ class Translator(LineTranslator):
         self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
     ) -> list[list[Hypothesis]]:
         def search(batch: list[int]) -> list[list[Hypothesis]]:
-            src = self._padded(src_ids, batch)
+            src = self.padded(src_ids, batch)
             return [found[:n] for found in beam_search(self.model, src, source_mask(src), self.search)]
 
-        return self._in_batches(src_ids, self.search.beam_size, search, list, first_line, on_batch)
+        return self.in_batches(src_ids, self.search.beam_size, search, list, first_line, on_batch)
 
     def sample(
         self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
@@ -130,48 +129,24 @@ class Translator(LineTranslator):
         src_ids = self.sources(lines, first_line)
 
         def draw(batch: list[int]) -> list[Translation]:
-            src = self._padded(src_ids, batch)
+            src = self.padded(src_ids, batch)
             numbers = [first_line + number for number in batch]
             return self.to_text(sample(self.model, src, source_mask(src), numbers, sampling, self.search))
 
-        return self._in_batches(src_ids, 1, draw, Translation, first_line, on_batch)
+        return self.in_batches(src_ids, 1, draw, Translation, first_line, on_batch)
 
     def score(
         self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
-    ) -> list[ScoredPair]:
+    ) -> "list[ScoredPair]":
         """Returns how probable the model finds each target as the translation of its source, by forced decoding.
 
         `log_prob` and `score` are those that a search gives if it finds the same subwords. A pair of two blank lines
         has no tokens and log P = 0. Arguments and errors are those of `n_best`; raises DataError for lists of unequal
         lengths.
         """
-        from aiayn.search.force_decode import force_decode
+        from aiayn.search.force_decode import score_pairs
 
-        if len(sources) != len(targets):
-            raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
-        src_ids, tgt_ids = self.source_ids(sources, first_line), self.target_ids(targets, first_line)
-        longer, positions = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], self.max_positions
-        for number, ids in enumerate(longer, first_line):
-            if positions and len(ids) + 1 > positions:
-                raise DataError(
-                    f"line {number} has {len(ids)} subwords: this model's {positions} learned positions allow at most "
-                    f"{positions - 1}; split the line"
-                )
-
-        def score_pairs(batch: list[int]) -> list[ScoredPair]:
-            src, tgt = self._padded(src_ids, batch), self._padded(tgt_ids, batch)
-            forced = force_decode(self.models, src, source_mask(src), tgt)
-            rows = zip(batch, forced.log_probs.tolist(), forced.is_likeliest.sum(1).tolist(), strict=True)
-            return [self._scored_pair(tgt_ids[n], log_probs, likeliest) for n, log_probs, likeliest in rows]
-
-        return self._in_batches(longer, 1, score_pairs, ScoredPair, first_line, on_batch)
-
-    def _scored_pair(self, tgt_ids: list[int], log_probs: list[float], likeliest: int) -> ScoredPair:
-        """`log_probs` may be longer than `tgt_ids`: the rest is padding."""
-        tokens = [*tgt_ids, EOS_ID]
-        log_probs = log_probs[: len(tokens)]
-        total = math.fsum(log_probs)
-        return ScoredPair(tokens, log_probs, total, total / length_penalty(len(tokens), self.search), likeliest)
+        return score_pairs(self, sources, targets, on_batch, first_line)
 
     @property
     def models(self) -> Sequence[Transformer]:
@@ -194,11 +169,11 @@ class Translator(LineTranslator):
         finally:
             self.model.train(was_training)
 
-    def _padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
+    def padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
         """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""
         return pad_sources([ids[number] for number in batch]).to(self.device)
 
-    def _in_batches(
+    def in_batches(
         self,
         ids: list[list[int]],
         beams: int,

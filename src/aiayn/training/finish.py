@@ -22,7 +22,6 @@ from aiayn.training.callbacks.display import DECIMALS
 from aiayn.training.checkpoint_io import steps_to_average
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.rank import global_rank
-from aiayn.training.loggers import upload
 from aiayn.training.module import means
 
 log = logging.getLogger(__name__)
@@ -63,7 +62,10 @@ def finish(run: RunContext, data: TranslationDataModule, precision: str) -> None
     write_report(folder.path)
     run.check_folder()
     checkpoints.save(folder.averaged, averaged)  # last: once it exists the run is finished
-    upload(run.config, folder)
+    if run.config.logger.upload and "wandb" in run.config.logger.kinds:
+        from aiayn.training.wandb_run import upload
+
+        upload(run.config, folder)
     log.info(summary(folder.path))
 
 

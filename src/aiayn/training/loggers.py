@@ -1,14 +1,10 @@
 """Where measurements go: always to the run's metrics.jsonl, and to the dashboard that `logger=` names."""
 
-import logging
 import math
-import os
-import secrets
 import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
@@ -16,15 +12,8 @@ from pytorch_lightning.utilities import rank_zero_only
 from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, to_plain
 from aiayn.errors import ConfigError
-from aiayn.files import atomic_write_text
-from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import Record, RunFolder, append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.distributed.rank import global_rank
-
-log = logging.getLogger(__name__)
-
-
-WandbMode = Literal["online", "offline", "disabled", "shared"]
 
 
 class MetricsFile(Logger):
@@ -62,11 +51,9 @@ def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Log
     loggers: list[Logger] = []
     kinds = config.logger.kinds if global_rank() == 0 else []
     if "wandb" in kinds:
-        from pytorch_lightning.loggers import WandbLogger
+        from aiayn.training.wandb_run import wandb_logger
 
-        experiment = _start_wandb(config, folder.path)
-        log.info("wandb    %s", _what_is_sent(config, experiment.url, folder.path))
-        loggers.append(WandbLogger(experiment=experiment))
+        loggers.append(wandb_logger(config, folder.path))
     if "tensorboard" in kinds:
         loggers.append(_tensorboard(config, folder.path, start_step))
     if "csv" in kinds:
@@ -75,21 +62,6 @@ def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Log
         # Lightning's CSV logger empties the folder it is given, so every start gets its own.
         loggers.append(CSVLogger(folder.path, name="csv", version=f"from_step_{start_step}"))
     return [MetricsFile(folder.metrics, start_step), *loggers]
-
-
-def _what_is_sent(config: Config, url: str | None, folder: Path) -> str:
-    """Returns what leaves this machine, and where it goes."""
-    sent = ["curves", "options", "machine"]
-    if config.logger.samples:
-        sent.append("validation sentences with translations and attention")
-    if config.logger.upload:
-        sent.append("the final checkpoint")
-    text = "" if config.logger.samples else "; no text (logger.samples=true sends validation sentences)"
-    if wandb_mode(config.logger.mode) == "disabled":
-        return "nothing is sent (disabled)"
-    kept = f"kept in {folder}/wandb until `wandb sync {folder}/wandb/offline-*` sends them"
-    where = f"sent to {url}" if url else kept
-    return f"{', '.join(sent)} are {where}{text}"
 
 
 def close(loggers: list[Logger]) -> None:
@@ -129,22 +101,6 @@ def send_samples(loggers: list[Logger], path: Path, step: int, to_wandb: bool) -
         tensorboard.experiment.add_text("samples", _markdown(columns[1:], shown), step)
 
 
-def upload(config: Config, folder: RunFolder) -> None:
-    """With `logger.upload=true`: sends the averaged checkpoint and its tokenizer to W&B, as an artifact of the run."""
-    if "wandb" not in config.logger.kinds or not config.logger.upload:
-        return
-    import wandb
-
-    run = _start_wandb(config, folder.path)
-    artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=to_plain(config))
-    artifact.add_file(str(folder.averaged), policy="immutable")  # without a second copy
-    with artifact.new_file("tokenizer.json", encoding="utf-8") as file:
-        file.write(checkpoints.load(folder.averaged).tokenizer)
-    artifact.add_file(str(folder.config))
-    run.log_artifact(artifact)
-    run.finish()
-
-
 def _find(loggers: list[Logger], kind: str) -> Any:
     """The logger of this class; the classes need optional libraries, so they are compared by name."""
     return next((logger for logger in loggers if type(logger).__name__ == kind), None)
@@ -170,66 +126,3 @@ def _markdown(keys: list[str], records: list[Record]) -> str:
     from aiayn.reports.tables import Column, Table, markdown
 
     return markdown([Table("", [Column(key, key) for key in keys], records)])
-
-
-def _start_wandb(config: Config, folder: Path) -> Any:
-    """A run of Weights & Biases: online if there is a key, else offline; never prompts.
-
-    Its id is drawn once and stored in the run's folder, so that every later start adds to the same curves.
-    """
-    import wandb
-    from wandb.errors import Error
-
-    mode = wandb_mode(config.logger.mode)
-    row = config.run_name.rsplit("/", 1)[-1]
-    run_id = folder / "wandb" / "run_id"
-    if not run_id.exists():
-        run_id.parent.mkdir(exist_ok=True)
-        atomic_write_text(run_id, f"{secrets.token_hex(4)}\n")
-    try:
-        # The logger's own start passes options that this client warns about.
-        run = wandb.init(
-            project=config.logger.project,
-            entity=config.logger.entity,
-            group=config.logger.group,
-            job_type="train",
-            tags=[row] if config.logger.group else None,
-            name=config.name,
-            id=run_id.read_text(encoding="utf-8").strip(),
-            dir=folder,
-            mode=mode,
-            resume="allow" if mode == "online" else None,
-            config=to_plain(config) | {"row": row, "d_k": config.model.d_k, "d_v": config.model.d_v},
-            # What is printed holds validation sentences.
-            settings=wandb.Settings(silent=True, console="auto" if config.logger.samples else "off"),
-        )
-    except Error as error:
-        raise ConfigError(
-            f"logger=wandb: the client did not start ({' '.join(str(error).split())}); run `wandb login`, or set "
-            "logger.mode=offline"
-        ) from error
-    # As the logger does for a run that it starts itself: all curves over optimizer steps.
-    run.define_metric("trainer/global_step")
-    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
-    return run
-
-
-def wandb_mode(chosen: str) -> WandbMode:
-    """online, offline or disabled: WANDB_MODE if it is set, else what was chosen; auto is online if there is a key."""
-    mode = os.environ.get("WANDB_MODE") or chosen
-    if mode == "auto":
-        return "online" if _has_wandb_key() else "offline"
-    return cast(WandbMode, mode)  # the client refuses others
-
-
-@cache
-def _has_wandb_key() -> bool:
-    """Whether the client finds a key that the server accepts; asked once, without a prompt."""
-    import wandb
-    from wandb.errors import Error
-
-    try:
-        return wandb.login(prompt=False)
-    except Error as error:
-        log.warning("wandb: %s", " ".join(str(error).split()))
-        return False

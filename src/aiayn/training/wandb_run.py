@@ -1,0 +1,120 @@
+"""Weights & Biases: the run's page there, what is sent to it, and the upload of the finished model."""
+
+import logging
+import os
+import secrets
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pytorch_lightning.loggers import WandbLogger
+
+from aiayn.config.schema import Config
+from aiayn.config.stored import to_plain
+from aiayn.errors import ConfigError
+from aiayn.files import atomic_write_text
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+WandbMode = Literal["online", "offline", "disabled", "shared"]
+
+
+def wandb_logger(config: Config, folder: Path) -> WandbLogger:
+    """Starts the run there, and logs what is sent. Raises ConfigError if the client does not start."""
+    experiment = _start(config, folder)
+    log.info("wandb    %s", _what_is_sent(config, experiment.url, folder))
+    return WandbLogger(experiment=experiment)
+
+
+def _what_is_sent(config: Config, url: str | None, folder: Path) -> str:
+    """Returns what leaves this machine, and where it goes."""
+    sent = ["curves", "options", "machine"]
+    if config.logger.samples:
+        sent.append("validation sentences with translations and attention")
+    if config.logger.upload:
+        sent.append("the final checkpoint")
+    text = "" if config.logger.samples else "; no text (logger.samples=true sends validation sentences)"
+    if wandb_mode(config.logger.mode) == "disabled":
+        return "nothing is sent (disabled)"
+    kept = f"kept in {folder}/wandb until `wandb sync {folder}/wandb/offline-*` sends them"
+    where = f"sent to {url}" if url else kept
+    return f"{', '.join(sent)} are {where}{text}"
+
+
+def upload(config: Config, folder: RunFolder) -> None:
+    """Sends the averaged checkpoint and its tokenizer to W&B, as an artifact of the run."""
+    import wandb
+
+    run = _start(config, folder.path)
+    artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=to_plain(config))
+    artifact.add_file(str(folder.averaged), policy="immutable")  # without a second copy
+    with artifact.new_file("tokenizer.json", encoding="utf-8") as file:
+        file.write(checkpoints.load(folder.averaged).tokenizer)
+    artifact.add_file(str(folder.config))
+    run.log_artifact(artifact)
+    run.finish()
+
+
+def _start(config: Config, folder: Path) -> Any:
+    """A run of Weights & Biases: online if there is a key, else offline; never prompts.
+
+    Its id is drawn once and stored in the run's folder, so that every later start adds to the same curves.
+    """
+    import wandb
+    from wandb.errors import Error
+
+    mode = wandb_mode(config.logger.mode)
+    row = config.run_name.rsplit("/", 1)[-1]
+    run_id = folder / "wandb" / "run_id"
+    if not run_id.exists():
+        run_id.parent.mkdir(exist_ok=True)
+        atomic_write_text(run_id, f"{secrets.token_hex(4)}\n")
+    try:
+        # The logger's own start passes options that this client warns about.
+        run = wandb.init(
+            project=config.logger.project,
+            entity=config.logger.entity,
+            group=config.logger.group,
+            job_type="train",
+            tags=[row] if config.logger.group else None,
+            name=config.name,
+            id=run_id.read_text(encoding="utf-8").strip(),
+            dir=folder,
+            mode=mode,
+            resume="allow" if mode == "online" else None,
+            config=to_plain(config) | {"row": row, "d_k": config.model.d_k, "d_v": config.model.d_v},
+            # What is printed holds validation sentences.
+            settings=wandb.Settings(silent=True, console="auto" if config.logger.samples else "off"),
+        )
+    except Error as error:
+        raise ConfigError(
+            f"logger=wandb: the client did not start ({' '.join(str(error).split())}); run `wandb login`, or set "
+            "logger.mode=offline"
+        ) from error
+    # As the logger does for a run that it starts itself: all curves over optimizer steps.
+    run.define_metric("trainer/global_step")
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    return run
+
+
+def wandb_mode(chosen: str) -> WandbMode:
+    """online, offline or disabled: WANDB_MODE if it is set, else what was chosen; auto is online if there is a key."""
+    mode = os.environ.get("WANDB_MODE") or chosen
+    if mode == "auto":
+        return "online" if _has_wandb_key() else "offline"
+    return cast(WandbMode, mode)  # the client refuses others
+
+
+@cache
+def _has_wandb_key() -> bool:
+    """Whether the client finds a key that the server accepts; asked once, without a prompt."""
+    import wandb
+    from wandb.errors import Error
+
+    try:
+        return wandb.login(prompt=False)
+    except Error as error:
+        log.warning("wandb: %s", " ".join(str(error).split()))
+        return False
