@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import hydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from aiayn import __version__
 from aiayn.config import compose, program
-from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.messages import one_line_errors, refuse_unsupported
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
@@ -31,34 +28,51 @@ def train(script: str | None = None) -> None:
 
 def evaluate(script: str | None = None) -> None:
     """Scores the run that the command line names. script is evaluate.py; None: `aiayn evaluate`."""
+    from aiayn.config.evaluate import EvaluateConfig
+
     _start_application("evaluate", EvaluateConfig, _run_evaluation, script)
 
 
-def _start_application(name: str, schema: type, task: Callable[[DictConfig], None], script: str | None) -> None:
-    """Answers --help, --version and --cfg, and leaves everything else to Hydra."""
+def _start_application(
+    name: str, schema: type, run: Callable[[Sequence[str], compose.Sources], None], script: str | None
+) -> None:
+    """Answers --help and --version, runs what the options say, and leaves everything else to Hydra."""
     with program.started_as(script, None if script else name), one_line_errors(schema):
-        arguments = _parse(sys.argv[1:], schema)
+        arguments = _parse(sys.argv[1:])
         sources = compose.Sources(arguments.config_name or name, arguments.config_path, arguments.config_dir)
         if arguments.version:
             print(f"aiayn {__version__}")
-            return
-        if arguments.help:
+        elif arguments.help:
             from aiayn.config.help import help_text
 
             print(help_text(sources, arguments.overrides, schema))
-            return
-        if arguments.cfg and not arguments.multirun:  # which Hydra would print unchecked
-            if schema is Config:
-                arguments.overrides += compose.implied_overrides(arguments.overrides, sources)
-            else:
-                compose.compose_evaluation(arguments.overrides, sources)
-        compose.register(schema)
-        # Hydra's parser knows neither options on both sides of a flag nor, in the jobs of a sweep, abbreviated flags.
-        sys.argv[1:] = _canonical(arguments)
-        # Else Hydra prints its own errors over several lines and exits with 1.
-        os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-        main = hydra.main(version_base="1.3", config_path=str(program.conf_folder()), config_name=name)(task)
-        main()
+        elif arguments.multirun or arguments.cfg or arguments.info or arguments.hydra_help:
+            _start_hydra(name, schema, arguments, sources)
+        else:
+            run(arguments.overrides, sources)
+
+
+def _start_hydra(name: str, schema: type, arguments: argparse.Namespace, sources: compose.Sources) -> None:
+    """Has Hydra run a sweep, or show a configuration, which it would do unchecked."""
+    refuse_unsupported(arguments.overrides, schema, arguments.multirun)
+    if arguments.cfg and not arguments.multirun:
+        if schema is Config:
+            arguments.overrides += compose.implied_overrides(arguments.overrides, sources)
+        else:
+            compose.compose_evaluation(arguments.overrides, sources)
+    compose.register(schema)
+    arguments.overrides = [compose.for_hydra(override, schema) for override in arguments.overrides]
+    # Hydra's parser knows neither options on both sides of a flag nor, in the jobs of a sweep, abbreviated flags.
+    sys.argv[1:] = _canonical(arguments)
+    # Else Hydra prints its own errors over several lines and exits with 1.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+
+    @hydra.main(version_base="1.3", config_path=str(program.conf_folder()), config_name=name)
+    def job(composed: DictConfig) -> None:
+        with one_line_errors(schema):  # Hydra adds text to errors passing through
+            raise ConfigError("hydra/launcher: each job of a sweep needs a process of its own; leave it out")
+
+    job()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,7 +80,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; options are written key=value, and --help lists them")
 
 
-def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads Hydra's flags, abbreviated ones included, and options before and after them. Raises ConfigError."""
     parser = _Parser(add_help=False)
     parser.add_argument("overrides", nargs="*")
@@ -83,8 +97,6 @@ def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
         if argument.startswith("-") and "=" in argument and "config" not in key and key not in ("--cfg", "--info"):
             raise ConfigError(f"{key}: options have no dashes, write {key.lstrip('-')}=VALUE")
     parsed = parser.parse_intermixed_args(list(arguments))
-    refuse_unsupported(parsed.overrides, schema, parsed.multirun)
-    parsed.overrides = [compose.for_hydra(override, schema) for override in parsed.overrides]
     modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info") if getattr(parsed, flag)]
     if len(modes) > 1:
         raise ConfigError(f"{' and '.join(modes)}: only one of them at a time")
@@ -98,40 +110,27 @@ def _canonical(arguments: argparse.Namespace) -> list[str]:
     return [*flags, *arguments.overrides]
 
 
-def _run_training(composed: DictConfig) -> None:
-    with one_line_errors(Config):
-        refuse_windows()
-        _refuse_several_jobs()
-        choices, overrides = HydraConfig.get().runtime.choices, HydraConfig.get().overrides.task
-        options = compose.resolve_options(composed, choices, overrides)
-        if options.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
-            from aiayn.data.prepare import check_text
+def _run_training(overrides: Sequence[str], sources: compose.Sources) -> None:
+    refuse_windows()
+    options = compose.compose_training(overrides, sources)
+    if options.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
+        from aiayn.data.prepare import check_text
 
-            check_text(options.data)
-        with _loading():
-            from aiayn.training.run import train  # imports torch: only once configuration and text are checked
+        check_text(options.data)
+    with _loading():
+        from aiayn.training.run import train  # imports torch: only once configuration and text are checked
 
-        train(options, chosen=compose.chosen_options(overrides, options))
+    train(options, chosen=compose.chosen_options(overrides, options))
 
 
-def _refuse_several_jobs() -> None:
-    """Raises ConfigError if this process runs several jobs, or should submit them."""
-    launcher = HydraConfig.get().runtime.choices["hydra/launcher"]
-    if HydraConfig.get().mode == RunMode.MULTIRUN:
-        raise ConfigError(f"hydra/launcher={launcher}: each job of a sweep needs a process of its own; leave it out")
-    if launcher == "slurm":
-        raise ConfigError("hydra/launcher=slurm: submits the rows of a sweep: add -m")
+def _run_evaluation(overrides: Sequence[str], sources: compose.Sources) -> None:
+    config = compose.compose_evaluation(overrides, sources)
+    find_checkpoint(Path(config.run), config.checkpoint)
+    with _loading():
+        from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
 
-
-def _run_evaluation(composed: DictConfig) -> None:
-    with one_line_errors(EvaluateConfig):
-        config = compose.check_config(composed, EvaluateConfig).found()
-        find_checkpoint(Path(config.run), config.checkpoint)
-        with _loading():
-            from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
-
-        with handle_signals(_interrupt):
-            evaluate(config)
+    with handle_signals(_interrupt):
+        evaluate(config)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.extensions import check_extensions
 from aiayn.config.logger import WANDB_MODES
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupported
@@ -28,6 +28,8 @@ from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from aiayn.config.evaluate import EvaluateConfig
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -210,6 +212,7 @@ def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Ite
             composed = compose(sources.name, overrides=[*overrides, *searched], return_hydra_config=True)
         except COMPOSITION_ERRORS as error:
             raise ConfigError(one_line(error, schema)) from error
+        HydraConfig.instance().set_config(composed)  # for ${hydra:runtime.choices.model}
         yield without_hydra(composed), composed.hydra
 
 
@@ -237,7 +240,9 @@ def implied_overrides(overrides: Sequence[str], sources: Sources) -> list[str]:
         return [] if composed.data.source == source else [f"data.source={source}"]
 
 
-def compose_evaluation(overrides: Sequence[str], sources: Sources = Sources("evaluate")) -> EvaluateConfig:
+def compose_evaluation(overrides: Sequence[str], sources: Sources = Sources("evaluate")) -> "EvaluateConfig":
     """Returns the checked options of `evaluate OVERRIDES`. Raises ConfigError."""
+    from aiayn.config.evaluate import EvaluateConfig
+
     with composition(sources, overrides, EvaluateConfig) as (composed, _):
         return check_config(composed, EvaluateConfig).found()

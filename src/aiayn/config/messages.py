@@ -31,7 +31,7 @@ FILE_GROUPS = ("ablation", "experiment")
 
 # Settings of Hydra that have no effect here, or would make it write files.
 WITHOUT_EFFECT = (
-    *("hydra.run.", "hydra.sweep.", "hydra.job.", "hydra.output_subdir"),
+    *("hydra.run.", "hydra.sweep.", "hydra.job.", "hydra.output_subdir", "hydra.mode"),
     *("hydra/job_logging", "hydra/hydra_logging", "hydra/output"),
 )
 LAUNCHERS = ("processes", "slurm")
@@ -41,10 +41,7 @@ LIKE = 0.6  # difflib's own limit: less alike, and a name was not meant
 
 @contextmanager
 def one_line_errors(schema: type) -> Iterator[None]:
-    """Exits with one line on stderr and the error's exit code; debug=true adds the traceback.
-
-    Entered twice: around Hydra, for its composition, and inside it, because Hydra adds text to errors passing through.
-    """
+    """Exits with one line on stderr and the error's exit code; debug=true adds the traceback."""
     debug = any(argument.lower() == "debug=true" for argument in sys.argv)
     try:
         with writable_output():
@@ -128,6 +125,8 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
             raise ConfigError(no_such_option(key, schema))
         if key == "hydra/launcher" and value not in LAUNCHERS:
             raise ConfigError(f"{key}={value}: choose one of {', '.join(LAUNCHERS)} (docs/sweeps.md)")
+        if (key, value) == ("hydra/launcher", "slurm") and not multirun:
+            raise ConfigError(f"{override}: submits the rows of a sweep: add -m")
         if key.startswith(WITHOUT_EFFECT) and (key, value.lower()) != ("hydra.job.chdir", "false"):
             raise ConfigError(
                 f"{key}: has no effect, Hydra writes no files here; a run is the folder OUTPUTS/NAME, a sweep "
