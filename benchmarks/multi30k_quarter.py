@@ -12,8 +12,7 @@ from statistics import mean
 
 from table3_quarter import PAGE, answer, cell, publish, reach, wrapped
 
-from aiayn.reports.comparison import corrected
-from aiayn.reports.differences import Sample, compare, explained
+from aiayn.reports.differences import Sample, compare, corrected, explained
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.metrics import Metric
 from aiayn.reports.runs import read_run
@@ -77,13 +76,13 @@ def facts() -> Record:
         )
         for name, key in METRICS.items()
     }
-    for name, differences in zip(compared, corrected([*compared.values()]), strict=True):
+    family = corrected(compared)
+    for name, differences in family.items():
         for row, difference in differences.items():
             rows[row][name] = difference
     changed = [row for name, row in rows.items() if name != "base"]
-    family = [row[name] for row in changed for name in METRICS]
     said = explained(f"base ({rows['base']['n']} seeds)", {TITLES[name]: one for name, one in compared.items()}, family)
-    return {"explained": [*said, reach(family, changed)], "rows": list(rows.values())}
+    return {"explained": [*said, reach(changed)], "rows": list(rows.values())}
 
 
 def _seed(run: Path) -> int:

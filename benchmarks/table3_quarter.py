@@ -51,15 +51,15 @@ def facts(tables: PaperTables) -> Record:
     rows, changes = tables.records["table_3_quarter"], tables.records["changes"]
     [table] = tables.changes
     return {
-        "explained": [*table.after, reach([change[key] for change in changes for key in ("ppl", "bleu")], changes)],
+        "explained": [*table.after, reach(changes)],
         "table_3_quarter": [_without_folders(record) for record in rows],
         "changes": [_without_folders(record) for record in changes],
     }
 
 
-def reach(family: list[Difference], changes: list[Record]) -> str:
+def reach(changes: list[Record]) -> str:
     """Returns what a difference must exceed to be marked first of all, in perplexity and in BLEU."""
-    tested = sum(one.p is not None for one in family)
+    tested = sum(change[key].p is not None for change in changes for key in ("ppl", "bleu"))
     least = [changes[0][key].needed(tested)[0] for key in ("ppl", "bleu")]
     return (
         f"A difference must exceed {least[0]:.2f} in perplexity or {least[1]:.2f} in BLEU to be the first one marked."

@@ -198,7 +198,7 @@ def test_the_number_of_parameters_is_what_the_equations_add_up_to(tiny_config):
 )
 def test_at_vocabulary_size_40960_base_sized_rows_have_the_papers_number_of_parameters(row):
     """In millions; where Table 3 prints none, base's."""
-    assert count(row.model, 40_960) / 1e6 == pytest.approx(row.parameters or 65, abs=0.6)
+    assert count(row.model, 40_960) / 1e6 == pytest.approx(row.printed["parameters"] or 65, abs=0.6)
 
 
 class Experts(nn.Module):

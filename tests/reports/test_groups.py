@@ -15,7 +15,7 @@ from applications import composed, run_application
 from scipy import stats
 
 from aiayn.config.schema import Config
-from aiayn.reports.comparison import Question, comparisons
+from aiayn.reports.comparison import comparisons
 from aiayn.reports.differences import Difference, Sample
 from aiayn.reports.groups import group_runs
 from aiayn.reports.metrics import Metric
@@ -166,7 +166,7 @@ def own(tmp_path, base) -> Path:
 
 
 def test_groups_have_means_spreads_and_intervals_by_seed_and_what_survives_is_marked(own):
-    [table] = comparisons(read_runs([own])[0], Question())
+    [table] = comparisons(read_runs([own])[0])
 
     found = {record["group"]: record for record in table.records}
     assert list(found) == ["base", "dropout-0.3", "dropout-0.4"]
@@ -206,7 +206,7 @@ def test_text_latex_and_csv_hold_the_same_comparison(own):
 
 @pytest.mark.parametrize("name", ["dropout-0.3", "dropout-0.3_seed-1", "model.dropout=0.3"])
 def test_any_group_can_be_the_baseline(own, name):
-    [table] = comparisons(read_runs([own])[0], Question(baseline=name))
+    [table] = comparisons(read_runs([own])[0], baseline=name)
     found = {record["group"]: record["val/ppl difference"] for record in table.records}
     assert found["dropout-0.3"] is None
     assert found["base"].delta == pytest.approx(-3.995)
@@ -240,20 +240,20 @@ def test_scores_of_another_text_or_signature_stand_in_a_table_of_their_own(tmp_p
     store(tmp_path / "three", with_rate(base, 4.0), 6.0, val=90.0, text_sha256="other")
     store(tmp_path / "four", with_rate(base, 5.0), 6.0, val=80.0, signatures={"sacrebleu": "tok:intl"})
 
-    tables = comparisons(read_runs([tmp_path])[0], Question(baseline="base_seed-1"))
+    tables = comparisons(read_runs([tmp_path])[0], baseline="base_seed-1")
 
     assert [[record["group"] for record in table.records] for table in tables] == [["base", "two"], ["four"], ["three"]]
     assert tables[0].before == [
         "3 tables: scores of other languages, other text or another signature must not be compared."
     ]
     # The score to report alone decides.
-    assert len(comparisons(read_runs([tmp_path])[0], Question(metrics=["val/ppl"]))) == 1
+    assert len(comparisons(read_runs([tmp_path])[0], metrics=["val/ppl"])) == 1
 
 
 def test_perplexities_of_other_vocabularies_are_not_compared_and_their_scores_are(tmp_path, base):
     store(tmp_path / "base", base, 5.0, val=20.0)
     store(tmp_path / "words", replace(base, data=replace(base.data, vocab_size=900)), 3.0, val=21.0)
-    [table] = comparisons(read_runs([tmp_path])[0], Question(baseline="base"))
+    [table] = comparisons(read_runs([tmp_path])[0], baseline="base")
     found = table.records[1]
     assert (found["val/ppl difference"], found["val/sacrebleu difference"]) == (None, Difference(1.0))
     assert "val/ppl is not compared across vocabularies, texts and losses." in table.after
@@ -268,7 +268,7 @@ def test_runs_on_two_texts_under_one_name_are_no_seeds_of_each_other(tmp_path, b
     for seed, (ppl, corpus) in enumerate([(193.0, "a" * 64), (211.0, "a" * 64), (112.0, "b" * 64)]):
         run = store(tmp_path / f"run_seed-{seed}", replace(base, seed=seed), ppl, val=20.0 + seed)
         store_text(run, fingerprint=corpus, tokenizer_sha256="t", val_sha256=corpus, val_text_sha256=corpus)
-    [table] = comparisons(read_runs([tmp_path])[0], Question(baseline="run_seed-0"))
+    [table] = comparisons(read_runs([tmp_path])[0], baseline="run_seed-0")
     assert [(record["n"], record["text"]) for record in table.records] == [(2, "a" * 12), (1, "b" * 12)]
     assert table.records[0]["val/ppl"] == Sample({0: 193.0, 1: 211.0})
     assert table.records[1]["val/ppl difference"] is None
@@ -292,7 +292,7 @@ def test_perplexities_of_other_subwords_are_not_compared_whatever_option_changed
         run = store(tmp_path / name, config, 5.0, val=20.0)
         if stored:
             store_text(run, fingerprint=name, tokenizer_sha256=name, val_sha256=name, val_text_sha256="v")
-    [table] = comparisons(read_runs([tmp_path])[0], Question(baseline="base", metrics=["val/ppl", "sacrebleu"]))
+    [table] = comparisons(read_runs([tmp_path])[0], baseline="base", metrics=["val/ppl", "sacrebleu"])
     assert (table.records[1]["val/ppl difference"], table.records[1]["val/sacrebleu difference"]) == (
         None,
         Difference(0),
@@ -303,13 +303,13 @@ def test_perplexities_of_other_training_text_with_the_same_subwords_are_compared
     for name in ("base", "more"):
         run = store(tmp_path / name, replace(base, data=replace(base.data, train=name)), 5.0 if name == "base" else 4.0)
         store_text(run, fingerprint=name, tokenizer_sha256="t", val_sha256="v")
-    [table] = comparisons(read_runs([tmp_path])[0], Question(baseline="base"))
+    [table] = comparisons(read_runs([tmp_path])[0], baseline="base")
     assert table.records[1]["val/ppl difference"] == Difference(-1.0)
 
 
 def test_asking_for_fewer_metrics_buys_no_star(own):
     def corrected(*metrics: str, splits: tuple[str, ...] = ("val", "test")) -> float:
-        [table] = comparisons(read_runs([own])[0], Question(metrics=metrics, splits=splits))
+        [table] = comparisons(read_runs([own])[0], metrics=metrics, splits=splits)
         return table.records[1]["val/ppl difference"].p_holm
 
     assert corrected("val/ppl") == corrected("val/ppl", splits=("test",)) == corrected() < corrected("val/ppl", "chrf")

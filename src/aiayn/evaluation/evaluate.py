@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,6 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         forced = _forced_decoding(translator, data, test)
 
     scores = task.score(hypotheses, test.sources, test.references, data.tgt_lang)
-    figures = paper_figures(test.of_paper, data.src_lang, data.tgt_lang, len(test.references))
     result: dict[str, Any] = {
         "task": data.task,
         "metrics": scores.metrics | measure(metrics_of(extensions), hypotheses, test.references[0], test.sources),
@@ -80,7 +78,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "brackets": None,
         "n_references": len(test.references),
         "test_set": test.of_paper,
-        "paper": asdict(figures) if figures else None,
+        "paper": paper_figures(test.of_paper, data.src_lang, data.tgt_lang, len(test.references)),
         "text": test.option,
         "split": test.split,
         "text_sha256": test.fingerprint,

@@ -45,7 +45,7 @@ def score_table(result: Mapping[str, Any]) -> str:
         rows += [("", ""), ("perplexity", f"{forced['perplexity']:6.2f}  {per_subword}")]
         rows.append(("token accuracy", f"{forced['accuracy']:6.2f}  % of them are the model's first choice"))
     if result["test_set"] == SECTION_23:
-        figures = ", ".join(f"{row.f1} {row.training}" for row in TABLE_4)
+        figures = ", ".join(f"{row.printed['f1']} {row.label}" for row in TABLE_4)
         rows += [("", ""), ("paper", f"        {figures} ({SECTION_23}, Table 4)")]
     if paper := result["paper"]:
         where = f"({result['test_set']}, {paper['table']})"

@@ -1,9 +1,8 @@
 """One's own runs as a table: grouped by what differs, with mean, spread and the difference from a baseline."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from aiayn.reports.differences import Comparison, Difference, compare, explained, holm
+from aiayn.reports.differences import Comparison, compare, corrected, explained
 from aiayn.reports.groups import (
     Group,
     comparable,
@@ -14,31 +13,30 @@ from aiayn.reports.groups import (
     partitions,
 )
 from aiayn.reports.metrics import Metric, asked_metrics, usual_metrics
-from aiayn.reports.published import BASE
+from aiayn.reports.published import BASE, GERMAN
 from aiayn.reports.runs import SPLITS, MeasuredRun
 from aiayn.reports.tables import Column, Table
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is asked of the runs."""
-
-    by: Sequence[str] = ()  # options in which groups may differ; empty: all that do
-    baseline: str | None = None  # a run or a group; None: the paper's base, where there is one
-    metrics: Sequence[str] = ()  # empty: validation perplexity and the score to report
-    splits: Sequence[str] = SPLITS
-
-
-def comparisons(runs: Sequence[MeasuredRun], question: Question) -> list[Table]:
+def comparisons(
+    runs: Sequence[MeasuredRun],
+    by: Sequence[str] = (),
+    baseline: str | None = None,
+    metrics: Sequence[str] = (),
+    splits: Sequence[str] = SPLITS,
+) -> list[Table]:
     """Returns a table for all runs, or one for each text and signature that scores must not be compared across.
+
+    `by` are the options in which groups may differ, by default all that do; `baseline` is a run or a group, by default
+    the paper's base, where there is one; `metrics` are by default validation perplexity and the score to report.
 
     Raises ConfigError for a metric, an option or a baseline that these runs do not have.
     """
-    metrics = asked_metrics(runs, question.metrics, question.splits)
-    parts = [group_runs(members, question.by) for members in partitions(runs, metrics)]
+    asked = asked_metrics(runs, metrics, splits)
+    parts = [group_runs(members, by) for members in partitions(runs, asked)]
     everything = [group for groups in parts for group in groups]
-    named = find_baseline(everything, question.baseline) if question.baseline else None
-    tables = [_comparison(groups, metrics, named) for groups in parts]
+    named = find_baseline(everything, baseline) if baseline else None
+    tables = [_comparison(groups, asked, named) for groups in parts]
     for number, table in enumerate(tables[1:], start=2):
         table.name += f"_{number}"
     if len(tables) > 1:
@@ -49,14 +47,9 @@ def comparisons(runs: Sequence[MeasuredRun], question: Question) -> list[Table]:
 
 def default_baseline(groups: Sequence[Group]) -> Group | None:
     """Returns the group of the paper's base, at any width, if there is one and no more; else None."""
-    bases = [group for group in groups if is_base(group)]
-    return bases[0] if len(bases) == 1 and len(groups) > 1 else None
-
-
-def is_base(group: Group) -> bool:
-    config = group.runs[0].config
     rows = (BASE, BASE.quarter())
-    return config is not None and any(row.is_of(config.model, config.optim.label_smoothing) for row in rows)
+    bases = [group for group in groups if any(row.is_of(group.runs[0].options | GERMAN) for row in rows)]
+    return bases[0] if len(bases) == 1 and len(groups) > 1 else None
 
 
 def compare_groups(groups: Sequence[Group], metrics: Sequence[Metric], base: Group) -> dict[Metric, Comparison]:
@@ -69,12 +62,6 @@ def compare_groups(groups: Sequence[Group], metrics: Sequence[Metric], base: Gro
             of_one_unit = {path: sample for path, sample in samples.items() if path in alike}
             found[metric] = compare(of_one_unit, base.path)
     return found
-
-
-def corrected(found: Sequence[Comparison]) -> list[dict[str, Difference]]:
-    """Returns the differences of each comparison, with p-values corrected for all of them together."""
-    after = iter(holm([one for comparison in found for one in comparison.differences.values()]))
-    return [{name: next(after) for name in comparison.differences} for comparison in found]
 
 
 def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | None) -> Table:
@@ -91,13 +78,12 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
         # The correction is for the usual metrics, too, so that no star is bought by asking for fewer.
         runs = [run for group in groups for run in group.runs]
         family = compare_groups(groups, [*dict.fromkeys([*metrics, *usual_metrics(runs)])], base)
-        differences = dict(zip(family, corrected([*family.values()]), strict=True))
+        differences = corrected(family)
         for group, record in zip(groups, records, strict=True):
             record |= {f"{one.key} difference": differences.get(one, {}).get(group.path) for one in metrics}
             record |= {"baseline": True} if group is base else {}
         compared = {metric.title: family[metric] for metric in metrics if metric in family}
-        everything = [one for of in differences.values() for one in of.values()]
-        table.after += explained(f"{base.name} ({counted_seeds(base)})", compared, everything)
+        table.after += explained(f"{base.name} ({counted_seeds(base)})", compared, differences)
         table.after += [
             f"{metric.title} is not compared across vocabularies, texts and losses."
             for metric in metrics

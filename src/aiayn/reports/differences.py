@@ -5,12 +5,13 @@ sweep together. Groups that were trained with the same seeds are therefore compa
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 LEVEL = 0.05  # significance level; intervals are 95 % confidence intervals
 DIVERGING = 10  # times the median of the groups' standard deviations: such a group is compared by itself
 HOPELESS = 10  # standard errors: with so few seeds that a difference needs more, hardly any will ever be significant
@@ -169,18 +170,24 @@ def holm(differences: Sequence[Difference]) -> list[Difference]:
     return corrected
 
 
+def corrected(found: Mapping[T, Comparison]) -> dict[T, dict[str, Difference]]:
+    """Returns the differences of each comparison, with p-values corrected for all of them together."""
+    after = iter(holm([one for comparison in found.values() for one in comparison.differences.values()]))
+    return {key: {name: next(after) for name in comparison.differences} for key, comparison in found.items()}
+
+
 def minus(measured: Sample | float | None, published: float | None) -> float | None:
     """Returns measured - published; None where one is missing."""
     value = measured.mean if isinstance(measured, Sample) else measured
     return None if value is None or published is None else value - published
 
 
-def explained(base: str, found: Mapping[str, Comparison], family: Iterable[Difference]) -> list[str]:
+def explained(base: str, found: Mapping[str, Comparison], family: Mapping[Any, Mapping[str, Difference]]) -> list[str]:
     """Returns how the differences of these metrics were tested, what the seed explains, and what could be found.
 
-    `family` are all differences that the correction is for.
+    `family` are all differences that the correction is for, as `corrected` returns them.
     """
-    tested = [one for one in family if one.p is not None]
+    tested = [one for of in family.values() for one in of.values() if one.p is not None]
     if not tested:
         return [f"Differences are from {base}; without two seeds on both sides there is no interval."]
     effects = {name: one.seed for name, one in found.items() if one.seed}

@@ -22,7 +22,7 @@ TEXT, TOKENIZER = "text", "tokenizer"  # fingerprints, shown where nothing else 
 
 @dataclass
 class Group:
-    """Runs with the same options and text, and other seeds."""
+    """Runs with the same options and text, and other seeds; none where something was not run."""
 
     runs: list[MeasuredRun]
     options: Record  # those that shaped the weights, and how each split was translated
@@ -34,12 +34,20 @@ class Group:
         return WITHOUT_SEED.sub("", folder.name) or folder.resolve().parent.name
 
     @property
+    def first(self) -> MeasuredRun | None:
+        return self.runs[0] if self.runs else None
+
+    @property
     def path(self) -> str:
         return self.runs[0].name
 
     @property
     def seeds(self) -> list[Any]:
         return sorted({run.seed for run in self.runs}, key=lambda seed: (seed is None, seed))
+
+    def evaluation(self, split: str) -> Record:
+        """Returns the first run's scores of a split; empty where it has none."""
+        return self.runs[0].evaluations.get(split, {}) if self.runs else {}
 
     def sample(self, metric: Metric | None) -> Sample | None:
         """Returns one measurement per seed, the mean of its runs; None where none was measured."""
@@ -52,7 +60,7 @@ class Group:
     def record(self) -> Record:
         """Returns the runs and the number of seeds under the keys that every table has."""
         names = [run.name for run in self.runs]
-        return {"run": names[0], "runs": names, "seeds": self.seeds, "n": len(self.seeds)}
+        return {"run": names[0] if names else None, "runs": names, "seeds": self.seeds, "n": len(self.seeds) or None}
 
     def is_called(self, name: str) -> bool:
         """Whether `name` is the group's, a run's, a run's path, or options of the group, such as optim.lr_scale=3."""
@@ -60,11 +68,6 @@ class Group:
         pairs = [part.partition("=") for part in name.split(",")]
         by_options = all(sign and value == option_text(self.options.get(key)) for key, sign, value in pairs)
         return name.rstrip("/") in names or by_options
-
-
-def record_of(group: Group | None) -> Record:
-    """Returns the same keys for a row that was not run, too."""
-    return group.record() if group else {"run": None, "runs": [], "seeds": [], "n": None}
 
 
 def comparable(metric: Metric, *groups: Group) -> bool:

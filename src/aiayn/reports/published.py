@@ -9,6 +9,7 @@ from aiayn.config.model import ModelConfig
 from aiayn.config.optim import OptimConfig
 from aiayn.config.program import conf_folder
 from aiayn.config.trainer import TrainerConfig
+from aiayn.runs.run_folder import Record
 
 # Table 3 was counted with this vocabulary (docs/fidelity.md); section 5.1 says "about 37000 tokens".
 STATED_VOCABULARY, FITTED_VOCABULARY = 37_000, 40_960
@@ -17,29 +18,30 @@ TOKENS_PER_STEP = 25_000  # section 5.1: of the source, and as many of the targe
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of Table 3: its configuration and the paper's results; None where the paper prints nothing."""
+    """A line of Table 2, 3 or 4: the options of its runs, and the figures that the paper prints."""
 
-    name: str  # file name in conf/ablation; big is in conf/model
+    name: str  # in Table 3 that of its file in conf/
     label: str  # as the paper marks it
-    model: ModelConfig
-    label_smoothing: float
-    max_steps: int
-    ppl: float  # newstest2013, per subword
-    bleu: float  # newstest2013
-    parameters: int | None  # millions
+    options: Record  # by dotted name; `test_set` is the text that is scored
+    printed: Record  # by the names of our columns; None where the paper prints nothing
+
+    def is_of(self, options: Record) -> bool:
+        """Whether a run with these options is one of this row."""
+        return self.options.items() <= options.items()
+
+    @property
+    def model(self) -> ModelConfig:
+        sizes = {key.removeprefix("model."): value for key, value in self.options.items() if key.startswith("model.")}
+        return ModelConfig(**sizes)
 
     def quarter(self) -> "Row":
         """Returns the row with all widths divided by 4, as in conf/ablation/quarter; results are still the paper's."""
-        widths = {name: getattr(self.model, name) // 4 for name in ("d_model", "d_ff", "d_k", "d_v")}
-        return replace(self, parameters=None, model=replace(self.model, **widths))
-
-    def is_of(self, model: ModelConfig, label_smoothing: float) -> bool:
-        """True for this row's model and label smoothing."""
-        # The paper does not say how many positions row E learns.
-        row = replace(self.model, max_positions=model.max_positions)
-        return (model, label_smoothing) == (row, self.label_smoothing)
+        widths = [f"model.{name}" for name in ("d_model", "d_ff", "d_k", "d_v")]
+        options = self.options | {key: self.options[key] // 4 for key in widths}
+        return replace(self, options=options, printed=self.printed | {"parameters": None})
 
 
+GERMAN, FRENCH = ({"data.src_lang": "en", "data.tgt_lang": lang} for lang in ("de", "fr"))
 # In the paper's order.
 ROWS = ("base", "a_h1", "a_h4", "a_h16", "a_h32", "b_dk16", "b_dk32", "c_n2", "c_n4", "c_n8", "c_dmodel256")
 ROWS += ("c_dmodel1024", "c_dff1024", "c_dff4096", "d_drop00", "d_drop02", "d_ls00", "d_ls02", "e_learned", "big")
@@ -47,69 +49,51 @@ FIGURES_OF_ROW = re.compile(r"# Table 3.*newstest2013 perplexity ([\d.]+), BLEU 
 
 
 def _read_row(name: str) -> Row:
-    """Returns a row as its file in conf/ has it: options, and the paper's results in the comment."""
+    """Returns a row of Table 3 as its file in conf/ has it: options, and the paper's results in the comment."""
     text = (conf_folder() / ("model" if name == "big" else "ablation") / f"{name}.yaml").read_text(encoding="utf-8")
-    options, figures = yaml.safe_load(text) or {}, FIGURES_OF_ROW.search(text)
+    stored, figures = yaml.safe_load(text) or {}, FIGURES_OF_ROW.search(text)
     assert figures is not None, name
+    model = vars(ModelConfig(**stored.get("model", {})))
+    # The paper does not say how many positions row E learns.
+    options = {f"model.{key}": value for key, value in model.items() if key != "max_positions"}
+    smoothing = stored.get("optim", {}).get("label_smoothing", OptimConfig().label_smoothing)
+    printed = {
+        "ppl": float(figures[1]),
+        "bleu": float(figures[2]),
+        "parameters": int(figures[3]) if figures[3] else None,  # millions
+        "steps": stored.get("trainer", {}).get("max_steps", TrainerConfig().max_steps),
+    }
     return Row(
         name=name,
         label=name if name in ("base", "big") else f"({name[0].upper()})",
-        model=ModelConfig(**options.get("model", {})),
-        label_smoothing=options.get("optim", {}).get("label_smoothing", OptimConfig().label_smoothing),
-        max_steps=options.get("trainer", {}).get("max_steps", TrainerConfig().max_steps),
-        ppl=float(figures[1]),
-        bleu=float(figures[2]),
-        parameters=int(figures[3]) if figures[3] else None,
+        options=options | {"optim.label_smoothing": smoothing} | GERMAN,
+        printed=printed,
     )
 
 
 TABLE_3 = tuple(_read_row(name) for name in ROWS)
 QUARTER_TABLE_3 = tuple(row.quarter() for row in TABLE_3 if row.name != "big")
-
-
-@dataclass(frozen=True)
-class Result:
-    """A line of Table 2, on newstest2014."""
-
-    model: str
-    src_lang: str
-    tgt_lang: str
-    bleu: float
-    flops: float  # as printed: device time times a sustained rate
-    row: Row  # the model
-    average: int  # so many checkpoints (section 6.1)
-
-    @property
-    def direction(self) -> tuple[str, str]:
-        return self.src_lang, self.tgt_lang
-
-
 BASE, BIG = TABLE_3[0], TABLE_3[-1]
+
+
+def _result(row: Row, changes: Record, bleu: float, flops: float, averaged: int) -> Row:
+    """Returns a line of Table 2, on newstest2014; FLOPs as printed are device time times a sustained rate."""
+    printed = {"bleu": bleu, "flops": flops, "steps": row.printed["steps"], "averaged": averaged}
+    return replace(row, name=f"Transformer ({row.name})", options=row.options | changes, printed=printed)
+
+
 TABLE_2 = (
-    Result("base", "en", "de", 27.3, 3.3e18, BASE, 5),
-    Result("big", "en", "de", 28.4, 2.3e19, BIG, 20),
-    Result("base", "en", "fr", 38.1, 3.3e18, BASE, 5),
-    Result("big", "en", "fr", 41.8, 2.3e19, replace(BIG, model=replace(BIG.model, dropout=0.1)), 20),
+    _result(BASE, {}, 27.3, 3.3e18, 5),
+    _result(BIG, {}, 28.4, 2.3e19, 20),
+    _result(BASE, FRENCH, 38.1, 3.3e18, 5),
+    _result(BIG, FRENCH | {"model.dropout": 0.1}, 41.8, 2.3e19, 20),
 )
-
-
-@dataclass(frozen=True)
-class ParsingResult:
-    """The Transformer's lines of Table 4, on section 23 of the Wall Street Journal."""
-
-    training: str
-    f1: float
-    vocab_size: int
-    n_layers: int = 4
-    d_model: int = 1024
-
-    def is_of(self, model: ModelConfig, vocab_size: int) -> bool:
-        same = (model.n_layers, model.d_model) == (self.n_layers, self.d_model)
-        return same and vocab_size == self.vocab_size
-
-
-TABLE_4 = (ParsingResult("WSJ only", 91.3, 16_000), ParsingResult("semi-supervised", 92.7, 32_000))
-SECTION_23 = "section23"
+SECTION_23 = "section23"  # of the Wall Street Journal
+_PARSER = {"data.task": "parsing", "model.n_layers": 4, "model.d_model": 1024, "test_set": SECTION_23}
+TABLE_4 = tuple(
+    Row(name="Transformer (4 layers)", label=text, options=_PARSER | {"data.vocab_size": size}, printed={"f1": f1})
+    for text, size, f1 in (("WSJ only", 16_000, 91.3), ("semi-supervised", 32_000, 92.7))
+)
 VOCABULARIES = {("en", "de"): (STATED_VOCABULARY, FITTED_VOCABULARY), ("en", "fr"): (32_000,)}
 
 # Test sets by SHA-256 of sources and references, as `evaluation.json` has it, and by their lines.
@@ -123,29 +107,9 @@ SUBSET_LINES = 2737  # lines of the subset of newstest2014 that sacreBLEU calls 
 SUBSET = "newstest2014 (2,737 lines)"
 
 
-@dataclass(frozen=True)
-class Figures:
-    """The paper's scores of one test set."""
-
-    table: str
-    kind: str  # the kind of our scores to compare with these
-    base: float
-    big: float
-    remark: str
-
-
 def comparable_kind(tgt_lang: str) -> str:
     """Returns the kind of BLEU nearest to the paper's for a target language."""
     return "bleu_compound_split" if tgt_lang == "de" else "bleu_tokenized"
-
-
-_GERMAN = "the paper states neither tokens nor case; its authors' script has cased Moses tokens, hyphenated words split"
-_FRENCH = "the paper states neither tokens nor case; cased tokenised BLEU is what others report beside these"
-FIGURES = {
-    ("newstest2014", "en", "de"): Figures("Table 2", comparable_kind("de"), TABLE_2[0].bleu, TABLE_2[1].bleu, _GERMAN),
-    ("newstest2014", "en", "fr"): Figures("Table 2", comparable_kind("fr"), TABLE_2[2].bleu, TABLE_2[3].bleu, _FRENCH),
-    ("newstest2013", "en", "de"): Figures("Table 3, not averaged", comparable_kind("de"), BASE.bleu, BIG.bleu, _GERMAN),
-}
 
 
 def known_test_set(sha256: str, lines: int, name: str, from_wmt14: bool) -> str | None:
@@ -162,6 +126,24 @@ def known_test_set(sha256: str, lines: int, name: str, from_wmt14: bool) -> str 
     return SUBSET if lines == SUBSET_LINES and "newstest2014" in name else None
 
 
-def paper_figures(test_set: str | None, src_lang: str, tgt_lang: str, n_references: int) -> Figures | None:
-    """Returns the paper's scores of this test set in this direction, with one reference; None where it has none."""
-    return None if test_set is None or n_references > 1 else FIGURES.get((test_set, src_lang, tgt_lang))
+def paper_figures(test_set: str | None, src_lang: str, tgt_lang: str, n_references: int) -> Record | None:
+    """Returns the paper's BLEU of base and big on a test set in a direction, of one reference, and our kind of it.
+
+    None where the paper has none.
+    """
+    tables = {"newstest2014": ("Table 2", TABLE_2), "newstest2013": ("Table 3, not averaged", (BASE, BIG))}
+    table, rows = tables.get(test_set or "", ("", ()))
+    of_direction = {"data.src_lang": src_lang, "data.tgt_lang": tgt_lang}.items()
+    bleus = [row.printed["bleu"] for row in rows if of_direction <= row.options.items()]
+    if not bleus or n_references > 1:
+        return None
+    remark = "its authors' script has cased Moses tokens, hyphenated words split"
+    if tgt_lang != "de":
+        remark = "cased tokenised BLEU is what others report beside these"
+    return {
+        "table": table,
+        "kind": comparable_kind(tgt_lang),
+        "base": bleus[0],
+        "big": bleus[1],
+        "remark": f"the paper states neither tokens nor case; {remark}",
+    }

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.errors import ConfigError
-from aiayn.reports.comparison import Question, comparisons, option_columns
+from aiayn.reports.comparison import comparisons, option_columns
 from aiayn.reports.groups import Group, group_runs, option_text
 from aiayn.reports.metrics import Metric
 from aiayn.reports.page import render_page
@@ -84,7 +84,7 @@ def _runs_table(runs: dict[str, MeasuredRun], differing: Sequence[str]) -> Table
 def _comparisons(runs: Sequence[MeasuredRun]) -> list[Table]:
     """The tables of `aiayn table`; none where nothing was measured."""
     try:
-        return [table for table in comparisons(runs, Question()) if len(table.columns) > 3]
+        return [table for table in comparisons(runs) if len(table.columns) > 3]
     except ConfigError:
         return []
 
