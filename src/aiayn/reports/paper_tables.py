@@ -319,7 +319,7 @@ def why_not_comparable(run: MeasuredRun, row: Row, evaluation: Record, test_set:
     sizes = VOCABULARIES.get((data.src_lang, data.tgt_lang), (STATED_VOCABULARY,))
     text = {"hub": data.hub_path, "phrasebook": "the phrasebook"}.get(data.source, f"data.train={data.train}")
     rate = f"optim.warmup_steps={optim.warmup_steps} and optim.lr_scale={optim.lr_scale:g}"
-    is_of_test_set = evaluation["test_set"] == test_set if "test_set" in evaluation else _is_wmt14(data)
+    is_of_test_set = evaluation.get("test_set") == test_set if evaluation else _is_wmt14(data)
     reasons = {
         f"trained on {text}, the paper on WMT14": not _is_wmt14(data),
         f"{run.step:,} steps, the paper {row.printed['steps']:,}": run.step != row.printed["steps"],
