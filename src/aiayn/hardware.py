@@ -259,13 +259,11 @@ def gpu_seconds(work: Callable[[], Any], repeats: int = 20, warmup_seconds: floa
 
 
 def peak_memory(device: torch.device) -> float:
-    """Returns the most bytes this process has held so far: GPU memory, or main memory on a CPU."""
+    """Returns the most bytes this process has held so far: GPU memory, or main memory on a CPU. Not on Windows."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    try:
-        import resource
-    except ImportError:  # Windows
-        return psutil.Process().memory_info().peak_wset
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if platform.system() == "Darwin" else peak * 1024
 

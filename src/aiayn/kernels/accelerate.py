@@ -11,7 +11,6 @@ from torch import nn
 from aiayn.kernels.attention import fused_attention, fused_causal_attention
 from aiayn.kernels.dropout import FastDropout
 from aiayn.kernels.masks import BlockMasks, GPUMasks
-from aiayn.kernels.prepacked import prepack
 from aiayn.kernels.windowed_attention import block_attention
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.layers import DecoderLayer, EncoderLayer
@@ -33,6 +32,8 @@ def accelerate(model: Transformer, device: torch.device, translates: bool = Fals
             if is_exactly(module, nn.Dropout) and not module.inplace:
                 model.set_submodule(name, FastDropout(module.p).train(module.training))
         if translates:
+            from aiayn.kernels.prepacked import prepack
+
             prepack(model)
     return model
 

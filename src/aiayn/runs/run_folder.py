@@ -136,7 +136,7 @@ def read_checksum(checkpoint: Path) -> str:
     with open(checkpoint, "rb") as file:
         file.seek(max(0, checkpoint.stat().st_size - CHECKSUM_SIZE))
         end = file.read(CHECKSUM_SIZE)
-    return end.removeprefix(CHECKSUM_PREFIX).decode() if end.startswith(CHECKSUM_PREFIX) else ""
+    return end.removeprefix(CHECKSUM_PREFIX).decode(errors="replace") if end.startswith(CHECKSUM_PREFIX) else ""
 
 
 def folder_of(run: Path) -> Path:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aiayn.errors import RefusedError, writing
 from aiayn.files import atomic_file
-from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE
+from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE, read_checksum
 
 FORMAT = 1
 
@@ -101,16 +101,14 @@ def read_tensors(path: Path) -> dict[str, Any]:
 
 def _verify(file: BinaryIO, path: Path) -> None:
     """Raises RefusedError unless the file ends with the checksum of what comes before."""
-    size = file.seek(0, os.SEEK_END) - CHECKSUM_SIZE  # length of the archive
-    file.seek(max(0, size - 2))
-    length, stored = file.read(2), file.read()
-    if not stored.startswith(CHECKSUM_PREFIX) or length != struct.pack("<H", CHECKSUM_SIZE):
+    stored, left = read_checksum(path), file.seek(0, os.SEEK_END) - CHECKSUM_SIZE - 2
+    if not stored:
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
-    digest, left = hashlib.sha256(), size - 2
+    digest = hashlib.sha256()
     file.seek(0)
     while left and (block := file.read(min(left, 1 << 20))):
         digest.update(block)
         left -= len(block)
     digest.update(b"\0\0")  # the length of a comment, before there was one
-    if CHECKSUM_PREFIX + digest.hexdigest().encode() != stored:
+    if file.read(2) != struct.pack("<H", CHECKSUM_SIZE) or digest.hexdigest() != stored:
         raise RefusedError(f"{path}: damaged (its checksum does not match its content)")

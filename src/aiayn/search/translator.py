@@ -124,16 +124,9 @@ class Translator(LineTranslator):
         A line's sample depends on the model, `sampling` and the line's number (lines[0] has `first_line`), not on the
         other lines. Raises what `translate` raises.
         """
-        from aiayn.search.sampling import sample
+        from aiayn.search.sampling import sample_lines
 
-        src_ids = self.sources(lines, first_line)
-
-        def draw(batch: list[int]) -> list[Translation]:
-            src = self.padded(src_ids, batch)
-            numbers = [first_line + number for number in batch]
-            return self.to_text(sample(self.model, src, source_mask(src), numbers, sampling, self.search))
-
-        return self.in_batches(src_ids, 1, draw, Translation, first_line, on_batch)
+        return sample_lines(self, lines, sampling, on_batch, first_line)
 
     def score(
         self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
