@@ -5,20 +5,12 @@ import io
 import logging
 import os
 import select
+import signal
 import stat
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
-
-
-def exit_with_error(message: str, exit_code: int, debug: bool) -> NoReturn:
-    """Ends the program with one line on stderr; debug adds the traceback."""
-    if debug:
-        traceback.print_exc()
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(exit_code)
 
 
 class UserError(Exception):
@@ -93,6 +85,23 @@ def writing(path: object, remedy: str = "make room or choose another folder") ->
         yield
     except OSError as error:
         raise ResourceError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from error
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Exits with one line on stderr and the error's exit code; debug=true or --debug adds the traceback."""
+    try:
+        with writable_output():
+            yield
+    except (UserError, InterruptedRunError, KeyboardInterrupt) as error:
+        if any(argument.lower() in ("debug=true", "--debug") for argument in sys.argv):
+            traceback.print_exc()
+        if isinstance(error, KeyboardInterrupt):
+            message, code = "interrupted", 128 + (error.args or (signal.SIGINT,))[0]  # Python's own has no arguments
+        else:
+            message, code = str(error), error.exit_code
+        print(f"error: {message}", file=sys.stderr)
+        sys.exit(code)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from aiayn.cli.table import table
 from aiayn.cli.train import evaluate, train
 from aiayn.cli.translate import translate
 from aiayn.cli.trees import trees
-from aiayn.errors import ConfigError, UserError, exit_with_error, writable_output
+from aiayn.errors import ConfigError, one_line_errors
 
 # A thread that waits for its next product spins: by default for milliseconds, which takes the processor from others,
 # and on a busy machine from the product's own threads. Read when torch is loaded.
@@ -65,20 +65,18 @@ def main() -> None:
     command = sys.argv[1:2]
     if command not in (["train"], ["evaluate"], ["serve"]) and hasattr(signal, "SIGPIPE"):  # not on Windows
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    debug = "--debug" in sys.argv  # an option of every command
-    try:
-        if command in (["translate"], ["score"]) and (sys.stdout is None or sys.stdin is None):
+    closed = sys.stdout is None or sys.stdin is None
+    with one_line_errors():
+        if closed and command in (["translate"], ["score"]):
             raise ConfigError("standard input or output is closed; use /dev/null to leave it out")
-        with writable_output():
+        try:
             code = app(prog_name="aiayn", standalone_mode=False)
-    except UserError as error:
-        exit_with_error(str(error), error.exit_code, debug)
-    except (KeyboardInterrupt, typer.Abort):
-        exit_with_error("interrupted", 130, debug)
-    except Exception as error:
-        # Usage errors, such as a misspelt option: their base class has no public name in some versions of typer.
-        format_message = getattr(error, "format_message", None)
-        if format_message is None:
-            raise
-        exit_with_error(f"{format_message()} (see --help)", ConfigError.exit_code, debug)
+        except typer.Abort as abort:
+            raise KeyboardInterrupt from abort
+        except Exception as error:
+            # Usage errors, such as a misspelt option: their base class has no public name in some versions of typer.
+            format_message = getattr(error, "format_message", None)
+            if format_message is None:
+                raise
+            raise ConfigError(f"{format_message()} (see --help)") from error
     sys.exit(code if isinstance(code, int) else 0)

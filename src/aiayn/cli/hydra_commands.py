@@ -14,9 +14,9 @@ from omegaconf import DictConfig
 
 from aiayn import __version__
 from aiayn.config import compose, program
-from aiayn.config.messages import one_line_errors, refuse_unsupported
+from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupported
 from aiayn.config.schema import Config
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, one_line_errors
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.signals import exit_signal, handle_signals, refuse_windows
 
@@ -37,7 +37,7 @@ def _start_application(
     name: str, schema: type, run: Callable[[Sequence[str], compose.Sources], None], script: str | None
 ) -> None:
     """Answers --help and --version, runs what the options say, and leaves everything else to Hydra."""
-    with program.started_as(script, None if script else name), one_line_errors(schema):
+    with program.started_as(script, None if script else name), one_line_errors():
         arguments = _parse(sys.argv[1:])
         sources = compose.Sources(arguments.config_name or name, arguments.config_path, arguments.config_dir)
         if arguments.version:
@@ -69,10 +69,13 @@ def _start_hydra(name: str, schema: type, arguments: argparse.Namespace, sources
 
     @hydra.main(version_base="1.3", config_path=str(program.conf_folder()), config_name=name)
     def job(composed: DictConfig) -> None:
-        with one_line_errors(schema):  # Hydra adds text to errors passing through
+        with one_line_errors():  # Hydra adds text to errors passing through
             raise ConfigError("hydra/launcher: each job of a sweep needs a process of its own; leave it out")
 
-    job()
+    try:
+        job()
+    except COMPOSITION_ERRORS as error:
+        raise ConfigError(one_line(error, schema)) from error
 
 
 class _Parser(argparse.ArgumentParser):

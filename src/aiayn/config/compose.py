@@ -210,10 +210,10 @@ def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Ite
             refuse_unsupported(overrides, schema)
             overrides = [for_hydra(override, schema) for override in overrides]
             composed = compose(sources.name, overrides=[*overrides, *searched], return_hydra_config=True)
+            HydraConfig.instance().set_config(composed)  # for ${hydra:runtime.choices.model}
+            yield without_hydra(composed), composed.hydra
         except COMPOSITION_ERRORS as error:
             raise ConfigError(one_line(error, schema)) from error
-        HydraConfig.instance().set_config(composed)  # for ${hydra:runtime.choices.model}
-        yield without_hydra(composed), composed.hydra
 
 
 def without_hydra(composed: DictConfig) -> DictConfig:

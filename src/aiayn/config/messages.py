@@ -1,14 +1,11 @@
-"""Ends a program with one line and an exit code for every error that a user can cause, Hydra's own included.
+"""What is wrong with a command line or a file of options, in one line, also where Hydra finds it.
 
 Hydra's errors are told apart by their types; what has none of its own there is refused before Hydra sees it.
 """
 
 import difflib
 import re
-import signal
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -21,7 +18,7 @@ from aiayn.config.program import conf_folder
 from aiayn.config.rules import is_section, options_of
 from aiayn.config.schema import Config
 from aiayn.config.stored import RENAMED
-from aiayn.errors import ConfigError, InterruptedRunError, UserError, exit_with_error, writable_output
+from aiayn.errors import ConfigError
 
 # What composing and checking a configuration raises.
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException)
@@ -37,22 +34,6 @@ WITHOUT_EFFECT = (
 LAUNCHERS = ("processes", "slurm")
 
 LIKE = 0.6  # difflib's own limit: less alike, and a name was not meant
-
-
-@contextmanager
-def one_line_errors(schema: type) -> Iterator[None]:
-    """Exits with one line on stderr and the error's exit code; debug=true adds the traceback."""
-    debug = any(argument.lower() == "debug=true" for argument in sys.argv)
-    try:
-        with writable_output():
-            yield
-    except (UserError, InterruptedRunError) as error:
-        exit_with_error(str(error), error.exit_code, debug)
-    except COMPOSITION_ERRORS as error:
-        exit_with_error(one_line(error, schema), ConfigError.exit_code, debug)
-    except KeyboardInterrupt as interrupt:
-        number = (interrupt.args or (signal.SIGINT,))[0]  # Python's own has no arguments
-        exit_with_error("interrupted", 128 + number, debug)
 
 
 def one_line(error: BaseException, schema: type) -> str:

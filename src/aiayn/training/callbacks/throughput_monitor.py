@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from aiayn.config.settle import usual_peak
 from aiayn.data.batch import Batch
 from aiayn.data.corpus import unigram_loss
 from aiayn.errors import DivergedError
@@ -19,7 +20,6 @@ from aiayn.training.callbacks.non_finite_guard import REMEDY
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
-from aiayn.training.schedule import usual_peak
 
 log = logging.getLogger(__name__)
 
