@@ -23,6 +23,7 @@ from aiayn.export.export import export
 from aiayn.runs.checkpoints import load
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.search.force_decode import force_decode
+from aiayn.search.load import load_translator
 from aiayn.search.translator import Translator
 
 BATCH_SIZE = 20
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse_options(__doc__, arguments, {"run": None, "file": None}, sentences=500, threads=1)
     lines = [line for line in read_lines(Path(options.file)) if line.strip()][: options.sentences]
     checkpoint = load(find_checkpoint(Path(options.run), None))
-    translator = Translator.from_checkpoint(checkpoint, accelerator="cpu")
+    translator = load_translator(checkpoint, accelerator="cpu")
     sources = {"ours": translator.source_ids(lines)}
     engines = {"ours": our_engine(translator.model, "cpu")}
     with tempfile.TemporaryDirectory() as temporary:

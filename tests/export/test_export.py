@@ -23,7 +23,7 @@ from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore, save
 from aiayn.runs.extensions import id_of_file
 from aiayn.search.beam_search import beam_search
-from aiayn.search.translator import Translator
+from aiayn.search.load import load_translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 
 LINES = ["the old house", "two cats see the man", " the\u2028man \x85 sees\x1f", "</s> <pad> <s>", "a é 猫 b", "cats"]
@@ -54,7 +54,7 @@ def changed(checkpoint: Checkpoint, **model) -> Checkpoint:
 
 def our_logits(checkpoint: Checkpoint, src: list[int], tgt: list[int]) -> torch.Tensor:
     """Returns our logits (T, V) for bos and tgt."""
-    model = Translator.from_checkpoint(checkpoint, accelerator="cpu").model
+    model = load_translator(checkpoint, accelerator="cpu").model
     with torch.no_grad():
         source = torch.tensor([[*src, EOS_ID]])
         return model(source, torch.tensor([[BOS_ID, *tgt]]), torch.ones(1, 1, 1, len(src) + 1, dtype=torch.bool))[0]
@@ -102,7 +102,7 @@ def test_our_n_best_lists_hold_what_marians_hold_and_what_ended_just_outside_its
     marian = transformers.MarianMTModel.from_pretrained(tmp_path / "model")
     marian.generation_config.max_length = None
     search = SearchConfig(beam_size=beam_size, length_penalty=alpha, penalty="power", max_extra_tokens=20)
-    model, equal, compared = Translator.from_checkpoint(reverser).model, 0, 0
+    model, equal, compared = load_translator(reverser).model, 0, 0
     for sentence in ([31, 47], [40, 33, 38], [45, 45, 30, 49, 36], [34, 41, 48, 39, 31, 35], [42], [38, 46, 32, 33]):
         src = torch.tensor([[*sentence, EOS_ID]])
         [ours] = beam_search(model, src, torch.ones(1, 1, 1, src.size(1), dtype=torch.bool), search)
@@ -134,7 +134,7 @@ def test_ctranslate2_scores_outputs_as_we_do(checkpoint, tmp_path, positions):
     export(checkpoint, "ctranslate2", tmp_path / "model")
     engine = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32", intra_threads=1)
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
-    translator = Translator.from_checkpoint(checkpoint, accelerator="cpu")
+    translator = load_translator(checkpoint, accelerator="cpu")
     for line in LINES:
         src, tgt = tokenizer.encode(line), [50, 61, 7]
         assert src.ids == translator.source_ids([line])[0]

@@ -11,6 +11,7 @@ from applications import TINY, in_new_interpreter, run_application, text_in, wri
 import aiayn
 from aiayn.errors import ConfigError, DataError, DivergedError, NonFiniteOutputError, ResourceError
 from aiayn.runs.checkpoints import load
+from aiayn.search.load import load_translator
 from aiayn.search.processes import SplitTranslator, _work, on_devices
 from aiayn.search.translator import Translator
 
@@ -31,7 +32,7 @@ def test_a_process_chooses_its_gpu_before_a_model_is_loaded(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", done.append)
-    monkeypatch.setattr(Translator, "from_checkpoint", lambda path: done.append(path))
+    monkeypatch.setattr("aiayn.search.processes.load_translator", lambda path: done.append(path))
     before = signal.getsignal(signal.SIGINT)
     try:
         _work(there, 3, 1, ["the model"], [])
@@ -74,7 +75,7 @@ def made_of(run) -> tuple:
 
 
 def test_results_and_errors_come_from_where_the_lines_went(made_of):
-    alone = Translator.from_checkpoint(*made_of)
+    alone = load_translator(*made_of)
     lines = ["one two", "", "three one five", "two", "five four three two one"]
     threads, shown = torch.get_num_threads(), []
     with on_devices(alone, 2, made_of, []) as shared:
@@ -96,7 +97,7 @@ def test_results_and_errors_come_from_where_the_lines_went(made_of):
 
 
 def test_a_process_that_is_killed_is_reported_and_none_is_left(made_of):
-    with on_devices(Translator.from_checkpoint(*made_of), 2, made_of, []) as shared:
+    with on_devices(load_translator(*made_of), 2, made_of, []) as shared:
         assert len(shared.translate(["one", "two"])) == 2
         [child] = torch.multiprocessing.active_children()
         os.kill(child.pid, signal.SIGKILL)
@@ -109,14 +110,14 @@ def test_a_broken_model_is_told_from_another_process_too(made_of, monkeypatch):
     checkpoint, *others = made_of
     weights = {name: torch.full_like(weight, torch.nan) for name, weight in checkpoint.weights.items()}
     broken = (type(checkpoint)(**vars(checkpoint) | {"weights": weights}), *others)
-    alone = Translator.from_checkpoint(*made_of)
+    alone = load_translator(*made_of)
     with on_devices(alone, 2, broken, []) as shared, pytest.raises(DivergedError, match=r"^the model's output is NaN"):
         shared.translate(["one", "two"])
     assert str(NonFiniteOutputError()).startswith("the model's output is NaN")
 
 
 def test_devices_that_are_not_there_are_refused(made_of, monkeypatch):
-    alone = Translator.from_checkpoint(*made_of)
+    alone = load_translator(*made_of)
     alone.device = torch.device("cuda")
     with pytest.raises(ConfigError, match="devices=2: this machine has 0 GPUs"):  # noqa: SIM117
         with on_devices(alone, 2, made_of, []):

@@ -18,7 +18,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import read_jsonl
-from aiayn.search.translator import Translator
+from aiayn.search.load import load_translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.init_from import fingerprint
 from aiayn.training.run import train
@@ -69,7 +69,7 @@ def series(run: Path, name: str) -> dict[int, float]:
 def loss_on_text(checkpoint: checkpoints.Checkpoint, prefix: str) -> float:
     """Smoothed loss per target token, pair by pair."""
     model, tokenizer = (
-        Translator.from_checkpoint(checkpoint, accelerator="cpu").model,
+        load_translator(checkpoint, accelerator="cpu").model,
         Tokenizer.from_json(checkpoint.tokenizer),
     )
     total, count = 0.0, 0

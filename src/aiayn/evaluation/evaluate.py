@@ -27,6 +27,7 @@ from aiayn.runs.extensions import measure, metrics_of, name_extensions
 from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
 from aiayn.search.ensemble import find_ensemble
 from aiayn.search.force_decode import accuracy, perplexity
+from aiayn.search.load import load_translator
 from aiayn.search.processes import SplitTranslator, on_devices
 from aiayn.search.translator import Translator
 
@@ -58,7 +59,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     task.check_text(test.sources, test.references[0], data.tgt_lang)
 
     made_of = (checkpoint, config.search, config.accelerator, "float32", others)
-    translator = Translator.from_checkpoint(*made_of)
+    translator = load_translator(*made_of)
     with on_devices(translator, config.devices, made_of, config.extensions) as translator:
         progress = TranslationProgress()
         try:

@@ -64,13 +64,13 @@ def open_translator(choice: Choice) -> Iterator[tuple[LineTranslator, str]]:
         if choice.precision == "int8":
             raise ConfigError(f"precision=int8: needs CTranslate2, but {reason}; choose float32")
     from aiayn.runs.extensions import name_extensions
+    from aiayn.search.load import load_translator
     from aiayn.search.processes import on_devices
-    from aiayn.search.translator import Translator
 
     name_extensions(choice.extensions)
     first, *others = _loaded(choice.checkpoints)
     made_of = (first, choice.search, choice.accelerator, choice.precision, others)
-    translator = Translator.from_checkpoint(*made_of)
+    translator = load_translator(*made_of)
     line = f"engine   torch, {choice.precision}, {translator.device.type}: {reason}"
     with on_devices(translator, choice.devices, made_of, choice.extensions) as shared:
         yield shared, line
@@ -140,14 +140,14 @@ def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTransla
 
     def in_torch() -> "Translator":
         from aiayn.runs.extensions import name_extensions
-        from aiayn.search.translator import Translator
+        from aiayn.search.load import load_translator
 
         if fingerprint(path) != stamp:
             raise RefusedError(f"{path}: has been replaced since this command began; run it again")
         name_extensions(choice.extensions)
         precision = "float32" if choice.precision == "int8" else choice.precision
         [checkpoint] = _loaded([path])
-        return Translator.from_checkpoint(checkpoint, choice.search, choice.accelerator, precision)
+        return load_translator(checkpoint, choice.search, choice.accelerator, precision)
 
     try:
         return FastTranslator(folder, about, search, device, choice.precision, choice.devices, in_torch)

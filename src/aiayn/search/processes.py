@@ -15,6 +15,7 @@ from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, Resou
 from aiayn.runs.extensions import name_extensions
 from aiayn.search.force_decode import ScoredPair
 from aiayn.search.line_translator import LineTranslator, Progress
+from aiayn.search.load import load_translator
 from aiayn.search.translations import Hypothesis, Translation
 from aiayn.search.translator import Translator
 
@@ -93,7 +94,7 @@ def on_devices(
 ) -> Iterator[Translator | SplitTranslator]:
     """Yields a translator that shares its lines with `devices` - 1 further processes, which end with the context.
 
-    `made_of` are the arguments of `Translator.from_checkpoint` that made it, `extensions` the files whose parts it has.
+    `made_of` are the arguments of `load_translator` that made it, `extensions` the files whose parts it has.
     Raises ConfigError for devices that are not there.
     """
     at_least("devices", devices, 1, most=1000)
@@ -130,7 +131,7 @@ def _work(tasks: Connection, number: int, threads: int, made_of: Sequence[Any], 
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())
     name_extensions(extensions)
-    translator = Translator.from_checkpoint(*made_of)
+    translator = load_translator(*made_of)
     while True:
         try:
             method, columns, options, first_line = tasks.recv()

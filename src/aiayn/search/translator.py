@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from aiayn.config.rules import one_of
-from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides
+from aiayn.config.search import SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, ResourceError
-from aiayn.hardware import choose_device, is_out_of_memory, keep_few_kernels
-from aiayn.kernels.accelerate import accelerate
+from aiayn.errors import ResourceError
+from aiayn.hardware import is_out_of_memory
 from aiayn.model.transformer import Transformer
-from aiayn.runs.checkpoints import Checkpoint, load
+from aiayn.runs.checkpoints import load
 from aiayn.search.beam_search import beam_search
-from aiayn.search.build import load_model
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
 from aiayn.search.translations import Hypothesis, Translation
 
@@ -50,9 +47,8 @@ class Translator(LineTranslator):
         self.device = torch.device(device)
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[self.device.type]
 
-    @classmethod
+    @staticmethod
     def from_run(
-        cls,
         run: Path | str,
         checkpoint: str | None = None,
         search: SearchOverrides | None = None,
@@ -70,39 +66,10 @@ class Translator(LineTranslator):
         options or a missing GPU.
         """
         from aiayn.search.ensemble import find_ensemble
+        from aiayn.search.load import load_translator
 
         first, *others = (load(path) for path in find_ensemble(run, ensemble, checkpoint))
-        return cls.from_checkpoint(first, search, accelerator, precision, others)
-
-    @classmethod
-    def from_checkpoint(
-        cls,
-        checkpoint: Checkpoint,
-        search: SearchOverrides | None = None,
-        accelerator: str = "auto",
-        precision: str = "float32",
-        others: Sequence[Checkpoint] = (),
-    ) -> "Translator":
-        """Builds model and tokenizer from a checkpoint, and an ensemble with others. Raises what `from_run` raises."""
-        from aiayn.search.ensemble import Ensemble, refuse_different
-
-        one_of("precision", precision, PRECISIONS)
-        if precision == "int8":
-            raise ConfigError("precision=int8: only CTranslate2 computes in it; choose float32 or bfloat16")
-        device = choose_device(accelerator)
-        if device.type == "cpu":
-            keep_few_kernels()
-        options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
-        tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
-        for other in others:
-            refuse_different(checkpoint, other)
-        models = []
-        for one in (checkpoint, *others):
-            model = load_model(one).eval().to(getattr(torch, precision))
-            models.append(accelerate(model, device, translates=True))
-        data = checkpoint.config.data
-        languages = (data.src_lang, data.tgt_lang)
-        return cls(Ensemble(models) if others else models[0], tokenizer, options, device, data.task, languages)
+        return load_translator(first, search, accelerator, precision, others)
 
     def in_torch(self) -> "Translator":
         return self
