@@ -13,7 +13,6 @@ from aiayn.errors import ConfigError, DataError, DivergedError, NonFiniteOutputE
 from aiayn.runs.checkpoints import load
 from aiayn.search.load import load_translator
 from aiayn.search.processes import SplitTranslator, _work, on_devices
-from aiayn.search.translator import Translator
 
 
 @pytest.fixture(scope="module")

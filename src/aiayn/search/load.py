@@ -23,7 +23,7 @@ def load_translator(
     precision: str = "float32",
     others: Sequence[Checkpoint] = (),
 ) -> Translator:
-    """Returns the translator of a checkpoint, or of an ensemble with others. Raises what `Translator.from_run` raises."""
+    """Returns the translator of a checkpoint, or of several as an ensemble. Raises what `from_run` raises."""
     one_of("precision", precision, PRECISIONS)
     if precision == "int8":
         raise ConfigError("precision=int8: only CTranslate2 computes in it; choose float32 or bfloat16")
