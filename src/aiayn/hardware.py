@@ -20,7 +20,7 @@ import torch
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.trainer import TrainerConfig, TrainingPrecision
-from aiayn.errors import ConfigError, ResourceError
+from aiayn.errors import ConfigError
 
 # Tokens of a micro-batch by the GPU memory (bytes) that they need at least. A step of 25,000 tokens took 17 to 19 GB
 # with big in bfloat16, 8 to 10 with base (docs/results/gpu.md).
@@ -182,17 +182,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )
-
-
-@contextmanager
-def explain_memory(doing: str) -> Iterator[None]:
-    """Turns an out-of-memory error into a ResourceError that says what was being done."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if is_out_of_memory(error):
-            raise ResourceError(f"out of memory {doing}") from error
-        raise
 
 
 def machine_memory() -> int:

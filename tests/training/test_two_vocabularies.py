@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from texts import write_lines
 
 import aiayn
-from aiayn.config.stored import changed_options, is_from_source
+from aiayn.config.stored import changed_options
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.prepare import prepare
 from aiayn.data.tokenizer import Tokenizer
@@ -30,6 +30,7 @@ from aiayn.server.app import make_app
 from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
 from aiayn.server.service import Served, Service
+from aiayn.sweep.jobs import is_from_source
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.module import TranslationModule
 from aiayn.visualize.maps import attention_maps

@@ -26,12 +26,6 @@ def may_change(key: str) -> bool:
     return any(option is not None and bool(option.metadata.get("may_change")) for option in declared)
 
 
-def is_from_source(key: str) -> bool:
-    """Whether a run takes an option over from the one that `init_from` names, unless the user sets it."""
-    vocabulary = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer_pairs")
-    return key.startswith("model.") or key in ("init_fingerprint", *(f"data.{name}" for name in vocabulary))
-
-
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Turns {"model": {"d_k": 64}} into {"model.d_k": 64}."""
     flat: dict[str, Any] = {}

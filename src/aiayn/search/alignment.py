@@ -10,7 +10,8 @@ from torch import Tensor
 
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.hardware import explain_memory
+from aiayn.errors import ResourceError
+from aiayn.hardware import is_out_of_memory
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.search.line_translator import LineTranslator
 from aiayn.token_ids import BOS_ID
@@ -117,3 +118,14 @@ def record_attention(modules: list[MultiHeadAttention]) -> Iterator[list[Tensor]
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def explain_memory(doing: str) -> Iterator[None]:
+    """Turns an out-of-memory error into a ResourceError that says what was being done."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise ResourceError(f"out of memory {doing}") from error
+        raise

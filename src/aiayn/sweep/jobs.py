@@ -12,7 +12,7 @@ from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS
 from aiayn.config.schema import Config
 from aiayn.config.settle import fill
-from aiayn.config.stored import changed_options, is_from_source, stored_options, to_plain
+from aiayn.config.stored import changed_options, stored_options, to_plain
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs.run_folder import RunFolder, read_json
 
@@ -171,3 +171,9 @@ def _as_name(text: str) -> str:
     """Returns text without quotes, `=` and `/`, fit for a folder and a command line."""
     kept = "".join(letter if letter in NAME_CHARACTERS else "-" for letter in text.replace("'", "").replace('"', ""))
     return kept.strip("-._") or "empty"
+
+
+def is_from_source(key: str) -> bool:
+    """Whether a run takes an option over from the one that `init_from` names, unless the user sets it."""
+    vocabulary = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer_pairs")
+    return key.startswith("model.") or key in ("init_fingerprint", *(f"data.{name}" for name in vocabulary))

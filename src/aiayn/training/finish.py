@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import replace
 
 import torch
 
@@ -17,8 +16,7 @@ from aiayn.kernels.accelerate import accelerate
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
-from aiayn.search.translator import Translator
-from aiayn.training.callbacks.display import DECIMALS
+from aiayn.training.callbacks.display import shown
 from aiayn.training.checkpoint_io import steps_to_average
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.rank import global_rank
@@ -82,8 +80,8 @@ def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDa
     run.check_folder()
     finite = {name: value if is_number(value) else None for name, value in measured.items()}
     write_json(folder.validated, {"averaged": finite, "best": {"step": best_step} | best, "worse": worse})
-    log.info("         %s", _shown(measured))
-    log.info("best     %s, at step %d by %s: checkpoint=best", _shown(best), best_step, run.validations.metric)
+    log.info("         %s", shown(measured))
+    log.info("best     %s, at step %d by %s: checkpoint=best", shown(best), best_step, run.validations.metric)
     if warning := short_outputs(measured.get("val/length_ratio")):
         log.warning("warning  %s", warning)
     if worse:
@@ -112,8 +110,7 @@ def validate(averaged: Checkpoint, run: RunContext, data: TranslationDataModule,
     sources, references = (side[: config.trainer.val_bleu_sentences] for side in run.validation_text)
     if not sources:
         return metrics
-    search = replace(config.search, beam_size=1)
-    hypotheses = Translator(module.model, run.prepared.tokenizer, search, device).translate(sources)
+    hypotheses = run.translator(module).translate(sources)
     return metrics | task_of(config.data.task).val_scores(hypotheses, sources, references, config.data.tgt_lang)
 
 
@@ -128,7 +125,3 @@ def is_worse(averaged: Mapping[str, float], best: Mapping[str, float], settings:
     # The loss of the same weights differs by rounding. In this form NaN is worse than everything.
     rounding = 1e-4 * abs(best[settings.best_metric]) if settings.best_metric in best else 0
     return not gains.get(settings.best_metric, 0) >= -rounding and not any(gain > 0 for gain in gains.values())
-
-
-def _shown(metrics: Mapping[str, float]) -> str:
-    return "  ".join(f"{name} {value:.{DECIMALS[name]}f}" for name, value in metrics.items())

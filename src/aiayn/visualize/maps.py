@@ -9,8 +9,7 @@ from torch import Tensor
 
 from aiayn.data.batch import source_mask
 from aiayn.errors import ConfigError, DataError
-from aiayn.hardware import explain_memory
-from aiayn.search.alignment import record_attention
+from aiayn.search.alignment import explain_memory, record_attention
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID

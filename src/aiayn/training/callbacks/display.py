@@ -18,6 +18,11 @@ log = logging.getLogger(__name__)
 DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3} | dict.fromkeys(VAL_METRICS, 1) | {"val/length_ratio": 3}
 
 
+def shown(metrics: Mapping[str, float]) -> str:
+    """Returns what a validation found; "" where it found nothing that is shown."""
+    return "  ".join(f"{name} {metrics[name]:.{digits}f}" for name, digits in DECIMALS.items() if name in metrics)
+
+
 class Display:
     """Shows what ThroughputMonitor and Validate measure, on rank 0 only."""
 
@@ -63,11 +68,9 @@ class Display:
 
     def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
         """What a validation found: a line of its own, and on a terminal the display keeps it too."""
-        shown = [f"{name} {metrics[name]:.{digits}f}" for name, digits in DECIMALS.items() if name in metrics]
-        if not shown:
+        if not (text := shown(metrics)):
             return
-        text = "  ".join(shown)
-        self.validated = f"step {step}: {'  '.join(shown[1:] or shown)}"
+        self.validated = f"step {step}: {text.partition('  ')[2] or text}"  # without the loss, if there is more
         if self.live:
             self._refresh()
         log.info("step %d/%d  %s", step, self.max_steps, text)
