@@ -3,34 +3,33 @@
 import logging
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 
 import torch
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.config.trainer import TrainerConfig
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError
-from aiayn.evaluation.tasks import short_outputs, task_of
-from aiayn.hardware import choose_device
-from aiayn.kernels.accelerate import accelerate
+from aiayn.evaluation.tasks import short_outputs
+from aiayn.hardware import Hardware
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
 from aiayn.training.callbacks.display import shown
+from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average
 from aiayn.training.context import RunContext
+from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
-from aiayn.training.module import means
+from aiayn.training.trainer import quiet_trainer
 
 log = logging.getLogger(__name__)
 
-# Lightning's names of precisions: for weights and products, and for products only.
-WHOLE = {"bf16-true": torch.bfloat16, "64-true": torch.float64}
-MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
-
-def finish(run: RunContext, data: TranslationDataModule, precision: str) -> None:
-    """Averages the last checkpoints, validates the average in `precision` and writes the report.
+def finish(run: RunContext, data: TranslationDataModule, hardware: Hardware) -> None:
+    """Averages the last checkpoints, validates the average and writes the report.
 
     Raises ConfigError if `trainer.max_time` was over before the first step.
     """
@@ -56,7 +55,7 @@ def finish(run: RunContext, data: TranslationDataModule, precision: str) -> None
         [checkpoints.load(checkpoint_folder.step_path(folder.checkpoints, step)) for step in steps]
     )
     log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
-    compare_with_best(run, averaged, data, precision)
+    compare_with_best(run, averaged, data, hardware)
     write_report(folder.path)
     run.check_folder()
     checkpoints.save(folder.averaged, averaged)  # last: once it exists the run is finished
@@ -67,13 +66,13 @@ def finish(run: RunContext, data: TranslationDataModule, precision: str) -> None
     log.info(summary(folder.path))
 
 
-def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDataModule, precision: str) -> None:
+def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDataModule, hardware: Hardware) -> None:
     """Validates the average and writes whether the best checkpoint is better, for `RunFolder.default_checkpoint`."""
     folder, best_step = run.folder, run.validations.best_step
     if best_step is None or not folder.best.exists():
         folder.validated.unlink(missing_ok=True)
         return
-    measured = validate(averaged, run, data, precision)
+    measured = validate(averaged, run, data, hardware)
     records = [record for record in folder.read_metrics() if record["step"] == best_step]
     best = {name: found[-1][1] for name in measured if (found := series(records, name))}
     worse = is_worse(measured, best, run.config.trainer)
@@ -91,27 +90,21 @@ def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDa
         )
 
 
-def validate(averaged: Checkpoint, run: RunContext, data: TranslationDataModule, precision: str) -> dict[str, float]:
-    """Returns what a validation during training measures; `precision` is Lightning's name of it."""
-    config = run.config
-    device = choose_device(config.trainer.accelerator)
-    module = run.research.module(config, averaged.vocab_size)
+def validate(
+    averaged: Checkpoint, run: RunContext, data: TranslationDataModule, hardware: Hardware
+) -> dict[str, float]:
+    """Returns what a validation during training measures, in this process alone: the other ranks have ended."""
+    module = run.research.module(run.config, averaged.vocab_size)
     checkpoints.restore(module.model, averaged)
-    accelerate(module.model, device)
-    module.to(device, dtype=WHOLE.get(precision)).eval()
-    mixed = MIXED.get(precision)
     alone = copy(data)
     alone.trainer = None  # else these would be the batches of one rank of several
-    sums = torch.zeros(4, dtype=torch.float64)
-    with torch.no_grad(), torch.autocast(device.type, mixed, enabled=mixed is not None):
-        for batch in alone.val_dataloader():
-            sums += module.evaluation_sums(batch.to(device)).cpu()
-    metrics = means("val", sums)
-    sources, references = (side[: config.trainer.val_bleu_sentences] for side in run.validation_text)
-    if not sources:
-        return metrics
-    hypotheses = run.translator(module).translate(sources)
-    return metrics | task_of(config.data.task).val_scores(hypotheses, sources, references, config.data.tgt_lang)
+    scores, environment = ValidationScores(replace(run, stop=StopRequest())), LightningEnvironment()
+    trainer = quiet_trainer(
+        hardware, devices=1, logger=False, enable_checkpointing=False, callbacks=[scores], plugins=[environment]
+    )
+    with torch.compiler.set_stance("force_eager"):  # as in `run_validation_loop`
+        trainer.validate(module, alone.val_dataloader(), verbose=False)
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
 def is_worse(averaged: Mapping[str, float], best: Mapping[str, float], settings: TrainerConfig) -> bool:

@@ -272,21 +272,16 @@ class TranslationModule(pl.LightningModule):
         return torch.cat([sums, sums.new_tensor([batch.n_tokens])])
 
     def _means(self, split: str) -> dict[str, float]:
-        """The means over all tokens of all ranks; a collective call."""
-        return means(split, self.trainer.strategy.reduce(self.sums.clone(), reduce_op="sum"))
+        """Loss, perplexity and accuracy over all tokens of all ranks; a collective call."""
+        loss, nll, right, tokens = self.trainer.strategy.reduce(self.sums.clone(), reduce_op="sum").tolist()
+        tokens = max(tokens, 1)
+        found = {"loss": loss / tokens, "ppl": math.exp(min(nll / tokens, 700)), "accuracy": right / tokens}
+        return {f"{split}/{name}": value for name, value in found.items()}
 
     def plain_flops(self, batch: Batch) -> float:
         """FLOPs of one pass, forward and back, over the real tokens of a batch: padding is not useful."""
         src, tgt = (lengths.astype(float) for lengths in batch.lengths)
         return float(training_flops(self.config.model, self.vocab_size, src, tgt).sum())
-
-
-def means(split: str, sums: Tensor) -> dict[str, float]:
-    """Returns loss, perplexity and accuracy of tokens from sums over all tokens, those of `evaluation_sums`."""
-    loss, nll, right, tokens = sums.tolist()
-    tokens = max(tokens, 1)
-    found = {"loss": loss / tokens, "ppl": math.exp(min(nll / tokens, 700)), "accuracy": right / tokens}
-    return {f"{split}/{name}": value for name, value in found.items()}
 
 
 def compile_layers(model: Transformer, backend: str = "inductor") -> None:

@@ -99,7 +99,7 @@ def _train(
             if not run.validations.is_out_of_patience():
                 _fit(run, data, hardware, found, source)
             stop.enter_phase("stopped after the last step")
-            finish(run, data, hardware.precision)
+            finish(run, data, hardware)
 
 
 def _fit(

@@ -4,6 +4,7 @@ import logging
 import sys
 import warnings
 from datetime import timedelta
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -35,16 +36,15 @@ def make_trainer(
     last_callbacks: list[pl.Callback],
     found: ResumeState | None,
 ) -> pl.Trainer:
-    """The Trainer, without Lightning's own checkpoints, progress bar, summary and signal handlers."""
+    """The Trainer of a run."""
     settings = run.config.trainer
     scores = ValidationScores(run)
     callbacks = [ConnectRanks(run), NonFiniteGuard(run), ThroughputMonitor(run), scores]
     callbacks += [*run.research.callbacks_of(run), Validate(run, scores), RunArtifacts(run), *last_callbacks]
     accumulate = run.plan.micro_batches // settings.world_size
     own_gpu = hardware.accelerator == "gpu" and has_own_gpu(settings)
-    trainer = pl.Trainer(
-        accelerator=hardware.accelerator,
-        precision=hardware.precision,
+    trainer = quiet_trainer(
+        hardware,
         devices=1 if own_gpu else settings.devices,  # that this process sees
         num_nodes=settings.num_nodes,
         strategy=_strategy(settings, hardware.accelerator, own_gpu),
@@ -65,12 +65,16 @@ def make_trainer(
         logger=loggers,
         default_root_dir=run.folder.path,  # of what callbacks write, such as a ModelCheckpoint: runs share no folder
         plugins=[RunCheckpointIO(run, found)],
-        use_distributed_sampler=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
     )
     # For the sampler: Lightning would limit the validation as well.
     trainer.overfit_batches = settings.overfit_steps  # pyright: ignore[reportAttributeAccessIssue]
+    return trainer
+
+
+def quiet_trainer(hardware: Hardware, **options: Any) -> pl.Trainer:
+    """A Trainer without Lightning's own samplers, progress bar, summary and signal handlers."""
+    quiet = ("use_distributed_sampler", "enable_progress_bar", "enable_model_summary")
+    trainer = pl.Trainer(**hardware._asdict(), **options, **dict.fromkeys(quiet, False))
     # Lightning's handlers save nothing, and start collective calls in the middle of others.
     trainer._signal_connector.register_signal_handlers = lambda: None
     return trainer
