@@ -6,7 +6,6 @@ from copy import copy
 from dataclasses import replace
 
 import torch
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.config.trainer import TrainerConfig
@@ -98,10 +97,8 @@ def validate(
     checkpoints.restore(module.model, averaged)
     alone = copy(data)
     alone.trainer = None  # else these would be the batches of one rank of several
-    scores, environment = ValidationScores(replace(run, stop=StopRequest())), LightningEnvironment()
-    trainer = quiet_trainer(
-        hardware, devices=1, logger=False, enable_checkpointing=False, callbacks=[scores], plugins=[environment]
-    )
+    scores = ValidationScores(replace(run, stop=StopRequest()))
+    trainer = quiet_trainer(hardware, devices=1, logger=False, enable_checkpointing=False, callbacks=[scores])
     with torch.compiler.set_stance("force_eager"):  # as in `run_validation_loop`
         trainer.validate(module, alone.val_dataloader(), verbose=False)
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
