@@ -105,7 +105,7 @@ def _table(found: Record) -> Table:
     columns = [Column("name", "row"), Column("n", "seeds")]
     for key, title, digits in (("ppl", "perplexity", 2), ("bleu", "BLEU", 1)):
         columns += [Column(f"{key}_mean", title, 2)] + [Column("ratio", "length ratio", 3)] * (key == "bleu")
-        columns += [Column(key, "change"), Column(f"paper_{key}", "in the paper", digits, True)]
+        columns += [Column(key, "change"), Column(f"paper_{key}", "in the paper", spec=f"+,.{digits}f")]
     return Table("", columns, records)
 
 

@@ -294,6 +294,23 @@ def test_changes_have_students_intervals_and_only_what_survives_correction_is_bo
     assert "+20.50 " in lines["d_ls02"]
 
 
+def test_rows_of_two_trainings_are_each_compared_with_their_own_base_though_both_are_called_base(tmp_path, configs):
+    for tokens, change in ((2000, 1.0), (4000, 3.0)):
+        for row, ppl in (("base", 9.0), ("c_n2", 9.0 + change)):
+            for seed, noise in enumerate((0.0, 0.25, 0.125 * change)):
+                config = seeded(configs[row], seed)
+                config = replace(config, data=replace(config.data, tokens_per_step=tokens))
+                store(tmp_path / str(tokens) / f"{row}_seed-{seed}", config, ppl=ppl + seed + noise * (row == "c_n2"))
+    found = paper_tables(read_runs([tmp_path])[0])
+    changes = [change["ppl"] for change in found.records["changes"]]
+    assert [change.delta for change in changes] == [pytest.approx(1.0 + 0.375 / 3), pytest.approx(3.0 + 0.625 / 3)]
+    assert all(change.p_holm is not None for change in changes)
+    [table] = found.changes
+    said = "\n".join(table.after)
+    assert f"{tmp_path}/2000/base_seed-0 (3 seeds); {tmp_path}/4000/base_seed-0 (3 seeds)" in said
+    assert "corrected for 2 comparisons" in said
+
+
 def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path, configs):
     quarter = {"d_model": 128, "d_ff": 512}
     for name, change in {"base": {}, "b_dk4": {"d_k": 4}, "c_dmodel64": {"d_model": 64}}.items():

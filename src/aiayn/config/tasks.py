@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,9 @@ class Task:
 
     kinds: tuple[str, ...]  # kinds of scores, in the order in which they are printed
     unsupported: tuple[str, ...] = ()  # options of `evaluate.py` that do not apply
-    formats: Mapping[str, Callable[[str, str], str]]  # for `aiayn translate --format`: (source, output) -> text
+    formats: ClassVar[
+        Mapping[str, Callable[[str, str], str]]
+    ] = {}  # `aiayn translate --format`: source, output -> text
     usual_format: str | None = None  # the format that the program suggests
     reads_prose: bool = True  # its source is running text, which may have paragraphs and mark-up
 

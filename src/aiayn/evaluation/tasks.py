@@ -1,8 +1,5 @@
 """The task of a run, as an object: what `data.task` names. Parsing is in `parsing/task.py`."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 from aiayn.config.tasks import Task, TaskScores
 from aiayn.runs.run_folder import METRIC_KINDS
 
@@ -11,7 +8,6 @@ class TranslationTask(Task):
     """Text to text, scored with BLEU and other metrics of text."""
 
     kinds = METRIC_KINDS
-    formats: Mapping[str, Callable[[str, str], str]] = MappingProxyType({})
 
     # sacreBLEU takes a while to import: only where it is used.
 

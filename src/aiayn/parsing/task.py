@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from aiayn.config.tasks import Task, TaskScores
 from aiayn.parsing.bracket_f1 import SIGNATURE, gold_trees, score_linear_forms
@@ -22,9 +21,10 @@ class ParsingTask(Task):
 
     kinds = BRACKET_KINDS
     unsupported = ("references", "baseline")
-    formats: Mapping[str, Callable[[str, str], str]] = MappingProxyType(
-        {"tree": _drawn_with(indented), "brackets": _drawn_with(penn_brackets)}
-    )
+    formats: ClassVar[Mapping[str, Callable[[str, str], str]]] = {
+        "tree": _drawn_with(indented),
+        "brackets": _drawn_with(penn_brackets),
+    }
     usual_format = "tree"
     reads_prose = False
 

@@ -54,7 +54,6 @@ PAGE = Style(
     escape=escape,
     number=lambda cell: escape(cell.replace(" ", "\u00a0")),
     strong=lambda cell: Markup("<b>{}</b>").format(cell),
-    link=lambda link: Markup('<a href="{}">{}</a>').format(quote(os.fsencode(link.target)), link.text),
     missing="–",
 )
 
@@ -62,6 +61,11 @@ PAGE = Style(
 def html_table(table: Table) -> Markup:
     """Returns a table as HTML; numbers stand on the right."""
     return Markup(TEMPLATES.get_template("table.html").render(table=table, rows=table.cells(PAGE)))
+
+
+def link(target: str, text: str) -> Markup:
+    """Returns a cell that leads to another file, for a table that is only shown on a page."""
+    return Markup('<a href="{}">{}</a>').format(quote(os.fsencode(target)), text)
 
 
 def data_uri(png: Path) -> str | None:

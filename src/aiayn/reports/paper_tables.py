@@ -163,7 +163,7 @@ def counted_flops(row: Row) -> float:
 def _table_2(records: list[Record], left_out: list[str]) -> Table:
     columns = [Column("model", "model"), Column("text", "text"), Column("n", "n")]
     columns += [Column("bleu", "BLEU", 2), Column("length_ratio", "length ratio", 3), Column("paper_bleu", "paper", 2)]
-    columns += [Column("bleu_difference", "difference", 2, True), Column("sacrebleu", "sacreBLEU", 2)]
+    columns += [Column("bleu_difference", "difference", spec="+,.2f"), Column("sacrebleu", "sacreBLEU", 2)]
     columns += [Column("scored", "test set"), Column("weights", "weights"), Column("flops", "FLOPs", spec=".2g")]
     columns += [Column("paper_flops_counted", "FLOPs at the paper's length", spec=".2g")]
     columns.append(Column("paper_flops", "paper's FLOPs", spec=".2g"))
@@ -265,13 +265,12 @@ def _changes(lines: Lines) -> tuple[Table, list[str]]:
         if row.name != "base"
     ]
     columns = [Column("row", "row"), Column("n", "n"), Column("ppl", "change in PPL", 2)]
-    columns += [Column("paper_ppl", "paper", 2, True), Column("bleu", "change in BLEU", 2)]
-    columns.append(Column("paper_bleu", "paper", 1, True))
-    used = {base.path: base for base in bases if len(of_base[base.path]) > 1}
-    names = "; ".join(f"{base.name} ({counted_seeds(base)})" for base in used.values())
-    titled = {
-        f"{metric.title}{f' of {PurePath(path).name}' * (len(found) > 2)}": one for (metric, path), one in found.items()
-    }
+    columns += [Column("paper_ppl", "paper", spec="+,.2f"), Column("bleu", "change in BLEU", 2)]
+    columns.append(Column("paper_bleu", "paper", spec="+,.1f"))
+    used = [base for base in bases if len(of_base[base.path]) > 1]
+    # Bases of several trainings may all be called base.
+    names = "; ".join(f"{base.path if len(used) > 1 else base.name} ({counted_seeds(base)})" for base in used)
+    titled = {metric.title + f" of {path}" * (len(found) > 2): one for (metric, path), one in found.items()}
     after = explained(names, titled, changed) if records else []
     return Table("", columns, records, after=after), left_out
 
@@ -298,7 +297,11 @@ def _table_4_record(row: Row, group: Group) -> Record:
 
 def _table_4(records: list[Record], left_out: list[str]) -> Table:
     columns = [Column("parser", "parser"), Column("training", "training"), Column("n", "n")]
-    columns += [Column("f1", "F1", 2), Column("paper_f1", "paper", 1), Column("f1_difference", "difference", 2, True)]
+    columns += [
+        Column("f1", "F1", 2),
+        Column("paper_f1", "paper", 1),
+        Column("f1_difference", "difference", spec="+,.2f"),
+    ]
     columns += [Column("precision", "precision", 2), Column("recall", "recall", 2)]
     columns += [Column("complete_match", "complete", 2), Column("malformed", "malformed")]
     columns += [Column("scored", "test set"), Column("steps", "steps")]
@@ -372,5 +375,8 @@ def parameter_table(vocab_size: int) -> Table:
         records.append(record)
     columns = [Column("row", "row"), Column("paper", "paper (M)")]
     for name, size in sizes.items():
-        columns += [Column(f"parameters{name}", f"V = {size:,}", 2), Column(f"difference{name}", "difference", 2, True)]
+        columns += [
+            Column(f"parameters{name}", f"V = {size:,}", 2),
+            Column(f"difference{name}", "difference", spec="+,.2f"),
+        ]
     return Table("Table 3: parameters, in millions", columns, records, name="parameters")

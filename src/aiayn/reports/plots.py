@@ -19,7 +19,18 @@ LARGEST = 1e30  # numbers beyond it are drawn as this one; matplotlib fails near
 MAX_POINTS = 600  # drawn of a curve; more would be finer than the pixels
 UNINTERESTING = ("train/epoch", "train/skipped_steps")  # no panel
 
+# Title, series, and whether the axis is logarithmic.
+USUAL = (
+    ("loss per token (nats)", ("train/loss", "val/loss"), False),
+    ("validation perplexity", ("val/ppl",), True),
+    *((f"validation {names.val_title} (greedy)", (names.val_metric,), False) for names in TASKS.values()),
+    ("norm of the gradient", ("train/grad_norm",), True),
+    ("target tokens per second", ("perf/tokens_per_sec",), False),
+    ("model FLOPs utilisation (MFU)", ("perf/mfu",), False),
+)
+
 Points = Sequence[tuple[float, float]]  # (step, value)
+Band = Sequence[tuple[float, float, float]]  # (step, low, high)
 
 
 @dataclass(frozen=True)
@@ -30,48 +41,44 @@ class Panel:
     curves: dict[str, Points]
     log_scale: bool = False
     rate: Points = ()
-    bands: Mapping[str, Sequence[tuple[float, float, float]]] = field(default_factory=dict)  # (step, low, high)
+    bands: Mapping[str, Band] = field(default_factory=dict)
 
 
-def run_panels(records: list[Record]) -> list[Panel]:
-    """Returns the panels of what was measured of a run: the usual ones, then every other series that was logged."""
+def panels(groups: Mapping[str, Sequence[list[Record]]]) -> list[Panel]:
+    """Returns what was measured of groups, each the records of its seeds: the usual panels, then every other series.
 
-    def panel(title: str, *keys: str, log_scale: bool = False, rate: str = "") -> Panel:
-        curves = {key: series(records, key) for key in keys}
-        return Panel(title, {key: points for key, points in curves.items() if points}, log_scale, series(records, rate))
-
-    panels = [
-        panel("loss per token (nats)", "train/loss", "val/loss", rate="train/lr"),
-        panel("validation perplexity", "val/ppl", log_scale=True),
-        *(panel(f"validation {names.val_title} (greedy)", names.val_metric) for names in TASKS.values()),
-        panel("norm of the gradient", "train/grad_norm", log_scale=True),
-        panel("target tokens per second", "perf/tokens_per_sec"),
-        panel("model FLOPs utilisation (MFU)", "perf/mfu"),
-    ]
-    shown = {"train/lr", *UNINTERESTING, *(key for panel in panels for key in panel.curves)}
-    panels += [panel(key, key) for key in logged(records) if key not in shown]
-    return [panel for panel in panels if panel.curves]
-
-
-def logged(records: list[Record]) -> list[str]:
-    """Returns the keys of all series, in the order in which they first occur."""
-    return list(dict.fromkeys(key for record in records for key in record if "/" in key))
-
-
-def group_panel(title: str, log_scale: bool, key: str, groups: Mapping[str, Sequence[list[Record]]]) -> Panel:
-    """Returns a series of several groups: the mean over each group's seeds, in a band from the lowest to the highest.
-
-    `groups` holds the metrics of each seed by the name of the group. Only steps that all its seeds logged are drawn.
+    One group has a curve for each series of a panel. Several have a panel for each series and a curve for each group:
+    the mean over its seeds, in a band from the lowest to the highest, at the steps that all of them logged.
     """
+    records = [record for seeds in groups.values() for run in seeds for record in run]
+    shown = {"train/lr", *UNINTERESTING, *(key for _, keys, _ in USUAL for key in keys)}
+    others = dict.fromkeys(key for record in records for key in record if "/" in key and key not in shown)
+    found = []
+    for title, keys, log_scale in [*USUAL, *((key, (key,), False) for key in others)]:
+        if len(groups) == 1:
+            [seeds] = groups.values()
+            curves = {key: curve for key in keys if (curve := _mean_and_band(seeds, key))[0]}
+            found.append(_panel(title, log_scale, curves, series(seeds[0], "train/lr") if "train/loss" in keys else ()))
+            continue
+        for key in keys:
+            curves = {name: _mean_and_band(seeds, key) for name, seeds in groups.items()}
+            found.append(_panel(title if len(keys) == 1 else f"{title}, {key}", log_scale, curves))
+    return [panel for panel in found if any(panel.curves.values())]
+
+
+def _panel(title: str, log_scale: bool, curves: Mapping[str, tuple[Points, Band]], rate: Points = ()) -> Panel:
+    points = {name: mean for name, (mean, _) in curves.items()}
+    return Panel(title, points, log_scale, rate, {name: band for name, (_, band) in curves.items()})
+
+
+def _mean_and_band(seeds: Sequence[list[Record]], key: str) -> tuple[Points, Band]:
+    """Returns (step, mean over seeds) and (step, lowest, highest); a single seed has no band."""
+    if len(seeds) == 1:
+        return series(seeds[0], key), []
     import pandas as pd
 
-    curves, bands = {}, {}
-    for name, seeds in groups.items():
-        frame = pd.DataFrame([dict(series(records, key)) for records in seeds]).T.dropna()  # (steps, seeds)
-        curves[name] = [*frame.mean(axis=1).items()]
-        if len(seeds) > 1:
-            bands[name] = [*zip(frame.index, frame.min(axis=1), frame.max(axis=1), strict=True)]
-    return Panel(title, curves, log_scale, bands=bands)
+    frame: Any = pd.DataFrame([dict(series(records, key)) for records in seeds]).T.dropna()  # (steps, seeds)
+    return [*frame.mean(axis=1).items()], [*zip(frame.index, frame.min(axis=1), frame.max(axis=1), strict=True)]
 
 
 def corpus_svgs(corpus: Record) -> tuple[str, str]:
@@ -101,7 +108,7 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
             if lows[0] == highs[0]:
                 axis.fill_between(lows[0], lows[1], highs[1], color=colour, alpha=0.2, linewidth=0)
         marker = "o" if len(steps) <= 80 else ""
-        axis.plot(steps, values, marker, linestyle=line, color=colour, markersize=3, linewidth=1.4, label=name)
+        axis.plot(steps, values, marker=marker, linestyle=line, color=colour, markersize=3, linewidth=1.4, label=name)
     _style(axis, "step")
     if panel.rate:
         right = axis.twinx()

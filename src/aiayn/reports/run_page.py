@@ -9,7 +9,7 @@ from aiayn.config.tasks import TASKS
 from aiayn.parsing.task import readable_samples
 from aiayn.reports.metrics import Metric
 from aiayn.reports.page import data_uri, render_page, shown
-from aiayn.reports.plots import corpus_svgs, panel_svg, run_panels
+from aiayn.reports.plots import corpus_svgs, panel_svg, panels
 from aiayn.reports.runs import PARAMETERS, MeasuredRun, read_run
 from aiayn.reports.tables import Column, Table
 from aiayn.runs.results import best_and_last, read_samples
@@ -47,7 +47,7 @@ def run_page(folder: RunFolder) -> str:
         ],
         tiles=_tiles(run),
         scores=_table_of_scores(run),
-        panels=[(panel, panel_svg(panel, step)) for panel in run_panels(run.records)],
+        panels=[(panel, panel_svg(panel, step)) for panel in panels({run.name: [run.records]})],
         scored=[(split, readable_samples(run.task, found)) for split, found in scored.items() if found],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
         evolution={source: _plain_table(lines, "step", "hypothesis") for source, lines in evolution.items()},

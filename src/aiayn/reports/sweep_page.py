@@ -9,23 +9,16 @@ from aiayn.errors import ConfigError
 from aiayn.reports.comparison import comparisons, option_columns
 from aiayn.reports.groups import Group, group_runs, option_text
 from aiayn.reports.metrics import Metric
-from aiayn.reports.page import render_page
-from aiayn.reports.plots import Panel, group_panel, logged, panel_svg
+from aiayn.reports.page import link, render_page
+from aiayn.reports.plots import panel_svg, panels
 from aiayn.reports.runs import MeasuredRun, read_run
-from aiayn.reports.tables import Column, Link, Table
+from aiayn.reports.tables import Column, Table
 from aiayn.runs.results import read_samples
 from aiayn.runs.run_folder import Record, RunFolder, read_json
 
 NOT_COMPARED = ("name", "sweep", "outputs", "logger.group")
 TITLES = {Metric("val/ppl"): "val/ppl", Metric("val/bleu"): "val/bleu (greedy)"}
 TITLES |= {metric: metric.title for metric in (Metric("sacrebleu", "val"), Metric("sacrebleu", "test"))}
-PANELS = {
-    "val/ppl": ("validation perplexity", True),
-    "val/bleu": ("validation BLEU (greedy)", False),
-    "train/loss": ("training loss per token (nats)", False),
-    "perf/tokens_per_sec": ("target tokens per second", False),
-}
-USUAL = {"train/lr", "train/grad_norm", "train/epoch", "train/skipped_steps", "val/loss"}
 
 
 def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
@@ -39,7 +32,7 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
         if key not in NOT_COMPARED and len({str(run.options.get(key)) for run in runs.values()}) > 1
     ]
     groups = group_runs(runs.values())
-    drawn = _panels(groups, folder)
+    drawn = panels({_label(group, folder): [run.records for run in group.runs] for group in groups})
     last_step = max(max((record["step"] for record in run.records), default=0) for run in runs.values())
     machines = {name: read_json(run.folder.machine) for name, run in runs.items()}
     facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
@@ -50,8 +43,8 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
         heads=_heads_and_sizes(groups),
         runs=_runs_table(runs, differing),
         groups=_comparisons([*runs.values()]) if len(groups) < len(runs) or len(groups) > 1 else [],
-        names=list(drawn[0].curves) if drawn else [],
-        panels=[(panel.title, panel_svg(panel, last_step)) for panel in drawn],
+        names=list(drawn[0].curves) if len(groups) > 1 and drawn else [],
+        panels=[(panel, panel_svg(panel, last_step)) for panel in drawn],
         samples=_samples(runs),
         machines=Table(
             "Machines",
@@ -73,7 +66,7 @@ def _runs_table(runs: dict[str, MeasuredRun], differing: Sequence[str]) -> Table
     records = []
     for name, run in runs.items():
         page = run.folder.report
-        record: Record = {"run": Link(f"{name}/{page.name}", name) if page.exists() else name}
+        record: Record = {"run": link(f"{name}/{page.name}", name) if page.exists() else name}
         record |= {"step": max((one["step"] for one in run.records), default=0)}
         record |= {metric.key: metric.of(run) for metric in TITLES}
         records.append(record | {key: option_text(run.options.get(key)) for key in differing})
@@ -89,17 +82,10 @@ def _comparisons(runs: Sequence[MeasuredRun]) -> list[Table]:
         return []
 
 
-def _panels(groups: Sequence[Group], folder: Path) -> list[Panel]:
-    """Returns a panel for each series: the usual ones and those that an extension logged."""
-    records = {}
-    for group in groups:
-        name = group.runs[0].folder.path.relative_to(folder).as_posix()
-        name = name if len(group.runs) == 1 else f"{group.name} ({len(group.runs)} seeds)"
-        records[name] = [run.records for run in group.runs]
-    others = [key for group in groups for run in group.runs for key in logged(run.records)]
-    extra = [key for key in dict.fromkeys(others) if key not in USUAL and not key.startswith("perf/")]
-    found = [group_panel(*PANELS.get(key, (key, False)), key, records) for key in dict.fromkeys([*PANELS, *extra])]
-    return [panel for panel in found if any(panel.curves.values())]
+def _label(group: Group, folder: Path) -> str:
+    if len(group.runs) > 1:
+        return f"{group.name} ({len(group.runs)} seeds)"
+    return group.runs[0].folder.path.relative_to(folder).as_posix()
 
 
 def _samples(runs: dict[str, MeasuredRun]) -> dict[tuple[str, str], dict[str, str]]:

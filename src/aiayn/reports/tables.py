@@ -5,19 +5,12 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 from aiayn.reports.differences import Difference, Sample, p_text
 from aiayn.runs.run_folder import Record, is_number
 
 NOT_RUN = "not run"
-
-
-class Link(NamedTuple):
-    """A cell that leads to another file, where the page can."""
-
-    target: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -27,8 +20,7 @@ class Column:
     key: str
     title: str
     digits: int | None = None  # decimals of all its numbers; None: as many as the column needs
-    sign: bool = False  # + before positive numbers
-    spec: str | None = None  # a format() specification, instead of digits and sign
+    spec: str | None = None  # a format() specification, instead of digits
 
 
 @dataclass
@@ -54,7 +46,7 @@ class Table:
         """Whether a column holds numbers, apart from cells that say why there is none."""
         key = self.columns[place].key
         values = [value for record in self.records if (value := record.get(key)) not in (None, NOT_RUN)]
-        return bool(values) and not any(isinstance(value, (str, list, Link)) for value in values)
+        return bool(values) and not any(isinstance(value, (str, list)) for value in values)
 
 
 @dataclass(frozen=True)
@@ -65,15 +57,12 @@ class Style:
     escape: Callable[[str], Any] = lambda text: " ".join(text.split("\n"))
     number: Callable[[str], Any] = str  # around a cell of numbers
     strong: Callable[[Any], Any] = lambda cell: f"{cell}*"  # what is significant
-    link: Callable[[Link], Any] | None = None  # None: its text
     missing: str = "-"  # for None
 
 
 def _cell(value: Any, column: Column, digits: int, style: Style) -> Any:
     if value is None:
         return style.missing
-    if isinstance(value, Link):
-        return style.link(value) if style.link else style.escape(value.text)
     if isinstance(value, Sample):
         spread = "" if value.sd is None else f"{style.plus_minus}{value.sd:,.{digits}f}"
         return style.number(f"{value.mean:,.{digits}f}{spread}")
@@ -83,9 +72,9 @@ def _cell(value: Any, column: Column, digits: int, style: Style) -> Any:
     if is_number(value) and column.spec is not None:
         return style.number(format(value, column.spec))
     if is_number(value):
-        sign = "+" if column.sign else ""
-        return style.number(f"{value:{sign},}" if isinstance(value, int) else f"{value:{sign},.{digits}f}")
-    return style.escape(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
+        return style.number(f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}")
+    text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+    return style.escape(text if isinstance(text, str) else str(text))
 
 
 def _claim(value: Difference, digits: int) -> str:
@@ -207,5 +196,5 @@ def plain_record(record: Record, by_seed: bool = False) -> Record:
             found |= {key: value.delta, f"{key}_low": value.low, f"{key}_high": value.high}
             found |= {f"{key}_p": value.p, f"{key}_p_holm": value.p_holm, f"{key}_significant": value.survives}
         else:
-            found[key] = value.text if isinstance(value, Link) else value
+            found[key] = value
     return found

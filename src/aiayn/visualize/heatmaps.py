@@ -2,9 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
 
 from aiayn.reports.drawing import new_figure, readable, save_figure
 from aiayn.visualize.maps import AttentionMaps
@@ -17,34 +14,28 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
 
     Raises ResourceError where the file cannot be written.
     """
+    from matplotlib.colors import PowerNorm
+
     n_layers, _, n_tgt, n_src = maps.cross.shape
+    src, tgt = _labels(maps.src), _labels(maps.tgt_out)
     width, height = (min(max(0.2 * n, 1.6), 6) for n in (n_src, n_tgt))
     # Placed by hand: training draws this at every validation, and a computed layout would draw everything twice.
-    margin, bottom = (0.2 + 0.065 * max(map(len, _labels(side))) for side in (maps.tgt_out, maps.src))
+    margin, bottom = (0.2 + 0.065 * max(map(len, labels)) for labels in (tgt, src))
     gap = 0.15
     total_width, total_height = margin + n_layers * (width + gap), bottom + height + 0.35
     figure = new_figure(total_width, total_height)
-    for layer in range(n_layers):
+    # Dollar signs are text here, no formulas.
+    style = {"fontsize": 7 if max(n_src, n_tgt) <= 60 else 5, "parse_math": False}
+    for layer, weights in enumerate(maps.cross.mean(1)):
         left = margin + layer * (width + gap)
         axis = figure.add_axes((left / total_width, bottom / total_height, width / total_width, height / total_height))
-        rows = maps.tgt_out if layer == 0 else []
-        _draw_map(axis, maps.cross[layer].mean(0), rows, maps.src, f"layer {layer + 1}")
+        # The square root tells small weights apart, as of a head that attends to many tokens.
+        scale = PowerNorm(0.5, vmin=0, vmax=1)
+        axis.imshow(weights.numpy(), cmap="Blues", norm=scale, aspect="auto", interpolation="nearest")
+        axis.set_title(f"layer {layer + 1}", fontsize=9)
+        axis.set_xticks(range(n_src), src, rotation=90, **style)
+        axis.set_yticks(*((range(n_tgt), tgt) if layer == 0 else ([], [])), **style)
     save_figure(figure, path)
-
-
-def _draw_map(axis: Any, weights: Tensor, rows: Sequence[str], columns: Sequence[str], title: str) -> Any:
-    """weights (rows, columns); without tokens the axes stay bare."""
-    from matplotlib.colors import PowerNorm
-
-    # The square root tells small weights apart, as of a head that attends to many tokens.
-    scale = PowerNorm(0.5, vmin=0, vmax=1)
-    image = axis.imshow(weights.numpy(), cmap="Blues", norm=scale, aspect="auto", interpolation="nearest")
-    axis.set_title(title, fontsize=9)
-    size = 7 if max(len(rows), len(columns)) <= 60 else 5
-    # Dollar signs are text here, no formulas.
-    axis.set_xticks(range(len(columns)), _labels(columns), fontsize=size, rotation=90, parse_math=False)
-    axis.set_yticks(range(len(rows)), _labels(rows), fontsize=size, parse_math=False)
-    return image
 
 
 def _labels(tokens: Sequence[str]) -> list[str]:
