@@ -16,7 +16,7 @@ from aiayn.hardware import Hardware
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
-from aiayn.training.callbacks.display import shown
+from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average
 from aiayn.training.context import RunContext
@@ -78,8 +78,8 @@ def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDa
     run.check_folder()
     finite = {name: value if is_number(value) else None for name, value in measured.items()}
     write_json(folder.validated, {"averaged": finite, "best": {"step": best_step} | best, "worse": worse})
-    log.info("         %s", shown(measured))
-    log.info("best     %s, at step %d by %s: checkpoint=best", shown(best), best_step, run.validations.metric)
+    log.info("         %s", metrics_text(measured))
+    log.info("best     %s, at step %d by %s: checkpoint=best", metrics_text(best), best_step, run.validations.metric)
     if warning := short_outputs(measured.get("val/length_ratio")):
         log.warning("warning  %s", warning)
     if worse:

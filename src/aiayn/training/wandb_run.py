@@ -23,7 +23,7 @@ WandbMode = Literal["online", "offline", "disabled", "shared"]
 
 def wandb_logger(config: Config, folder: Path) -> WandbLogger:
     """Starts the run there, and logs what is sent. Raises ConfigError if the client does not start."""
-    experiment = _start(config, folder)
+    experiment = _start_client(config, folder)
     log.info("wandb    %s", _what_is_sent(config, experiment.url, folder))
     return WandbLogger(experiment=experiment)
 
@@ -47,7 +47,7 @@ def upload(config: Config, folder: RunFolder) -> None:
     """Sends the averaged checkpoint and its tokenizer to W&B, as an artifact of the run."""
     import wandb
 
-    run = _start(config, folder.path)
+    run = _start_client(config, folder.path)
     artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=to_plain(config))
     artifact.add_file(str(folder.averaged), policy="immutable")  # without a second copy
     with artifact.new_file("tokenizer.json", encoding="utf-8") as file:
@@ -57,7 +57,7 @@ def upload(config: Config, folder: RunFolder) -> None:
     run.finish()
 
 
-def _start(config: Config, folder: Path) -> Any:
+def _start_client(config: Config, folder: Path) -> Any:
     """A run of Weights & Biases: online if there is a key, else offline; never prompts.
 
     Its id is drawn once and stored in the run's folder, so that every later start adds to the same curves.

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3} | dict.fromkeys(VAL_METRICS, 1) | {"val/length_ratio": 3}
 
 
-def shown(metrics: Mapping[str, float]) -> str:
+def metrics_text(metrics: Mapping[str, float]) -> str:
     """Returns what a validation found; "" where it found nothing that is shown."""
     return "  ".join(f"{name} {metrics[name]:.{digits}f}" for name, digits in DECIMALS.items() if name in metrics)
 
@@ -68,7 +68,7 @@ class Display:
 
     def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
         """What a validation found: a line of its own, and on a terminal the display keeps it too."""
-        if not (text := shown(metrics)):
+        if not (text := metrics_text(metrics)):
             return
         self.validated = f"step {step}: {text.partition('  ')[2] or text}"  # without the loss, if there is more
         if self.live:
