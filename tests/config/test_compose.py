@@ -100,6 +100,12 @@ def test_an_option_may_take_a_value_from_the_environment_that_is_no_secret(tmp_p
     assert "data.train=/scratch/me/train: there is neither" in outcome.err
 
 
+def test_an_option_may_name_what_hydra_has_chosen():
+    assert (
+        aiayn.compose("model=tiny", "data=phrasebook", "name=${hydra:runtime.choices.model}-mine").name == "tiny-mine"
+    )
+
+
 @pytest.mark.parametrize("arguments", [["--cfg", "job"], ["-m", "model.dropout=2"]])
 def test_a_value_from_the_environment_has_its_options_type_wherever_it_is_checked(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

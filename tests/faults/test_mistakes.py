@@ -86,6 +86,8 @@ MISTAKES = [
     ("train.py hydra/job_logging=default", "hydra/job_logging", "has no effect"),
     ("train.py hydra/launcher=joblib", "hydra/launcher=joblib", "choose one of processes, slurm"),
     ("train.py hydra/launcher=basic", "hydra/launcher=basic", "choose one of processes, slurm"),
+    ("train.py hydra/launcher=slurm", "hydra/launcher=slurm:", "add -m"),
+    ("train.py hydra.mode=MULTIRUN", "hydra.mode", "has no effect"),
     ("train.py --experimental-rerun x.pickle", "--experimental-rerun", "unrecognized arguments: --experimental-rerun"),
     ("train.py --output_dir x", "--output_dir", "options are written key=value"),
     ("train.py --learning_rate=5e-5", "--learning_rate", "options have no dashes"),
