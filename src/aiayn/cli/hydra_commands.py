@@ -56,8 +56,9 @@ def _start_hydra(name: str, schema: type, arguments: argparse.Namespace, sources
     """Has Hydra run a sweep, or show a configuration, which it would do unchecked."""
     refuse_unsupported(arguments.overrides, schema, arguments.multirun)
     if arguments.cfg and not arguments.multirun:
-        if schema is Config:
-            arguments.overrides += compose.implied_overrides(arguments.overrides, sources)
+        if schema is Config:  # own text implies data.source=files
+            options = compose.compose_training(arguments.overrides, sources)
+            arguments.overrides.append(f"data.source={options.data.source}")
         else:
             compose.compose_evaluation(arguments.overrides, sources)
     compose.register(schema)

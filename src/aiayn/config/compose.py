@@ -98,18 +98,14 @@ def _nullable(schema: Any) -> type:
 
 def check_config(composed: DictConfig, schema: type[T]) -> T:
     """Returns the composed options as an instance of the schema. Raises ConfigError for missing or impossible ones."""
-    for value in flatten(_plain(composed, resolve=False)).values():
+    typed: Any = OmegaConf.to_container(composed)
+    for value in flatten(typed).values():
         _refuse_secrets(f"{value}")
     missing = OmegaConf.missing_keys(composed)
     if missing:
         raise ConfigError(f"{min(missing)} is missing: set {min(missing)}=VALUE")
-    return from_plain(schema, _plain(composed, resolve=True))
-
-
-def _plain(composed: DictConfig, resolve: bool) -> dict[str, Any]:
-    tree = OmegaConf.to_container(composed, resolve=resolve)
-    assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}
+    resolved: Any = OmegaConf.to_container(composed, resolve=True)
+    return from_plain(schema, resolved)
 
 
 def _refuse_secrets(value: str) -> None:
@@ -228,16 +224,6 @@ def compose_training(overrides: Sequence[str], sources: Sources = Sources("train
     """Returns the checked options of `train OVERRIDES`. Raises ConfigError."""
     with composition(sources, overrides, Config) as (composed, hydra):
         return resolve_options(composed, hydra.runtime.choices, overrides)
-
-
-def implied_overrides(overrides: Sequence[str], sources: Sources) -> list[str]:
-    """Returns what `train OVERRIDES` implies, such as data.source=files for own text, as further overrides.
-
-    Raises ConfigError.
-    """
-    with composition(sources, overrides, Config) as (composed, hydra):
-        source = resolve_options(composed, hydra.runtime.choices, overrides).data.source
-        return [] if composed.data.source == source else [f"data.source={source}"]
 
 
 def compose_evaluation(overrides: Sequence[str], sources: Sources = Sources("evaluate")) -> "EvaluateConfig":
