@@ -305,7 +305,7 @@ def test_rows_of_two_trainings_are_each_compared_with_their_own_base_though_both
     changes = [change["ppl"] for change in found.records["changes"]]
     assert [change.delta for change in changes] == [pytest.approx(1.0 + 0.375 / 3), pytest.approx(3.0 + 0.625 / 3)]
     assert all(change.p_holm is not None for change in changes)
-    [table] = found.changes
+    [table] = [table for table in found.tables if table.name == "table_3_changes"]
     said = "\n".join(table.after)
     assert f"{tmp_path}/2000/base_seed-0 (3 seeds); {tmp_path}/4000/base_seed-0 (3 seeds)" in said
     assert "corrected for 2 comparisons" in said

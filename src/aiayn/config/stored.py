@@ -1,6 +1,6 @@
 """Options as plain data: dotted names, dictionaries, what a run stored, and what may change when it continues."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, fields
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
@@ -33,6 +33,12 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         is_filled = isinstance(value, Mapping) and bool(value)
         flat |= flatten(value, f"{prefix}{key}.") if is_filled else {f"{prefix}{key}": value}
     return flat
+
+
+def short_names(keys: Sequence[str]) -> list[str]:
+    """Returns options without their section where that is enough to tell them apart."""
+    short = [key.rpartition(".")[2] for key in keys]
+    return [name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)]
 
 
 def to_plain(options: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from aiayn.evaluation.tasks import short_outputs, task_of
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4
+from aiayn.runs.results import search_of
 from aiayn.runs.run_folder import METRIC_KINDS
 
 
@@ -68,5 +69,5 @@ def score_table(result: Mapping[str, Any]) -> str:
 
 def made_with(scores: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the checkpoint and the options of the search behind these scores, which change them within one run."""
-    search = {f"search.{key}": value for key, value in scores.get("search", {}).items() if key != "batch_tokens"}
+    search = {f"search.{key}": value for key, value in search_of(scores).items()}
     return {"checkpoint": scores.get("checkpoint"), **search}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from aiayn.config.stored import short_names
 from aiayn.reports.differences import Comparison, compare, corrected, explained
 from aiayn.reports.groups import (
     Group,
@@ -115,7 +116,4 @@ def counted_seeds(group: Group) -> str:
 
 
 def option_columns(options: Sequence[str]) -> list[Column]:
-    """Returns a column for each option, headed by its name without the section where that is enough."""
-    short = [key.rpartition(".")[2] for key in options]
-    titles = [name if short.count(name) == 1 else key for key, name in zip(options, short, strict=True)]
-    return [Column(key, title) for key, title in zip(options, titles, strict=True)]
+    return [Column(key, title) for key, title in zip(options, short_names(options), strict=True)]

@@ -1,7 +1,7 @@
 """Groups of runs that differ in their seed only, by the content of their text; pandas does the grouping."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -11,6 +11,7 @@ from aiayn.errors import ConfigError
 from aiayn.reports.differences import Sample
 from aiayn.reports.metrics import Metric
 from aiayn.reports.runs import PARAMETERS, SPLITS, TEXT_LOCATION, MeasuredRun
+from aiayn.runs.results import search_of
 from aiayn.runs.run_folder import Record
 
 PRECISION = "trainer.precision"
@@ -146,7 +147,7 @@ def scoring_options(run: MeasuredRun) -> dict[str, Record]:
 
 
 def _scoring_of(evaluation: Record, run: MeasuredRun) -> Record:
-    found = {key: value for key, value in (evaluation.get("search") or {}).items() if key != "batch_tokens"}
+    found = search_of(evaluation)
     averaged, checkpoint = evaluation.get("averaged") or [], str(evaluation.get("checkpoint", ""))
     count, apart = len(averaged), averaged[1] - averaged[0] if len(averaged) > 1 else 0
     found["weights"] = "best" if checkpoint.startswith("best") else "one checkpoint"
@@ -193,17 +194,19 @@ def differing_options(groups: Sequence[Group]) -> list[str]:
 
     Fingerprints of the text are among them only where they tell groups apart that agree in all options.
     """
-    keys = dict.fromkeys(key for group in groups for key in group.options)
-
-    def differ(key: str) -> bool:
-        # Groups that were not scored on a split do not differ in how it is scored.
-        having = [group for group in groups if key in group.options or not key.startswith(("val ", "test "))]
-        return len({str(group.options.get(key)) for group in having}) > 1
-
-    found = [key for key in keys if differ(key)]
+    found = differing([group.options for group in groups])
     options = [key for key in found if key not in (TEXT, TOKENIZER)]
-    values: Callable[[Group], str] = lambda group: str([group.options.get(key) for key in options])  # noqa: E731
-    return options if len({values(group) for group in groups}) == len(groups) else found
+    told_apart = {str([group.options.get(key) for key in options]) for group in groups}
+    return options if len(told_apart) == len(groups) else found
+
+
+def differing(options: Sequence[Record]) -> list[str]:
+    """Returns the keys with several values; what was not scored on a split does not differ in how it is scored."""
+    found = []
+    for key in dict.fromkeys(key for one in options for key in one):
+        having = [one for one in options if key in one or not key.startswith(("val ", "test "))]
+        found += [key] * (len({str(one.get(key)) for one in having}) > 1)
+    return found
 
 
 def option_text(value: Any) -> str:

@@ -40,7 +40,6 @@ class PaperTables(NamedTuple):
 
     records: dict[str, list[Record]]
     tables: list[Table]
-    changes: list[Table]  # those of them with differences from base
 
 
 def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperTables:
@@ -54,7 +53,7 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperT
     translators, parsers = ([group for group in groups if group.runs[0].task == task] for task in TASKS)
     tested = [one for one in translators if one.evaluation("test") or any(_is_of(row, one) for row in TABLE_2)]
     records: dict[str, list[Record]] = {}
-    tables, changes = [], []
+    tables = []
     for name, rows, among, record_of, describe in (
         ("table_2", TABLE_2, tested, _table_2_record, _table_2),
         ("table_3", TABLE_3, translators, _table_3_record, _table_3),
@@ -71,9 +70,8 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperT
             change.title, change.name = f"{table.title}: change against base", f"{name}_changes"
             table.after += not_compared
             tables.append(change)
-            changes.append(change)
-    records["changes"] = [*(changes[0].records or changes[1].records)]
-    return PaperTables(records, *([table for table in some if table.records] for some in (tables, changes)))
+            records["changes"] = [*(records.get("changes") or change.records)]
+    return PaperTables(records, [table for table in tables if table.records])
 
 
 def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool) -> Lines:

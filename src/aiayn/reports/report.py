@@ -14,7 +14,7 @@ from aiayn.reports.metrics import Metric
 from aiayn.reports.run_page import run_page
 from aiayn.reports.runs import read_run
 from aiayn.reports.sweep_page import sweep_page
-from aiayn.runs.results import best_and_last, runs_within
+from aiayn.runs.results import best_and_last, last_step, runs_within
 from aiayn.runs.run_folder import RunFolder
 
 SUMMED_UP = {"val/ppl": Metric("val/ppl"), "val sacrebleu": Metric("sacrebleu", "val")}
@@ -41,7 +41,7 @@ def summary(run: Path) -> str:
     """Returns what a finished training prints: the scores so far, where the files are, what to type next."""
     folder = RunFolder(run)
     records = folder.read_metrics()
-    lines = [f"done     {run}, step {max((record['step'] for record in records), default=0)}"]
+    lines = [f"done     {run}, step {last_step(records)}"]
     if perplexity := best_and_last(records, "val/ppl"):
         lines.append("scores   val/ppl {2:.2f} (lowest {0:.2f} at step {1})".format(*perplexity))
     for name in VAL_METRICS:

@@ -12,7 +12,7 @@ from aiayn.reports.page import data_uri, render_page, shown
 from aiayn.reports.plots import corpus_svgs, panel_svg, panels
 from aiayn.reports.runs import PARAMETERS, MeasuredRun, read_run
 from aiayn.reports.tables import Column, Table
-from aiayn.runs.results import best_and_last, read_samples
+from aiayn.runs.results import best_and_last, last_step, read_samples
 from aiayn.runs.run_folder import Record, RunFolder, is_count, read_json, series
 
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
@@ -25,7 +25,7 @@ def run_page(folder: RunFolder) -> str:
     configuration.
     """
     run = read_run(folder)
-    step = max((record["step"] for record in run.records), default=0)
+    step = last_step(run.records)
     options, corpus = run.options, read_json(folder.corpus)
     samples = [one for one in readable_samples(run.task, read_samples(folder.samples)) if is_count(one.get("step"))]
     scored = {split: read_samples(folder.evaluation(split).samples) for split in run.evaluations}

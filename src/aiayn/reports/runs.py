@@ -11,7 +11,7 @@ from aiayn.config.stored import flatten, may_change, stored_config, to_plain
 from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.runs.results import is_of_split, read_evaluations, runs_within
+from aiayn.runs.results import is_of_split, last_step, read_evaluations, runs_within
 from aiayn.runs.run_folder import Record, RunFolder, read_json, saved_steps, series
 
 PARAMETERS = "parameters (M)"
@@ -128,8 +128,7 @@ def read_run(folder: RunFolder) -> MeasuredRun:
         n = n_parameters(model, config.data.vocab_size, config.data.src_vocab_size)
         options[PARAMETERS] = f"{n / 1e6:.2f}"
     records = folder.read_metrics()
-    measured = max((record["step"] for record in records), default=0)
-    step = max(saved_steps(folder.checkpoints), default=measured)
+    step = max(saved_steps(folder.checkpoints), default=last_step(records))
     evaluations = read_evaluations(folder)
     content = _content(read_json(folder.corpus), evaluations)
     precision = read_json(folder.machine).get("precision")

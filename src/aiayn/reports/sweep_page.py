@@ -7,13 +7,13 @@ from typing import Any
 
 from aiayn.errors import ConfigError
 from aiayn.reports.comparison import comparisons, option_columns
-from aiayn.reports.groups import Group, group_runs, option_text
+from aiayn.reports.groups import Group, differing, group_runs, option_text
 from aiayn.reports.metrics import Metric
 from aiayn.reports.page import link, render_page
 from aiayn.reports.plots import panel_svg, panels
 from aiayn.reports.runs import MeasuredRun, read_run
 from aiayn.reports.tables import Column, Table
-from aiayn.runs.results import read_samples
+from aiayn.runs.results import last_step, read_samples
 from aiayn.runs.run_folder import Record, RunFolder, read_json
 
 NOT_COMPARED = ("name", "sweep", "outputs", "logger.group")
@@ -26,25 +26,20 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
     named = {run.path.relative_to(folder).as_posix(): run for run in folders}
     runs = {name: read_run(named[name]) for name in sorted(named, key=_by_number)}
     first, *_ = runs.values()
-    differing = [
-        key
-        for key in dict.fromkeys(key for run in runs.values() for key in run.options)
-        if key not in NOT_COMPARED and len({str(run.options.get(key)) for run in runs.values()}) > 1
-    ]
-    groups = group_runs(runs.values())
+    differ = [key for key in differing([run.options for run in runs.values()]) if key not in NOT_COMPARED]
+    groups, steps = group_runs(runs.values()), [last_step(run.records) for run in runs.values()]
     drawn = panels({_label(group, folder): [run.records for run in group.runs] for group in groups})
-    last_step = max(max((record["step"] for record in run.records), default=0) for run in runs.values())
     machines = {name: read_json(run.folder.machine) for name, run in runs.items()}
     facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
         about=[f"{len(runs)} runs"],
-        heads=_heads_and_sizes(groups),
-        runs=_runs_table(runs, differing),
+        heads=_heads_and_sizes([*runs.values()]),
+        runs=_runs_table(runs, differ),
         groups=_comparisons([*runs.values()]) if len(groups) < len(runs) or len(groups) > 1 else [],
         names=list(drawn[0].curves) if len(groups) > 1 and drawn else [],
-        panels=[(panel, panel_svg(panel, last_step)) for panel in drawn],
+        panels=[(panel, panel_svg(panel, max(steps))) for panel in drawn],
         samples=_samples(runs),
         machines=Table(
             "Machines",
@@ -55,23 +50,21 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
                 if facts
             ],
         ),
-        shared={
-            key: option_text(value) for key, value in first.options.items() if key not in (*NOT_COMPARED, *differing)
-        },
+        shared={key: option_text(value) for key, value in first.options.items() if key not in (*NOT_COMPARED, *differ)},
     )
 
 
-def _runs_table(runs: dict[str, MeasuredRun], differing: Sequence[str]) -> Table:
+def _runs_table(runs: dict[str, MeasuredRun], differ: Sequence[str]) -> Table:
     """Returns one row per run."""
     records = []
     for name, run in runs.items():
         page = run.folder.report
         record: Record = {"run": link(f"{name}/{page.name}", name) if page.exists() else name}
-        record |= {"step": max((one["step"] for one in run.records), default=0)}
+        record |= {"step": last_step(run.records)}
         record |= {metric.key: metric.of(run) for metric in TITLES}
-        records.append(record | {key: option_text(run.options.get(key)) for key in differing})
+        records.append(record | {key: option_text(run.options.get(key)) for key in differ})
     measured = [Column(metric.key, title, 2) for metric, title in TITLES.items()]
-    return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *option_columns(differing)], records)
+    return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *option_columns(differ)], records)
 
 
 def _comparisons(runs: Sequence[MeasuredRun]) -> list[Table]:
@@ -97,7 +90,7 @@ def _samples(runs: dict[str, MeasuredRun]) -> dict[tuple[str, str], dict[str, st
     return found
 
 
-def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
+def _heads_and_sizes(runs: Sequence[MeasuredRun]) -> Table | None:
     """Returns a table of score by heads and d_k where the sweep has several sizes for a number of heads; else None.
 
     A cell is the mean over its runs of the first metric that all runs have: BLEU of the development set, greedy BLEU,
@@ -105,23 +98,17 @@ def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
     """
     import pandas as pd
 
-    rows: list[Record] = [
-        {"heads": run.options.get("model.n_heads"), "size": run.options.get("model.d_k")}
-        | {metric.key: metric.of(run) for metric in TITLES}
-        for group in groups
-        for run in group.runs
-    ]
-    frame: Any = pd.DataFrame(rows, dtype=float)
+    sizes = {"heads": "model.n_heads", "d_k": "model.d_k"}
     for metric in (Metric("sacrebleu", "val"), Metric("val/bleu"), Metric("val/ppl")):
-        if rows and frame[metric.key].notna().all():
-            grid = frame.pivot_table(metric.key, "heads", "size")
+        rows = [{name: run.options.get(key) for name, key in sizes.items()} | {"of": metric.of(run)} for run in runs]
+        frame: Any = pd.DataFrame(rows, dtype=float)
+        if frame["of"].notna().all():
+            grid = frame.pivot_table("of", "heads", "d_k")
             if grid.count().sum() <= max(grid.shape):  # d_k follows from the heads
                 return None
-            records = [
-                {"heads": f"{heads:g}"} | {f"{size:g}": None if pd.isna(one) else one for size, one in row.items()}
-                for heads, row in grid.iterrows()
-            ]
-            columns = [Column("heads", "heads"), *(Column(f"{size:g}", f"d_k {size:g}", 2) for size in grid.columns)]
+            grid = grid.rename("{:g}".format, axis="columns").astype(object).where(grid.notna().to_numpy(), None)
+            records = [{"heads": f"{heads:g}", **row} for heads, row in grid.iterrows()]
+            columns = [Column("heads", "heads"), *(Column(size, f"d_k {size}", 2) for size in grid.columns)]
             return Table(f"{TITLES[metric]} by number of heads and d_k", columns, records)
     return None
 

@@ -1,6 +1,6 @@
 """What was measured of a run, read from its folder for tables, reports and other commands."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,19 @@ def is_of_split(evaluation: Record, split: str) -> bool:
     return evaluation.get("text", f"split={split}") == f"split={split}"
 
 
+def search_of(evaluation: Mapping[str, Any]) -> Record:
+    """Returns the options of the search behind scores, without the one that changes no result."""
+    return {key: value for key, value in (evaluation.get("search") or {}).items() if key != "batch_tokens"}
+
+
 def read_samples(path: Path) -> list[Record]:
     """Returns the lines of a samples.jsonl that have a source, a reference and a hypothesis."""
     texts = ("source", "reference", "hypothesis")
     return [record for record in read_jsonl(path) if all(isinstance(record.get(name), str) for name in texts)]
+
+
+def last_step(records: list[Record]) -> int:
+    return max((record["step"] for record in records), default=0)
 
 
 def best_and_last(records: list[Record], key: str, best: Any = min) -> tuple[float, float, float] | None:

@@ -12,8 +12,9 @@ from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS
 from aiayn.config.schema import Config
 from aiayn.config.settle import fill
-from aiayn.config.stored import changed_options, stored_options, to_plain
+from aiayn.config.stored import changed_options, short_names, stored_options, to_plain
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
+from aiayn.runs.results import search_of
 from aiayn.runs.run_folder import RunFolder, read_json
 
 MAX_NAME = 150  # characters of a folder's name
@@ -80,8 +81,7 @@ def job_names(batch: Sequence[Sequence[str]], typed: Sequence[str]) -> list[str]
     lines = {line.partition("=")[0]: line for line in typed}
     varied = [key for key in jobs[0] if any(f"{key}={job[key]}" != lines.get(key) for job in jobs)]
     swept = [key for key in varied if key != "ablation"]
-    short = [key.rpartition(".")[2] for key in swept]
-    labels = [name if short.count(name) == 1 else key for key, name in zip(swept, short, strict=True)]
+    labels = short_names(swept)
     names: list[str] = []
     for job in jobs:
         changes = [job["ablation"].rpartition("/")[2]] if "ablation" in job else []  # quarter/a_h1: a_h1
@@ -142,11 +142,8 @@ def is_finished(job: SweepJob) -> bool:
 def _is_scored(run: RunFolder, config: Config, split: str, checkpoint: str) -> bool:
     """Whether a split was scored with this search and this checkpoint of the last step."""
     scored = read_json(run.evaluation(split).scores)
-    search = scored.get("search")
-    anything = {"batch_tokens": None}  # which changes no result
     return (
-        isinstance(search, dict)
-        and search | anything == to_plain(config.search) | anything
+        search_of(scored) == search_of(to_plain(config))
         and scored.get("checkpoint") == f"{checkpoint}.ckpt"
         and (checkpoint == "best" or scored.get("step", 0) >= (config.trainer.max_steps or 0))
     )

@@ -134,7 +134,9 @@ def _draw_figure(path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapp
         handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in heads]
         style = {"fontsize": 8, "frameon": False, "borderpad": 0, "handlelength": 1, "columnspacing": 1}
         axis.legend(handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, **style)
-    return _save(figure, path)
+    paths = [path.with_suffix(f".{kind}") for kind in FORMATS]
+    save_figure(figure, *paths)
+    return paths
 
 
 def _draw_lines(axis: Any, tokens: list[str], heads: Mapping[int, Tensor], size: int) -> None:
@@ -183,10 +185,3 @@ def _colour(head: int) -> tuple[float, float, float]:
 
     red, green, blue, _ = colormaps["tab20"]((2 * head) % 20 + (head // 10) % 2)
     return red, green, blue
-
-
-def _save(figure: Any, path: Path) -> list[Path]:
-    """Writes PATH.png and PATH.svg."""
-    paths = [path.with_suffix(f".{kind}") for kind in FORMATS]
-    save_figure(figure, *paths)
-    return paths
