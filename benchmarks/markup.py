@@ -66,11 +66,10 @@ def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
     lang = translator.languages[1]
     sources, references = (read_lines(f"{prefix}.{one}") for one in translator.languages)
     size = {"lines": len(sources), "marks": sum(marks(text).total() for text in sources)}
-    restored = translate_texts(translator, sources, is_html=True, paragraphs=True)
-    places = sum((one.places for one in restored), Counter())
-    put_back = measured(sources, [one.text for one in restored], references, lang)
+    restored, places = translate_texts(translator, sources, is_html=True, paragraphs=True)
+    put_back = measured(sources, restored, references, lang)
     left_in, without = (
-        [one.text for one in translate_texts(translator, texts, markup=False, paragraphs=True)]
+        translate_texts(translator, texts, markup=False, paragraphs=True)[0]
         for texts in (sources, [plain(text) for text in sources])
     )
     left_in = measured(sources, left_in, references, lang)

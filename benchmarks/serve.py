@@ -229,7 +229,7 @@ def main(arguments: list[str] | None = None) -> None:
     with ModelAndSearch(accelerator="cpu").open(Path(options.run)) as (translator, _):
         pass
     few = lines[: options.requests]
-    expected = {line: translate_texts(translator, [line], markup=False, paragraphs=True)[0].text for line in few}
+    expected = {line: translate_texts(translator, [line], markup=False, paragraphs=True)[0][0] for line in few}
     requests = list(itertools.islice(itertools.cycle(few), options.requests))
     with contextlib.closing(Server(options.run, options.threads)) as server:
         if options.rounds:

@@ -27,7 +27,7 @@ from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs import checkpoints
 from aiayn.search.force_decode import perplexity
 from aiayn.search.line_translator import LineTranslator
-from aiayn.search.texts import Texts, translate_pieces, translate_texts
+from aiayn.search.texts import translate_texts
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 
@@ -199,12 +199,11 @@ def test_a_document_keeps_all_but_its_texts_and_its_mark_up_is_counted(run, tran
     (tmp_path / name).write_bytes(DOCUMENTS[name])
     document = read_document(tmp_path / name, languages(translator))
     kept = [one for one in document.pieces if isinstance(one, str)]
-    pieces = Texts([document.pieces], "en", document.is_prose)
 
     result = invoke("translate", run, tmp_path / name)
 
-    [expected] = translate_pieces(translator, pieces, markup=document.markup)
-    assert result.stdout_bytes == expected.text.encode() != DOCUMENTS[name]
+    [expected], _ = translate_texts(translator, [document.pieces], document.markup, paragraphs=document.is_prose)
+    assert result.stdout_bytes == expected.encode() != DOCUMENTS[name]
     assert re.search(".*".join(map(re.escape, kept)), result.stdout_bytes.decode(), re.DOTALL)
     assert ("mark-up: " in result.stderr) == any(
         part.tags or "%" in part.text for part in document.pieces if part not in kept
@@ -269,8 +268,8 @@ def test_mark_up_is_kept_and_counted_and_sentences_are_translated_one_by_one(run
     lines = ["<b>the old</b> house", "", "two {x} cats. The man sees!"]
     text = "\n".join(lines).encode()
     result = invoke("translate", run, "--markup", "--paragraphs", text=text)
-    expected = translate_texts(translator, lines, paragraphs=True)
-    assert result.stdout.split("\n")[:-1] == [one.text for one in expected]
+    expected, _ = translate_texts(translator, lines, paragraphs=True)
+    assert result.stdout.split("\n")[:-1] == expected
     assert re.search(r"^mark-up: 2 tags and placeholders: \d as the model wrote", result.stderr, re.MULTILINE)
     new = translator.translate(["two {x} cats.", "The man sees!"])
     assert output("translate", run, "--paragraphs", text=text)[2] == " ".join(new)

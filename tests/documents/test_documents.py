@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from aiayn.documents.document import Document, parse_document
 from aiayn.errors import DataError
 from aiayn.search.markup import Part
-from aiayn.search.placement import AlignedText, units_of, written
+from aiayn.search.placement import UNIT, written
 
 LANGS = ("en", "de")
 
@@ -23,13 +23,12 @@ def document(name: str, content: str | bytes, markup: bool = False) -> Document:
     return parse_document(Path(name), content.encode() if isinstance(content, str) else content, LANGS, markup)
 
 
-def word_for_word(text: str, shout: bool) -> AlignedText:
-    """A translation of every word by itself, in capitals or the same."""
-    units, translation = units_of(text), text
-    for start, stop in units:
-        if shout and not re.match(r"[{%&]", text[start:stop]):
-            translation = translation[:start] + text[start:stop].upper() + translation[stop:]
-    return AlignedText(text, units, translation, units, np.eye(len(units)))
+def word_for_word(text: str, shout: bool) -> tuple[str, np.ndarray]:
+    """A translation of every word by itself, in capitals or the same, and how its words attend to these."""
+    translation = UNIT.sub(
+        lambda unit: unit[0].upper() if shout and not re.match("[{%&]|http", unit[0]) else unit[0], text
+    )
+    return translation, np.eye(len(UNIT.findall(text)))
 
 
 def translated(name: str, content: str | bytes, markup: bool = False, shout: bool = True) -> str | bytes:
@@ -39,7 +38,7 @@ def translated(name: str, content: str | bytes, markup: bool = False, shout: boo
     def text_of(part: Part) -> str:
         if not found.markup:
             return part.finish(part.escape(part.text.upper()))
-        return part.finish(written(word_for_word(part.text, shout), part, Counter()))
+        return part.finish(written(part, *word_for_word(part.text, shout), Counter()))
 
     text = "".join(one if isinstance(one, str) else text_of(one) for one in found.pieces)
     return text if isinstance(content, str) else found.encode(text)

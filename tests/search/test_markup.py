@@ -18,8 +18,9 @@ from aiayn.data.placeholders import PLACEHOLDER, TAG, placeholders
 from aiayn.errors import DataError
 from aiayn.search import alignment, texts
 from aiayn.search.markup import Part, Pieces, parse_markup
-from aiayn.search.placement import AlignedText, align, join, units_of, written
-from aiayn.search.texts import align_sentences, split_paragraph, translate_texts
+from aiayn.search.placement import UNIT, unit_weights, written
+from aiayn.search.texts import attend, split_paragraph, translate_texts
+from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 
 TAG_START = re.compile("(?:<|&lt;)(?=[A-Za-z_/!?])")  # here a parser of HTML or XML begins a tag
@@ -30,27 +31,29 @@ def translator(tmp_path_factory) -> Translator:
     return Translator.from_run(write_run(tmp_path_factory.mktemp("outputs") / "tiny"))
 
 
-def aligned(source: str, text: str, weights: np.ndarray) -> AlignedText:
-    """A translation whose words attend to those of its source as given."""
-    return AlignedText(source, units_of(source), text, units_of(text), weights)
+Translated = tuple[str, np.ndarray]  # a translation, and how much its words attend to those of its source
 
 
-def perfect(source: str, backwards: bool, spoil: bool = False) -> AlignedText:
+def perfect(source: str, backwards: bool, spoil: bool = False) -> Translated:
     """A translation word for word, in capitals, perhaps in reverse order, and its alignment."""
-    words = [source[start:stop] for start, stop in units_of(source)][:: -1 if backwards else 1]
+    words = words_of(source)[:: -1 if backwards else 1]
     kept = [word if PLACEHOLDER.fullmatch(word) else word.upper() for word in words]
     kept = ["xyz" if spoil and PLACEHOLDER.fullmatch(word) else word for word in kept]
     weights = np.eye(len(words))
-    return aligned(source, " ".join(kept), weights[::-1] if backwards else weights)
+    return " ".join(kept), weights[::-1] if backwards else weights
+
+
+def words_of(text: str) -> list[str]:
+    return [unit[0] for unit in UNIT.finditer(text)]
 
 
 def parts_of(text: str, is_html: bool = False) -> list[Part]:
     return [piece for piece in parse_markup(text, is_html) if isinstance(piece, Part)]
 
 
-def restored(pieces: Pieces, translate: Callable[[str], AlignedText], places: Counter[str] | None = None) -> str:
+def restored(pieces: Pieces, translate: Callable[[str], Translated], places: Counter[str] | None = None) -> str:
     places = Counter() if places is None else places
-    return "".join(one if isinstance(one, str) else written(translate(one.text), one, places) for one in pieces)
+    return "".join(one if isinstance(one, str) else written(one, *translate(one.text), places) for one in pieces)
 
 
 def translated(text: str, backwards: bool = False, is_html: bool = False, spoil: bool = False) -> str:
@@ -103,14 +106,14 @@ def test_a_spoilt_placeholder_takes_the_place_of_what_is_aligned_with_it(name, b
     assert translated(text, backwards) == translated(text, backwards, spoil=True)
     for spoil, expected in ((True, Counter(by_alignment=1)), (False, Counter(by_model=1))):
         places = Counter()
-        written(perfect(text, backwards, spoil), Part(text), places)
+        written(Part(text), *perfect(text, backwards, spoil), places)
         assert places == expected
 
 
 def test_a_placeholder_that_nothing_attends_to_is_put_at_the_end_and_counted_as_guessed():
     places, part = Counter(), Part("open %s now")
-    assert written(aligned(part.text, "AUF", np.array([[1.0, 0.0, 0.0]])), part, places) == "AUF %s"
-    assert written(aligned(part.text, "", np.zeros((0, 3))), part, places) == "%s"
+    assert written(part, "AUF", np.array([[1.0, 0.0, 0.0]]), places) == "AUF %s"
+    assert written(part, "", np.zeros((0, 3)), places) == "%s"
     assert places == Counter(guessed=2)
 
 
@@ -226,9 +229,9 @@ def test_the_model_sees_the_words_of_code_which_replaces_what_becomes_of_them(na
     assert part.text == "run rm now today"
     assert translated(text) == f"RUN <{name} x='1'>rm now</{name}> TODAY"
     assert translated(text, backwards=True) == f"TODAY <{name} x='1'>rm now</{name}> RUN"
-    nothing = restored([part], lambda source: aligned(source, "LOS", np.zeros((1, 4))))
+    nothing = restored([part], lambda source: ("LOS", np.zeros((1, 4))))
     assert nothing == f"LOS <{name} x='1'>rm now</{name}>"
-    copied = restored([part], lambda source: aligned(source, "rm now LOS", np.full((3, 4), 0.25)))
+    copied = restored([part], lambda source: ("rm now LOS", np.full((3, 4), 0.25)))
     assert copied == f"<{name} x='1'>rm now</{name}> LOS"
 
 
@@ -316,12 +319,10 @@ def nesting(text: str) -> int:
 def test_with_a_model_all_mark_up_comes_back_and_plain_text_is_translated_as_without(translator):
     plain = ["the old house", "", "two cats see", "  the man "]
     marked = ["<b>the old</b> house", "<b> </b>", "two {x} cats <i>see", "  <p>the man</p> %s "]
-    found = translate_texts(translator, [*plain, *marked])
-    assert [one.text for one in found[:3]] == translator.translate(plain[:3])
-    assert found[3].text == f"  {translator.translate(['the man'])[0]} "
-    for text, one in zip(marked, found[4:], strict=True):
-        assert placeholders(one.text) == placeholders(text)
-    places = sum((one.places for one in found), Counter())
+    found, places = translate_texts(translator, [*plain, *marked])
+    assert found[:3] == translator.translate(plain[:3])
+    assert found[3] == f"  {translator.translate(['the man'])[0]} "
+    assert list(map(placeholders, found[4:])) == list(map(placeholders, marked))
     assert places.total() - places["removed"] == 3
 
 
@@ -330,9 +331,9 @@ def test_paragraphs_equal_their_sentences_with_the_blanks_between(translator):
     paragraph = split_paragraph(text, "en")
     assert paragraph[1::2] == ["The cat sees.", "Two cats see!", "The man", "sees  the house.", "The end"]
     assert "".join(paragraph) == text
-    [found] = translate_texts(translator, [text.replace("\n\n", " ")], paragraphs=True)
+    [found], _ = translate_texts(translator, [text.replace("\n\n", " ")], paragraphs=True)
     parts = translator.translate(["The cat sees.", "Two cats see!", "The man sees  the house.", "The end"])
-    assert found.text == f"  {parts[0]} {parts[1]}  {parts[2]}\t{parts[3]} "
+    assert found == f"  {parts[0]} {parts[1]}  {parts[2]}\t{parts[3]} "
 
 
 @given(st.text(), st.sampled_from(["en", "de", "pt-BR", "xx"]))
@@ -356,31 +357,34 @@ def test_abbreviations_end_no_sentence(language, text, sentences):
 
 
 def test_the_alignment_of_words_is_that_of_their_subwords(translator):
-    sources = ["the old house", "é 猫 sees", ""]
-    best = [found for found, *_ in translator.n_best(sources, 1)]
-    for source, translation, found in zip(sources, best, align_sentences(translator, sources, best), strict=True):
-        assert [source[a:b] for a, b in found.source_units] == re.findall(r"\w+", source)
-        assert found.text == translation.text
-        assert "".join(found.text[a:b] for a, b in found.units) == "".join(translation.text.split())
-        assert found.weights.shape == (len(found.units), len(found.source_units))
-        assert (found.weights >= 0).all()
-        assert np.abs(found.weights.sum(1) - 1).max(initial=0) < 1e-4
-    paragraph = split_paragraph("the old house. é 猫 sees.", "en")
-    sentences = align_sentences(
-        translator, paragraph[1::2], [found for found, *_ in translator.n_best(paragraph[1::2], 1)]
-    )
-    whole = join(paragraph, sentences)
-    assert [whole.source[a:b] for a, b in whole.source_units] == re.findall(r"\w+|\.", whole.source)
-    assert whole.text == " ".join(one.text for one in sentences)
-    assert [whole.text[a:b] for a, b in whole.units] == [one.text[a:b] for one in sentences for a, b in one.units]
+    text = "  the old house. é 猫 sees.\nx"
+    cut = split_paragraph(text, "en")
+    best = [found for found, *_ in translator.n_best(cut[1::2], 1)]
+    assert len(best) == 3
+    attention = attend(translator, cut[1::2], best, range(3))
+    translated = list(cut)
+    translated[1::2] = [one.text for one in best]
+
+    found = unit_weights(translated, cut, attention)
+
+    assert np.abs(found.sum(1) - 1).max() < 1e-4
+    done = [0, 0]
+    for number, (sentence, one) in enumerate(zip(cut[1::2], best, strict=True)):
+        alone = unit_weights(["", one.text, ""], ["", sentence, ""], attention[number : number + 1])
+        assert alone.shape == (len(words_of(one.text)), len(words_of(sentence)))
+        rows, columns = (slice(start, start + size) for start, size in zip(done, alone.shape, strict=True))
+        assert np.allclose(found[rows, columns], alone)
+        done = [rows.stop, columns.stop]
+    assert found.shape == tuple(done)
+    assert unit_weights(["", "", ""], ["", "", ""], attend(translator, [""], [Translation()], [0])).shape == (0, 0)
 
 
 def test_a_word_attends_to_what_its_subwords_attend_to():
     # Subwords, with their first blank: _ab c | _d e f; é (2 bytes) is cut in two.
     attention = np.array([[0.5, 0.1, 0.2, 0.1], [0.2, 0.4, 0.1, 0.1], [0.1, 0.0, 0.3, 0.3]])
-    found = align("ab c.", [3, 2, 1, 0], "xé y", [3, 1, 2], attention)
+    found = unit_weights(["", "xé y", ""], ["", "ab c.", ""], [([3, 1, 2], [3, 2, 1, 0], attention)])
     sums = np.array([[0.7, 0.5, 0.5], [0.1, 0.0, 0.6]])
-    assert np.allclose(found.weights, sums / sums.sum(1, keepdims=True))
+    assert np.allclose(found, sums / sums.sum(1, keepdims=True))
 
 
 HOSTILE = ["<", "<b>", "</b>", "<i></b>", "<!--", "<script>", "<b translate=no>", "x<br>", "a<b>", "&lt;a ", '<a "x ']
@@ -420,7 +424,7 @@ def test_the_work_of_placing_grows_no_faster_than_the_text(hostile, spoil):
     def work(times: int) -> int:
         [part] = parts_of(f"word {hostile * times}")
         sentence = perfect(part.text, backwards=True, spoil=spoil)
-        return lines_executed(lambda: written(sentence, part, Counter()))
+        return lines_executed(lambda: written(part, *sentence, Counter()))
 
     work(20)
     assert work(240) <= 2.1 * work(120) + 50
@@ -463,12 +467,12 @@ def test_elements_may_stand_in_each_other_as_deep_as_a_line_is_long():
 def test_a_placeholder_or_tag_that_the_source_lacks_is_removed_and_counted(source, translation, expected, places):
     found = Counter()
 
-    def from_the_end(text: str) -> AlignedText:
-        units, src_units = units_of(translation), units_of(text)
+    def from_the_end(text: str) -> Translated:
+        units, src_units = words_of(translation), words_of(text)
         weights = np.zeros((len(units), len(src_units)))
         for number in range(len(units)):
             weights[-1 - number, max(len(src_units) - 1 - number, 0)] = 1
-        return aligned(text, translation, weights)
+        return translation, weights
 
     assert restored(parse_markup(source), from_the_end, found) == expected
     assert found == places
@@ -485,11 +489,11 @@ MARKED_WORDS = st.sampled_from(
 )
 
 
-def written_by_a_model(source: str, translation: str, random: Random) -> AlignedText:
+def written_by_a_model(source: str, translation: str, random: Random) -> Translated:
     """A translation with any attention."""
-    shape = len(units_of(translation)), len(units_of(source))
+    shape = len(words_of(translation)), len(words_of(source))
     weights = np.array([random.random() ** 8 for _ in range(shape[0] * shape[1])]).reshape(shape)
-    return aligned(source, translation, weights / weights.sum(1, keepdims=True).clip(1e-9))
+    return translation, weights / weights.sum(1, keepdims=True).clip(1e-9)
 
 
 @given(st.lists(PIECES, max_size=9).map("".join), st.lists(PIECES, max_size=12).map("".join), st.randoms())
@@ -500,7 +504,7 @@ def written_by_a_model(source: str, translation: str, random: Random) -> Aligned
 @example("s&lt;&gt;", "&lt;x", Random(0))
 def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(source, translation, random):
     for part in parts_of(source):
-        found = written(written_by_a_model(part.text, translation.strip(), random), Part(part.text), Counter())
+        found = written(Part(part.text), *written_by_a_model(part.text, translation.strip(), random), Counter())
         assert Counter(PLACEHOLDER.findall(found)) == Counter(PLACEHOLDER.findall(part.text))
         copied = "".join(PLACEHOLDER.findall(part.text)).count("<")
         assert found.count("<") <= translation.count("<") + copied
@@ -526,7 +530,7 @@ def test_a_line_of_the_greatest_length_has_no_placeholders_that_are_not_there(ch
 def test_a_line_with_more_words_than_memory_allows_is_refused_by_its_number_before_anything_is_translated(
     translator, monkeypatch
 ):
-    monkeypatch.setattr(texts, "MAX_WEIGHTS", 16)
+    monkeypatch.setattr(texts, "MAX_WORDS", 4)
     monkeypatch.setattr(translator, "n_best", None)
     with pytest.raises(DataError, match=r"text 12 has 5 words between two tags .* at most: divide it"):
         translate_texts(translator, ["one <br>two three, four", "one <br>two <b>three</b>, four five"], first_line=11)

@@ -66,7 +66,7 @@ def test_tags_of_html_are_kept_and_what_they_hold_is_translated(http, translator
 
     found = posted(http, q=html, format="html")["translatedText"]
 
-    assert found == translate_texts(translator, [html], is_html=True, paragraphs=True)[0].text
+    assert [found] == translate_texts(translator, [html], is_html=True, paragraphs=True)[0]
     assert sorted(re.findall("<[^>]*>", found)) == sorted(re.findall("<[^>]*>", html))
     assert "<script>the</script>" in found
     assert posted(http, q=["two", "<br>"], format="html")["translatedText"] == [
@@ -107,7 +107,7 @@ def test_tags_that_the_model_invents_are_removed_and_counted(translator, monkeyp
     ],
 )
 def test_html_that_takes_too_long_is_refused_in_words(translator, monkeypatch, says, html):
-    monkeypatch.setattr(texts, "MAX_WEIGHTS", 9)
+    monkeypatch.setattr(texts, "MAX_WORDS", 3)
     with client(translator) as http:
         answer = http.post("/translate", json=PAIR | {"q": html, "format": "html"})
     assert answer.status_code in (400, 413)
@@ -172,11 +172,9 @@ def test_files_are_translated_as_by_the_command_and_loaded_from_the_address_in_t
     found = http.get(address)
 
     document = parse_document(Path(name), DOCUMENTS[name], translator.languages)
-    [expected] = texts.translate_pieces(
-        translator, texts.Texts([document.pieces], "en", document.is_prose), markup=document.markup
-    )
+    [expected], _ = texts.translate_texts(translator, [document.pieces], document.markup, paragraphs=document.is_prose)
     assert address.startswith("http://localhost:8000/download_file/")
-    assert found.content == expected.text.encode() != DOCUMENTS[name]
+    assert found.content == expected.encode() != DOCUMENTS[name]
     assert found.headers["content-disposition"] == f"attachment; filename*=UTF-8''{name}"
     assert f".{name.partition('.')[2]}" in http.get("/frontend/settings").json()["supportedFilesFormat"]
 

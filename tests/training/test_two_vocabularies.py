@@ -131,8 +131,8 @@ def test_given_pairs_are_scored_by_both_vocabularies(run, translator, tmp_path):
 def test_words_and_pictures_of_attention_and_mark_up_are_of_both_vocabularies(translator):
     maps = attention_maps(translator, LINES[0])
     assert "".join(maps.src) == "▁seven▁three▁eight</s>"
-    [[translated]] = [translate_texts(translator, [f"<b>{LINES[0]}</b> {LINES[1]}"])]
-    assert translated.text.count("<b>") == translated.text.count("</b>") == 1
+    [translated], _ = translate_texts(translator, [f"<b>{LINES[0]}</b> {LINES[1]}"])
+    assert translated.count("<b>") == translated.count("</b>") == 1
     service = Service(lambda: Served(translator, []))
     app = make_app(service, "two", ServeOptions(), Metrics())
     with TestClient(app, base_url="http://localhost:8000") as http:

@@ -226,19 +226,20 @@ def _write_document(translator: "LineTranslator", file: Path, output: OutputOpti
     """Writes a document's translation; all that is no text is copied."""
     from aiayn.documents.document import read_document
     from aiayn.search.markup import Part
-    from aiayn.search.texts import Texts, translate_pieces
+    from aiayn.search.texts import translate_texts
 
     document, done = read_document(file, translator.languages, output.markup), 0
     total = sum(isinstance(piece, Part) for piece in document.pieces)
     with show_progress(total) as progress:
         for group in document.groups(FILE_LINES):
             count = sum(isinstance(piece, Part) for piece in group)
-            read = Texts([group], translator.languages[0], output.paragraphs or document.is_prose, done + 1)
-            on_batch = _within(progress, done, count, total)
-            [found] = translate_pieces(translator, read, on_batch, document.markup)
-            sys.stdout.buffer.write(document.encode(found.text))
+            paragraphs, on_batch = output.paragraphs or document.is_prose, _within(progress, done, count, total)
+            [text], found = translate_texts(
+                translator, [group], document.markup, paragraphs=paragraphs, on_batch=on_batch, first_line=done + 1
+            )
+            sys.stdout.buffer.write(document.encode(text))
             sys.stdout.buffer.flush()
-            places.update(found.places)
+            places.update(found)
             done += count
     for remark in document.remarks:
         print(remark, file=sys.stderr)
@@ -260,10 +261,9 @@ def _translated(
     task, lines = task_of(translator.task), chunk.lines
     show = task.formats.get(output.style)
     if output.markup or output.paragraphs:
-        found = translate_texts(translator, lines, output.markup, False, output.paragraphs, on_batch, done + 1)
-        for one in found:
-            places.update(one.places)
-        return chunk.written([one.text for one in found])
+        found, counted = translate_texts(translator, lines, output.markup, False, output.paragraphs, on_batch, done + 1)
+        places.update(counted)
+        return chunk.written(found)
     if show:
         lines = [task.source_line(line) for line in lines]
     if drawing:

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token as Mark
 
-from aiayn.search.markup import Pieces, Token, html_tokens, parse_markup, read_parts
+from aiayn.search.markup import Pieces, Reader, Token, parse_markup, read_parts
 
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
@@ -110,7 +110,7 @@ def _marks(mark: Mark, raw: str) -> Iterator[Token]:
         width = len(mark.markup) if mark.type == "code_inline" else 1
         yield from (("keep", "code", raw[:width]), ("text", "", raw[width:-width]), ("close", "code", raw[-width:]))
     elif mark.type == "html_inline":
-        yield from html_tokens(raw)
+        yield from Reader(raw).tokens
     else:
         yield "other" if mark.type == "hardbreak" else "alone", "", raw
 

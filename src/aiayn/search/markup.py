@@ -15,26 +15,21 @@ from itertools import groupby
 
 from aiayn.data.placeholders import PLACEHOLDER, changes_marks
 
-BLOCKS, KEPT, RAW_TEXT, EMPTY = (
-    frozenset(names.split())
-    for names in (
-        # These end a sentence: what is between two of them is translated by itself.
-        "address article aside blockquote body br caption col colgroup dd details dialog div dl dt fieldset figcaption "
-        "figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe legend li main menu nav noembed "
-        "noframes noscript ol optgroup option p pre script section select style summary table tbody td textarea tfoot "
-        "th thead title tr ul xmp",
-        # These stay as they are, with all that is in them; of those in a sentence the model sees the words.
-        "address code iframe kbd math noembed noframes pre samp script style svg textarea time var xmp",
-        "iframe noembed noframes textarea title xmp",  # tags in them are text
-        "area base br col embed hr img input meta param source track wbr",  # have no closing tag
-    )
-)
-# Templates may have anything in them, and stand in tags: `<p {% if a > b %}class="x"{% endif %}>`.
-TEMPLATE = re.compile(r"\{%[^{}%]{1,100}%\}|\{\{[^{}]{1,100}\}\}|<%(?:(?!%>).){1,200}%>", re.DOTALL)
-# In text: tags of templates, of itstool (`<_:media-1/>`), and of HTML that is shown instead of used.
+# These end a sentence: what is between two of them is translated by itself.
+BLOCK = """address article aside blockquote body br caption col colgroup dd details dialog div dl dt fieldset figcaption
+figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe legend li main menu nav noembed noframes noscript
+ol optgroup option p pre script section select style summary table tbody td textarea tfoot th thead title tr ul xmp"""
+# These stay as they are, with all that is in them; of those in a sentence the model sees the words.
+KEPT = "address code iframe kbd math noembed noframes pre samp script style svg textarea time var xmp"
+RAW_TEXT = "iframe noembed noframes textarea title xmp"  # tags in them are text
+EMPTY = "area base embed img input meta param source track"  # have no closing tag, and divide words
+BLOCK, KEPT, RAW_TEXT, EMPTY = (frozenset(names.split()) for names in (BLOCK, KEPT, RAW_TEXT, EMPTY))
+# In text: tags of templates, of itstool (`<_:media-1/>`), and of HTML that is shown instead of used. Those of templates
+# may have anything in them, and stand in tags: `<p {% if a > b %}class="x"{% endif %}>`.
 TEXT_TAG = re.compile(
-    r"(\{%[^{}%]{1,100}%\}|\{\{(?=[^{}]{0,100}[<>&])[^{}]{1,100}\}\}|<%(?:(?!%>)(?s:.)){1,200}%>"
-    r"|</?_[^<>]*>|&lt;/?[A-Za-z](?:(?!&[lg]t;)[^<>])*&gt;)"
+    r"(\{%[^{}%]{1,100}%\}|\{\{(?=[^{}]{0,100}[<>&])[^{}]{1,100}\}\}|<%(?:(?!%>).){1,200}%>|</?_[^<>\"']*>"
+    r"|&lt;/?[A-Za-z](?:(?!&[lg]t;)[^<>])*&gt;)",
+    re.DOTALL,
 )
 TEXT_TAG_NAME = re.compile(r"(?:&lt;|<%?|\{%-?|\{\{)\s*(end|/?)(\w*)")
 NO_BREAK = re.compile("&(?:nbsp|#160|#[xX][aA]0);")
@@ -45,16 +40,13 @@ Token = tuple[str, str, str]  # text, open, close, alone, keep (opens what is ke
 
 
 @dataclass
-class Element:
-    """A tag and its closing tag, if it has one, or an element that stays as it is."""
+class Tag:
+    """A tag of a part, or of an element without words all that it is written with."""
 
     name: str
-    first: int  # of its part's tags
-    last: int
-    start: int  # characters of the part's text that it is around
-    stop: int
-    is_kept: bool = False  # it replaces the words that it is around
-    follows: bool = False  # there is a blank after it, but not before
+    raw: str  # with the blanks beside it
+    place: int  # before which character of the part's text it stands
+    partner: int  # the number of the other tag of its element, or its own
 
 
 @dataclass(frozen=True)
@@ -62,8 +54,8 @@ class Part:
     """A text to translate, without its tags and without white space around it."""
 
     text: str
-    tags: list[str] = field(default_factory=list)  # with a blank after those that had one on both sides
-    elements: list[Element] = field(default_factory=list)  # in the order of their first tags
+    tags: list[Tag] = field(default_factory=list)
+    kept: list[tuple[int, int, str]] = field(default_factory=list)  # characters, and the element that replaces them
     escape: Callable[[str], str] = str  # writes text as the document has it
     finish: Callable[[str], str] = str  # is given the translation, with its tags
 
@@ -71,35 +63,25 @@ class Part:
 Pieces = list[Part | str]
 
 
-class _Reader(HTMLParser):
+class Reader(HTMLParser):
     """Cuts a text into tokens, which together are the text."""
 
     def __init__(self, text: str):
         super().__init__()
         self.tokens: list[Token] = []
         self._text, self._done = text, 0
-        self._event, self._is_unclosed = ("alone", ""), False
-        text = TEMPLATE.sub(lambda found: "x" * len(found[0]), text)
+        self._event: tuple[str, str] = ("alone", "")
+        head, end, tail = TEXT_TAG.sub(lambda found: "x" * len(found[0]), text).rpartition(">")
         # Nothing after the last ">" is a tag; Python would look for an end from every "<" there.
-        self.feed(text[: text.rfind(">") + 1])
+        self.rawdata = head + end + re.sub("<(?![!?])", "x", tail)
         self.close()
-        rest = self._text[self._done :]
-        words = "" if self._is_unclosed else re.split("<[!?]", rest, maxsplit=1)[0]
-        self._add("text", "", words)
-        self._add("other", "", rest[len(words) :])
-
-    def _add(self, kind: str, name: str, raw: str) -> None:
-        if kind == "text" and self.tokens and self.tokens[-1][0] == "text":
-            raw = self.tokens.pop()[2] + raw
-        if raw:
-            self.tokens.append((kind, name, raw))
+        self.tokens.append(("text", "", text[self._done :]))
 
     def updatepos(self, i: int, j: int) -> int:
         """Is called after the handler of what is between these characters."""
-        start, self._done = self._done, self._done + j - i
         if i < j:
-            self._add(*self._event, self._text[start : self._done])
-            self._event = ("alone", "")
+            self.tokens.append((*self._event, self._text[i:j]))
+        self._event, self._done = ("alone", ""), j
         return j
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -121,10 +103,17 @@ class _Reader(HTMLParser):
         self._event = ("other", "")
         end = next(end for start, end in ENDS.items() if self.rawdata.startswith(start, i))
         match = re.compile(end).search(self.rawdata, i + 2)
-        self._is_unclosed = match is None
-        return match.end() if match else len(self.rawdata)
+        return match.end() if match else len(self._text)
 
     parse_comment = parse_html_declaration = parse_bogus_comment = parse_pi = _other
+
+
+plain_text = partial(re.compile("[\n\r\f\v\x1c-\x1e\x85\u2028\u2029]+").sub, " ")
+escaped_html = partial(html.escape, quote=False)
+
+
+def html_text(raw: str) -> str:
+    return html.unescape(re.sub("[ \t]+", " ", plain_text(raw)))
 
 
 def parse_markup(text: str, is_html: bool = False) -> Pieces:
@@ -133,27 +122,12 @@ def parse_markup(text: str, is_html: bool = False) -> Pieces:
     In HTML entities are characters. Nothing is refused: an unmatched tag is an element by itself. Takes time in
     proportion to the text's length.
     """
-    return read_parts(html_tokens(text), *((html_text, escaped_html) if is_html else ()))
-
-
-def html_tokens(text: str) -> list[Token]:
-    return _Reader(text).tokens
-
-
-def _plain_text(raw: str) -> str:
-    return re.sub("[\n\r\f\v\x1c-\x1e\x85\u2028\u2029]+", " ", raw)
-
-
-def html_text(raw: str) -> str:
-    return html.unescape(re.sub("[ \t]+", " ", _plain_text(raw)))
-
-
-escaped_html = partial(html.escape, quote=False)
+    return read_parts(Reader(text).tokens, *((html_text, escaped_html) if is_html else ()))
 
 
 def read_parts(
     tokens: Iterable[Token],
-    read: Callable[[str], str] = _plain_text,
+    read: Callable[[str], str] = plain_text,
     escape: Callable[[str], str] = str,
     finish: Callable[[str], str] = str,
 ) -> Pieces:
@@ -162,35 +136,36 @@ def read_parts(
     `read` makes text of what is written between tags, and `escape` the other way round; `finish` gets the translation.
     """
     pieces: Pieces = []
-    for is_kept, group in groupby(
-        _joined(tokens), lambda one: one[0] == "other" or (one[0] not in ("text", "kept") and one[1] in BLOCKS)
-    ):
+    for is_other, group in groupby(_joined(iter(tokens)), lambda one: one[0] == "other"):
         here = list(group)
-        pieces += [raw for *_, raw in here] if is_kept else _part(here, read, escape, finish)
+        pieces += [raw for *_, raw in here] if is_other else _part(here, read, escape, finish)
     return pieces
 
 
-def _joined(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Joins an element that stays as it is into one token, whose name is the words of it; cuts tags out of text."""
-    kept: list[Token] = []
-    depth = 0
-    for kind, name, raw in [*tokens, ("end", "", "")]:
-        if kept or kind == "keep":
-            kept.append((kind, name, raw))
-            depth += (name == kept[0][1]) * ((kind in ("keep", "open")) - (kind == "close"))
-            if depth == 0 or kind == "end":
-                words = kept[1][2] if [kind for kind, *_ in kept] == ["keep", "text", "close"] else ""
-                yield "other" if kept[0][1] in BLOCKS else "kept", words, "".join(raw for *_, raw in kept)
-                kept = []
-        elif kind == "text":
+def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
+    """Joins an element that stays as it is into one token, whose name is the words of it; cuts tags out of text.
+
+    What ends a sentence becomes `other`.
+    """
+    for kind, name, raw in tokens:
+        if kind == "text":
             for number, text in enumerate(TEXT_TAG.split(raw)):
                 if number % 2:
-                    end, name = TEXT_TAG_NAME.findall(text)[0]
-                    yield "close" if end else "open", text[:2] + name, text
+                    end, inner = TEXT_TAG_NAME.findall(text)[0]
+                    yield "close" if end else "open", text[:2] + inner, text
                 elif text:
                     yield kind, "", text
-        elif kind != "end":
-            yield kind, name, raw
+        elif kind == "keep":
+            inside: list[Token] = []
+            depth = 1
+            while depth and (one := next(tokens, None)):
+                inside.append(one)
+                depth += (one[1] == name) * ((one[0] in ("keep", "open")) - (one[0] == "close"))
+            texts = [text for *_, text in inside]
+            words = "".join(texts[:-1]) if {kind for kind, *_ in inside[:-1]} == {"text"} else ""
+            yield "other" if name in BLOCK else "kept", words, raw + "".join(texts)
+        else:
+            yield "other" if name in BLOCK else kind, name, raw
 
 
 def _part(
@@ -198,44 +173,45 @@ def _part(
 ) -> Pieces:
     """Returns a part between the white space around it; what has no letters is returned as it is."""
     text, between = "", ""  # the kinds of the tags after the last word
-    tags: list[str] = []
-    elements: list[Element] = []
-    around: list[Element] = []
+    tags: list[Tag] = []
+    kept: list[tuple[int, int, str]] = []
+    around: list[Tag] = []
     names: Counter[str] = Counter()  # of those around
     for kind, name, raw in tokens:
-        if kind == "close" and names[name]:  # what was opened in an element and never closed is a tag alone
-            while (element := around.pop()).name != name:
-                names[element.name] -= 1
-            names[name] -= 1
-            element.last, element.stop = len(tags), len(text)
-        elif kind != "text":
-            elements.append(Element(name, len(tags), len(tags), len(text), len(text)))
-            if kind == "open":
-                around.append(elements[-1])
-                names[name] += 1
         words = read(raw) if kind == "text" else read(name).strip() if kind == "kept" else ""
-        if kind != "text":
-            tags.append(raw)
-            between += "alone" if raw[0] == "{" else "" if name == "wbr" else kind
-        if not words:
+        between += "" if kind == "text" else "alone" if raw[0] == "{" else kind
+        if words:
+            # Words of two elements are two, as are those beside a tag alone or code, but `<b>S</b>ave` is one.
+            divides = re.search("close.*open|alone|kept", between) and re.fullmatch(r"\w\w", text[-1:] + words[0])
+            if between and (divides or changes_marks(text, words)):
+                text += " "  # for the model, in the tag's place
+            if between and words[0] == " " and tags:
+                tags[-1].raw += " "
+            if text[-1:] in ("", " "):  # without the tag between them two blanks are one
+                words = words.lstrip()
+            if kind == "kept":
+                kept.append((len(text), len(text + words), raw))
+            text, between = text + words, "kept" * (kind == "kept")
             continue
-        # `<key>Ctrl</key><key>C</key>`, `Click<x/>here` and code beside letters are two words, `<b>S</b>ave` is one.
-        divides = re.search("close.*open|alone|kept", between) and text[-1:].isalnum() and words[:1].isalnum()
-        if between and (divides or changes_marks(text, words)):
-            text += " "  # for the model, in the tag's place
-        stripped = words.lstrip(" " if text else None) if text[-1:] in ("", " ") else words
-        if stripped != words:  # without the tag between them two blanks are one
-            words, tags[-1:] = stripped, [f"{tag} " for tag in tags[-1:]]
-        elif words[0] == " " and elements and elements[-1].last == len(tags) - 1:
-            elements[-1].follows = True
-        if kind == "kept":
-            elements[-1].is_kept, elements[-1].start, elements[-1].stop = True, len(text), len(text + words)
-        text += words
-        between = kind * (kind == "kept")
+        tag = Tag(name, " " * (text[-1:] == " ") + raw, len(text), len(tags))
+        if kind == "close" and names[name]:  # what was opened in an element and never closed is a tag alone
+            while (opening := around.pop()).name != name:
+                names[opening.name] -= 1
+            names[name] -= 1
+            if text[opening.place :].strip():
+                opening.partner, tag.partner = tag.partner, opening.partner
+            else:  # without words it is one tag
+                opening.raw += "".join(one.raw.strip() for one in [*tags[opening.partner + 1 :], tag])
+                del tags[opening.partner + 1 :]
+                continue
+        elif kind == "open":
+            around.append(tag)
+            names[name] += 1
+        tags.append(tag)
     raw, text = "".join(raw for *_, raw in tokens), text.rstrip()
     if not re.search(r"[^\W\d_]", PLACEHOLDER.sub("", text)):
         return [raw] if raw else []
     # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a blank.
-    blanks = raw if read("&nbsp;").strip() else NO_BREAK.sub(lambda found: "\xa0" * len(found[0]), raw)
+    blanks = NO_BREAK.sub(lambda found: "\xa0" * len(found[0]), raw) if read is html_text else raw
     front, back = len(raw) - len(blanks.lstrip()), len(blanks.rstrip())
-    return [raw[:front], Part(text, tags, elements, escape, finish), raw[back:]]
+    return [raw[:front], Part(text, tags, kept, escape, finish), raw[back:]]

@@ -3,21 +3,19 @@
 The model was trained on single sentences. Text that is aligned line by line (training text, test sets) is never split.
 """
 
-import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from aiayn.data.placeholders import MARK
 from aiayn.errors import ConfigError, DataError
 from aiayn.search.line_translator import LineTranslator, Progress
 from aiayn.search.markup import Part, Pieces, parse_markup
-from aiayn.search.placement import AlignedText, align, join, units_of, written
+from aiayn.search.placement import UNIT, Attention, unit_weights, written
 from aiayn.search.translations import Translation
 
-MAX_WEIGHTS = 25_000_000  # of one part: 5,000 words and as many of its translation; 1 GB at work
+MAX_WORDS = 5_000  # of one part: with as many of its translation 1 GB at work
 BLANK = re.compile(r"[^\S\n]")
 INITIAL = re.compile(r"[^\w]*\w\.\s*")
 
@@ -50,114 +48,98 @@ def split_paragraph(text: str, language: str) -> list[str]:
         cuts.append(line.end())
     pieces = [""]
     for start, stop in pairwise([*cuts, len(text)]):
-        part = text[start:stop]
-        if sentence := part.strip():
-            pieces[-1] += part[: part.index(sentence)]
-            pieces += [sentence, part[part.index(sentence) + len(sentence) :]]
+        if sentence := text[start:stop].strip():
+            before, _, after = text[start:stop].partition(sentence)
+            pieces[-1] += before
+            pieces += [sentence, after]
         else:
-            pieces[-1] += part
+            pieces[-1] += text[start:stop]
     return pieces
-
-
-class Restored(NamedTuple):
-    """A translation with all of its mark-up, and how that was placed: see `written`."""
-
-    text: str
-    places: Counter[str]
 
 
 class Texts:
     """Texts in pieces, whose parts are cut into sentences: `restore` puts the translations of these together."""
 
-    def __init__(self, texts: Sequence[Pieces], language: str, paragraphs: bool = True, first_line: int = 1):
-        """Without `paragraphs` every part is one sentence.
+    def __init__(
+        self, texts: Sequence[Pieces], language: str, markup: bool, paragraphs: bool = True, first_line: int = 1
+    ):
+        """With `markup` tags and placeholders are put back; without `paragraphs` every part is one sentence.
 
         Raises DataError, naming a text by its number from `first_line` on, for too many words between two tags that
         end a sentence; with `paragraphs` what `split_paragraph` raises.
         """
         self.sentences: list[str] = []
-        self._texts = texts
+        self.marked: list[int] = []  # those whose attention is needed, because their part has tags or placeholders
+        self._texts, self._markup = texts, markup
         self._cuts: list[tuple[Part, list[str], range]] = []  # blank, sentence, blank, ...; which sentences
         for number, pieces in enumerate(texts, first_line):
             for part in (piece for piece in pieces if isinstance(piece, Part)):
-                if (words := len(units_of(part.text))) ** 2 > MAX_WEIGHTS:
+                if (words := len(UNIT.findall(part.text))) > MAX_WORDS:
                     raise DataError(
                         f"text {number} has {words:,} words between two tags that end a sentence; mark-up is put back "
-                        f"among {math.isqrt(MAX_WEIGHTS):,} at most: divide it by tags such as <p>, or into lines"
+                        f"among {MAX_WORDS:,} at most: divide it by tags such as <p>, or into lines"
                     )
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
-                self._cuts.append((part, cut, range(len(self.sentences), len(self.sentences) + len(cut) // 2)))
+                here = range(len(self.sentences), len(self.sentences) + len(cut) // 2)
+                self._cuts.append((part, cut, here))
                 self.sentences += cut[1::2]
+                if markup and (part.tags or part.kept or MARK.search(part.text)):
+                    self.marked += here
 
-    def marked(self, best: Sequence[Translation]) -> list[int]:
-        """Returns the numbers of the sentences that need alignments: those of parts with tags or placeholders."""
-        found = []
-        for part, _, here in self._cuts:
-            if part.tags or any(map(MARK.search, [part.text, *(best[number].text for number in here)])):
-                found += here
-        return found
+    def restore(self, best: Sequence[Translation], attention: Sequence[Attention]) -> tuple[list[str], Counter[str]]:
+        """Returns the texts in the other language, and how mark-up was placed (see `written`).
 
-    def restore(self, best: Sequence[Translation], aligned: Mapping[int, AlignedText]) -> list[Restored]:
-        """Returns the texts in the other language, given all translations and the alignments of `marked` sentences."""
-        cuts, restored = iter(self._cuts), []
+        Given are all translations, and the attention of those that are `marked`.
+        """
+        found, cuts = dict(zip(self.marked, attention, strict=True)), iter(self._cuts)
+        texts, places = [], Counter[str]()
         for pieces in self._texts:
-            out, places = "", Counter[str]()
+            texts.append("")
             for piece in pieces:
                 if isinstance(piece, Part):
                     part, cut, here = next(cuts)
-                    if here and here[0] in aligned:
-                        text = written(join(cut, [aligned[number] for number in here]), part, places)
-                    else:
-                        translated = iter([best[number].text for number in here])
-                        text = part.escape("".join(next(translated) if n % 2 else one for n, one in enumerate(cut)))
-                    piece = part.finish(text)
-                out += piece
-            restored.append(Restored(out, places))
-        return restored
+                    translated = list(cut)
+                    translated[1::2] = [best[number].text for number in here]
+                    text = "".join(translated)
+                    if self._markup:
+                        weights = unit_weights(translated, cut, [found[number] for number in here if number in found])
+                        text = written(part, text, weights, places)
+                    piece = part.finish(text if self._markup else part.escape(text))
+                texts[-1] += piece
+        return texts, places
 
 
-def align_sentences(
-    translator: LineTranslator, sources: Sequence[str], best: Sequence[Translation]
-) -> list[AlignedText]:
-    """Aligns the words of sentences without white space around them, and of their translations."""
+def attend(
+    translator: LineTranslator, sentences: Sequence[str], best: Sequence[Translation], numbers: Sequence[int]
+) -> list[Attention]:
+    """Returns the attention between those sentences that have these numbers and their translations."""
+    if not numbers:
+        return []
     from aiayn.search.alignment import alignment_weights  # torch, which plain text does without
 
-    src_ids, tokenizer = translator.source_ids(list(sources)), translator.tokenizer
-    src_lengths, lengths = tokenizer.source.byte_lengths, tokenizer.byte_lengths
-    attention = alignment_weights(translator, src_ids, [one.tokens for one in best])
-    return [
-        align(source, src_lengths(ids), one.text, lengths(one.tokens), None if weights is None else weights.numpy())
-        for source, ids, one, weights in zip(sources, src_ids, best, attention, strict=True)
-    ]
-
-
-def translate_pieces(
-    translator: LineTranslator, texts: Texts, on_batch: Progress | None = None, markup: bool = True
-) -> list[Restored]:
-    """Translates texts and, with `markup`, puts their tags and placeholders back.
-
-    Raises what `LineTranslator.n_best` raises.
-    """
-    best = [found for found, *_ in translator.n_best(texts.sentences, 1, on_batch)]
-    if not (marked := texts.marked(best) if markup else []):
-        return texts.restore(best, {})
-    aligned = align_sentences(translator, [texts.sentences[n] for n in marked], [best[n] for n in marked])
-    return texts.restore(best, dict(zip(marked, aligned, strict=True)))
+    src_ids, tokenizer = translator.source_ids([sentences[number] for number in numbers]), translator.tokenizer
+    outputs = [best[number].tokens for number in numbers]
+    lengths = map(tokenizer.byte_lengths, outputs), map(tokenizer.source.byte_lengths, src_ids)
+    return list(zip(*lengths, alignment_weights(translator, src_ids, outputs), strict=True))
 
 
 def translate_texts(
     translator: LineTranslator,
-    texts: list[str],
+    texts: Sequence[str | Pieces],
     markup: bool = True,
     is_html: bool = False,
     paragraphs: bool = False,
     on_batch: Progress | None = None,
     first_line: int = 1,
-) -> list[Restored]:
-    """Translates texts; with `markup` puts their tags back, and with `paragraphs` goes sentence by sentence.
+) -> tuple[list[str], Counter[str]]:
+    """Returns what `Texts.restore` does for texts, as they are written or in pieces. Raises what `Texts` raises, too.
 
-    Raises what `Texts` and `LineTranslator.n_best` raise.
+    With `markup` tags and placeholders are kept, and with `paragraphs` sentences are translated one by one.
     """
-    pieces: list[Pieces] = [parse_markup(text, is_html) if markup else [Part(text)] for text in texts]
-    read = Texts(pieces, translator.languages[0], paragraphs, first_line)
-    return translate_pieces(translator, read, on_batch, markup)
+    parsed = [
+        text if not isinstance(text, str) else parse_markup(text, is_html) if markup else list[Part | str]([Part(text)])
+        for text in texts
+    ]
+    read = Texts(parsed, translator.languages[0], markup, paragraphs, first_line)
+    best = [found for found, *_ in translator.n_best(read.sentences, 1, on_batch)]
+    return read.restore(best, attend(translator, read.sentences, best, read.marked))

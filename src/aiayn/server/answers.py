@@ -17,8 +17,8 @@ from aiayn.documents.document import KINDS, Document, parse_document
 from aiayn.errors import DataError
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.markup import Part, parse_markup
-from aiayn.search.placement import AlignedText
-from aiayn.search.texts import Texts, align_sentences
+from aiayn.search.placement import Attention
+from aiayn.search.texts import Texts, attend
 from aiayn.search.translations import Translation
 from aiayn.server.batching import BATCH_LINES, Batcher
 from aiayn.server.metrics import Metrics
@@ -75,7 +75,7 @@ class Answers:
         _check_languages(fields, translator.languages)
         is_html = fields.get("format") == "html"
         parts = await asyncio.to_thread(_cut, texts, translator.languages[0], is_html)
-        columns = await self._translated(translator, parts, n, is_html, state)
+        columns = await self._translated(translator, parts, n, state)
         # Different subwords may spell the same text.
         ranked = [list(dict.fromkeys(column[number] for column in columns)) for number in range(len(texts))]
         is_list = isinstance(fields["q"], list)
@@ -93,7 +93,7 @@ class Answers:
         name, content = await file_of(fields)
         _check_languages(fields, translator.languages)
         document, parts = await asyncio.to_thread(_cut_file, name, content, translator.languages)
-        [[text]] = await self._translated(translator, parts, 1, document.markup, state)
+        [[text]] = await self._translated(translator, parts, 1, state)
         translated = document.encode(text)
         while self.files and sum(map(len, self.files.values())) + len(translated) > MAX_FILES:
             self.files.popitem(last=False)
@@ -101,9 +101,7 @@ class Answers:
         self.files[address] = translated
         return {"translatedFileUrl": f"{state.base_url}download_file/{quote(address)}"}
 
-    async def _translated(
-        self, translator: LineTranslator, texts: Texts, n: int, is_html: bool, state: State
-    ) -> list[list[str]]:
+    async def _translated(self, translator: LineTranslator, texts: Texts, n: int, state: State) -> list[list[str]]:
         """Returns the best translation of every text, the second of every text, and so on to the n-th.
 
         The k-th translation of a text has the k-th of every sentence, or else its last. Raises 413 for more sentences
@@ -117,22 +115,17 @@ class Answers:
         for start in range(0, len(sentences), BATCH_LINES):  # so that a long text does not fill up the queue
             found += await self.batcher.n_best(translator.n_best, sentences[start : start + BATCH_LINES], n)
         chosen = [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
-        return [await self._written(translator, texts, one, is_html) for one in chosen]
+        return [await self._written(translator, texts, one) for one in chosen]
 
-    async def _written(
-        self, translator: LineTranslator, texts: Texts, found: list[Translation], is_html: bool
-    ) -> list[str]:
+    async def _written(self, translator: LineTranslator, texts: Texts, found: list[Translation]) -> list[str]:
         """Returns the translation of every text, given those of all sentences."""
-        marked = texts.marked(found) if is_html else []
-        aligned: dict[int, AlignedText] = {}
-        for start in range(0, len(marked), BATCH_LINES):
-            here = marked[start : start + BATCH_LINES]
-            pairs = [texts.sentences[number] for number in here], [found[number] for number in here]
-            aligned |= zip(here, await self.batcher.call(align_sentences, translator, *pairs), strict=True)
-        restored = await asyncio.to_thread(texts.restore, found, aligned)
-        for one in restored:
-            self.metrics.on_markup(one.places)
-        return [one.text for one in restored]
+        attention: list[Attention] = []
+        for start in range(0, len(texts.marked), BATCH_LINES):
+            here = texts.marked[start : start + BATCH_LINES]
+            attention += await self.batcher.call(attend, translator, texts.sentences, found, here)
+        restored, places = await asyncio.to_thread(texts.restore, found, attention)
+        self.metrics.on_markup(places)
+        return restored
 
     async def detect(self, fields: Fields, state: State) -> list[Answer]:
         """LibreTranslate's POST /detect. A run has one source language, so that is the answer to every text."""
@@ -180,7 +173,7 @@ def _cut(texts: list[str], language: str, is_html: bool) -> Texts:
         if is_html and (len(text) > MAX_HTML or text.count("<") + text.count("&lt;") > MAX_TAGS):
             limits = f"{MAX_HTML:,} characters and {MAX_TAGS:,} tags"
             raise HTTPException(413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts")
-    return Texts([parse_markup(text, True) if is_html else [Part(text)] for text in texts], language)
+    return Texts([parse_markup(text, True) if is_html else [Part(text)] for text in texts], language, is_html)
 
 
 def _cut_file(name: str, content: bytes, languages: tuple[str, str]) -> tuple[Document, Texts]:
@@ -191,9 +184,9 @@ def _cut_file(name: str, content: bytes, languages: tuple[str, str]) -> tuple[Do
         raise DataError(f"{path}: {OTHER_FORMATS.get(suffix(path.name), known)}")
     document = parse_document(path, content, languages)
     for part in (piece for piece in document.pieces if isinstance(piece, Part)):
-        if len(part.text) > MAX_HTML or len(part.tags) > MAX_TAGS:
+        if len(part.text) > MAX_HTML or len(part.tags) + len(part.kept) > MAX_TAGS:
             raise HTTPException(413, f"a paragraph may have {MAX_HTML:,} characters and {MAX_TAGS:,} tags; divide it")
-    return document, Texts([document.pieces], languages[0], document.is_prose)
+    return document, Texts([document.pieces], languages[0], document.markup, document.is_prose)
 
 
 def _check_languages(fields: Fields, languages: tuple[str, str]) -> None:
