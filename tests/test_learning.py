@@ -37,6 +37,7 @@ def trained(tmp_path_factory):
         "data.vocab_size=300",
         "data.tokens_per_step=500",
         "data.max_length=40",
+        "data.parts_per_step=1",
         "model=tiny",
         "model.n_layers=2",
         "model.d_model=64",

@@ -103,24 +103,31 @@ REQUESTS = [
 @pytest.fixture(scope="module")
 def hasty(translator, tmp_path_factory):
     """A server that does not wait long for what will not come."""
-    with serving(translator, tmp_path_factory.mktemp("hasty") / "log", time_limit=3) as server:
+    with serving(translator, tmp_path_factory.mktemp("hasty") / "log", time_limit=2) as server:
         yield server
+
+
+def answers(server, requests):
+    """Sends all requests at once. Returns of each the status, if there is one, itself and the answer's end."""
+    connections = [socket.create_connection(("127.0.0.1", server.port), timeout=400) for _ in requests]
+    statuses = []
+    for connection, raw in zip(connections, requests, strict=True):
+        connection.sendall(raw)
+    for connection, raw in zip(connections, requests, strict=True):
+        with connection:
+            answer = b"".join(iter(lambda connection=connection: connection.recv(1 << 16), b""))
+        found = re.match(rb"HTTP/1.1 (\d{3})", answer)
+        statuses.append((int(found[1]) if found else None, raw, answer[-200:]))
+    return statuses
 
 
 def test_no_raw_request_is_an_error_of_the_server(hasty):
     assert len(REQUESTS) >= 104
-    connections = [socket.create_connection(("127.0.0.1", hasty.port), timeout=400) for _ in REQUESTS]
-    statuses = []
-    for connection, raw in zip(connections, REQUESTS, strict=True):
-        connection.sendall(raw)
-    for connection, raw in zip(connections, REQUESTS, strict=True):
-        with connection:
-            answer = b"".join(iter(lambda connection=connection: connection.recv(1 << 16), b""))
-        found = re.match(rb"HTTP/1.1 (\d{3})", answer)
-        statuses.append((int(found[1]) if found else None, raw[:200], answer[-200:]))
-
+    statuses = answers(hasty, REQUESTS)
     assert [one for one in statuses if one[0] is not None and one[0] >= 500 and one[0] != 503] == []
-    late = [raw for status, raw, answer in statuses if status == 503 and b"not done within 3 seconds" in answer]
+    busy = [raw for status, raw, _ in statuses if status == 503]  # on a slow machine, others than are late again
+    statuses = [one for one in statuses if one[0] != 503] + answers(hasty, busy)
+    late = [raw for status, raw, answer in statuses if status == 503 and b"not done within 2 seconds" in answer]
     assert len(late) == sum(status == 503 for status, *_ in statuses) <= 3  # announced bodies that did not come
     assert sum(status == 200 for status, *_ in statuses) >= 10
     assert sum(status in (400, 404, 405, 413, 415) for status, *_ in statuses) >= 80

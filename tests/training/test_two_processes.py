@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from applications import TWELVE_STEPS, in_new_interpreter, text_in
+from applications import TWELVE_STEPS, in_new_interpreter, run_application, text_in
 
 from aiayn.runs.run_folder import read_jsonl
 
@@ -32,14 +32,15 @@ def test_only_the_first_process_speaks(corpus, tmp_path):
     assert two.stdout == ""
 
 
-def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(corpus, tmp_path):
+def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     alone = ("data.parts_per_step=1", "data.micro_batches=null", "data.max_tokens_per_device=5000", "model.dropout=0")
+    assert run_application(*arguments(corpus, "whole", *alone)).code == 0
+    assert run_application(*arguments(corpus, "moved", *alone, "trainer.max_steps=3")).code == 0
+    ended = in_new_interpreter(tmp_path, *arguments(corpus, "moved", *alone, "trainer.devices=2"))
+    assert ended.returncode == 0, ended.stderr
     losses = {}
-    for name, devices in (("whole", (1, 1)), ("moved", (1, 2))):
-        for steps, count in zip((3, 8), devices, strict=True):
-            more = (*alone, f"trainer.max_steps={steps}", f"trainer.devices={count}")
-            ended = in_new_interpreter(tmp_path, *arguments(corpus, name, *more))
-            assert ended.returncode == 0, ended.stderr
+    for name in ("whole", "moved"):
         records = read_jsonl(tmp_path / f"outputs/{name}/metrics.jsonl")
         losses[name] = [record["train/loss"] for record in records if "train/loss" in record]
     assert "warning  2 devices cannot share 1 micro-batches a step: 2 from now on" in ended.stderr
