@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from applications import ROOT, TEXT, TINY, in_new_interpreter, write_text
+from applications import ROOT, TEXT, TINY, run_application, write_text
 
 # Libraries, and Python's own modules, have other halves for Windows: they choose when they are imported.
 HIDING = """
@@ -41,36 +41,42 @@ def folder(tmp_path_factory) -> Path:
     """Holds a trained run, outputs/mine."""
     folder = tmp_path_factory.mktemp("windows")
     write_text(folder)
-    assert in_new_interpreter(folder, "train.py", *TEXT, *TINY, "name=mine").returncode == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run_application("train.py", *TEXT, *TINY, "name=mine").code == 0
     return folder
 
 
-def test_a_model_is_loaded_and_translates(folder):
-    done = python(
-        "import aiayn; print(len(aiayn.load('outputs/mine', accelerator='cpu').translate(['one two', 'three'])))",
-        at=folder,
-    )
+COMMANDS = [
+    ("translate", "outputs/mine", "dev.en"),
+    ("score", "outputs/mine", "dev.en", "dev.de"),
+    ("table", "outputs/mine"),
+    ("report", "outputs/mine"),
+    ("attention", "outputs/mine", "one two"),
+    ("evaluate", "run=outputs/mine", "split=val"),
+]
+ALL_COMMANDS = f"""
+import aiayn
+print(len(aiayn.load("outputs/mine", accelerator="cpu").translate(["one two", "three"])))
+from aiayn.cli import main
+for command in {COMMANDS}:
+    sys.argv[1:] = command
+    print("#", command[0], flush=True)
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, command
+"""
 
-    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
 
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("translate", "outputs/mine", "dev.en"),
-        ("score", "outputs/mine", "dev.en", "dev.de"),
-        ("table", "outputs/mine"),
-        ("report", "outputs/mine"),
-        ("attention", "outputs/mine", "one two"),
-        ("evaluate", "run=outputs/mine", "split=val"),
-    ],
-    ids=lambda command: command[0],
-)
-def test_commands_that_read_a_run_work(folder, command):
-    done = python("from aiayn.cli import main; main()", *command, at=folder)
+def test_a_model_is_loaded_and_translates_and_commands_that_read_a_run_work(folder):
+    done = python(ALL_COMMANDS, at=folder)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    loaded, *printed = done.stdout.split("\n# ")
+    assert loaded == "2"
+    assert [text.partition("\n")[0] for text in printed] == [name for name, *_ in COMMANDS]
+    assert all(text.partition("\n")[2].strip() for text in printed)
 
 
 def test_training_says_in_one_line_what_it_needs(folder):
