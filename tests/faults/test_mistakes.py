@@ -87,6 +87,8 @@ MISTAKES = [
     ("train.py hydra/launcher=joblib", "hydra/launcher=joblib", "choose one of processes, slurm"),
     ("train.py hydra/launcher=basic", "hydra/launcher=basic", "choose one of processes, slurm"),
     ("train.py hydra/launcher=slurm", "hydra/launcher=slurm:", "add -m"),
+    ("train.py hydra.launcher.jobs=2", "hydra.launcher.jobs=2:", "add -m"),
+    ("train.py hydra.verbose=true", "hydra.verbose=true:", "add -m"),
     ("train.py hydra.mode=MULTIRUN", "hydra.mode", "has no effect"),
     ("train.py --experimental-rerun x.pickle", "--experimental-rerun", "unrecognized arguments: --experimental-rerun"),
     ("train.py --output_dir x", "--output_dir", "options are written key=value"),

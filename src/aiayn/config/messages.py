@@ -31,6 +31,8 @@ WITHOUT_EFFECT = (
     *("hydra.run.", "hydra.sweep.", "hydra.job.", "hydra.output_subdir", "hydra.mode"),
     *("hydra/job_logging", "hydra/hydra_logging", "hydra/output"),
 )
+# And those that have one on sweeps only.
+OF_SWEEPS = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.verbose", "hydra.callbacks")
 LAUNCHERS = ("processes", "slurm")
 
 LIKE = 0.6  # difflib's own limit: less alike, and a name was not meant
@@ -106,8 +108,8 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
             raise ConfigError(no_such_option(key, schema))
         if key == "hydra/launcher" and value not in LAUNCHERS:
             raise ConfigError(f"{key}={value}: choose one of {', '.join(LAUNCHERS)} (docs/sweeps.md)")
-        if (key, value) == ("hydra/launcher", "slurm") and not multirun:
-            raise ConfigError(f"{override}: submits the rows of a sweep: add -m")
+        if key.startswith(OF_SWEEPS) and not multirun:
+            raise ConfigError(f"{override}: is for the rows of a sweep: add -m, or leave it out")
         if key.startswith(WITHOUT_EFFECT) and (key, value.lower()) != ("hydra.job.chdir", "false"):
             raise ConfigError(
                 f"{key}: has no effect, Hydra writes no files here; a run is the folder OUTPUTS/NAME, a sweep "
