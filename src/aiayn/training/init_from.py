@@ -16,7 +16,7 @@ from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, saved_steps
 
-# No weight depends on it; and code of one's own may be added to the source's, see `refuse_other_parts`.
+# No weight depends on it; and code of one's own may be added to the source's.
 MAY_DIFFER = ("model.dropout", "model.parts")
 
 
@@ -26,22 +26,27 @@ def resolve_init_from(
     """Returns the configuration with model and vocabulary of `init_from`, and the checkpoint that they come from.
 
     If the run has checkpoints of its own they are taken instead, and its source need not exist any more. `chosen` are
-    the options that the user set, None: all of them. Raises RefusedError if one of these contradicts the source, or if
-    there is no source.
+    the options that the user set, None: all of them. Raises RefusedError if one of these contradicts the source, if
+    code that built its model is not named, or if there is no source.
     """
     if config.init_from is None:
         return config, None
     own = _own_checkpoint(folder, config.init_from)
     source = own or _load(config.init_from)
     found = own.config.init_fingerprint if own else fingerprint(source.weights)
-    settled = flatten({"model": to_plain(source.config.model)})
+    built_by, named = ((parts or "").split(",") for parts in (source.config.model.parts, config.model.parts))
+    if lost := [each for each in built_by if each and each not in named]:  # others may be added to it
+        raise RefusedError(
+            f"init_from={config.init_from}: its model has the parts {', '.join(lost)}, and extensions bring "
+            f"{config.model.parts or 'none'}; name the same files"
+        )
     vocabulary = {
         "vocab_size": source.vocab_size,
         "src_vocab_size": source.config.data.src_vocab_size,
         "lowercase": source.config.data.lowercase,
         "tokenizer_pairs": None,
     }
-    settled |= flatten({"data": vocabulary})
+    settled = flatten({"model": to_plain(source.config.model), "data": vocabulary})
     now, unset = flatten(to_plain(config)), open_options(config)
     changed = [
         f"{key}: {as_option(value)} -> {as_option(now[key])}"

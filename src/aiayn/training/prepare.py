@@ -24,7 +24,7 @@ from aiayn.training.context import RunContext, TrainingClock, ValidationHistory,
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.init_from import resolve_init_from
-from aiayn.training.research import Research, refuse_other_parts, why_not_packed
+from aiayn.training.research import Research, why_not_packed
 from aiayn.training.resume import ResumeState, fill_as_stored, refuse_changes
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,6 @@ def settled_options(
     Raises RefusedError for options that contradict the run's first start, ConfigError for a model that is too large.
     """
     options, source = resolve_init_from(options, folder, chosen)
-    if source:
-        refuse_other_parts(options, source)
     options = fill_as_stored(folder, options)
     sized = settle_sizes(options, lambda: text_of(options.data, "train").count())
     refuse_changes(folder, sized)

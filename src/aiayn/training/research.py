@@ -17,7 +17,6 @@ from aiayn.config.trainer import TrainerConfig
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.hardware import Hardware
-from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.extensions import Metrics, id_of_class, id_of_file, ids_of_builders, metrics_of, name_extensions
 from aiayn.training.module import TranslationModule
 
@@ -132,13 +131,3 @@ def _cannot_pack(model: ModelConfig, hardware: Hardware) -> str | None:
     if model.attention_window is not None or model.attention_dropout:
         return "it has neither model.attention_window nor model.attention_dropout"
     return "the model has parts of an extension" if model.parts else None
-
-
-def refuse_other_parts(options: Config, source: Checkpoint) -> None:
-    """Raises RefusedError if a file that built the model of `init_from` is not named; others may be added to it."""
-    before, now = ((parts or "").split(",") for parts in (source.config.model.parts, options.model.parts))
-    if lost := [each for each in before if each and each not in now]:
-        raise RefusedError(
-            f"init_from={options.init_from}: its model has the parts {', '.join(lost)}, and extensions bring "
-            f"{options.model.parts or 'none'}; name the same files"
-        )

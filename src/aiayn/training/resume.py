@@ -110,10 +110,9 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
         lock.flush()
         for place in (folder.path, folder.checkpoints):
             checkpoint_folder.remove_leftovers(place)
-        held = os.stat(folder.path), os.fstat(lock.fileno())
 
         def check_folder() -> None:
-            if not _is_held(folder, *held):
+            if not _is_held(folder, lock):
                 raise RefusedError(
                     f"{folder.path}: moved or removed while this run wrote to it, or its .lock was; stopped, so that "
                     "no other run's files are overwritten. Put the folder back and run the same command again"
@@ -123,16 +122,16 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
             yield check_folder
         finally:
             with suppress(OSError):
-                if _is_held(folder, *held):
+                if _is_held(folder, lock):
                     folder.lock.unlink()
                     folder.checkpoints.rmdir()  # the folders are empty only after a refusal
                     folder.path.rmdir()
 
 
-def _is_held(folder: RunFolder, place: os.stat_result, lock: os.stat_result) -> bool:
-    """True if the run's path still leads to the folder and the lock file with these device and inode numbers."""
+def _is_held(folder: RunFolder, lock: TextIO) -> bool:
+    """Whether the run's path still leads to this lock file, and so to its folder."""
     try:
-        return os.path.samestat(os.stat(folder.path), place) and os.path.samestat(os.stat(folder.lock), lock)
+        return os.path.samestat(os.stat(folder.lock), os.fstat(lock.fileno()))
     except FileNotFoundError:
         return False
 
@@ -147,7 +146,6 @@ def _lock(folder: RunFolder) -> TextIO:
                 owner = lock.read().strip() or "another process"
             raise ConfigError(f"{folder.path} is in use by {owner}; wait, or choose another name=")
         # The last owner removes the file, so the one that is locked now may no longer be at this path.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock.fileno()), os.stat(folder.lock)):
-                return lock
+        if _is_held(folder, lock):
+            return lock
         lock.close()
