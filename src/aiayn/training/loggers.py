@@ -65,9 +65,7 @@ def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Log
 
 
 def close(loggers: list[Logger]) -> None:
-    """Completes what the loggers write; during an error a W&B run is marked as failed."""
-    for logger in loggers:
-        logger.finalize("finished")
+    """Ends a W&B run, during an error as failed; Lightning completes what the others write."""
     if wandb_logger := _find(loggers, "WandbLogger"):
         wandb_logger.experiment.finish(exit_code=0 if sys.exc_info()[0] is None else 1)
 

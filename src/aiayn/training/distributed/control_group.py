@@ -80,12 +80,9 @@ def lost_contact(error: BaseException) -> bool:
 
 def exit_after(seconds: float, code: int, message: str = "") -> None:
     """Ends this process after `seconds` should its own end hang, as the shutdown of a process group can."""
-
-    def end() -> None:
-        time.sleep(seconds)
-        exit_at_once(message, code)
-
-    threading.Thread(target=end, daemon=True).start()
+    timer = threading.Timer(seconds, exit_at_once, (message, code))
+    timer.daemon = True
+    timer.start()
 
 
 def exit_at_once(message: str, code: int) -> NoReturn:
