@@ -57,7 +57,11 @@ def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_
     assert kept == [{"step": 50, "train/loss": 7.0}, *RECORDS[1:]]
     run = read_run(RunFolder(folder))
     assert run.content == {"corpus": "abc"}
-    assert (run.step, run.ppl, run.evaluations["val"]["metrics"]["bleu_compound_split"]) == (120, 20.0, 30.0)
+    assert (run.step, run.last("val/ppl"), run.evaluations["val"]["metrics"]["bleu_compound_split"]) == (
+        120,
+        20.0,
+        30.0,
+    )
 
 
 def test_the_folder_in_which_the_run_was_kept_is_left_out(tmp_path):

@@ -266,10 +266,11 @@ def _changes(lines: Lines) -> tuple[Table, list[str]]:
     columns += [Column("paper_ppl", "paper", spec="+,.2f"), Column("bleu", "change in BLEU", 2)]
     columns.append(Column("paper_bleu", "paper", spec="+,.1f"))
     used = [base for base in bases if len(of_base[base.path]) > 1]
-    # Bases of several trainings may all be called base.
-    names = "; ".join(f"{base.path if len(used) > 1 else base.name} ({counted_seeds(base)})" for base in used)
-    titled = {metric.title + f" of {path}" * (len(found) > 2): one for (metric, path), one in found.items()}
-    after = explained(names, titled, changed) if records else []
+    names = [base.name for base in bases]
+    called = {base.path: base.path if names.count(base.name) > 1 else base.name for base in bases}
+    said = "; ".join(f"{called[base.path]} ({counted_seeds(base)})" for base in used)
+    titled = {metric.title + f" of {called[path]}" * (len(found) > 2): one for (metric, path), one in found.items()}
+    after = explained(said, titled, changed) if records else []
     return Table("", columns, records, after=after), left_out
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from aiayn.config.tasks import TASKS
@@ -35,13 +35,12 @@ Band = Sequence[tuple[float, float, float]]  # (step, low, high)
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves by name over the step; `rate` has an axis of its own on the right."""
+    """Curves by name over the step, each in a band; `rate` has an axis of its own on the right."""
 
     title: str
-    curves: dict[str, Points]
-    log_scale: bool = False
+    log_scale: bool
+    curves: Mapping[str, tuple[Points, Band]]
     rate: Points = ()
-    bands: Mapping[str, Band] = field(default_factory=dict)
 
 
 def panels(groups: Mapping[str, Sequence[list[Record]]]) -> list[Panel]:
@@ -58,17 +57,12 @@ def panels(groups: Mapping[str, Sequence[list[Record]]]) -> list[Panel]:
         if len(groups) == 1:
             [seeds] = groups.values()
             curves = {key: curve for key in keys if (curve := _mean_and_band(seeds, key))[0]}
-            found.append(_panel(title, log_scale, curves, series(seeds[0], "train/lr") if "train/loss" in keys else ()))
+            found.append(Panel(title, log_scale, curves, series(seeds[0], "train/lr") if "train/loss" in keys else ()))
             continue
         for key in keys:
             curves = {name: _mean_and_band(seeds, key) for name, seeds in groups.items()}
-            found.append(_panel(title if len(keys) == 1 else f"{title}, {key}", log_scale, curves))
-    return [panel for panel in found if any(panel.curves.values())]
-
-
-def _panel(title: str, log_scale: bool, curves: Mapping[str, tuple[Points, Band]], rate: Points = ()) -> Panel:
-    points = {name: mean for name, (mean, _) in curves.items()}
-    return Panel(title, points, log_scale, rate, {name: band for name, (_, band) in curves.items()})
+            found.append(Panel(title if len(keys) == 1 else f"{title}, {key}", log_scale, curves))
+    return [panel for panel in found if any(points for points, _ in panel.curves.values())]
 
 
 def _mean_and_band(seeds: Sequence[list[Record]], key: str) -> tuple[Points, Band]:
@@ -83,7 +77,15 @@ def _mean_and_band(seeds: Sequence[list[Record]], key: str) -> tuple[Points, Ban
 
 def corpus_svgs(corpus: Record) -> tuple[str, str]:
     """Returns the lengths of sentences and the padding of micro-batches as SVG."""
-    return _svg(0.83, lambda axis: _draw_lengths(axis, corpus)), _svg(0.83, lambda axis: _draw_padding(axis, corpus))
+    lengths = [_counts(corpus["lengths"][side]) for side in ("src", "tgt")]
+    lengths = [(counts, [n - 0.5 for n in range(len(counts) + 1)]) for counts in lengths]
+    padding = _counts(corpus["padding_of_parts"])
+    used = max((number for number, count in enumerate(padding, 1) if count), default=1)
+    padded = [(padding[:used], [100 / len(padding) * n for n in range(used + 1)])]
+    return (
+        _svg(0.83, lambda axis: _draw_histograms(axis, lengths, "subwords of a sentence", "sentences")),
+        _svg(0.83, lambda axis: _draw_histograms(axis, padded, "padding of a micro-batch (%)", "micro-batches")),
+    )
 
 
 def panel_svg(panel: Panel, last_step: float) -> str:
@@ -100,10 +102,10 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
     if panel.log_scale:
         axis.set_yscale("log", nonpositive="mask")
         _write_plainly(axis.yaxis)
-    for number, (name, points) in enumerate(panel.curves.items()):
+    for number, (name, (points, band)) in enumerate(panel.curves.items()):
         steps, values = _drawable(points, panel.log_scale)
         colour, line = COLOURS[number % len(COLOURS)], ("-", "--", ":", "-.")[number // len(COLOURS) % 4]
-        if band := panel.bands.get(name):
+        if band:
             lows, highs = (_drawable([(row[0], row[side]) for row in band], panel.log_scale) for side in (1, 2))
             if lows[0] == highs[0]:
                 axis.fill_between(lows[0], lows[1], highs[1], color=colour, alpha=0.2, linewidth=0)
@@ -117,20 +119,11 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         right.grid(visible=False)
 
 
-def _draw_lengths(axis: Any, corpus: Record) -> None:
-    for number, (side, name) in enumerate((("src", "source"), ("tgt", "target"))):
-        counts = _counts(corpus["lengths"][side])
-        edges = [n - 0.5 for n in range(len(counts) + 1)]
-        axis.stairs(counts, edges, fill=True, alpha=0.5, color=COLOURS[number], label=name)
-    _style(axis, "subwords of a sentence", "sentences")
-
-
-def _draw_padding(axis: Any, corpus: Record) -> None:
-    counts = _counts(corpus["padding_of_parts"])
-    width = 100 / len(counts)
-    used = max((number for number, count in enumerate(counts, 1) if count), default=1)
-    axis.stairs(counts[:used], [width * n for n in range(used + 1)], fill=True, alpha=0.5, color=COLOURS[0])
-    _style(axis, "padding of a micro-batch (%)", "micro-batches")
+def _draw_histograms(axis: Any, histograms: Sequence[tuple[list[float], list[float]]], what: str, of: str) -> None:
+    """Draws counts between their edges, one histogram over the other."""
+    for (counts, edges), colour in zip(histograms, COLOURS, strict=False):
+        axis.stairs(counts, edges, fill=True, alpha=0.5, color=colour)
+    _style(axis, what, of)
 
 
 def _counts(values: list[Any]) -> list[float]:

@@ -59,11 +59,6 @@ class MeasuredRun:
         shaping = [key for key in self.options if key.startswith("data.") and key not in OF_STEPS]
         return {key: self.options[key] for key in shaping if not may_change(key)}
 
-    @property
-    def ppl(self) -> float | None:
-        """Perplexity of the validation set: unsmoothed, per subword."""
-        return self.last("val/ppl")
-
     def last(self, key: str) -> float | None:
         """Returns the last measurement of a series, such as val/ppl."""
         measured = series(self.records, key)
@@ -120,19 +115,17 @@ def read_run(folder: RunFolder) -> MeasuredRun:
     options, config, unreadable = flatten(tree), None, ""
     try:
         config = stored_config(tree)
+        options = flatten(to_plain(config))
     except (ConfigError, ValueError, TypeError, AttributeError) as error:
         unreadable = f"{folder.config}: {error}; it was written by another version of this program"
-    if config is not None:
-        model = config.model
-        options = flatten(to_plain(config)) | {"model.d_k": model.d_k, "model.d_v": model.d_v}
-        n = n_parameters(model, config.data.vocab_size, config.data.src_vocab_size)
-        options[PARAMETERS] = f"{n / 1e6:.2f}"
     records = folder.read_metrics()
     step = max(saved_steps(folder.checkpoints), default=last_step(records))
     evaluations = read_evaluations(folder)
     content = _content(read_json(folder.corpus), evaluations)
     precision = read_json(folder.machine).get("precision")
     run = MeasuredRun(folder, options, config, unreadable, step, records, evaluations, content, precision)
+    if config is not None:
+        options[PARAMETERS] = f"{run.parameters / 1e6:.2f}"
     _note_what_is_missing(run)
     return run
 
