@@ -53,16 +53,6 @@ class SlurmConfig:
     sbatch: dict[str, Any] = field(default_factory=dict)  # any other option of sbatch: {account: mine}
 
 
-@dataclass
-class GridConfig:
-    _target_: str = "hydra_plugins.aiayn_sweep.Grid"
-
-
-@dataclass
-class ScoresConfig:
-    _target_: str = "hydra_plugins.aiayn_sweep.ScoresLauncher"
-
-
 class Grid(Sweeper):
     """Unlike Hydra's own sweeper it writes no files: a refused sweep must leave nothing behind."""
 
@@ -201,7 +191,10 @@ def _optimized_metric(job: SweepJob) -> float | None:
 
 
 store = ConfigStore.instance()
-store.store(group="hydra/sweeper", name="grid", node=GridConfig, provider="aiayn")
-store.store(group="hydra/launcher", name="processes", node=ProcessesConfig, provider="aiayn")
-store.store(group="hydra/launcher", name="slurm", node=SlurmConfig, provider="aiayn")
-store.store(group="hydra/launcher", name="scores", node=ScoresConfig, provider="aiayn")
+for group, name, node in (
+    ("sweeper", "grid", {"_target_": "hydra_plugins.aiayn_sweep.Grid"}),
+    ("launcher", "processes", ProcessesConfig),
+    ("launcher", "slurm", SlurmConfig),
+    ("launcher", "scores", {"_target_": "hydra_plugins.aiayn_sweep.ScoresLauncher"}),
+):
+    store.store(group=f"hydra/{group}", name=name, node=node, provider="aiayn")
