@@ -360,6 +360,7 @@ def test_a_metric_decides_about_the_best_checkpoint_and_is_seen_by_lightnings_ca
         aiayn.compose(*options(text, tmp_path, "", *more, "trainer.best_metric=val/calls")), callbacks=seen
     )
     assert checkpoints.load(RunFolder(run).best).step == 2, "the first call"
+    assert read_json(RunFolder(run).validated)["averaged"]["val/calls"] > 1, "the last call, for the average"
     assert [float(each.best_score) for each in seen] == [1.0, pytest.approx(0, abs=100)]
     with pytest.raises(
         ConfigError, match=r"trainer\.best_metric=val/other: choose one of val/loss, val/bleu, val/calls"
