@@ -15,8 +15,7 @@ import torch
 from measure import draw, interleaved, parse_options, report, spread
 from torch import Tensor, nn
 
-from aiayn.kernels.masks import BlockMasks
-from aiayn.kernels.windowed_attention import block_attention
+from aiayn.kernels.windowed_attention import BlockMasks, block_attention
 from aiayn.model.attention import MultiHeadAttention
 
 

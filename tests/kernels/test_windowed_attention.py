@@ -10,9 +10,8 @@ from torch import Tensor
 
 from aiayn.kernels import windowed_attention
 from aiayn.kernels.accelerate import accelerate
-from aiayn.kernels.attention import fused_attention
 from aiayn.kernels.masks import GPUMasks
-from aiayn.kernels.windowed_attention import block_attention, window_mask
+from aiayn.kernels.windowed_attention import block_attention, fused_block_attention, window_mask
 from aiayn.model.attention import attention_weights
 from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
@@ -72,7 +71,7 @@ def test_attention_in_blocks_equals_attention_with_the_whole_mask(length, window
     outputs = [
         attention_weights(*leaves[:2], whole) @ leaves[2],
         block_attention(*leaves, mask),
-        fused_attention(*leaves, GPUMasks().bias(mask, leaves[0])),
+        fused_block_attention(*leaves, GPUMasks().bias(mask, leaves[0])),
     ]
     expected, *results = [(output, *torch.autograd.grad((output * sample).sum(), leaves)) for output in outputs]
     for found in results:

@@ -10,8 +10,7 @@ from torch import nn
 
 from aiayn.kernels.attention import fused_attention, fused_causal_attention
 from aiayn.kernels.dropout import FastDropout
-from aiayn.kernels.masks import BlockMasks, GPUMasks
-from aiayn.kernels.windowed_attention import block_attention
+from aiayn.kernels.masks import GPUMasks
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.layers import DecoderLayer, EncoderLayer
 from aiayn.model.masks import Masks
@@ -56,13 +55,15 @@ def _attentions(model: Transformer) -> list[MultiHeadAttention]:
 
 def _replace_attention(model: Transformer, on_gpu: bool) -> None:
     window = model.config.attention_window
-    if on_gpu:
-        model.masks = GPUMasks(window)
+    if window is not None:  # which none of the paper's own models has
+        from aiayn.kernels import windowed_attention as windowed
+
+        model.masks = windowed.GPUBlockMasks(window) if on_gpu else windowed.BlockMasks(window)
+        for module in _attentions(model):
+            module.attention = windowed.fused_block_attention if on_gpu else windowed.block_attention
+    elif on_gpu:
+        model.masks = GPUMasks()
         for module in _attentions(model):
             module.attention = fused_attention
         for layer in model.decoder:
             layer.self_attention.attention = fused_causal_attention
-    elif window is not None:
-        model.masks = BlockMasks(window)
-        for module in _attentions(model):
-            module.attention = block_attention

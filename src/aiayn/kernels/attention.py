@@ -4,16 +4,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from aiayn.kernels.packed import Segments, packed_attention
-from aiayn.kernels.windowed_attention import merge_blocks, split_blocks
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: float = 0.0) -> Tensor:
-    """`attention` with a bias of `GPUMasks`, a mask or None; block by block with one of five dimensions."""
+    """`attention` with a bias of `GPUMasks`, a mask or None."""
     if isinstance(bias, Segments):
         return packed_attention(q, k, v, bias)
-    if bias is not None and bias.dim() == 5:
-        blocks = split_blocks(q, k, v, bias)
-        return merge_blocks(fused_attention(*blocks, p_drop), q.size(0), q.size(2))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p_drop)
 
 

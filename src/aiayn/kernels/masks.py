@@ -1,39 +1,22 @@
-"""Masks as faster attention takes them, made once for all layers."""
+"""Masks as a GPU's fused attention takes them, made once for all layers."""
 
 import torch
 from torch import Tensor
 
-from aiayn.kernels.windowed_attention import is_long, window_mask
 from aiayn.model.masks import Masks
 
 
-class BlockMasks(Masks):
-    """With a window, long sequences get block masks (B or 1, N, 1, W, K)."""
-
-    def encoder(self, src_mask: Tensor, x: Tensor) -> Tensor:
-        if self.reach is not None and is_long(x.size(1), self.reach):
-            return window_mask(x.size(1), self.reach, causal=False, real=src_mask, device=x.device)
-        return super().encoder(src_mask, x)
-
-    def decoder(self, x: Tensor) -> Tensor | None:
-        if self.reach is not None and is_long(x.size(1), self.reach):
-            return window_mask(x.size(1), self.reach, causal=True, device=x.device)
-        return super().decoder(x)
-
-
-class GPUMasks(BlockMasks):
+class GPUMasks(Masks):
     """Biases, 0 where a mask is True and -inf elsewhere, in rows that begin at multiples of 16 elements.
 
-    Fused kernels need such rows and copy others. The decoder's causal mask without a window is None: its attention
-    knows it.
+    Fused kernels need such rows and copy others. The decoder's causal mask is None: its attention knows it.
     """
 
     def encoder(self, src_mask: Tensor, x: Tensor) -> Tensor:
         return self.bias(super().encoder(src_mask, x), x)
 
     def decoder(self, x: Tensor) -> Tensor | None:
-        mask = None if self.reach is None else super().decoder(x)
-        return None if mask is None else self.bias(mask, x)
+        return None
 
     def source(self, src_mask: Tensor, x: Tensor) -> Tensor:
         return self.bias(src_mask, x)

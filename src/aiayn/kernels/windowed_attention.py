@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from aiayn.kernels.attention import fused_attention
+from aiayn.kernels.masks import GPUMasks
 from aiayn.model.attention import attention
+from aiayn.model.masks import Masks
 
 MIN_BLOCK_SIZE = 32  # positions; smaller matrix products take about as long
 MIN_BLOCKS = 6  # with fewer blocks the ordinary mask is as fast
@@ -42,6 +45,29 @@ def window_mask(
     return (mask | (distance == 0)).unsqueeze(-3)
 
 
+class BlockMasks(Masks):
+    """Long sequences get block masks (B or 1, N, 1, W, K)."""
+
+    def encoder(self, src_mask: Tensor, x: Tensor) -> Tensor:
+        if self.reach is not None and is_long(x.size(1), self.reach):
+            return window_mask(x.size(1), self.reach, causal=False, real=src_mask, device=x.device)
+        return super().encoder(src_mask, x)
+
+    def decoder(self, x: Tensor) -> Tensor | None:
+        if self.reach is not None and is_long(x.size(1), self.reach):
+            return window_mask(x.size(1), self.reach, causal=True, device=x.device)
+        return super().decoder(x)
+
+
+class GPUBlockMasks(GPUMasks, BlockMasks):
+    """The same as biases."""
+
+    def decoder(self, x: Tensor) -> Tensor | None:
+        mask = BlockMasks.decoder(self, x)
+        assert mask is not None, "there is a window"
+        return self.bias(mask, x)
+
+
 def split_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Cuts q and k (B, H, T, d_k) and v (B, H, T, d_v) into the blocks of a block mask (B or 1, N, 1, W, K).
 
@@ -72,3 +98,10 @@ def block_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p_drop
     if mask is None or mask.dim() != 5:
         return attention(q, k, v, mask, p_drop)
     return merge_blocks(attention(*split_blocks(q, k, v, mask), p_drop), q.size(0), q.size(2))
+
+
+def fused_block_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: float = 0.0) -> Tensor:
+    """`fused_attention`, block by block where the bias is that of a block mask."""
+    if bias is None or bias.dim() != 5:
+        return fused_attention(q, k, v, bias, p_drop)
+    return merge_blocks(fused_attention(*split_blocks(q, k, v, bias), p_drop), q.size(0), q.size(2))
