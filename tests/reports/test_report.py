@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from aiayn.config.stored import to_plain
 from aiayn.errors import RefusedError
 from aiayn.reports.page import marked_difference
+from aiayn.reports.plots import panels
 from aiayn.reports.report import summary, sweep_summary, write_report
 
 NASTY = 'das </script><b>"Haus"</b> & {{Hof}}'
@@ -219,6 +220,23 @@ def test_words_that_differ_are_marked_together_and_no_others():
     assert before == "Sie musste <del>&lt;nicht&gt;</del> gehen<del>.</del>"
     assert after == "Sie musste <ins>eine Lampe</ins> gehen<ins>!</ins>"
     assert marked_difference("gleich", "gleich") == ("gleich", "gleich")
+
+
+def test_curves_of_groups_are_means_over_seeds_in_a_band_at_the_steps_that_all_of_them_logged():
+    first = [{"step": 1, "train/loss": 4.0, "val/ppl": 8.0}, {"step": 2, "train/loss": 2.0}]
+    second = [{"step": 1, "train/loss": 6.0}, {"step": 3, "train/loss": 1.0}]
+    other = [{"step": 2, "train/loss": 3.0, "train/lr": 1e-4, "mine/entropy": 0.5}]
+    both = [(1, 5.0)], [(1, 4.0, 6.0)]
+
+    found = {panel.title: panel.curves for panel in panels({"two": [first, second], "one": [other]})}
+
+    assert found == {
+        "loss per token (nats), train/loss": {"two": both, "one": ([(2, 3.0)], [])},
+        "mine/entropy": {"two": ([], []), "one": ([(2, 0.5)], [])},
+    }
+    [loss] = panels({"two": [first, second]})
+    assert (loss.title, loss.curves, loss.rate) == ("loss per token (nats)", {"train/loss": both}, [])
+    assert panels({"one": [other]})[0].rate == [(2, 1e-4)]
 
 
 EXTREMES = [

@@ -241,7 +241,7 @@ def test_a_trained_and_scored_job_is_finished_unless_anything_is_missing_or_diff
 
     for path in ("config.yaml", "evaluation/val/evaluation.json"):
         whole = (scored.folder / path).read_text()
-        for torn in (whole[: len(whole) // 2], "[]", "", "{'"):
+        for torn in (whole[: len(whole) // 2], "[]", "", "{'", '{"search": [1]}'):
             (scored.folder / path).write_text(torn)
             assert not is_finished(scored)
         (scored.folder / path).write_text(whole)

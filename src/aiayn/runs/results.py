@@ -41,7 +41,8 @@ def is_of_split(evaluation: Record, split: str) -> bool:
 
 def search_of(evaluation: Mapping[str, Any]) -> Record:
     """Returns the options of the search behind scores, without the one that changes no result."""
-    return {key: value for key, value in (evaluation.get("search") or {}).items() if key != "batch_tokens"}
+    search = evaluation.get("search")
+    return {key: value for key, value in search.items() if key != "batch_tokens"} if isinstance(search, dict) else {}
 
 
 def read_samples(path: Path) -> list[Record]:
