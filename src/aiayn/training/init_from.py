@@ -21,23 +21,21 @@ MAY_DIFFER = ("model.dropout", "model.parts")
 
 
 def resolve_init_from(
-    config: Config, folder: RunFolder, chosen: Collection[str] | None
-) -> tuple[Config, Checkpoint | None]:
+    config: Config, init_from: str, folder: RunFolder, chosen: Collection[str] | None
+) -> tuple[Config, Checkpoint]:
     """Returns the configuration with model and vocabulary of `init_from`, and the checkpoint that they come from.
 
     If the run has checkpoints of its own they are taken instead, and its source need not exist any more. `chosen` are
     the options that the user set, None: all of them. Raises RefusedError if one of these contradicts the source, if
     code that built its model is not named, or if there is no source.
     """
-    if config.init_from is None:
-        return config, None
-    own = _own_checkpoint(folder, config.init_from)
-    source = own or _load(config.init_from)
+    own = _own_checkpoint(folder, init_from)
+    source = own or _load(init_from)
     found = own.config.init_fingerprint if own else fingerprint(source.weights)
     built_by, named = ((parts or "").split(",") for parts in (source.config.model.parts, config.model.parts))
     if lost := [each for each in built_by if each and each not in named]:  # others may be added to it
         raise RefusedError(
-            f"init_from={config.init_from}: its model has the parts {', '.join(lost)}, and extensions bring "
+            f"init_from={init_from}: its model has the parts {', '.join(lost)}, and extensions bring "
             f"{config.model.parts or 'none'}; name the same files"
         )
     vocabulary = {
@@ -57,7 +55,7 @@ def resolve_init_from(
         changed.append(f"init_fingerprint: {found} -> {config.init_fingerprint}")
     if changed:
         raise RefusedError(
-            f"init_from={config.init_from} settles model and tokenizer ({'; '.join(changed)}); leave these options out"
+            f"init_from={init_from} settles model and tokenizer ({'; '.join(changed)}); leave these options out"
         )
     model = source.config.model
     if "model.dropout" not in unset and (chosen is None or "model.dropout" in chosen):

@@ -23,7 +23,6 @@ from aiayn.training.callbacks.display import Display
 from aiayn.training.context import RunContext, TrainingClock, ValidationHistory, epoch_steps
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
-from aiayn.training.init_from import resolve_init_from
 from aiayn.training.research import Research, why_not_packed
 from aiayn.training.resume import ResumeState, fill_as_stored, refuse_changes
 
@@ -37,7 +36,11 @@ def settled_options(
 
     Raises RefusedError for options that contradict the run's first start, ConfigError for a model that is too large.
     """
-    options, source = resolve_init_from(options, folder, chosen)
+    source = None
+    if options.init_from is not None:
+        from aiayn.training.init_from import resolve_init_from
+
+        options, source = resolve_init_from(options, options.init_from, folder, chosen)
     options = fill_as_stored(folder, options)
     sized = settle_sizes(options, lambda: text_of(options.data, "train").count())
     refuse_changes(folder, sized)
