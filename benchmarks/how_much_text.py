@@ -8,21 +8,22 @@ it changes nothing outside the marked blocks of the page.
 
 import math
 from pathlib import Path
-from statistics import fmean
 
 from table3_quarter import publish, wrapped
 
-from aiayn.reports.differences import Difference, Sample, interval
+from aiayn.reports.differences import Difference, interval
 from aiayn.reports.drawing import new_figure, save_figure
+from aiayn.reports.groups import Group, group_runs
 from aiayn.reports.metrics import Metric
-from aiayn.reports.runs import read_run
+from aiayn.reports.runs import read_runs
 from aiayn.reports.tables import Column, Table, markdown
-from aiayn.runs.run_folder import Record, RunFolder, read_json
+from aiayn.runs.run_folder import Record
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PICTURE = ROOT / "results/own_text", ROOT / "docs/images/how_much_text.png"
 PAGE = ROOT / "docs/your-own-text.md"
-RATIO = Metric("sacrebleu", "test").ratio
+BLEU = Metric("sacrebleu", "test")
+MEANS = {"ratio": BLEU.ratio, "chrf": Metric("chrf", "test"), "ppl": Metric("perplexity", "test")}
 COLUMNS = [
     Column("pairs", "pairs"),
     Column("steps", "steps"),
@@ -34,16 +35,10 @@ COLUMNS = [
 ]
 
 
-def runs() -> dict[int, list[Path]]:
+def groups() -> dict[int, Group]:
     """Returns the published runs by their number of pairs."""
-    found: dict[int, list[Path]] = {}
-    for path in RESULTS.glob("pairs_*"):
-        found.setdefault(int(path.name.split("_")[1]), []).append(path)
-    return {pairs: sorted(found[pairs]) for pairs in sorted(found)}
-
-
-def scores(run: Path) -> Record:
-    return read_json(RunFolder(run).evaluation("test").scores)
+    found = group_runs(read_runs([RESULTS])[0])
+    return dict(sorted((int(group.name.split("_")[1]), group) for group in found))
 
 
 def facts() -> Record:
@@ -52,30 +47,24 @@ def facts() -> Record:
     Sizes with the same vocabulary and tokens per step share a standard deviation; a size without such a second seed has
     no interval.
     """
-    rows, samples = [], {}
-    for pairs, of in runs().items():
-        scored = {RunFolder(run).read_config()["seed"]: scores(run) for run in of}
-        samples[pairs] = Sample({seed: one["metrics"]["sacrebleu"] for seed, one in scored.items()})
-        forced = [one["forced"]["perplexity"] for one in scored.values() if "forced" in one]
-        row = {"pairs": pairs, "steps": RunFolder(of[0]).read_config()["trainer"]["max_steps"], "n": len(of)}
-        row |= {"ratio": fmean(RATIO.of(read_run(RunFolder(run))) for run in of)}
-        row |= {"chrf": fmean(one["metrics"]["chrf"] for one in scored.values())}
-        rows.append(row | {"ppl": fmean(forced) if forced else None})
-    spreads = {}
-    for row in rows:
-        alike = [samples[other["pairs"]] for other in rows if settings(other["pairs"]) == settings(row["pairs"])]
+    found = groups()
+    samples = {pairs: group.sample(BLEU) for pairs, group in found.items()}
+    rows, spreads = [], {}
+    for pairs, group in found.items():
+        alike = [samples[other] for other, of in found.items() if settings(of) == settings(group)]
         df = sum(one.n - 1 for one in alike)
         spread = math.sqrt(sum((one.n - 1) * one.sd**2 for one in alike if one.sd) / df) if df else None
         spreads |= {df: spread} if spread else {}
-        mean, n = samples[row["pairs"]].mean, row["n"]
-        row["sacrebleu"] = interval(mean, spread / math.sqrt(n), df) if spread else Difference(mean)
+        mean, n = samples[pairs].mean, samples[pairs].n
+        row = {"pairs": pairs, "steps": group.runs[0].options["trainer.max_steps"], "n": n}
+        row |= {name: sample.mean if (sample := group.sample(metric)) else None for name, metric in MEANS.items()}
+        rows.append(row | {"sacrebleu": interval(mean, spread / math.sqrt(n), df) if spread else Difference(mean)})
     [(df, sd)] = spreads.items()
     return {"sd": sd, "degrees_of_freedom": df, "rows": rows}
 
 
-def settings(pairs: int) -> tuple[int, int]:
-    data = RunFolder(runs()[pairs][0]).read_config()["data"]
-    return data["vocab_size"], data["tokens_per_step"]
+def settings(group: Group) -> tuple[int, int]:
+    return group.options["data.vocab_size"], group.options["data.tokens_per_step"]
 
 
 def page_blocks(found: Record) -> dict[str, str]:
@@ -102,8 +91,8 @@ def draw(found: Record) -> None:
         if one.low is not None:
             axis.plot([size, size], [one.low, one.high], color="C0", alpha=0.4, linewidth=4)
     axis.plot(pairs, [one.delta for one in means], linewidth=1.2)
-    for size, of in runs().items():
-        points = [scores(run)["metrics"]["sacrebleu"] for run in of]
+    for size, group in groups().items():
+        points = [BLEU.of(run) for run in group.runs]
         axis.plot([size] * len(points), points, "o", color="C0", markersize=4)
     axis.set_xscale("log")
     axis.set_xticks(pairs, [f"{size:,}" for size in pairs])

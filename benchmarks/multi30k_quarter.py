@@ -12,12 +12,14 @@ from statistics import mean
 
 from table3_quarter import PAGE, answer, cell, publish, reach, wrapped
 
-from aiayn.reports.differences import Sample, compare, corrected, explained
+from aiayn.reports.comparison import compare_groups
+from aiayn.reports.differences import corrected, explained
 from aiayn.reports.drawing import new_figure, save_figure
+from aiayn.reports.groups import Group, group_runs
 from aiayn.reports.metrics import Metric
-from aiayn.reports.runs import read_run
+from aiayn.reports.runs import MeasuredRun, read_runs
 from aiayn.reports.tables import Column, Table, markdown
-from aiayn.runs.run_folder import Record, RunFolder, read_json
+from aiayn.runs.run_folder import Record, series
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PICTURE = ROOT / "results/multi30k_quarter", ROOT / "docs/images/multi30k_quarter.png"
@@ -36,9 +38,9 @@ QUESTIONS = {
     "What does going without label smoothing do?": ("d_ls00",),
     "Is bigger better?": ("c_n2", "c_dmodel64", "c_dmodel256"),
 }
-METRICS = {"ppl": "last", "bleu": "test_bleu"}  # what is compared with base
+BLEU = Metric("sacrebleu", "test")
+METRICS = {"ppl": Metric("val/ppl"), "bleu": BLEU}  # what is compared with base
 TITLES = {"ppl": "dev perplexity", "bleu": "sacreBLEU of test 2016"}
-RATIO = Metric("sacrebleu", "test").ratio
 COLUMNS = [
     Column("name", "row"),
     Column("n", "seeds"),
@@ -54,58 +56,42 @@ COLUMNS = [
 ]
 
 
-def runs_of(row: str) -> list[Path]:
-    """Returns the published runs of a row, one for each seed."""
-    return [path for path in sorted(RESULTS.glob(f"{row}*")) if path.name == row or path.name.startswith(f"{row}_seed")]
+def groups() -> dict[str, Group]:
+    """Returns the published runs of every row that was trained, one for each seed."""
+    found = {group.name: group for group in group_runs(read_runs([RESULTS])[0])}
+    return {row: found[row] for row in NAMES if row in found}
 
 
-def curve(run: Path) -> tuple[list[float], list[float]]:
+def curve(run: MeasuredRun) -> tuple[list[float], list[float]]:
     """Returns the epochs at which a run was validated, and its perplexities."""
-    steps = RunFolder(run).read_config()["trainer"]["max_steps"]
-    records = [record for record in RunFolder(run).read_metrics() if "val/ppl" in record]
-    return [EPOCHS * record["step"] / steps for record in records], [record["val/ppl"] for record in records]
+    points = series(run.records, "val/ppl")
+    return [EPOCHS * step / run.options["trainer.max_steps"] for step, _ in points], [ppl for _, ppl in points]
 
 
 def facts() -> Record:
     """Returns what table.json holds: the means of every row that was trained, and its differences from base."""
-    measured = {row: {_seed(run): _measured(run) for run in runs_of(row)} for row in NAMES if runs_of(row)}
-    rows = {row: {"row": row, "n": len(found), **_means([*found.values()])} for row, found in measured.items()}
-    compared = {
-        name: compare(
-            {row: Sample({seed: one[key] for seed, one in of.items()}) for row, of in measured.items()}, "base"
-        )
-        for name, key in METRICS.items()
-    }
+    trained = groups()
+    rows = {row: {"row": row, "n": len(group.seeds), **_means(group)} for row, group in trained.items()}
+    compared = compare_groups([*trained.values()], list(METRICS.values()), trained["base"])
     family = corrected(compared)
-    for name, differences in family.items():
-        for row, difference in differences.items():
-            rows[row][name] = difference
-    changed = [row for name, row in rows.items() if name != "base"]
-    said = explained(f"base ({rows['base']['n']} seeds)", {TITLES[name]: one for name, one in compared.items()}, family)
-    return {"explained": [*said, reach(changed)], "rows": list(rows.values())}
-
-
-def _seed(run: Path) -> int:
-    return RunFolder(run).read_config()["seed"]
-
-
-def _means(found: list[dict[str, float]]) -> dict[str, float]:
-    return {key: mean(each[key] for each in found) for key in found[0]}
-
-
-def _measured(run: Path) -> dict[str, float]:
-    epochs, perplexities = curve(run)
-    lowest = min(perplexities)
-    dev, test = (read_json(RunFolder(run).evaluation(split).scores) for split in ("val", "test"))
+    for name, metric in METRICS.items():
+        for row, group in trained.items():
+            rows[row] |= {name: family[metric][group.path]} if row != "base" else {}
+    titled = {TITLES[name]: compared[metric] for name, metric in METRICS.items()}
+    said = explained(f"base ({rows['base']['n']} seeds)", titled, family)
     return {
-        "last": perplexities[-1],
-        "lowest": lowest,
-        "epoch": epochs[perplexities.index(lowest)],
-        "dev_bleu": dev["metrics"]["sacrebleu"],
-        "test_bleu": test["metrics"]["sacrebleu"],
-        "ratio": RATIO.of(read_run(RunFolder(run))),
-        "test_accuracy": test["forced"]["accuracy"],
+        "explained": [*said, reach([row for name, row in rows.items() if name != "base"])],
+        "rows": [*rows.values()],
     }
+
+
+def _means(group: Group) -> dict[str, float]:
+    curves = [curve(run) for run in group.runs]
+    lowest = [min(perplexities) for _, perplexities in curves]
+    epochs = [epochs[perplexities.index(min(perplexities))] for epochs, perplexities in curves]
+    found = {"last": METRICS["ppl"], "lowest": lowest, "epoch": epochs, "dev_bleu": Metric("sacrebleu", "val")}
+    found |= {"test_bleu": BLEU, "ratio": BLEU.ratio, "test_accuracy": Metric("token_accuracy", "test")}
+    return {key: mean(of) if isinstance(of, list) else group.sample(of).mean for key, of in found.items()}
 
 
 def page_blocks(found: Record) -> dict[str, str]:
@@ -128,9 +114,8 @@ def _changes(record: Record) -> Record:
 def draw() -> None:
     figure = new_figure(7, 4, layout="constrained")
     axis = figure.subplots()
-    trained = [row for row in NAMES if runs_of(row)]
-    for number, row in enumerate(trained):
-        for place, run in enumerate(runs_of(row)):
+    for number, (row, group) in enumerate(groups().items()):
+        for place, run in enumerate(group.runs):
             name = None if place else NAMES[row].replace("`", "")
             axis.plot(*curve(run), ".-", color=f"C{number}", linewidth=1.2, label=name)
     axis.set(xlabel="epoch", ylabel="dev perplexity", ylim=(5.5, 20), xlim=(0, EPOCHS + 0.5))
