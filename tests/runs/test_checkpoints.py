@@ -156,6 +156,21 @@ def test_a_checkpoint_with_other_options_than_this_program_has_is_refused_by_nam
         checkpoints.load(tmp_path / "a.ckpt")
 
 
+def test_a_file_that_another_replaces_while_it_is_read_is_read_whole(tmp_path, monkeypatch):
+    for name, step in (("old", 3), ("new", 44)):
+        payload = {"format": tensor_files.FORMAT, "step": step, "weight": torch.arange(step)}
+        tensor_files.write_tensors(tmp_path / name, payload)
+
+    def open_and_replace(path, mode):
+        try:
+            return open(path, mode)
+        finally:
+            os.replace(tmp_path / "new", path)
+
+    monkeypatch.setattr(tensor_files, "open", open_and_replace, raising=False)
+    assert tensor_files.read_tensors(tmp_path / "old")["step"] == 3
+
+
 # Files made to run code.
 
 

@@ -4,11 +4,12 @@ Readers skip what a kill or another program left unreadable, so that reports and
 """
 
 import json
+import os
 import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, BinaryIO, TypeGuard
 
 import yaml
 
@@ -134,8 +135,13 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
 def read_checksum(checkpoint: Path) -> str:
     """Returns the digits of a file's checksum; "" without one, as in a checkpoint of Lightning's own."""
     with open(checkpoint, "rb") as file:
-        file.seek(max(0, checkpoint.stat().st_size - CHECKSUM_SIZE))
-        end = file.read(CHECKSUM_SIZE)
+        return checksum_at_end(file)
+
+
+def checksum_at_end(file: BinaryIO) -> str:
+    """As `read_checksum`, of a file that is open: another one may have its name by now."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - CHECKSUM_SIZE))
+    end = file.read()
     return end.removeprefix(CHECKSUM_PREFIX).decode(errors="replace") if end.startswith(CHECKSUM_PREFIX) else ""
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aiayn.errors import RefusedError, writing
 from aiayn.files import atomic_file
-from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE, read_checksum
+from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE, checksum_at_end
 
 FORMAT = 1
 
@@ -101,7 +101,7 @@ def read_tensors(path: Path) -> dict[str, Any]:
 
 def _verify(file: BinaryIO, path: Path) -> None:
     """Raises RefusedError unless the file ends with the checksum of what comes before."""
-    stored, left = read_checksum(path), file.seek(0, os.SEEK_END) - CHECKSUM_SIZE - 2
+    stored, left = checksum_at_end(file), file.seek(0, os.SEEK_END) - CHECKSUM_SIZE - 2
     if not stored:
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
     digest = hashlib.sha256()
