@@ -48,7 +48,7 @@ def words_of(text: str) -> list[str]:
 
 
 def parts_of(text: str, is_html: bool = False) -> list[Part]:
-    return [piece for piece in parse_markup(text, is_html) if isinstance(piece, Part)]
+    return [piece for piece in parse_markup(text, is_html=is_html) if isinstance(piece, Part)]
 
 
 def restored(pieces: Pieces, translate: Callable[[str], Translated], places: Counter[str] | None = None) -> str:
@@ -57,7 +57,7 @@ def restored(pieces: Pieces, translate: Callable[[str], Translated], places: Cou
 
 
 def translated(text: str, backwards: bool = False, is_html: bool = False, spoil: bool = False) -> str:
-    return restored(parse_markup(text, is_html), lambda source: perfect(source, backwards, spoil))
+    return restored(parse_markup(text, is_html=is_html), lambda source: perfect(source, backwards, spoil))
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class Source:
 
     def field(self, text: str, write: Callable[[str], str]) -> Pieces:
         """Returns the pieces of a field that holds text; `write` escapes what is written into one."""
-        pieces = parse_markup(text) if self.markup else [Part(text)]
+        pieces = parse_markup(text, self.markup)
         return [write(one) if isinstance(one, str) else replace(one, finish=write) for one in pieces]
 
 

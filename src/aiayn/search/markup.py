@@ -116,13 +116,13 @@ def html_text(raw: str) -> str:
     return html.unescape(re.sub("[ \t]+", " ", plain_text(raw)))
 
 
-def parse_markup(text: str, is_html: bool = False) -> Pieces:
+def parse_markup(text: str, markup: bool = True, is_html: bool = False) -> Pieces:
     """Returns the parts of a text, and between them what is kept: with the parts' own tags, they are the text.
 
-    In HTML entities are characters. Nothing is refused: an unmatched tag is an element by itself. Takes time in
-    proportion to the text's length.
+    Without `markup` it is one part. In HTML entities are characters. Nothing is refused: an unmatched tag is an element
+    by itself. Takes time in proportion to the text's length.
     """
-    return read_parts(Reader(text).tokens, *((html_text, escaped_html) if is_html else ()))
+    return read_parts(Reader(text).tokens, *((html_text, escaped_html) if is_html else ())) if markup else [Part(text)]
 
 
 def read_parts(

@@ -48,12 +48,9 @@ def split_paragraph(text: str, language: str) -> list[str]:
         cuts.append(line.end())
     pieces = [""]
     for start, stop in pairwise([*cuts, len(text)]):
-        if sentence := text[start:stop].strip():
-            before, _, after = text[start:stop].partition(sentence)
-            pieces[-1] += before
-            pieces += [sentence, after]
-        else:
-            pieces[-1] += text[start:stop]
+        before, sentence, after = re.findall(r"(?s)(\s*)(.*\S)?(\s*)", text[start:stop])[0]
+        pieces[-1] += before
+        pieces += [sentence, after] if sentence else []
     return pieces
 
 
@@ -98,8 +95,7 @@ class Texts:
             for piece in pieces:
                 if isinstance(piece, Part):
                     part, cut, here = next(cuts)
-                    translated = list(cut)
-                    translated[1::2] = [best[number].text for number in here]
+                    translated = [best[here[n // 2]].text if n % 2 else blank for n, blank in enumerate(cut)]
                     text = "".join(translated)
                     if self._markup:
                         weights = unit_weights(translated, cut, [found[number] for number in here if number in found])
@@ -112,9 +108,7 @@ class Texts:
 def attend(
     translator: LineTranslator, sentences: Sequence[str], best: Sequence[Translation], numbers: Sequence[int]
 ) -> list[Attention]:
-    """Returns the attention between those sentences that have these numbers and their translations."""
-    if not numbers:
-        return []
+    """Returns the attention between the sentences of these numbers and their translations."""
     from aiayn.search.alignment import alignment_weights  # torch, which plain text does without
 
     src_ids, tokenizer = translator.source_ids([sentences[number] for number in numbers]), translator.tokenizer
@@ -136,10 +130,7 @@ def translate_texts(
 
     With `markup` tags and placeholders are kept, and with `paragraphs` sentences are translated one by one.
     """
-    parsed = [
-        text if not isinstance(text, str) else parse_markup(text, is_html) if markup else list[Part | str]([Part(text)])
-        for text in texts
-    ]
+    parsed = [parse_markup(text, markup, is_html) if isinstance(text, str) else text for text in texts]
     read = Texts(parsed, translator.languages[0], markup, paragraphs, first_line)
     best = [found for found, *_ in translator.n_best(read.sentences, 1, on_batch)]
-    return read.restore(best, attend(translator, read.sentences, best, read.marked))
+    return read.restore(best, attend(translator, read.sentences, best, read.marked) if read.marked else [])

@@ -173,7 +173,7 @@ def _cut(texts: list[str], language: str, is_html: bool) -> Texts:
         if is_html and (len(text) > MAX_HTML or text.count("<") + text.count("&lt;") > MAX_TAGS):
             limits = f"{MAX_HTML:,} characters and {MAX_TAGS:,} tags"
             raise HTTPException(413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts")
-    return Texts([parse_markup(text, True) if is_html else [Part(text)] for text in texts], language, is_html)
+    return Texts([parse_markup(text, is_html, is_html) for text in texts], language, is_html)
 
 
 def _cut_file(name: str, content: bytes, languages: tuple[str, str]) -> tuple[Document, Texts]:
