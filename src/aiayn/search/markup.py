@@ -183,10 +183,10 @@ def _part(
         if words:
             # Words of two elements are two, as are those beside a tag alone or code, but `<b>S</b>ave` is one.
             divides = re.search("close.*open|alone|kept", between) and re.fullmatch(r"\w\w", text[-1:] + words[0])
+            if words[0] == " " and tags and tags[-1].place == len(text):
+                tags[-1].raw += " "
             if between and (divides or changes_marks(text, words)):
                 text += " "  # for the model, in the tag's place
-            if between and words[0] == " " and tags:
-                tags[-1].raw += " "
             if text[-1:] in ("", " "):  # without the tag between them two blanks are one
                 words = words.lstrip()
             if kind == "kept":

@@ -54,7 +54,18 @@ def written(part: Part, text: str, weights: np.ndarray, places: Counter[str]) ->
     """
     words = sorted(_fixed_words(part, text, weights, places), key=lambda word: word[:2])
     weights = np.array([row for *_, row, _ in words]).reshape(len(words), weights.shape[1])
-    return "".join(raw for *_, raw in sorted([*_text_events(text, words), *_tag_events(part, weights, places)]))
+    events = list(_tags(part, weights, places))
+    before, done, was_new = "", 0, False
+    for number, (start, stop, word, _, is_new) in enumerate(words):
+        gap = text[done:start]
+        if is_new or was_new or gap.strip():  # they were no neighbours
+            after = word if is_new else text[start : start + MARK_LENGTH]
+            gap = "" if not before or after[0] in CLOSING or before[-1] in OPENING else " "
+            # They and placeholders must not run together.
+            gap = next((one for one in (gap, " ") if not changes_marks(before + one, after)), ZERO_WIDTH_SPACE)
+        events += [(number, 1, 0, 0, gap), (number, 3, 0, 0, word)]
+        before, done, was_new = f"{before}{gap}{word}"[-MARK_LENGTH:], stop, is_new
+    return "".join(raw for *_, raw in sorted(events)) + text[done:] * (not text[done:].strip())
 
 
 def _fixed_words(part: Part, text: str, weights: np.ndarray, places: Counter[str]) -> Iterator[Word]:
@@ -110,22 +121,7 @@ def _units_in(text: str, starts: list[int], stops: list[int]) -> Iterator[tuple[
     yield from zip(firsts.tolist(), lasts.tolist(), strict=True)
 
 
-def _text_events(text: str, words: list[Word]) -> Iterator[Event]:
-    """Yields the words, and what is between them: as in the translation, if they are neighbours there."""
-    before, done, was_new = "", 0, False
-    for number, (start, stop, word, _, is_new) in enumerate(words):
-        gap, after = text[done:start], word if is_new else text[start : start + MARK_LENGTH]
-        if is_new or was_new or gap.strip():
-            gap = "" if not before or after[0] in CLOSING or before[-1] in OPENING else " "
-            # They and placeholders must not run together.
-            gap = next((one for one in (gap, " ") if not changes_marks(before + one, after)), ZERO_WIDTH_SPACE)
-        yield number, 1, 0, 0, gap
-        yield number, 3, 0, 0, word
-        before, done, was_new = f"{before}{gap}{word}"[-MARK_LENGTH:], stop, is_new
-    yield len(words), 1, 0, 0, "" if text[done:].strip() else text[done:]
-
-
-def _tag_events(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Event]:
+def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Event]:
     """Yields the tags of a part, whose elements are in each other as they were.
 
     An element is around the units that attend to what it was around, as far as the one around it and those before it
@@ -137,7 +133,8 @@ def _tag_events(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterat
     ranges = _units_in(part.text, [tag.place for tag in part.tags], [part.tags[tag.partner].place for tag in part.tags])
     for number, (tag, (first, last)) in enumerate(zip(part.tags, ranges, strict=True)):
         if tag.partner < number:
-            del around[len(around) - (tag.partner in spans) :]
+            if tag.partner in spans:
+                around.pop()
             continue
         closing = part.tags[tag.partner].raw.strip(" ")
         gain, start, stop = -np.inf, 0, 0
