@@ -19,7 +19,7 @@ from aiayn.errors import DataError
 from aiayn.search import alignment, texts
 from aiayn.search.markup import Part, Pieces, parse_markup
 from aiayn.search.placement import UNIT, unit_weights, written
-from aiayn.search.texts import attend, split_paragraph, translate_texts
+from aiayn.search.texts import Texts, split_paragraph, translate_texts
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 
@@ -359,9 +359,10 @@ def test_abbreviations_end_no_sentence(language, text, sentences):
 def test_the_alignment_of_words_is_that_of_their_subwords(translator):
     text = "  the old house. é 猫 sees.\nx"
     cut = split_paragraph(text, "en")
-    best = [found for found, *_ in translator.n_best(cut[1::2], 1)]
-    assert len(best) == 3
-    attention = attend(translator, cut[1::2], best, range(3))
+    read = Texts([[Part(text)]], "en", True, True)
+    best = [found for found, *_ in translator.n_best(read.sentences, 1)]
+    attention = read.attend(translator, best, [0, 1, 2])
+    assert read.sentences == cut[1::2]
     translated = list(cut)
     translated[1::2] = [one.text for one in best]
 
@@ -376,7 +377,8 @@ def test_the_alignment_of_words_is_that_of_their_subwords(translator):
         assert np.allclose(found[rows, columns], alone)
         done = [rows.stop, columns.stop]
     assert found.shape == tuple(done)
-    assert unit_weights(["", "", ""], ["", "", ""], attend(translator, [""], [Translation()], [0])).shape == (0, 0)
+    empty = Texts([[Part("")]], "en", True, False).attend(translator, [Translation()], [0])
+    assert unit_weights(["", "", ""], ["", "", ""], empty).shape == (0, 0)
 
 
 def test_a_word_attends_to_what_its_subwords_attend_to():
@@ -452,6 +454,7 @@ def test_elements_may_stand_in_each_other_as_deep_as_a_line_is_long():
         ("see it", "SIEH www.a.org, ES", "SIEH, ES", Counter(removed=1)),
         ("is new", "%}{y}s", "% s", Counter(removed=2)),
         ("a {b} c", "A {B} C", "A {b} C", Counter(by_alignment=1)),
+        ("{a} {b} is", "{b} X Y", "{a} {b} X Y", Counter(by_model=1, by_alignment=1)),
         ("a { b", "A { B", "A { B", Counter()),
         ("new", "%s", "", Counter(removed=1)),
         ("new file", "<b>NEW</b> <a href='#'>FILE", "NEW FILE", Counter(removed=3)),

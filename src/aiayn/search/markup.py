@@ -136,9 +136,10 @@ def read_parts(
     `read` makes text of what is written between tags, and `escape` the other way round; `finish` gets the translation.
     """
     pieces: Pieces = []
+    make = partial(Part, escape=escape, finish=finish)
     for is_other, group in groupby(_joined(iter(tokens)), lambda one: one[0] == "other"):
         here = list(group)
-        pieces += [raw for *_, raw in here] if is_other else _part(here, read, escape, finish)
+        pieces += [raw for *_, raw in here] if is_other else _part(here, read, make)
     return pieces
 
 
@@ -168,9 +169,7 @@ def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
             yield "other" if name in BLOCK else kind, name, raw
 
 
-def _part(
-    tokens: list[Token], read: Callable[[str], str], escape: Callable[[str], str], finish: Callable[[str], str]
-) -> Pieces:
+def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., Part]) -> Pieces:
     """Returns a part between the white space around it; what has no letters is returned as it is."""
     text, between = "", ""  # the kinds of the tags after the last word
     tags: list[Tag] = []
@@ -214,4 +213,4 @@ def _part(
     # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a blank.
     blanks = NO_BREAK.sub(lambda found: "\xa0" * len(found[0]), raw) if read is html_text else raw
     front, back = len(raw) - len(blanks.lstrip()), len(blanks.rstrip())
-    return [raw[:front], Part(text, tags, kept, escape, finish), raw[back:]]
+    return [raw[:front], make(text, tags, kept), raw[back:]]

@@ -57,9 +57,7 @@ def split_paragraph(text: str, language: str) -> list[str]:
 class Texts:
     """Texts in pieces, whose parts are cut into sentences: `restore` puts the translations of these together."""
 
-    def __init__(
-        self, texts: Sequence[Pieces], language: str, markup: bool, paragraphs: bool = True, first_line: int = 1
-    ):
+    def __init__(self, texts: Sequence[Pieces], language: str, markup: bool, paragraphs: bool, first_line: int = 1):
         """With `markup` tags and placeholders are put back; without `paragraphs` every part is one sentence.
 
         Raises DataError, naming a text by its number from `first_line` on, for too many words between two tags that
@@ -83,6 +81,15 @@ class Texts:
                 if markup and (part.tags or part.kept or MARK.search(part.text)):
                     self.marked += here
 
+    def attend(self, translator: LineTranslator, best: list[Translation], numbers: list[int]) -> list[Attention]:
+        """Returns the attention between the sentences of these numbers and their translations."""
+        from aiayn.search.alignment import alignment_weights  # torch, which plain text does without
+
+        src_ids, tokenizer = translator.source_ids([self.sentences[n] for n in numbers]), translator.tokenizer
+        outputs = [best[number].tokens for number in numbers]
+        lengths = map(tokenizer.byte_lengths, outputs), map(tokenizer.source.byte_lengths, src_ids)
+        return list(zip(*lengths, alignment_weights(translator, src_ids, outputs), strict=True))
+
     def restore(self, best: Sequence[Translation], attention: Sequence[Attention]) -> tuple[list[str], Counter[str]]:
         """Returns the texts in the other language, and how mark-up was placed (see `written`).
 
@@ -105,18 +112,6 @@ class Texts:
         return texts, places
 
 
-def attend(
-    translator: LineTranslator, sentences: Sequence[str], best: Sequence[Translation], numbers: Sequence[int]
-) -> list[Attention]:
-    """Returns the attention between the sentences of these numbers and their translations."""
-    from aiayn.search.alignment import alignment_weights  # torch, which plain text does without
-
-    src_ids, tokenizer = translator.source_ids([sentences[number] for number in numbers]), translator.tokenizer
-    outputs = [best[number].tokens for number in numbers]
-    lengths = map(tokenizer.byte_lengths, outputs), map(tokenizer.source.byte_lengths, src_ids)
-    return list(zip(*lengths, alignment_weights(translator, src_ids, outputs), strict=True))
-
-
 def translate_texts(
     translator: LineTranslator,
     texts: Sequence[str | Pieces],
@@ -133,4 +128,4 @@ def translate_texts(
     parsed = [parse_markup(text, markup, is_html) if isinstance(text, str) else text for text in texts]
     read = Texts(parsed, translator.languages[0], markup, paragraphs, first_line)
     best = [found for found, *_ in translator.n_best(read.sentences, 1, on_batch)]
-    return read.restore(best, attend(translator, read.sentences, best, read.marked) if read.marked else [])
+    return read.restore(best, read.attend(translator, best, read.marked) if read.marked else [])

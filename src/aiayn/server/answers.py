@@ -18,7 +18,7 @@ from aiayn.errors import DataError
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.markup import Part, parse_markup
 from aiayn.search.placement import Attention
-from aiayn.search.texts import Texts, attend
+from aiayn.search.texts import Texts
 from aiayn.search.translations import Translation
 from aiayn.server.batching import BATCH_LINES, Batcher
 from aiayn.server.metrics import Metrics
@@ -122,7 +122,7 @@ class Answers:
         attention: list[Attention] = []
         for start in range(0, len(texts.marked), BATCH_LINES):
             here = texts.marked[start : start + BATCH_LINES]
-            attention += await self.batcher.call(attend, translator, texts.sentences, found, here)
+            attention += await self.batcher.call(texts.attend, translator, found, here)
         restored, places = await asyncio.to_thread(texts.restore, found, attention)
         self.metrics.on_markup(places)
         return restored
@@ -173,7 +173,7 @@ def _cut(texts: list[str], language: str, is_html: bool) -> Texts:
         if is_html and (len(text) > MAX_HTML or text.count("<") + text.count("&lt;") > MAX_TAGS):
             limits = f"{MAX_HTML:,} characters and {MAX_TAGS:,} tags"
             raise HTTPException(413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts")
-    return Texts([parse_markup(text, is_html, is_html) for text in texts], language, is_html)
+    return Texts([parse_markup(text, is_html, is_html) for text in texts], language, is_html, True)
 
 
 def _cut_file(name: str, content: bytes, languages: tuple[str, str]) -> tuple[Document, Texts]:
