@@ -73,7 +73,8 @@ HOMES = {
     "omegaconf": HYDRA,
     "torch": {
         *("model", "kernels", "data/batch", "data/datamodule", "data/loaders"),
-        *("runs/checkpoints", "runs/tensor_files", "hardware", "search", "export", "visualize", "training"),
+        *(f"runs/{name}" for name in ("checkpoints", "lightning_checkpoint", "tensor_files")),
+        *("hardware", "search", "export", "visualize", "training"),
     },
     "pytorch_lightning": {
         *("data/datamodule", "data/loaders"),

@@ -6,7 +6,6 @@ It holds the weights, the configuration, the tokenizer, the corpus' fingerprint 
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,6 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_plain
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import tensor_files
-from aiayn.runs.run_folder import read_checksum
 from aiayn.runs.tensor_files import FORMAT
 
 
@@ -50,7 +48,14 @@ def load(path: Path) -> Checkpoint:
 
     Raises RefusedError if it is missing or damaged, holds no model, or has options that this program does not know.
     """
-    payload = _read_lightning(path) or tensor_files.read_tensors(path)
+    try:
+        payload = tensor_files.read_tensors(path)
+    except RefusedError:
+        from aiayn.runs.lightning_checkpoint import read_lightning
+
+        payload = read_lightning(path)
+        if payload is None:
+            raise
     names = Checkpoint.__dataclass_fields__
     if missing := sorted(name for name in names if payload.get(name) is None):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(missing)})")
@@ -61,29 +66,6 @@ def load(path: Path) -> Checkpoint:
         raise RefusedError(f"{path}: {reason}; it was written by another version of this program") from error
     payload["weights"] = {name: _as_float(weight) for name, weight in payload["weights"].items()}
     return Checkpoint(**{name: payload[name] for name in names})
-
-
-def _read_lightning(path: Path) -> dict[str, Any] | None:
-    """Returns the fields of a checkpoint that Lightning's ModelCheckpoint wrote, without a checksum; None for others.
-
-    Raises RefusedError if it lacks what only our data module puts into it.
-    """
-    try:
-        found = None if read_checksum(path) else torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # `read_tensors` says what is wrong
-        return None
-    if not isinstance(found, dict) or "pytorch-lightning_version" not in found:
-        return None
-    options, state = found.get("hyper_parameters"), found.get("state_dict")
-    if not isinstance(options, dict) or not isinstance(state, dict) or "tokenizer" not in found:
-        raise RefusedError(
-            f"{path}: a checkpoint of Lightning without options or tokenizer; train with TranslationModule and, as "
-            "`datamodule`, TranslationDataModule, or read it with TranslationModule.load_from_checkpoint"
-        )
-    weights = {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
-    fields = {name: found.get(name) for name in ("tokenizer", "corpus", "micro_batches")}
-    step = {"step": found.get("global_step"), "averaged": []}
-    return {"format": FORMAT, "config": options.get("config"), "weights": weights} | fields | step
 
 
 def _as_float(weight: Tensor) -> Tensor:
