@@ -1,16 +1,13 @@
 """`aiayn table`: runs grouped by what differs, and the paper's tables with measured beside published values."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from aiayn.cli.arguments import Debug
 from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError
-
-if TYPE_CHECKING:
-    from aiayn.reports.tables import Table
 
 FORMATS = ("text", "markdown", "latex", "csv", "json")
 
@@ -54,11 +51,11 @@ def table(
         raise ConfigError("name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none")
     if vocab_size and not parameters:
         raise ConfigError("--vocab-size only works with --parameters; runs have their own vocabulary")
+    from aiayn.reports import tables as writers
     from aiayn.reports.comparison import comparisons
     from aiayn.reports.paper_tables import paper_tables, parameter_table
     from aiayn.reports.published import STATED_VOCABULARY
     from aiayn.reports.runs import SPLITS, read_runs
-    from aiayn.reports.tables import Table
 
     if parameters:
         tables, records = [parameter_table(vocab_size or STATED_VOCABULARY)], {}
@@ -67,7 +64,7 @@ def table(
         own = comparisons(found, _names(by), baseline, _names(metrics), (split,) if split else SPLITS)
         paper = paper_tables(found, every_row)
         notes = [*(f"{run.name}: {note}" for run in found for note in run.notes), *left_out]
-        noted = [Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)])] if notes else []
+        noted = [writers.Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)])] if notes else []
         tables, records = [*own, *paper.tables, *noted], paper.records | {"notes": notes}
     if only:
         names = [one.name for one in tables if one.records]
@@ -75,19 +72,14 @@ def table(
             raise ConfigError(f"--table {only}: there is none of these runs; choose one of {', '.join(names)}")
         tables = [one for one in tables if one.name == only]
         records = {}
-    print(_written(form, tables, records), end="")
+    if form == "json":
+        written = writers.json_text({one.name: one.records for one in tables if one.records} | records)
+    elif form == "csv":  # one table
+        written = writers.csv_text(tables[0])
+    else:
+        written = {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form](tables)
+    print(written, end="")
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _written(form: str, tables: list["Table"], records: dict[str, Any]) -> str:
-    """Returns the tables in one form; JSON has `records`, too, and CSV the first table only."""
-    from aiayn.reports import tables as writers
-
-    if form == "json":
-        return writers.json_text({one.name: one.records for one in tables if one.records} | records)
-    if form == "csv":
-        return writers.csv_text(tables[0])
-    return {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form](tables)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aiayn.errors import ConfigError
 from aiayn.reports.comparison import comparisons, option_columns
 from aiayn.reports.groups import Group, differing, group_runs, option_text
 from aiayn.reports.metrics import Metric
@@ -37,7 +36,8 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
         about=[f"{len(runs)} runs"],
         heads=_heads_and_sizes([*runs.values()]),
         runs=_runs_table(runs, differ),
-        groups=_comparisons([*runs.values()]) if len(groups) < len(runs) or len(groups) > 1 else [],
+        # As `aiayn table` has them; without measurements there are no more columns.
+        groups=[table for table in comparisons([*runs.values()]) if len(table.columns) > 3] if len(runs) > 1 else [],
         names=list(drawn[0].curves) if len(groups) > 1 and drawn else [],
         panels=[(panel, panel_svg(panel, max(steps))) for panel in drawn],
         samples=_samples(runs),
@@ -65,14 +65,6 @@ def _runs_table(runs: dict[str, MeasuredRun], differ: Sequence[str]) -> Table:
         records.append(record | {key: option_text(run.options.get(key)) for key in differ})
     measured = [Column(metric.key, title, 2) for metric, title in TITLES.items()]
     return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *option_columns(differ)], records)
-
-
-def _comparisons(runs: Sequence[MeasuredRun]) -> list[Table]:
-    """The tables of `aiayn table`; none where nothing was measured."""
-    try:
-        return [table for table in comparisons(runs) if len(table.columns) > 3]
-    except ConfigError:
-        return []
 
 
 def _label(group: Group, folder: Path) -> str:
