@@ -212,6 +212,17 @@ def test_any_group_can_be_the_baseline(own, name):
     assert found["base"].delta == pytest.approx(-3.995)
 
 
+def test_extensions_are_shown_and_named_by_the_first_digits_of_their_hash(tmp_path, base):
+    digits = "0123456789abcdef" * 4
+    for number, parts in enumerate((None, f"gelu.py:{digits}")):
+        config = replace(base, model=replace(base.model, parts=parts))
+        store(tmp_path / f"run{number}", replace(config, name=f"run{number}"), 5.0 + number)
+    for name in ("gelu.py:01234567", f"gelu.py:{digits}"):
+        text = printed(str(tmp_path), "--baseline", f"model.parts={name}")
+        assert re.search(r"^run1 +gelu\.py:01234567 ", text, re.MULTILINE)
+        assert digits not in text
+
+
 def test_metrics_splits_and_any_logged_series_can_be_chosen(tmp_path, base):
     measured = {"val/accuracy": 61.5, "mine/entropy": 0.00862}
     store(tmp_path / "one", base, 5.0, val=20.0, test=30.0, measured=measured)

@@ -67,7 +67,7 @@ class Group:
         """Whether `name` is the group's, a run's, a run's path, or options of the group, such as optim.lr_scale=3."""
         names = {self.name, *(run.folder.path.name for run in self.runs), *(run.name for run in self.runs)}
         pairs = [part.partition("=") for part in name.split(",")]
-        by_options = all(sign and value == option_text(self.options.get(key)) for key, sign, value in pairs)
+        by_options = all(sign and option_text(text) == option_text(self.options.get(key)) for key, sign, text in pairs)
         return name.rstrip("/") in names or by_options
 
 
@@ -210,5 +210,6 @@ def differing(options: Sequence[Record]) -> list[str]:
 
 
 def option_text(value: Any) -> str:
-    """Returns an option as it is written on the command line."""
-    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    """Returns an option as it is written on the command line, the SHA-256 of extensions by their first digits."""
+    text = "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return re.sub(r"\b([0-9a-f]{8})[0-9a-f]{56}\b", r"\1", text)
