@@ -501,6 +501,7 @@ def written_by_a_model(source: str, translation: str, random: Random) -> Transla
 
 @given(st.lists(PIECES, max_size=9).map("".join), st.lists(PIECES, max_size=12).map("".join), st.randoms())
 @example("{<}", "", Random(0))
+@example("s{}", "", Random(0))
 @example("&lt;<i x='1'>s&gt;", "", Random(0))
 @example("<!--<i x='1'>x", "-->", Random(0))
 @example("<s", "<!--%s-->", Random(0))

@@ -87,7 +87,7 @@ def _fixed_words(part: Part, text: str, weights: np.ndarray, places: Counter[str
         row[first:last] = 1 / (last - first)
         windows = sliding_window_view(np.append(names, [""] * (last - first)), last - first)[:-1]
         copies = (windows == source_names[first:last]).all(1)
-        is_stray = not kept and source_names[first] in "{}<"
+        is_stray = not kept and not PLACEHOLDER.search(source[first][0])
         if is_new := not copies.any():
             if is_stray:
                 continue
