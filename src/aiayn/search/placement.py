@@ -31,13 +31,12 @@ def unit_weights(translated: list[str], cut: list[str], attention: Sequence[Atte
     """
     sides = []  # for each sentence (subwords,): the unit that a subword's last byte is in, or that follows it
     for number, pieces in enumerate((translated, cut)):
-        text, lengths = "".join(pieces), [one[number] for one in attention]
+        text = "".join(pieces)
         bytes_until = np.cumsum([0, *(len(character.encode()) for character in text)])
         stops = bytes_until[[unit.end() for unit in UNIT.finditer(text)]]
         starts = bytes_until[list(accumulate(map(len, pieces)))[::2]] - 1  # the first subword has a space of its own
-        sides.append(
-            [np.searchsorted(stops[:-1], start + np.cumsum(some)) for start, some in zip(starts, lengths, strict=False)]
-        )
+        ends = [start + np.cumsum(one[number]) for start, one in zip(starts, attention, strict=False)]
+        sides.append([np.searchsorted(stops[:-1], some) for some in ends])
     weights = np.zeros([len(UNIT.findall("".join(pieces))) for pieces in (translated, cut)])
     for rows, columns, (_, _, some) in zip(*sides, attention, strict=True):
         if some is not None and weights.size:
