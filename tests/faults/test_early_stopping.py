@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -178,9 +179,11 @@ def test_where_the_average_validates_worse_than_the_best_checkpoint_that_is_the_
 
 
 def test_an_average_is_worse_by_the_metric_of_the_run_if_no_other_speaks_for_it(stopping):
-    def worse(averaged, best, metric="val/loss"):
-        named = [dict(zip(("val/loss", "val/bleu"), values, strict=False)) for values in (averaged, best)]
-        return is_worse(*named, type(stopping.trainer)(**vars(stopping.trainer) | {"best_metric": metric}))
+    def worse(averaged, best, metric="val/loss", falls=False):
+        names = ("val/loss", "val/bleu", "val/mine")
+        named = [dict(zip(names, values, strict=False)) for values in (averaged, best)]
+        settings = replace(stopping.trainer, best_metric=metric, val_bleu_sentences=3)
+        return is_worse(*named, ValidationHistory(settings, falls=falls))
 
     assert worse([3.1], [3.0])
     assert not worse([3.0], [3.0])
@@ -188,3 +191,7 @@ def test_an_average_is_worse_by_the_metric_of_the_run_if_no_other_speaks_for_it(
     assert worse([3.1, 20.1], [3.0, 20.1])
     assert worse([9.0, 0.0], [3.0, 0.0])
     assert worse([float("nan")], [3.0])
+    for mine, falls in ((1.0, True), (-1.0, False)):  # a metric of an extension
+        assert worse([3.0, 20.0, 5.0 + mine], [3.0, 20.0, 5.0], "val/mine", falls)
+        assert not worse([3.0, 20.0, 5.0 - mine], [3.0, 20.0, 5.0], "val/mine", falls)
+        assert not worse([3.0, 20.1, 5.0 + mine], [3.0, 20.0, 5.0], "val/mine", falls)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 
 from aiayn.config.tasks import VAL_METRICS
-from aiayn.config.trainer import TrainerConfig
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError
 from aiayn.evaluation.tasks import short_outputs
@@ -19,7 +18,7 @@ from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
 from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average
-from aiayn.training.context import RunContext
+from aiayn.training.context import RunContext, ValidationHistory
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.trainer import quiet_trainer
@@ -74,7 +73,7 @@ def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDa
     measured = validate(averaged, run, data, hardware)
     records = [record for record in folder.read_metrics() if record["step"] == best_step]
     best = {name: found[-1][1] for name in measured if (found := series(records, name))}
-    worse = is_worse(measured, best, run.config.trainer)
+    worse = is_worse(measured, best, run.validations)
     run.check_folder()
     finite = {name: value if is_number(value) else None for name, value in measured.items()}
     write_json(folder.validated, {"averaged": finite, "best": {"step": best_step} | best, "worse": worse})
@@ -104,14 +103,15 @@ def validate(
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
-def is_worse(averaged: Mapping[str, float], best: Mapping[str, float], settings: TrainerConfig) -> bool:
+def is_worse(averaged: Mapping[str, float], best: Mapping[str, float], validations: ValidationHistory) -> bool:
     """Whether the average is worse than the best validation by `trainer.best_metric`, and better by no other metric.
 
     Both count, because on small texts the loss rises while translations still get better, and because the BLEU of a
     few hundred sentences is noisy.
     """
-    measured = [name for name in ("val/loss", *VAL_METRICS) if name in averaged and name in best]
-    gains = {name: (averaged[name] - best[name]) * (-1 if name == "val/loss" else 1) for name in measured}
+    falling = {"val/loss", *([validations.metric] if validations.falls else [])}
+    measured = {"val/loss", *VAL_METRICS, validations.metric} & averaged.keys() & best.keys()
+    gains = {name: (averaged[name] - best[name]) * (-1 if name in falling else 1) for name in measured}
     # The loss of the same weights differs by rounding. In this form NaN is worse than everything.
-    rounding = 1e-4 * abs(best[settings.best_metric]) if settings.best_metric in best else 0
-    return not gains.get(settings.best_metric, 0) >= -rounding and not any(gain > 0 for gain in gains.values())
+    rounding = 1e-4 * abs(best.get(validations.metric, 0))
+    return not gains.get(validations.metric, 0) >= -rounding and not any(gain > 0 for gain in gains.values())
