@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -76,6 +77,7 @@ def translated(text: str, backwards: bool = False, is_html: bool = False, spoil:
         ("a < b > c", "A < B > C", "C > B < A"),
         ("  <p>one</p>  ", "  <p>ONE</p>  ", "  <p>ONE</p>  "),
         ("a<sup>2</sup> b", "<sup>A2</sup> B", "B <sup>A2</sup>"),
+        ("see it<x/> now", "SEE IT<x/> NOW", "NOW IT<x/> SEE"),
     ],
 )
 def test_tags_come_back_around_the_same_words_wherever_these_went(text, forwards, backwards):
@@ -122,6 +124,7 @@ def test_a_placeholder_that_nothing_attends_to_is_put_at_the_end_and_counted_as_
     [
         ("<key>Ctrl</key><key>Alt</key>", "Ctrl Alt"),
         ("Click<x/>here", "Click here"),
+        ("Click<img src='x'>here", "Click here"),
         ("<code>x</code>s", "x s"),
         ("<b>S</b>ave <i>H<sub>2</sub></i>O", "Save H2O"),
         ("long<wbr>word <u>a</u>-<u>b</u>", "longword a-b"),
@@ -522,6 +525,14 @@ def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wro
 def test_what_stays_as_it_is_replaces_no_placeholder_and_doubles_none(source, translation, random):
     found = restored(parse_markup(source), lambda text: written_by_a_model(text, translation.strip(), random))
     assert placeholders(found) == placeholders(source)
+
+
+@given(st.lists(st.sampled_from("vwxyz"), max_size=9).map(" ".join), st.randoms())
+def test_elements_and_tags_alone_are_in_no_element_that_they_were_not_in_whatever_the_model_attends_to(words, random):
+    source = "<b>one <i>two three</i> <x/>four</b> five <u>six <y/> seven</u> <z/> eight"
+    found = restored(parse_markup(source), lambda text: written_by_a_model(text, words, random))
+    inside = {(around.tag, one.tag) for around in ElementTree.fromstring(f"<p>{found}</p>").iter() for one in around}
+    assert inside <= {("b", "i"), ("b", "x"), ("u", "y"), *(("p", name) for name in "bixuyz")}
 
 
 @pytest.mark.parametrize("character", ["a", "0", "%", "<!--", "%0", "a.", "<", "{"])
