@@ -61,7 +61,9 @@ def table(
         tables, records = [parameter_table(vocab_size or STATED_VOCABULARY)], {}
     else:
         found, left_out = read_runs(runs or [])
-        own = comparisons(found, _names(by), baseline, _names(metrics), (split,) if split else SPLITS)
+        own = comparisons(
+            found, _comma_separated(by), baseline, _comma_separated(metrics), (split,) if split else SPLITS
+        )
         paper = paper_tables(found, every_row)
         notes = [*(f"{run.name}: {note}" for run in found for note in run.notes), *left_out]
         noted = [writers.Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)])] if notes else []
@@ -81,5 +83,5 @@ def table(
     print(written, end="")
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _comma_separated(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())

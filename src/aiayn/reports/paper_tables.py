@@ -138,14 +138,14 @@ def _table_2_record(row: Row, group: Group) -> Record:
         "length_ratio": group.sample(kind.ratio),
         "sacrebleu": group.sample(Metric("sacrebleu", "test")),
         "weights": {None: None, 0: "last"}.get(averaged, f"{averaged} averaged"),
-        **_scored(evaluation, "test", "lines"),
+        **_how_scored(evaluation, "test", "lines"),
         "flops_counted_over_the_corpus": is_exact,
         "paper_flops_counted": counted_flops(row) if row.options else None,
         "not_comparable": reasons,
     }
 
 
-def _scored(evaluation: Record, name: str, unit: str) -> Record:
+def _how_scored(evaluation: Record, name: str, unit: str) -> Record:
     """Returns what was scored, under its own name unless it is the paper's, and how much of it."""
     test_set, lines = evaluation.get("test_set"), evaluation.get("lines")
     scored = None if lines is None else f"{test_set or name}, {lines:,} {unit}"
@@ -289,7 +289,7 @@ def _table_4_record(row: Row, group: Group) -> Record:
         **{"parser": row.name, "training": row.label or None, **group.record()},
         **_beside(row, {kind: group.sample(Metric(kind, "test")) for kind in BRACKET_KINDS}),
         "malformed": (evaluation.get("brackets") or {}).get("malformed"),
-        **{"test": evaluation.get("text"), **_scored(evaluation, evaluation.get("text", ""), "sentences")},
+        **{"test": evaluation.get("text"), **_how_scored(evaluation, evaluation.get("text", ""), "sentences")},
         "steps": evaluation.get("step", run.step) if run else None,
     }
 
