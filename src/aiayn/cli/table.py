@@ -17,14 +17,16 @@ def table(
         list[Path] | None, typer.Argument(metavar="RUNS", help="Runs, or folders of runs: outputs/sweeps/NAME.")
     ] = None,
     by: Annotated[
-        str, typer.Option(metavar="OPTIONS", help="Options to group by, such as model.n_heads,optim.lr_scale.")
-    ] = "",
+        list[str] | None,
+        typer.Option(metavar="OPTIONS", help="Options to group by, such as model.n_heads,optim.lr_scale."),
+    ] = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="A run's folder, or KEY=VALUE,...: what others differ from.")
     ] = None,
     metrics: Annotated[
-        str, typer.Option(help="Scores and logged series, such as val/ppl,sacrebleu,perplexity,accuracy.")
-    ] = "",
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Scores and logged series, such as val/ppl,sacrebleu,perplexity,accuracy."),
+    ] = None,
     split: Annotated[str | None, typer.Option(help="Scores of val or test only; by default of both.")] = None,
     form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "text",
     only: Annotated[
@@ -83,5 +85,5 @@ def table(
     print(written, end="")
 
 
-def _comma_separated(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def _comma_separated(texts: list[str] | None) -> tuple[str, ...]:
+    return tuple(name.strip() for text in texts or () for name in text.split(",") if name.strip())
