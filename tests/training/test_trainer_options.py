@@ -10,7 +10,7 @@ from pytorch_lightning.plugins import MixedPrecision
 
 from aiayn.errors import ConfigError, DivergedError
 from aiayn.runs import checkpoints, tensor_files
-from aiayn.runs.run_folder import RunFolder, read_jsonl
+from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.module import TranslationModule
 from aiayn.training.run import train
@@ -114,6 +114,19 @@ def test_a_validation_may_be_limited_or_left_out(config, tmp_path):
     for limit, steps in ((1, [6, 12]), (0, [])):
         folder = train(changed(config, limit_val_batches=limit), tmp_path / str(limit))
         assert [r["step"] for r in read_jsonl(RunFolder(folder).metrics) if "val/loss" in r] == steps
+
+
+@pytest.mark.parametrize("limit", [1, 0.5])
+def test_the_average_is_validated_on_the_batches_of_the_validations_that_it_is_compared_with(config, tmp_path, limit):
+    config = replace(config, data=replace(config.data, max_tokens_per_device=50))
+    once = {"max_steps": 6, "val_every": 6, "checkpoint_every": 6, "average_last": 1}
+    losses = []
+    for share in (limit, 1.0):
+        folder = RunFolder(train(changed(config, limit_val_batches=share, **once), tmp_path / str(share)))
+        found = read_json(folder.validated)
+        losses.append(found["best"]["val/loss"])
+        assert found["averaged"]["val/loss"] == pytest.approx(losses[-1], rel=1e-5)
+    assert losses[0] != pytest.approx(losses[1], rel=1e-3)
 
 
 def test_the_profiler_writes_into_the_runs_folder_and_the_rest_changes_nothing(config, tmp_path):

@@ -97,7 +97,15 @@ def validate(
     alone = copy(data)
     alone.trainer = None  # else these would be the batches of one rank of several
     scores = ValidationScores(replace(run, stop=StopRequest()))
-    trainer = quiet_trainer(hardware, devices=1, logger=False, enable_checkpointing=False, callbacks=[scores])
+    limit, ranks = run.config.trainer.limit_val_batches, run.config.trainer.world_size
+    trainer = quiet_trainer(
+        hardware,
+        devices=1,
+        limit_val_batches=limit * ranks if isinstance(limit, int) else limit,  # a number is of each rank
+        logger=False,
+        enable_checkpointing=False,
+        callbacks=[scores],
+    )
     with torch.compiler.set_stance("force_eager"):  # as in `run_validation_loop`
         trainer.validate(module, alone.val_dataloader(), verbose=False)
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
