@@ -49,6 +49,7 @@ def comparisons(
 def default_baseline(groups: Sequence[Group]) -> Group | None:
     """Returns the group of the paper's base, at any width, if there is one and no more; else None."""
     rows = (BASE, BASE.quarter())
+    # In any languages: rows of Table 3 are English-German.
     bases = [group for group in groups if any(row.is_of(group.runs[0].options | GERMAN) for row in rows)]
     return bases[0] if len(bases) == 1 and len(groups) > 1 else None
 

@@ -36,6 +36,11 @@ class Decoder(Protocol):
     def project(self, states: Tensor) -> Tensor: ...
 
 
+def log_probs_of(model: Decoder, projected: Tensor) -> Tensor:
+    """Returns log-probabilities (..., V) for what `project` returned: logits, or already these, of an ensemble."""
+    return projected if getattr(model, "gives_log_probs", False) else projected.log_softmax(-1)
+
+
 class Beams(NamedTuple):
     """State of the search, one row per sentence that is not done; -inf marks an empty place."""
 
@@ -122,9 +127,8 @@ def _best_of_part(
     model: Decoder, states: Tensor, log_probs: Tensor, only_eos: Tensor | None, n_best: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As `best_continuations`, of so few sentences that their logits may be in memory at once."""
-    scores = model.project(states).float()
-    if not getattr(model, "gives_log_probs", False):  # of logits, as a Transformer gives
-        scores = scores.log_softmax(-1)  # before tokens are excluded: that must not change the others' probabilities
+    # Before tokens are excluded: that must not change the others' probabilities.
+    scores = log_probs_of(model, model.project(states).float())
     vocab_size = scores.size(-1)
     scores[..., PAD_ID : BOS_ID + 1] = -torch.inf
     if only_eos is not None:

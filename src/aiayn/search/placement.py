@@ -30,6 +30,7 @@ def unit_weights(translated: list[str], cut: list[str], attention: Sequence[Atte
     Both texts are given as blank, sentence, blank, ..., blank. Rows sum to 1 or are 0.
     """
     sides = []  # for each sentence (subwords,): the unit that a subword's last byte is in, or that follows it
+    counts = []
     for number, pieces in enumerate((translated, cut)):
         text = "".join(pieces)
         bytes_until = np.cumsum([0, *(len(character.encode()) for character in text)])
@@ -37,7 +38,8 @@ def unit_weights(translated: list[str], cut: list[str], attention: Sequence[Atte
         starts = bytes_until[list(accumulate(map(len, pieces)))[::2]] - 1  # the first subword has a space of its own
         ends = [start + np.cumsum(one[number]) for start, one in zip(starts, attention, strict=False)]
         sides.append([np.searchsorted(stops[:-1], some) for some in ends])
-    weights = np.zeros([len(UNIT.findall("".join(pieces))) for pieces in (translated, cut)])
+        counts.append(len(stops))
+    weights = np.zeros(counts)
     for rows, columns, (_, _, some) in zip(*sides, attention, strict=True):
         if some is not None and weights.size:
             np.add.at(weights, (rows[:, None], columns), some)

@@ -12,7 +12,7 @@ from torch import Tensor
 from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.data.batch import source_mask
 from aiayn.errors import NonFiniteOutputError
-from aiayn.search.beam_search import Decoder
+from aiayn.search.beam_search import Decoder, log_probs_of
 from aiayn.search.line_translator import Progress
 from aiayn.search.translations import Hypothesis, Translation, length_penalty
 from aiayn.search.translator import Translator
@@ -53,8 +53,7 @@ def sample(
         at_limit = torch.tensor([position >= limits[row] for row in alive], device=src.device)
         draws = torch.tensor([uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64)
         drawn = draw_tokens(logits, draws.to(src.device), sampling).masked_fill_(at_limit, EOS_ID)
-        log_softmax = logits if getattr(model, "gives_log_probs", False) else logits.log_softmax(-1)
-        found = log_softmax.gather(1, drawn[:, None])[:, 0]
+        found = log_probs_of(model, logits).gather(1, drawn[:, None])[:, 0]
         if not found.isfinite().all():
             raise NonFiniteOutputError(f"at step {position + 1} of the sampling")
         for row, token, log_prob in zip(alive, drawn.tolist(), found.tolist(), strict=True):
