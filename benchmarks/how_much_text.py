@@ -1,7 +1,7 @@
 """Writes what docs/your-own-text.md says of scores by the number of pairs, and its picture, from results/own_text.
 
-A run is results/own_text/pairs_N, those of further seeds are pairs_N_seed-K. It is to be run again when there are more;
-it changes nothing outside the marked blocks of the page.
+A run is results/own_text/pairs_N/seed-K. It is to be run again when there are more; it changes nothing outside the
+marked blocks of the page.
 
     python benchmarks/how_much_text.py
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from table3_quarter import publish, wrapped
 
-from aiayn.reports.differences import Difference, interval
+from aiayn.reports.differences import interval
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.groups import Group, group_runs
 from aiayn.reports.metrics import Metric
@@ -44,27 +44,19 @@ def groups() -> dict[int, Group]:
 def facts() -> Record:
     """Returns what table.json holds: means of every number of pairs, and the intervals of their scores.
 
-    Sizes with the same vocabulary and tokens per step share a standard deviation; a size without such a second seed has
-    no interval.
+    All sizes share one standard deviation between seeds.
     """
     found = groups()
     samples = {pairs: group.sample(BLEU) for pairs, group in found.items()}
-    rows, spreads = [], {}
+    df = sum(one.n - 1 for one in samples.values())
+    sd = math.sqrt(sum((one.n - 1) * one.sd**2 for one in samples.values()) / df)
+    rows = []
     for pairs, group in found.items():
-        alike = [samples[other] for other, of in found.items() if settings(of) == settings(group)]
-        df = sum(one.n - 1 for one in alike)
-        spread = math.sqrt(sum((one.n - 1) * one.sd**2 for one in alike if one.sd) / df) if df else None
-        spreads |= {df: spread} if spread else {}
         mean, n = samples[pairs].mean, samples[pairs].n
         row = {"pairs": pairs, "steps": group.runs[0].options["trainer.max_steps"], "n": n}
         row |= {name: sample.mean if (sample := group.sample(metric)) else None for name, metric in MEANS.items()}
-        rows.append(row | {"sacrebleu": interval(mean, spread / math.sqrt(n), df) if spread else Difference(mean)})
-    [(df, sd)] = spreads.items()
+        rows.append(row | {"sacrebleu": interval(mean, sd / math.sqrt(n), df)})
     return {"sd": sd, "degrees_of_freedom": df, "rows": rows}
-
-
-def settings(group: Group) -> tuple[int, int]:
-    return group.options["data.vocab_size"], group.options["data.tokens_per_step"]
 
 
 def page_blocks(found: Record) -> dict[str, str]:
@@ -72,13 +64,12 @@ def page_blocks(found: Record) -> dict[str, str]:
     shown = []
     for row in found["rows"]:
         score = row["sacrebleu"]
-        bleu = f"{score.delta:.1f}" + (f" [{score.low:.1f}, {score.high:.1f}]" if score.low is not None else "")
+        bleu = f"{score.delta:.1f} [{score.low:.1f}, {score.high:.1f}]"
         shown.append(row | {"pairs": f"{row['pairs']:,}", "steps": f"{row['steps']:,}", "bleu": bleu})
     spread = wrapped(
         f"Intervals hold 95 %: Student's t with {found['degrees_of_freedom']} degrees of freedom, from the spread "
-        f"between seeds, a standard deviation of {found['sd']:.2f}, which is taken to be the same for sizes with the "
-        "same vocabulary and batch; 50,000 pairs have others and one seed, and so no interval. They do not cover which "
-        "pairs were drawn, nor the choice of the test sentences."
+        f"between seeds, a standard deviation of {found['sd']:.2f}, which is taken to be the same for all sizes. They "
+        "do not cover which pairs were drawn, nor the choice of the test sentences."
     )
     return {"pairs": markdown([Table("", COLUMNS, shown)]).strip(), "pairs-basis": spread}
 
@@ -88,8 +79,7 @@ def draw(found: Record) -> None:
     axis = figure.subplots()
     pairs, means = [row["pairs"] for row in found["rows"]], [row["sacrebleu"] for row in found["rows"]]
     for size, one in zip(pairs, means, strict=True):
-        if one.low is not None:
-            axis.plot([size, size], [one.low, one.high], color="C0", alpha=0.4, linewidth=4)
+        axis.plot([size, size], [one.low, one.high], color="C0", alpha=0.4, linewidth=4)
     axis.plot(pairs, [one.delta for one in means], linewidth=1.2)
     for size, group in groups().items():
         points = [BLEU.of(run) for run in group.runs]

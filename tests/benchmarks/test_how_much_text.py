@@ -17,22 +17,17 @@ def test_page_and_table_are_what_one_command_makes_of_the_results():
     assert json.loads((RESULTS / "table.json").read_text(encoding="utf-8")) == json.loads(json_text(found))
 
 
-def test_sizes_with_the_same_vocabulary_share_a_spread_and_a_single_run_of_another_has_no_interval():
+def test_intervals_are_students_t_of_one_spread_between_seeds_shared_by_all_sizes():
     scores: dict[int, list[float]] = {}
-    for path in RESULTS.glob("pairs_*"):
+    for path in RESULTS.glob("pairs_*/seed-*"):
         scored = json.loads((path / "evaluation/test/evaluation.json").read_text(encoding="utf-8"))
-        scores.setdefault(int(path.name.split("_")[1]), []).append(scored["metrics"]["sacrebleu"])
-    [alone] = [pairs for pairs, of in scores.items() if len(of) == 1]
-    shared = [of for pairs, of in scores.items() if pairs != alone]
-    freedom = sum(len(of) - 1 for of in shared)
-    sd = math.sqrt(sum((score - sum(of) / len(of)) ** 2 for of in shared for score in of) / freedom)
+        scores.setdefault(int(path.parent.name.split("_")[1]), []).append(scored["metrics"]["sacrebleu"])
+    freedom = sum(len(of) - 1 for of in scores.values())
+    sd = math.sqrt(sum((score - sum(of) / len(of)) ** 2 for of in scores.values() for score in of) / freedom)
     found = facts()
     assert (found["degrees_of_freedom"], found["sd"]) == (freedom, pytest.approx(sd))
     for row in found["rows"]:
         of, score = scores[row["pairs"]], row["sacrebleu"]
         assert score.delta == pytest.approx(sum(of) / len(of))
-        if row["pairs"] == alone:
-            assert (score.low, score.high) == (None, None)
-        else:
-            interval = stats.t.interval(0.95, freedom, score.delta, sd / math.sqrt(len(of)))
-            assert (score.low, score.high) == pytest.approx(interval)
+        interval = stats.t.interval(0.95, freedom, score.delta, sd / math.sqrt(len(of)))
+        assert (score.low, score.high) == pytest.approx(interval)
