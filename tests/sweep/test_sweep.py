@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 
 from aiayn.config.rules import NAME_CHARACTERS, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
+from aiayn.files import sha256
 from aiayn.sweep.jobs import SweepJob, asked_scores, is_finished, job_names
 from aiayn.sweep.processes import Processes
 
@@ -128,6 +129,19 @@ def test_a_job_is_finished_when_all_that_was_asked_for_is_scored(scored):
     assert is_finished(both)
 
 
+def test_a_row_scored_with_its_best_checkpoint_is_trained_on_to_a_later_end_and_scored_anew(scored):
+    best = scored.folder / "checkpoints/best.ckpt"
+    best.write_bytes(b"of step 1")
+    scores = scored.folder / "evaluation/val/evaluation.json"
+    found = {"checkpoint": "best.ckpt", "step": 1, "checkpoint_sha256": sha256(best)}
+    scores.write_text(json.dumps(json.loads(scores.read_text()) | found))
+    row = replace(scored, scored=asked_scores(["val:best"]))
+    assert is_finished(row)
+    assert not is_finished(replace(row, config=replace(row.config, trainer=replace(row.config.trainer, max_steps=3))))
+    best.write_bytes(b"of step 2")
+    assert not is_finished(row)
+
+
 # Names of folders.
 
 
@@ -219,7 +233,8 @@ def scored(tmp_path, monkeypatch) -> SweepJob:
 
     (job.folder / "evaluation/val").mkdir(parents=True)
     (job.folder / "checkpoints").mkdir()
-    (job.folder / "checkpoints/averaged.ckpt").touch()
+    for name in ("step_2", "averaged"):
+        (job.folder / f"checkpoints/{name}.ckpt").touch()
     (job.folder / "config.yaml").write_text(yaml.safe_dump(to_plain(job.config), sort_keys=False))
     result = {"checkpoint": "last.ckpt", "step": 2, "search": to_plain(job.config.search)}
     (job.folder / "evaluation/val/evaluation.json").write_text(json.dumps(result))

@@ -9,6 +9,7 @@ from applications import SMALL, composed_options, text_in
 
 from aiayn.config import settle
 from aiayn.config.settle import open_options, settle_sizes, settle_steps
+from aiayn.errors import RefusedError
 from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.training.callbacks import throughput_monitor
 from aiayn.training.log_start import unusual_options
@@ -65,6 +66,18 @@ def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_pat
     settled = fill_as_stored(folder, small)
     assert (settled.model.dropout, settled.trainer.max_steps) == (0.3, 3)
     assert open_options(settled) == set()
+
+
+def test_a_run_whose_peak_rate_is_set_over_a_scale_continues_with_this_peak_only(config, tmp_path):
+    def to(step, peak):
+        optim, trainer = replace(config.optim, peak_lr=peak), replace(config.trainer, max_steps=step)
+        return train(replace(config, optim=optim, trainer=trainer), tmp_path)
+
+    assert config.optim.lr_scale == 1.0
+    to(3, 0.003)
+    assert saved_steps(RunFolder(to(6, 0.003)).checkpoints)[-1] == 6
+    with pytest.raises(RefusedError, match=r"optim\.peak_lr: 0\.003 -> 0\.004"):
+        to(9, 0.004)
 
 
 @pytest.mark.parametrize(("level", "named"), [(0.1, 1), (100.0, 0)])

@@ -84,6 +84,11 @@ def test_max_epochs_ends_the_training_after_so_many_epochs(config, tmp_path):
     assert RunFolder(folder).averaged.exists()
 
 
+def test_steps_that_followed_from_max_epochs_follow_from_another_one(config, tmp_path):
+    epoch = last(train(changed(config, max_steps=None, max_epochs=1), tmp_path)).step
+    assert last(train(changed(config, max_steps=None, max_epochs=2), tmp_path)).step == 2 * epoch
+
+
 def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(config, tmp_path, caplog):
     class Stop(pl.Callback):
         def on_train_batch_end(self, trainer, module, outputs, batch, index) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from aiayn.config.rules import is_section, options_of, require
 from aiayn.config.schema import Config
-from aiayn.config.settle import settled
+from aiayn.config.settle import fill, settled
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -93,13 +93,26 @@ def _as_today(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a run's stored options by dotted name, with those added since; sizes of heads that follow are None."""
+    """Returns a run's stored options by dotted name, with those added since; what follows from others is None."""
     options = flatten(to_plain(Config())) | flatten(_as_today(tree))
     d_model, n_heads = options["model.d_model"], options["model.n_heads"]
     for key in ("model.d_k", "model.d_v"):
         if isinstance(d_model, int) and isinstance(n_heads, int) and options[key] == d_model // max(1, n_heads):
             options[key] = None
+    if options["optim.peak_lr"] is not None:
+        options["optim.lr_scale"] = None
     return options
+
+
+def filled(options: Config, stored: Mapping[str, Any]) -> Config:
+    """Returns the options; those that are open get the values that the run's first start settled.
+
+    Another `max_epochs` settles the steps anew: they may have followed from it.
+    """
+    values = stored_options(stored)
+    if options.trainer.max_epochs != values["trainer.max_epochs"]:
+        del values["trainer.max_steps"]
+    return fill(options, values)
 
 
 def stored_config(tree: Mapping[str, Any]) -> Config:

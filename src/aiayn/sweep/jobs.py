@@ -1,5 +1,6 @@
 """The jobs of a sweep: their names, their checked options, and whether they are finished."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,11 +12,11 @@ from aiayn.config.compose import chosen_options, for_hydra, resolve_options, wit
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS
 from aiayn.config.schema import Config
-from aiayn.config.settle import fill
-from aiayn.config.stored import changed_options, short_names, stored_options, to_plain
+from aiayn.config.stored import changed_options, filled, short_names, to_plain
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
+from aiayn.files import sha256
 from aiayn.runs.results import search_of
-from aiayn.runs.run_folder import RunFolder, read_json
+from aiayn.runs.run_folder import RunFolder, read_json, saved_steps
 
 MAX_NAME = 150  # characters of a folder's name
 SCORED = {"val": "last", "test": "averaged"}  # the checkpoint that a split is scored with; Table 3 has the former
@@ -129,24 +130,25 @@ def is_finished(job: SweepJob) -> bool:
     run = RunFolder(job.folder)
     try:
         stored = run.read_config()
-        config = fill(job.config, stored_options(stored))
+        config = filled(job.config, stored)
         changed = set(changed_options(stored, config))
     except RefusedError:
         return False
     if job.config.init_from is not None:
         changed -= {key for key in changed if is_from_source(key) and key not in job.chosen}
-    is_trained = not changed and config.trainer.max_steps is not None and run.averaged.exists()
+    reached = max(saved_steps(run.checkpoints), default=0)
+    is_trained = not changed and run.averaged.exists() and reached >= (config.trainer.max_steps or math.inf)
     return is_trained and all(_is_scored(run, config, *scored) for scored in job.scored.items())
 
 
 def _is_scored(run: RunFolder, config: Config, split: str, checkpoint: str) -> bool:
-    """Whether a split was scored with this search and this checkpoint of the last step."""
+    """Whether a split was scored with this search and this checkpoint, as the whole training left it."""
     scored = read_json(run.evaluation(split).scores)
-    return (
-        search_of(scored) == search_of(to_plain(config))
-        and scored.get("checkpoint") == f"{checkpoint}.ckpt"
-        and (checkpoint == "best" or scored.get("step", 0) >= (config.trainer.max_steps or 0))
-    )
+    if search_of(scored) != search_of(to_plain(config)) or scored.get("checkpoint") != f"{checkpoint}.ckpt":
+        return False
+    if checkpoint == "best":  # of any step
+        return run.best.exists() and scored.get("checkpoint_sha256") == sha256(run.best)
+    return scored.get("step", 0) >= (config.trainer.max_steps or 0)
 
 
 def _refuse(mistakes: Mapping[str, Sequence[str]], jobs: int, kind: type[UserError]) -> None:

@@ -9,8 +9,8 @@ from typing import Any, TextIO
 from filelock import lock_descriptor
 
 from aiayn.config.schema import Config
-from aiayn.config.settle import fill, open_options
-from aiayn.config.stored import changed_options, flatten, from_plain, to_plain
+from aiayn.config.settle import open_options
+from aiayn.config.stored import changed_options, filled, from_plain, to_plain
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
@@ -36,9 +36,9 @@ def fill_as_stored(folder: RunFolder, options: Config) -> Config:
     if not open_options(options):
         return options
     if folder.config.exists():
-        return fill(options, flatten(to_plain(_stored_options(folder))))
+        return filled(options, to_plain(_stored_options(folder)))
     newest = checkpoint_folder.load_newest(folder.checkpoints)
-    return fill(options, flatten(to_plain(newest[0].config))) if newest else options
+    return filled(options, to_plain(newest[0].config)) if newest else options
 
 
 def refuse_changes(folder: RunFolder, options: Config) -> None:
