@@ -34,6 +34,7 @@ class ValidationScores(pl.Callback):
         self.run, count = run, run.config.trainer.val_bleu_sentences
         self.sources, self.references = (side[:count] for side in run.validation_text)
         self.hypotheses: list[str] = []  # of the current validation
+        self.failed: list[str] = []  # metrics that gave no number in it; Lightning keeps their last ones
         self.task = task_of(run.config.data.task)
         self.task.check_text(self.sources, self.references, run.config.data.tgt_lang)  # refused before training
 
@@ -49,6 +50,7 @@ class ValidationScores(pl.Callback):
             scores = self.task.val_scores(self.hypotheses, self.sources, self.references, language)
             measured = measure(self.run.research.metrics, self.hypotheses, self.references, self.sources)
             scores |= {f"val/{name}": value for name, value in measured.items() if value is not None}
+            self.failed = [f"val/{name}" for name, value in measured.items() if value is None]
             trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
 
     def _translate(self, trainer: pl.Trainer, module: TranslationModule) -> list[str]:
@@ -157,7 +159,11 @@ class Validate(StepCallback):
             if is_out_of_memory(error) and self.batch:
                 raise ResourceError(f"out of memory {self._where(self.batch)}") from error
             raise
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        metrics = {
+            name: float(value)
+            for name, value in trainer.callback_metrics.items()
+            if name.startswith("val/") and name not in self.scores.failed
+        }
         if "val/loss" not in metrics:
             raise ConfigError(
                 f"{type(module).__name__} logs no val/loss: let its validation_step and hooks of the validation call "
