@@ -347,6 +347,39 @@ def test_stacks_of_unequal_depth_untied_matrices_and_weight_decay_train_resume_t
     assert outputs[0].out == outputs[1].out != "", outputs[1].err
 
 
+def test_a_metric_that_fails_is_missing_from_that_validation_only(text, tmp_path):
+    (tmp_path / "flaky.py").write_text(
+        "calls = []\n\ndef flaky(hypotheses, references):\n    calls.append(1)\n"
+        "    return 7.0 + len(calls) if len(calls) != 2 else float('nan')\n\nMETRICS = {'flaky': flaky}\n"
+    )
+    run = aiayn.train(
+        aiayn.compose(*options(text, tmp_path, "", f"extensions=[{tmp_path}/flaky.py]", "trainer.val_every=3"))
+    )
+    validations = [record for record in RunFolder(run).read_metrics() if "val/loss" in record]
+    assert [(each["step"], each.get("val/flaky")) for each in validations] == [(3, 8.0), (6, None), (8, 10.0)]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_with_another_best_metric_the_average_is_compared_with_what_best_ckpt_holds(text, tmp_path, kept):
+    (tmp_path / "order.py").write_text(
+        "def order(hypotheses, references):\n    order.calls += 1\n    return order.calls\n\n"
+        "order.calls, order.lower_is_better = 0, True\nMETRICS = {'order': order}\n"
+    )
+    more = ("name=run", f"extensions=[{tmp_path}/order.py]", "trainer.val_every=2", "trainer.checkpoint_every=2")
+    more += (f"trainer.average_last={9 if kept else 1}",)
+    run = RunFolder(aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more))))
+    before = checkpoints.load(run.best).step
+    assert before > 2
+    more += ("trainer.best_metric=val/order", "trainer.max_steps=9")
+    aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more)))
+    now = checkpoints.load(run.best).step
+    assert now == (2 if kept else before), "the first call was the best: its checkpoint, where that is still there"
+    [record] = [each for each in run.read_metrics() if each["step"] == now and "val/loss" in each]
+    compared = read_json(run.validated)["best"]
+    assert compared["step"] == now
+    assert compared["val/loss"] == record["val/loss"]
+
+
 def test_a_metric_decides_about_the_best_checkpoint_and_is_seen_by_lightnings_callbacks(text, tmp_path):
     import pytorch_lightning as pl
 

@@ -9,7 +9,7 @@ import torch
 
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.evaluation.tasks import short_outputs
 from aiayn.hardware import Hardware
 from aiayn.runs import checkpoint_folder, checkpoints
@@ -44,7 +44,8 @@ def finish(run: RunContext, data: TranslationDataModule, hardware: Hardware) -> 
     if run.validations.is_out_of_patience():
         log.info("stopped early at step %d: trainer.patience=%d", newest, settings.patience)
     elif newest < settings.max_steps:
-        log.info("stopped at step %d by a callback or trainer.max_time; the same command trains on", newest)
+        more = f" with more than trainer.max_time={settings.max_time}" if settings.max_time else ""
+        log.info("stopped at step %d by a callback or trainer.max_time; the same command trains on%s", newest, more)
     steps = steps_to_average(folder.checkpoints, settings, newest)
     # A kill may have come between the last save and these two.
     checkpoint_folder.update_last(folder.checkpoints, newest)
@@ -66,8 +67,10 @@ def finish(run: RunContext, data: TranslationDataModule, hardware: Hardware) -> 
 
 def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDataModule, hardware: Hardware) -> None:
     """Validates the average and writes whether the best checkpoint is better, for `RunFolder.default_checkpoint`."""
-    folder, best_step = run.folder, run.validations.best_step
-    if best_step is None or not folder.best.exists():
+    folder = run.folder
+    try:
+        best_step = checkpoints.load(folder.best).step  # the best of all may be lost, as with another best_metric
+    except RefusedError:
         folder.validated.unlink(missing_ok=True)
         return
     measured = validate(averaged, run, data, hardware)

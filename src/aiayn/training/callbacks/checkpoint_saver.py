@@ -38,12 +38,13 @@ class CheckpointSaver(StepCallback, Checkpoint):
         self.state_saved = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Finishes what an interruption after the last validation skipped."""
-        step = self.run.start_step
+        """Finishes what an interruption after the last validation skipped; another `best_metric` has another best."""
+        step, best, folder = self.run.start_step, self.run.validations.best_step, self.run.folder.checkpoints
         if trainer.is_global_zero:  # all ranks have read the checkpoint
             self.run.check_folder()
-            checkpoint_folder.remove_after(self.run.folder.checkpoints, step)
-        self._save_best(trainer, step, saved=step > 0)
+            checkpoint_folder.remove_after(folder, step)
+        if best is not None and (best == step or checkpoint_folder.step_path(folder, best).exists()):
+            self._save_best(trainer, best, saved=step > 0)
         self.run.writer.wait()  # the loader's workers are forked next, and a fork copies no thread
         if self.run.validations.is_out_of_patience():
             trainer.should_stop = True
