@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
@@ -23,6 +24,8 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     """
     body = await _body(request, max_body)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    # An empty text keeps its place among others.
+    read = partial(parse_qsl, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     try:
         if kind == "application/json":
             fields = json.loads(body.decode(), object_pairs_hook=_once)
@@ -31,14 +34,14 @@ async def read_fields(request: Request, max_body: int) -> Fields:
             return fields
         query = request.scope["query_string"].decode()
         if kind in ("application/x-www-form-urlencoded", ""):
-            pairs = parse_qsl(f"{query}&{body.decode()}", errors="strict", max_num_fields=MAX_FIELDS)
+            pairs = read(f"{query}&{body.decode()}")
         elif kind == "multipart/form-data":
 
             async def receive() -> Message:
                 return {"type": "http.request", "body": body}
 
             form = Request(request.scope, receive).form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max_body)
-            pairs = [*parse_qsl(query, errors="strict", max_num_fields=MAX_FIELDS), *(await form).multi_items()]
+            pairs = [*read(query), *(await form).multi_items()]
         else:
             forms = "application/x-www-form-urlencoded or multipart/form-data"
             raise HTTPException(415, f"send JSON (application/json) or a form ({forms})")
