@@ -98,6 +98,13 @@ def test_runs_that_differ_in_seed_name_and_devices_are_seeds_of_each_other(tmp_p
     assert grouped(tmp_path) == [("again", Sample({0: 5.5, 1: 7.0}))]
 
 
+def test_measurements_stand_in_the_order_of_the_seeds_that_are_listed(tmp_path, base):
+    for seed, ppl in ((9, 5.0), (10, 7.0), (2, 8.0)):
+        store(tmp_path / f"base_seed-{seed}", replace(base, seed=seed), ppl)
+    [group] = json.loads(printed(str(tmp_path), "--format", "json"))["groups"]
+    assert dict(zip(group["seeds"], group["val/ppl_by_seed"], strict=True)) == {2: 8.0, 9: 5.0, 10: 7.0}
+
+
 def test_a_run_that_is_not_finished_is_no_seed_of_finished_ones(tmp_path, base):
     store(tmp_path / "one", base, 5.0)
     torn = store(tmp_path / "two", replace(base, seed=1), 9.0)
@@ -285,6 +292,16 @@ def test_runs_on_two_texts_under_one_name_are_no_seeds_of_each_other(tmp_path, b
     assert table.records[0]["val/ppl"] == Sample({0: 193.0, 1: 211.0})
     assert table.records[1]["val/ppl difference"] is None
     assert "val/ppl is not compared across vocabularies, texts and losses." in table.after
+
+
+def test_a_text_that_changed_under_its_name_between_two_options_is_shown(tmp_path, base):
+    for rate, corpus in ((1.0, "a" * 64), (2.0, "b" * 64)):
+        store_text(store(tmp_path / f"rate{rate:g}", with_rate(base, rate), 5.0), fingerprint=corpus)
+    [table] = comparisons(read_runs([tmp_path])[0])
+    assert [(record["optim.lr_scale"], record["text"]) for record in table.records] == [
+        ("1", "a" * 12),
+        ("2", "b" * 12),
+    ]
 
 
 def test_one_text_under_two_names_is_one_text(tmp_path, base):

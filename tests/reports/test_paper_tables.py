@@ -174,7 +174,10 @@ def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
     }.items():
         assert any(line.startswith(f"- {sweep / name}: ") and note in line for line in text.split("\n"))
     assert f"{sweep}/torn: the perplexity is that of step 20" in text
-    assert "scored with averaged weights, the paper's Table 3 with one checkpoint (averaged)" in text
+    assert (
+        "- scored with other weights (average of 2, 2 steps apart), the paper's Table 3 with the last checkpoint (av"
+        in text
+    )
     assert f"{sweep}/damaged/evaluation/val/evaluation.json: damaged; score again" in text
 
 
@@ -265,6 +268,31 @@ def test_seeds_of_a_row_are_one_line_with_their_spread_and_other_trainings_are_l
     assert [record["ppl"] for record in records] == [Sample({0: 9.0, 1: 10.0}), one(74_328_688.96)]
     assert [record["n"] for record in records] == [2, 1]
     assert f"9.50 ± {0.5**0.5:.2f}" in markdown(tmp_path)
+
+
+def test_scores_of_a_later_seed_are_shown_with_what_they_are_of(tmp_path, configs):
+    val, test = evaluation(40, 25.0, averaged=[38, 40]), evaluation(40, 26.0, checkpoint="best.ckpt", lines=3003)
+    store(tmp_path / "seed-0", configs["base"])
+    store(tmp_path / "seed-1", replace(configs["base"], seed=1), val=val, test=test | {"test_set": "newstest2014"})
+
+    tables = collect(tmp_path)
+
+    row, line = by_row(tables["table_3"])["base"], tables["table_2"][0]
+    assert (row["n"], row["bleu"], row["length_ratio"]) == (2, None, None)
+    assert "scored with other weights (average of 2, 2 steps apart)" in row["not_comparable"][-1]
+    assert (line["bleu"], line["weights"], line["scored"]) == (Sample({1: 26.0}), "best", "newstest2014, 3,003 lines")
+    assert line["not_comparable"][-1] == "no checkpoints averaged, the paper 5"
+
+
+def test_a_row_on_text_that_changed_under_its_name_is_not_compared_with_base(tmp_path, configs):
+    for name, corpus in {"base": "a", "c_n2": "b"}.items():
+        run = store(tmp_path / name, configs[name], val=evaluation(40, 20.0))
+        (run / "corpus.json").write_text(json.dumps({"fingerprint": corpus, "tokenizer_sha256": "t"}))
+    found = paper_tables(read_runs([tmp_path])[0])
+    assert found.records["changes"] == []
+    assert "c_n2 is not compared with base: c_n2 has text=b (base a)." in next(
+        table.after for table in found.tables if table.name == "table_3"
+    )
 
 
 def test_changes_have_students_intervals_and_only_what_survives_correction_is_bold(tmp_path, configs):

@@ -18,6 +18,7 @@ PRECISION = "trainer.precision"
 NOT_SHAPING = ("seed", "logger.group", PARAMETERS)  # options that change no result, and one derived from others
 EARLY_STOPPING = ("trainer.max_steps", "trainer.patience", "trainer.best_metric")
 WITHOUT_SEED = re.compile(r"[-_.]?seed-?\d+$")
+ONE_CHECKPOINT = "one checkpoint"  # that the scored weights are of, which is not the best
 TEXT, TOKENIZER = "text", "tokenizer"  # fingerprints, shown where nothing else differs
 
 
@@ -47,13 +48,13 @@ class Group:
         return sorted({run.seed for run in self.runs}, key=lambda seed: (seed is None, seed))
 
     def evaluation(self, split: str) -> Record:
-        """Returns the first run's scores of a split; empty where it has none."""
-        return self.runs[0].evaluations.get(split, {}) if self.runs else {}
+        """Returns the scores of a split of the first run that has some; empty where none has."""
+        return next((run.evaluations[split] for run in self.runs if split in run.evaluations), {})
 
     def sample(self, metric: Metric | None) -> Sample | None:
-        """Returns one measurement per seed, the mean of its runs; None where none was measured."""
+        """Returns one measurement per seed, in the order of `seeds`, the mean of its runs; None without any."""
         found: dict[Any, list[float]] = {}
-        for run in self.runs:
+        for run in sorted(self.runs, key=lambda run: self.seeds.index(run.seed)):
             if metric and (value := metric.of(run)) is not None:
                 found.setdefault(run.seed, []).append(value)
         return Sample({seed: fmean(values) for seed, values in found.items()}) if found else None
@@ -150,7 +151,7 @@ def _scoring_of(evaluation: Record, run: MeasuredRun) -> Record:
     found = search_of(evaluation)
     averaged, checkpoint = evaluation.get("averaged") or [], str(evaluation.get("checkpoint", ""))
     count, apart = len(averaged), averaged[1] - averaged[0] if len(averaged) > 1 else 0
-    found["weights"] = "best" if checkpoint.startswith("best") else "one checkpoint"
+    found["weights"] = "best" if checkpoint.startswith("best") else ONE_CHECKPOINT
     if run.prefers_best(evaluation):  # by the rule by which other seeds may have their average
         trainer = run.settled().trainer
         count, apart = trainer.average_last, trainer.checkpoint_every
@@ -192,12 +193,19 @@ def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
 def differing_options(groups: Sequence[Group]) -> list[str]:
     """Returns the options in which the groups differ, in the order of the configuration.
 
-    Fingerprints of the text are among them only where they tell groups apart that agree in all options.
+    Fingerprints of the text are among them only where groups differ in these and in no option, or no option of text.
     """
+
+    def values(group: Group, keys: Sequence[str]) -> str:
+        return str([group.options.get(key) for key in keys])
+
     found = differing([group.options for group in groups])
     options = [key for key in found if key not in (TEXT, TOKENIZER)]
-    told_apart = {str([group.options.get(key) for key in options]) for group in groups}
-    return options if len(told_apart) == len(groups) else found
+    of_text = [key for key in options if key.startswith("data.")]
+    told_apart = {values(group, options) for group in groups}
+    texts = {values(one, [*of_text, TEXT, TOKENIZER]): values(one, of_text) for one in groups if TEXT in one.options}
+    is_told = len(told_apart) == len(groups) and len(texts) == len(set(texts.values()))
+    return options if is_told else found
 
 
 def differing(options: Sequence[Record]) -> list[str]:

@@ -10,7 +10,15 @@ from aiayn.config.tasks import TASKS
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import compare_groups, counted_seeds
 from aiayn.reports.differences import corrected, explained, minus
-from aiayn.reports.groups import PRECISION, Group, differing_options, group_runs, option_text, partitions
+from aiayn.reports.groups import (
+    ONE_CHECKPOINT,
+    PRECISION,
+    Group,
+    differing_options,
+    group_runs,
+    option_text,
+    partitions,
+)
 from aiayn.reports.metrics import Metric
 from aiayn.reports.published import (
     BASE,
@@ -137,7 +145,7 @@ def _table_2_record(row: Row, group: Group) -> Record:
         "bleu_kind": kind.name,
         "length_ratio": group.sample(kind.ratio),
         "sacrebleu": group.sample(Metric("sacrebleu", "test")),
-        "weights": {None: None, 0: "last"}.get(averaged, f"{averaged} averaged"),
+        "weights": group.options.get("test weights"),
         **_how_scored(evaluation, "test", "lines"),
         "flops_counted_over_the_corpus": is_exact,
         "paper_flops_counted": counted_flops(row) if row.options else None,
@@ -184,22 +192,22 @@ def _table_3_record(row: Row, group: Group) -> Record:
     """Returns every column of Table 3: measured, published, and the difference measured - published."""
     run, evaluation = group.first, group.evaluation("val")
     options = run.options if run else row.options
-    is_averaged = bool(evaluation.get("averaged"))
+    weights = group.options.get("val weights", ONE_CHECKPOINT)
     record: Record = {"row": row.name, "label": row.label, **group.record()}
     record |= {name: options[f"model.{name}"] for name in (*SIZES, "positions") if name != "label_smoothing"}
     record |= {"label_smoothing": options["optim.label_smoothing"], "arithmetic": group.options.get(PRECISION)}
     measured = {
         "steps": run.step if run else None,
         "ppl": group.sample(PPL),
-        "bleu": None if is_averaged else group.sample(BLEU),
+        "bleu": group.sample(BLEU) if weights == ONE_CHECKPOINT else None,
         "parameters": run.parameters / 1e6 if run else None,
     }
     record |= _beside(row, measured) | {"bleu_kind": BLEU.name}
-    record |= {"length_ratio": None if is_averaged else group.sample(BLEU.ratio)}
+    record |= {"length_ratio": group.sample(BLEU.ratio) if weights == ONE_CHECKPOINT else None}
     record |= {"vocab_size": options.get("data.vocab_size"), "flops": run.flops()[0] if run else None}
     reasons = why_not_comparable(run, row, evaluation, "newstest2013") if run else []
-    if is_averaged:
-        reasons.append("scored with averaged weights, the paper's Table 3 with one checkpoint")
+    if weights != ONE_CHECKPOINT:
+        reasons.append(f"scored with other weights ({weights}), the paper's Table 3 with the last checkpoint")
     return record | {"not_comparable": reasons}
 
 
