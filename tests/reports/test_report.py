@@ -171,6 +171,12 @@ def test_a_sweep_over_heads_and_d_k_begins_with_a_grid_and_names_all_sizes_that_
     ]
 
 
+def test_a_sweep_over_other_options_too_has_no_grid_in_which_their_runs_would_be_averaged(tmp_path):
+    rows = [(f"model.n_heads={h}", f"model.d_k={k}", 9.0, float(h + k)) for h in (8, 16) for k in (32, 8)]
+    sweep = write_sweep(tmp_path / "grid", *rows, ("model.n_heads=8", "model.d_k=8", "model.n_layers=2", 9.0, 90.0))
+    assert "by number of heads" not in write_report(sweep).read_text()
+
+
 def test_a_sweep_over_seeds_ends_with_mean_and_standard_deviation(tmp_path):
     sweep = write_sweep(tmp_path / "seeds", ("seed=1", 5.0, 20.0), ("seed=2", 6.0, 21.0), ("seed=3", 7.0, 25.0))
 

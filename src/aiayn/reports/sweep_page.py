@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.reports.comparison import comparisons, option_columns
-from aiayn.reports.groups import Group, differing, group_runs, option_text
+from aiayn.reports.groups import Group, differing, differing_options, group_runs, option_text
 from aiayn.reports.metrics import Metric
 from aiayn.reports.page import link, render_page
 from aiayn.reports.plots import panel_svg, panels
@@ -34,7 +34,7 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
         "sweep.html",
         title=folder.resolve().name,
         about=[f"{len(runs)} runs"],
-        heads=_heads_and_sizes([*runs.values()]),
+        heads=_heads_and_sizes(groups),
         runs=_runs_table(runs, differ),
         # As `aiayn table` has them; without measurements there are no more columns.
         groups=[table for table in comparisons([*runs.values()]) if len(table.columns) > 3] if len(runs) > 1 else [],
@@ -82,21 +82,25 @@ def _samples(runs: dict[str, MeasuredRun]) -> dict[tuple[str, str], dict[str, st
     return found
 
 
-def _heads_and_sizes(runs: Sequence[MeasuredRun]) -> Table | None:
-    """Returns a table of score by heads and d_k where the sweep has several sizes for a number of heads; else None.
+def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
+    """Returns a table of score by heads and d_k, several for a number of heads; None for a sweep of other options, too.
 
-    A cell is the mean over its runs of the first metric that all runs have: BLEU of the development set, greedy BLEU,
+    A cell is the mean over seeds of the first metric that all groups have: BLEU of the development set, greedy BLEU,
     perplexity.
     """
     import pandas as pd
 
     sizes = {"heads": "model.n_heads", "d_k": "model.d_k"}
+    if {*differing_options(groups)} - {*sizes.values(), "model.d_v"}:
+        return None
     for metric in (Metric("sacrebleu", "val"), Metric("val/bleu"), Metric("val/ppl")):
-        rows = [{name: run.options.get(key) for name, key in sizes.items()} | {"of": metric.of(run)} for run in runs]
-        frame: Any = pd.DataFrame(rows, dtype=float)
-        if frame["of"].notna().all():
+        samples = [sample for group in groups if (sample := group.sample(metric))]
+        if len(samples) == len(groups):
+            rows = [{name: group.options.get(key) for name, key in sizes.items()} for group in groups]
+            frame: Any = pd.DataFrame(rows, dtype=float).assign(of=[sample.mean for sample in samples])
             grid = frame.pivot_table("of", "heads", "d_k")
-            if grid.count().sum() <= max(grid.shape):  # d_k follows from the heads
+            # Where d_k follows from the heads there is a column for each; d_v may differ by itself.
+            if not max(grid.shape) < grid.count().sum() == len(groups):
                 return None
             grid = grid.rename("{:g}".format, axis="columns").astype(object).where(grid.notna().to_numpy(), None)
             records = [{"heads": f"{heads:g}", **row} for heads, row in grid.iterrows()]
