@@ -48,7 +48,8 @@ def _collect(run: Path, target: Path, origin: Mapping[str, str]) -> Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         atomic_write_text(place, path.read_text(encoding="utf-8"))
     atomic_write_text(target / "config.yaml", yaml.safe_dump(config, sort_keys=False))
-    for name in ("machine.json", "corpus.json"):  # the second has counts and fingerprints, no text
+    # corpus.json has counts and fingerprints, no text; averaged.json tells which scores are seeds of each other.
+    for name in ("machine.json", "corpus.json", "averaged.json"):
         if found := read_json(run / name):
             write_json(target / name, found)
     write_jsonl(target / "metrics.jsonl", _curves(read_jsonl(run / "metrics.jsonl")))

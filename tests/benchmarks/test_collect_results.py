@@ -28,11 +28,12 @@ def write_run(run: Path, *, scored: bool = True, train: str = "my/train") -> Non
     (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
     (run / "machine.json").write_text('{"cores": 2}')
     (run / "corpus.json").write_text('{"fingerprint": "abc"}')
+    (run / "averaged.json").write_text('{"worse": true}')
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     if scored:
         (run / "evaluation/val").mkdir(parents=True)
         (run / "evaluation/val/hypotheses.txt").write_text("Guten Tag\n")
-        result = {"metrics": {"bleu_compound_split": 30.0}, "step": 120, "lines": 1}
+        result = {"metrics": {"bleu_compound_split": 30.0}, "step": 120, "lines": 1, "checkpoint": "best.ckpt"}
         (run / "evaluation/val/evaluation.json").write_text(json.dumps(result))
 
 
@@ -44,6 +45,7 @@ def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_
 
     assert folder == tmp_path / "results/a_h1"
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
+        "averaged.json",
         "config.yaml",
         "corpus.json",
         "evaluation/val/evaluation.json",
@@ -57,6 +59,7 @@ def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_
     assert kept == [{"step": 50, "train/loss": 7.0}, *RECORDS[1:]]
     run = read_run(RunFolder(folder))
     assert run.content == {"corpus": "abc"}
+    assert run.prefers_best(run.evaluations["val"])
     assert (run.step, run.last("val/ppl"), run.evaluations["val"]["metrics"]["bleu_compound_split"]) == (
         120,
         20.0,
