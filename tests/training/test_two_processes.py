@@ -7,7 +7,7 @@ import sys
 import pytest
 from applications import TWELVE_STEPS, in_new_interpreter, run_application, text_in
 
-from aiayn.runs.run_folder import read_jsonl
+from aiayn.runs.run_folder import read_json, read_jsonl
 
 
 def arguments(corpus, name, *more):
@@ -24,12 +24,17 @@ def arguments(corpus, name, *more):
 
 
 def test_only_the_first_process_speaks(corpus, tmp_path):
-    two = in_new_interpreter(tmp_path, *arguments(corpus, "two", "trainer.devices=2"))
+    few = ("trainer.limit_val_batches=0.7", "data.max_tokens_per_device=70", "trainer.average_last=1")
+    two = in_new_interpreter(tmp_path, *arguments(corpus, "two", "trainer.devices=2", *few))
     assert two.returncode == 0, two.stderr
     assert two.stderr.count("step 8/8  epoch") == 1
     assert "device   2 x cpu" in two.stderr
     assert "Warning" not in two.stderr
     assert two.stdout == ""
+    # The average of one checkpoint is validated in one process, on what the two have validated that checkpoint on.
+    [validated] = [each for each in read_jsonl(tmp_path / "outputs/two/metrics.jsonl") if "val/loss" in each][-1:]
+    alone = read_json(tmp_path / "outputs/two/averaged.json")["averaged"]
+    assert (validated["step"], alone["val/loss"]) == (8, pytest.approx(validated["val/loss"], rel=1e-5))
 
 
 def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(corpus, tmp_path, monkeypatch):

@@ -100,17 +100,19 @@ def validate(
     alone = copy(data)
     alone.trainer = None  # else these would be the batches of one rank of several
     scores = ValidationScores(replace(run, stop=StopRequest()))
-    limit, ranks = run.config.trainer.limit_val_batches, run.config.trainer.world_size
+    limit, ranks, loader = run.config.trainer.limit_val_batches, run.config.trainer.world_size, alone.val_dataloader()
+    if ranks > 1 and limit != 1.0:  # which is of the batches of each rank
+        limit = ranks * (limit if isinstance(limit, int) else int(limit * -(-len(loader) // ranks)))
     trainer = quiet_trainer(
         hardware,
         devices=1,
-        limit_val_batches=limit * ranks if isinstance(limit, int) else limit,  # a number is of each rank
+        limit_val_batches=limit,
         logger=False,
         enable_checkpointing=False,
         callbacks=[scores],
     )
     with torch.compiler.set_stance("force_eager"):  # as in `run_validation_loop`
-        trainer.validate(module, alone.val_dataloader(), verbose=False)
+        trainer.validate(module, loader, verbose=False)
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
