@@ -198,6 +198,12 @@ def test_a_fine_tuned_run_continues_to_the_bit_when_its_source_is_gone(child, pa
     assert averaged(stopped).config.init_fingerprint == averaged(whole).config.init_fingerprint
 
 
+def test_a_tokenizer_that_is_asked_for_and_would_be_ignored_is_refused(child, tmp_path):
+    other = replace(child, data=replace(child.data, tokenizer="unigram"))
+    with pytest.raises(RefusedError, match=r"\(data\.tokenizer: bpe -> unigram\); leave these options out"):
+        train(other, tmp_path, chosen=["data.tokenizer"])
+
+
 def test_continuing_with_another_source_is_refused(child, parent, tmp_path):
     train(replace(child, trainer=replace(child.trainer, max_steps=1)), tmp_path)
     last = str(parent / "checkpoints" / "last.ckpt")

@@ -45,6 +45,8 @@ def resolve_init_from(
         "tokenizer_pairs": None,
     }
     settled = flatten({"model": to_plain(source.config.model), "data": vocabulary})
+    if chosen and "data.tokenizer" in chosen:
+        settled["data.tokenizer"] = source.config.data.tokenizer
     now, unset = flatten(to_plain(config)), open_options(config)
     changed = [
         f"{key}: {as_option(value)} -> {as_option(now[key])}"
