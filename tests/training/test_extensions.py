@@ -17,6 +17,7 @@ from aiayn.model.layers import Place
 from aiayn.runs import checkpoints, extensions
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json
 from aiayn.token_ids import BOS_ID, EOS_ID
+from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
 
 EXAMPLES = ROOT / "examples/extensions"
@@ -378,6 +379,33 @@ def test_with_another_best_metric_the_average_is_compared_with_what_best_ckpt_ho
     compared = read_json(run.validated)["best"]
     assert compared["step"] == now
     assert compared["val/loss"] == record["val/loss"]
+
+
+def test_an_average_of_weights_is_what_every_checkpoint_holds_with_and_without_the_optimizers_state(
+    text, tmp_path, monkeypatch
+):
+    (tmp_path / "order.py").write_text(
+        "def order(hypotheses, references):\n    order.calls += 1\n    return order.calls\n\n"
+        "order.calls, order.lower_is_better = 0, True\nMETRICS = {'order': order}\n"
+    )
+    more = (f"extensions=[{EXAMPLES}/ema.py,{tmp_path}/order.py]", "extension.ema.decay=0.7", "trainer.val_every=2")
+
+    def weights(run, name):
+        return checkpoints.load(run / "checkpoints" / f"{name}.ckpt").weights
+
+    whole = aiayn.train(
+        aiayn.compose(
+            *options(text, tmp_path, "", *more, "name=whole", "trainer.checkpoint_every=2", "trainer.average_last=9")
+        )
+    )
+    monkeypatch.setattr(CheckpointSaver, "SMALL", -1)  # bytes: as in a large model, the state is not saved every time
+    large = aiayn.train(
+        aiayn.compose(*options(text, tmp_path, "", *more, "name=large", "trainer.best_metric=val/order"))
+    )
+    assert not (large / "checkpoints/step_6.optim").exists()
+    for name, same in (("best", "step_2"), ("step_6", "step_6")):
+        theirs = weights(whole, same)
+        assert [key for key, weight in weights(large, name).items() if not torch.equal(weight, theirs[key])] == []
 
 
 def test_a_metric_decides_about_the_best_checkpoint_and_is_seen_by_lightnings_callbacks(text, tmp_path):

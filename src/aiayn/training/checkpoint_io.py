@@ -33,7 +33,7 @@ class RunCheckpointIO(TorchCheckpointIO):
         self.found = found
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Copies the checkpoint and has it written in the background: step_N.optim, if it has the optimizer's state,
+        """Copies the checkpoint and has it written in the background: step_N.optim, unless the options are without it,
         step_N.ckpt and last.ckpt; then older ones are pruned.
 
         On rank 0 only. Raises ConfigError for a state that a checkpoint cannot hold.
@@ -44,7 +44,7 @@ class RunCheckpointIO(TorchCheckpointIO):
             return
         weights = {name: value for name, value in checkpoint["state_dict"].items() if name.startswith(MODEL)}
         states: dict[str, Any] = {}
-        if "optimizer_states" in checkpoint:
+        if not storage_options or storage_options["with_state"]:
             lightning = {key: value for key, value in checkpoint.items() if key not in ELSEWHERE}
             # Parameters outside the model, of a subclass of the module, are needed only to resume.
             others = {name: value for name, value in checkpoint["state_dict"].items() if name not in weights}

@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from pathlib import Path
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
@@ -69,8 +70,8 @@ class CheckpointSaver(StepCallback, Checkpoint):
         saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
         if saving:
             with self.run.clock.paused():
-                weights_only = not self._saves_state(trainer, last=stopping or step == settings.max_steps)
-                trainer.save_checkpoint(checkpoint_folder.step_path(folder, step), weights_only)
+                with_state = self._saves_state(trainer, last=stopping or step == settings.max_steps)
+                self._save(trainer, checkpoint_folder.step_path(folder, step), with_state)
         self._save_best(trainer, step, saving)
         trainer.should_stop = stopping
 
@@ -92,15 +93,22 @@ class CheckpointSaver(StepCallback, Checkpoint):
             return
         if not saved:
             with self.run.clock.paused():
-                trainer.save_checkpoint(folder.best, weights_only=True)
+                self._save(trainer, folder.best, with_state=False)
         elif trainer.is_global_zero:  # a link: costs no disk space
             self.run.writer.submit(checkpoint_folder.link, folder.checkpoints, step, folder.best.name)
+
+    def _save(self, trainer: pl.Trainer, path: Path, with_state: bool) -> None:
+        """Not by Lightning's `weights_only`, which passes over callbacks that save other weights, as a moving average.
+
+        The checks of `NonFiniteGuard` are among them.
+        """
+        trainer.save_checkpoint(path, weights_only=False, storage_options={"with_state": with_state})
 
     def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
         """Writes a checkpoint, reads it back and removes it."""
         path = self.run.folder.checkpoints / checkpoint_folder.PROOF
         with self.run.clock.paused():
-            trainer.save_checkpoint(path)
+            self._save(trainer, path, with_state=True)
             if trainer.is_global_zero:
                 try:
                     self.run.writer.wait()

@@ -25,7 +25,7 @@ class NonFiniteGuard(StepCallback):
     before every save, so that nothing that came after too many of them is ever saved.
     """
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.seen = int(translation_module(pl_module).skipped)
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
