@@ -134,6 +134,10 @@ def test_scores_of_another_search_are_no_seeds_and_a_missing_score_changes_nothi
         ("one", Sample({0: 20.0, 1: 21.0})),
     ]
     assert groups[1].sample(Metric("sacrebleu", "test")) == Sample({0: 30.0})
+    [line] = [line for line in printed(str(tmp_path)).split("\n") if line.startswith("one ")]
+    assert re.split("  +", line)[-4:] == ["2", "5.50 ± 0.71", "20.50 ± 0.71", "30.00 (n=1)"]
+    rows = [*csv.DictReader(io.StringIO(printed(str(tmp_path), "--format", "csv")))]
+    assert [rows[1][key] for key in ("n", "val/sacrebleu_n", "test/sacrebleu_n")] == ["2", "2", "1"]
 
 
 # Copies.

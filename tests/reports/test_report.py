@@ -189,6 +189,16 @@ def test_a_sweep_over_seeds_ends_with_mean_and_standard_deviation(tmp_path):
     assert shown[start : start + 4] == ["seeds", "3", "6.00\u00a0±\u00a01.00", "22.00\u00a0±\u00a02.65"]
 
 
+def test_groups_of_one_name_in_two_folders_each_have_a_curve(tmp_path):
+    for place, rate in (("slow", 1), ("fast", 3)):
+        write_sweep(tmp_path / "both" / place, *((f"optim.lr_scale={rate}", f"seed={n}", 5.0, 20.0) for n in (1, 2)))
+        for run in (tmp_path / "both" / place).iterdir():
+            run.rename(run.with_name(f"base_{run.name.rpartition('_')[2]}"))
+    page = write_report(tmp_path / "both").read_text()
+    [legend] = re.findall('<p class="legend">(.*?)</p>', page, re.DOTALL)
+    assert re.findall(">(.*?)</span>", legend) == ["fast/base_seed-1 (2 seeds)", "slow/base_seed-1 (2 seeds)"]
+
+
 def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
     outcome = run_application("aiayn", "report", str(sweep))
     assert outcome.out == f"{sweep}/report.html\n"

@@ -14,6 +14,7 @@ from aiayn.reports.metrics import Metric
 from aiayn.reports.run_page import run_page
 from aiayn.reports.runs import read_run
 from aiayn.reports.sweep_page import sweep_page
+from aiayn.reports.tables import of_fewer
 from aiayn.runs.results import best_and_last, last_step, runs_within
 from aiayn.runs.run_folder import RunFolder
 
@@ -81,9 +82,12 @@ def sweep_summary(folder: Path) -> str:
     for group in group_runs(runs) if len(runs) > 1 else ():
         if len(group.seeds) > 1:
             means = {name: sample for name, metric in SUMMED_UP.items() if (sample := group.sample(metric))}
+            n = len(group.seeds)
             found = [
-                f"{name} {one.mean:.2f}\u00a0±\u00a0{one.sd:.2f}" for name, one in means.items() if one.sd is not None
+                f"{name} {one.mean:.2f}\u00a0±\u00a0{one.sd:.2f}{of_fewer(one, n)}"
+                for name, one in means.items()
+                if one.sd is not None
             ]
-            said = f"mean     {group.name}, {len(group.seeds)} seeds, with standard deviation  "
+            said = f"mean     {group.name}, {n} seeds, with standard deviation  "
             lines.append(said + ("  ".join(found) or "none yet"))
     return "\n".join(lines)

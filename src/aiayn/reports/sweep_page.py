@@ -27,7 +27,9 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
     first, *_ = runs.values()
     differ = [key for key in differing([run.options for run in runs.values()]) if key not in NOT_COMPARED]
     groups, steps = group_runs(runs.values()), [last_step(run.records) for run in runs.values()]
-    drawn = panels({_label(group, folder): [run.records for run in group.runs] for group in groups})
+    drawn = panels(
+        dict(zip(_labels(groups, folder), ([run.records for run in one.runs] for one in groups), strict=True))
+    )
     machines = {name: read_json(run.folder.machine) for name, run in runs.items()}
     facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
     return render_page(
@@ -67,10 +69,15 @@ def _runs_table(runs: dict[str, MeasuredRun], differ: Sequence[str]) -> Table:
     return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *option_columns(differ)], records)
 
 
-def _label(group: Group, folder: Path) -> str:
-    if len(group.runs) > 1:
-        return f"{group.name} ({len(group.runs)} seeds)"
-    return group.runs[0].folder.path.relative_to(folder).as_posix()
+def _labels(groups: Sequence[Group], folder: Path) -> list[str]:
+    """Returns a name for each group, of the first run where several groups have one name."""
+    names, found = [group.name for group in groups], []
+    for group in groups:
+        is_seeds = len(group.runs) > 1
+        first = group.runs[0].folder.path.relative_to(folder).as_posix()
+        name = group.name if is_seeds and names.count(group.name) == 1 else first
+        found.append(f"{name} ({len(group.runs)} seeds)" if is_seeds else name)
+    return found
 
 
 def _samples(runs: dict[str, MeasuredRun]) -> dict[tuple[str, str], dict[str, str]]:

@@ -38,7 +38,10 @@ class Table:
         """Returns the cells as a writer shows them, row by row."""
         digits = [column_digits(column, self.records) for column in self.columns]
         return [
-            [_cell(record.get(c.key), c, number, style) for c, number in zip(self.columns, digits, strict=True)]
+            [
+                _cell(record.get(c.key), c, number, style, record.get("n"))
+                for c, number in zip(self.columns, digits, strict=True)
+            ]
             for record in self.records
         ]
 
@@ -60,12 +63,13 @@ class Style:
     missing: str = "-"  # for None
 
 
-def _cell(value: Any, column: Column, digits: int, style: Style) -> Any:
+def _cell(value: Any, column: Column, digits: int, style: Style, n: int | None) -> Any:
+    """Returns a value as it is shown in a row of n seeds; a mean of fewer says of how many."""
     if value is None:
         return style.missing
     if isinstance(value, Sample):
         spread = "" if value.sd is None else f"{style.plus_minus}{value.sd:,.{digits}f}"
-        return style.number(f"{value.mean:,.{digits}f}{spread}")
+        return style.number(f"{value.mean:,.{digits}f}{spread}{of_fewer(value, n)}")
     if isinstance(value, Difference):
         cell = style.number(f"{value.delta:+,.{digits}f}" + _claim(value, digits))
         return style.strong(cell) if value.survives else cell
@@ -75,6 +79,11 @@ def _cell(value: Any, column: Column, digits: int, style: Style) -> Any:
         return style.number(f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}")
     text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
     return style.escape(text if isinstance(text, str) else str(text))
+
+
+def of_fewer(sample: Sample, n: int | None) -> str:
+    """Returns of how many seeds a sample is, where these are not the n that are said elsewhere."""
+    return "" if n in (None, sample.n) else f" (n={sample.n})"
 
 
 def _claim(value: Difference, digits: int) -> str:
@@ -169,7 +178,7 @@ def csv_text(table: Table) -> str:
 
     rows = [plain_record(record) for record in table.records]
     found = dict.fromkeys(key for row in rows for key in row)
-    ends = ("", "_sd", "_low", "_high", "_p", "_p_holm", "_significant")
+    ends = ("", "_sd", "_n", "_low", "_high", "_p", "_p_holm", "_significant")
     keys = [column.key + end for column in table.columns for end in ends if column.key + end in found]
     return pd.DataFrame(rows, dtype=object).reindex(columns=keys).to_csv(index=False, lineterminator="\n")
 
@@ -190,8 +199,8 @@ def plain_record(record: Record, by_seed: bool = False) -> Record:
     found: Record = {}
     for key, value in record.items():
         if isinstance(value, Sample):
-            found |= {key: value.mean, f"{key}_sd": value.sd}
-            found |= {f"{key}_n": value.n, f"{key}_by_seed": value.values} if by_seed else {}
+            found |= {key: value.mean, f"{key}_sd": value.sd, f"{key}_n": value.n}
+            found |= {f"{key}_by_seed": value.values} if by_seed else {}
         elif isinstance(value, Difference):
             found |= {key: value.delta, f"{key}_low": value.low, f"{key}_high": value.high}
             found |= {f"{key}_p": value.p, f"{key}_p_holm": value.p_holm, f"{key}_significant": value.survives}
