@@ -373,6 +373,8 @@ def test_scores_per_token_and_of_both_directions_and_of_a_file_of_pairs(run, tra
     assert printed == pytest.approx(means[0], abs=2e-5)
     printed = [float(line) for line in output("score", run, tmp_path / "x.tsv", "--reverse", back, text=b"")]
     assert printed == pytest.approx([(a + b) / 2 for a, b in zip(*means, strict=True)], abs=2e-5)
+    with pytest.raises(ConfigError, match="--per-token prints one number for each pair; leave out --format"):
+        raise invoke("score", run, tmp_path / "x.tsv", "--per-token", "--format", "jsonl").exception
     with pytest.raises(ConfigError, match=r"--reverse .*: it translates en to de; name a run from de to en"):
         raise invoke("score", run, tmp_path / "x.tsv", "--reverse", run).exception
     with pytest.raises(ConfigError, match=r"x\.en: name the file with its translations, too"):

@@ -332,7 +332,8 @@ def test_a_patient_search_ends_when_that_many_outputs_ended_and_not_before(seed,
         search(model, [source], config)
         steps.append(len(model.rows_per_step))
     exact = ScriptedModel(logits)
-    search(exact, sources, replace(config, patience=None))
+    expected = search(exact, sources, replace(config, patience=None))
+    assert search(ScriptedModel(logits), sources, replace(config, patience=0.0)) == expected
     assert max(steps) <= len(exact.rows_per_step)
 
 

@@ -346,6 +346,7 @@ def test_a_model_with_other_code_is_translated_in_torch_and_the_line_says_what_i
         ({"only_torch": "--sample draws in torch"}, "--sample draws in torch"),
         ({"precision": "bfloat16"}, "CTranslate2 does not compute in bfloat16 on this cpu"),
         ({"search": {"patience": None}}, "an exact search"),
+        ({"search": {"patience": 0}}, "an exact search"),
     ],
     ids=str,
 )
@@ -492,7 +493,8 @@ def test_once_converted_a_model_is_served_without_torch(checkpoint, tmp_path):
 
 
 def test_the_command_says_its_engine_and_refuses_one_that_cannot_do_it(checkpoint, tmp_path, monkeypatch):
-    stored(checkpoint, tmp_path)
+    config = replace(checkpoint.config, search=replace(checkpoint.config.search, patience=1.0))
+    stored(replace(checkpoint, config=config), tmp_path)
     (tmp_path / "text").write_text("the old man\n\nsees\n")
     ours, torchs = (
         run_application("aiayn", "translate", str(tmp_path), str(tmp_path / "text"), "--engine", engine)

@@ -102,6 +102,10 @@ def test_the_commands_take_several_runs(tmp_path, monkeypatch):
     )
     assert run_application("aiayn", "translate", *runs, "dev.en").out.split("\n")[:-1] == expected
     assert run_application("aiayn", "score", *runs, "dev.en", "dev.de").out.count("\n") == 5
+    one_for_both = ("--checkpoint", "outputs/first/checkpoints/last.ckpt")
+    for command in (("translate", *runs, "dev.en"), ("score", *runs, "dev.en", "dev.de")):
+        refused = run_application("aiayn", *command, *one_for_both)
+        assert (refused.code, "of several runs choose averaged, best or last, not a file" in refused.err) == (2, True)
 
     scored = run_application(
         "evaluate.py", "run=outputs/first", "ensemble=outputs/second", "test=dev", "accelerator=cpu"

@@ -12,7 +12,7 @@ import typer
 from aiayn.config.rules import one_of
 from aiayn.config.search import ENGINES, PRECISIONS, SearchOverrides
 from aiayn.errors import ConfigError
-from aiayn.runs.run_folder import find_checkpoint
+from aiayn.runs.run_folder import find_checkpoints
 
 if TYPE_CHECKING:
     from aiayn.search.line_translator import LineTranslator
@@ -63,8 +63,8 @@ class ModelChoice:
         return SearchOverrides(length_penalty=self.length_penalty)
 
     def checkpoints(self, run: Path) -> list[Path]:
-        """Returns the files that `load` loads. Raises what `find_checkpoint` raises."""
-        return [find_checkpoint(one, self.checkpoint) for one in (run, *(self.ensemble or ()))]
+        """Returns the files that `load` loads. Raises what `find_checkpoints` raises."""
+        return find_checkpoints(run, self.ensemble or (), self.checkpoint)
 
     def check(self) -> None:
         """Raises ConfigError for impossible options."""
@@ -125,9 +125,7 @@ class ModelAndSearch(ModelChoice):
         )
 
     def search(self) -> SearchOverrides:
-        return SearchOverrides(
-            beam_size=self.beam_size, length_penalty=self.length_penalty, patience=self.patience or None
-        )
+        return SearchOverrides(beam_size=self.beam_size, length_penalty=self.length_penalty, patience=self.patience)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

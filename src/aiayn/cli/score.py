@@ -33,8 +33,9 @@ class ScoreOptions:
 
     def __post_init__(self) -> None:
         one_of("--format", self.style, ("text", "jsonl"))
-        if self.reverse and self.style != "text":
-            raise ConfigError("--reverse prints one number for each pair; leave out --format")
+        if (self.reverse or self.per_token) and self.style != "text":
+            option = "--reverse" if self.reverse else "--per-token"
+            raise ConfigError(f"{option} prints one number for each pair; leave out --format")
 
 
 @with_options

@@ -22,7 +22,7 @@ class SearchOverrides:
     max_extra_tokens: int | None = option(least=1, most=10_000)  # an output has at most |X| + this many tokens
     # Padded source tokens times beams in a batch; None: 8,192 on a CPU, 65,536 on GPUs.
     batch_tokens: int | None = option(least=1)
-    patience: float | None = option(least=0.1, most=1000)  # ends after patience * beam_size outputs; None: exact
+    patience: float | None = option(least=0, most=1000)  # ends after patience * beam_size outputs; 0 or None: exact
 
     def __post_init__(self) -> None:
         check_rules("search.", self, SearchOverrides)  # whose rules are those of SearchConfig, too

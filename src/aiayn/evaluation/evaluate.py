@@ -24,8 +24,15 @@ from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import load
 from aiayn.runs.extensions import measure, metrics_of, name_extensions
-from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json, write_json, write_jsonl
-from aiayn.search.ensemble import find_ensemble
+from aiayn.runs.run_folder import (
+    Evaluation,
+    RunFolder,
+    find_checkpoints,
+    folder_of,
+    read_json,
+    write_json,
+    write_jsonl,
+)
 from aiayn.search.force_decode import accuracy, perplexity
 from aiayn.search.load import load_translator
 from aiayn.search.processes import SplitTranslator, on_devices
@@ -45,7 +52,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     # Whatever can be refused is refused before the search.
     extensions = name_extensions(config.extensions)
     run, ensemble = Path(config.run), listed(config.ensemble)
-    paths = find_ensemble(run, ensemble, config.checkpoint)
+    paths = find_checkpoints(run, ensemble, config.checkpoint)
     checkpoint, *others = (load(path) for path in paths)
     data = checkpoint.config.data
     task = task_of(data.task)

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
 
@@ -15,7 +15,7 @@ import yaml
 
 from aiayn.config.schema import Config
 from aiayn.config.stored import to_plain
-from aiayn.errors import RefusedError
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.files import atomic_write_text
 
 Record = dict[str, Any]
@@ -130,6 +130,16 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     if not is_archive:
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no archive)")
     return path
+
+
+def find_checkpoints(run: Path | str, others: Sequence[Path | str], checkpoint: str | None) -> list[Path]:
+    """Returns the checkpoint files of a run and of those that translate with it, the run's own first.
+
+    Raises ConfigError if one file is named for several runs, and what `find_checkpoint` raises.
+    """
+    if others and checkpoint not in (None, "averaged", "best", "last"):
+        raise ConfigError(f"checkpoint={checkpoint}: of several runs choose averaged, best or last, not a file")
+    return [find_checkpoint(Path(folder), checkpoint) for folder in (run, *others)]
 
 
 def read_checksum(checkpoint: Path) -> str:

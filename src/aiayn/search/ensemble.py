@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from functools import reduce
-from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from aiayn.errors import ConfigError, RefusedError
+from aiayn.errors import RefusedError
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.run_folder import find_checkpoint
 
 
 class Ensemble(nn.Module):
@@ -63,16 +61,6 @@ class EnsembleCache:
     def select(self, sentences: Tensor) -> None:
         for cache in self.caches:
             cache.select(sentences)
-
-
-def find_ensemble(run: Path | str, others: Sequence[Path | str], checkpoint: str | None) -> list[Path]:
-    """Returns the checkpoint files of a run and of those that translate with it, the run's own first.
-
-    Raises ConfigError if one file is named for several runs, and what `find_checkpoint` raises.
-    """
-    if others and checkpoint not in (None, "averaged", "best", "last"):
-        raise ConfigError(f"checkpoint={checkpoint}: of several runs choose averaged, best or last, not a file")
-    return [find_checkpoint(Path(folder), checkpoint) for folder in (run, *others)]
 
 
 def refuse_different(first: Checkpoint, other: Checkpoint) -> None:

@@ -16,6 +16,7 @@ from aiayn.errors import ResourceError
 from aiayn.hardware import is_out_of_memory
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import load
+from aiayn.runs.run_folder import find_checkpoints
 from aiayn.search.beam_search import beam_search
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
 from aiayn.search.translations import Hypothesis, Translation
@@ -65,10 +66,9 @@ class Translator(LineTranslator):
         Raises RefusedError for a missing or damaged run, or one of another vocabulary, ConfigError for impossible
         options or a missing GPU.
         """
-        from aiayn.search.ensemble import find_ensemble
         from aiayn.search.load import load_translator
 
-        first, *others = (load(path) for path in find_ensemble(run, ensemble, checkpoint))
+        first, *others = (load(path) for path in find_checkpoints(run, ensemble, checkpoint))
         return load_translator(first, search, accelerator, precision, others)
 
     def in_torch(self) -> "Translator":
