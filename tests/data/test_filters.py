@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from texts import data_config, write_lines
@@ -50,6 +51,12 @@ def test_a_rule_drops_what_it_names_counts_it_and_leaves_the_rest(config, option
     assert report["kept"] == len(found.train) == len(plain.train) - sum(map(len, dropped.values()))
     assert found.report["val"] == plain.report["val"]  # validation measures all of its text
     assert found.fingerprint != plain.fingerprint
+
+
+def test_pairs_that_are_dropped_for_their_length_are_not_counted_as_normalised(config):
+    write_lines(Path(config.train), ["a\u00a0b", "c\u00a0d " + "e " * 99, "f"], ["g", "h", "i"])
+    report = prepare(replace(config, vocab_size=261)).report["train"]
+    assert (report["kept"], report["dropped"], report["normalised"]) == (2, {"too_long": 1}, 1)
 
 
 def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config, caplog):

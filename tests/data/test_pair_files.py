@@ -355,6 +355,12 @@ def test_what_a_spreadsheet_writes_is_read_by_its_rules(name, content, tmp_path)
     assert read(stored(tmp_path / name, content)) == [(b'Yes, "sir"', b'Ja, "Herr"'), (b"two lines", b"zwei")]
 
 
+@pytest.mark.parametrize("row", ['"so, he said,so', '"yes" he said,ja'])
+def test_a_quotation_mark_that_would_swallow_text_is_refused_with_its_line(row, tmp_path):
+    with pytest.raises(DataError, match=r"x\.csv: line 3 is no row of comma-separated text"):
+        read(stored(tmp_path / "x.csv", f"en,de\na,b\n{row}\nc,d\n"))
+
+
 CATALOGUE = r"""msgid ""
 msgstr "Language: %s\n"
 
@@ -374,8 +380,12 @@ msgid_plural "%%d cats"
 msgstr[0] "%%d Katze"
 msgstr[1] "%%d Katzen"
 
+#, fuzzy
 #~ msgid "old"
 #~ msgstr "alt"
+
+msgid "new"
+msgstr "neu"
 """
 XLIFF = """<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en-US"
 target-language="%s"><body><trans-unit id="1"><source>Click<x id="1"/>here, <g id="2">bold</g>er &amp; x</source>
@@ -387,7 +397,7 @@ target-language="%s"><body><trans-unit id="1"><source>Click<x id="1"/>here, <g i
 def test_catalogues_and_xliff_give_their_finished_translations_in_both_directions(tmp_path):
     po = stored(tmp_path / "x.po.gz", CATALOGUE % "de_DE")
     xliff = stored(tmp_path / "x.xlf", XLIFF % "de")
-    expected = [("the house", 'das "Haus"'), ("%d cat", "%d Katze"), ("%d cats", "%d Katzen")]
+    expected = [("the house", 'das "Haus"'), ("%d cat", "%d Katze"), ("%d cats", "%d Katzen"), ("new", "neu")]
     assert read(po) == [(src.encode(), tgt.encode()) for src, tgt in expected]
     assert read(xliff) == [(b"Click here, bolder & x", b"Hier klicken")]
     for path in (po, xliff):

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from applications import TWELVE_STEPS, run_application, write_pairs
+from texts import write_lines
 
 import aiayn
 from aiayn import phrasebook
 from aiayn.data.batch_plan import BatchPlan, repetitions
 from aiayn.data.cleaning import CleaningReport, clean, training_rules
+from aiayn.data.pair_files import FileText
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError
@@ -77,6 +79,13 @@ def test_the_tag_of_a_corpus_begins_its_sources_in_batches_and_a_blank_line_has_
     assert data.corpus.report["train"]["corpora"] == [90, 30]
 
 
+def test_a_source_of_invisible_characters_is_blank_with_a_tag_as_without(tmp_path):
+    write_lines(tmp_path / "train", ["one", "\u200b", "\u00ad \ufeff", ""], ["eins", "zwei", "drei", "vier"])
+    for tag in ("", "<2de>"):
+        text = FileText("data.train", [f"{tag}{tmp_path}/train"], ("en", "de"))
+        assert [pair.tgt for pair in clean(text.pairs(), CleaningReport())] == ["eins"]
+
+
 def test_filters_compare_sides_without_the_tag(tmp_path):
     for language, lines in {"en": ["take 3 <b>", "Berlin", "take 4"], "de": ["nimm 3 <b>", "Berlin", "nimm 5"]}.items():
         (tmp_path / f"train.{language}").write_text("\n".join(lines) + "\n")
@@ -117,6 +126,14 @@ def test_a_temperature_and_weights_say_how_often_an_epoch_has_the_pairs_of_a_cor
         np.add.at(seen, np.concatenate(parts), 1)
     assert (seen[:90] == epochs * large / 90).all(), "whole numbers are no matter of chance"
     assert seen[90:].sum() / epochs == pytest.approx(small, rel=0.05)
+
+
+def test_copies_of_a_pair_are_in_different_steps():
+    lengths = np.random.default_rng(0).integers(5, 40, 1000)
+    often = np.repeat([10.0, 1.0], [100, 900])
+    plan = BatchPlan(lengths, lengths, tokens_per_step=1000, parts=4, seed=0, repetitions=often)
+    steps = [np.unique(np.concatenate(plan.step(number))) for number in range(plan.steps_per_epoch)]
+    assert np.mean([sum(pair in step for step in steps) for pair in range(100)]) > 4, "of ten copies"
 
 
 @pytest.mark.parametrize("option", ["data.temperature=5", "data.weights=[2]"])
@@ -164,6 +181,7 @@ def test_a_given_tokenizer_is_used_and_refused_where_it_does_not_fit(text, tmp_p
     assert checkpoints.load(RunFolder(run).last).tokenizer == given.read_text("utf-8")
     for more, error, message in (
         ("data.vocab_size=300", DataError, r"set data\.vocab_size=290"),
+        ("data.lowercase=true", DataError, r"set data\.lowercase=false"),
         ("data.symbols=[<sep>]", DataError, "the given tokenizer divides <sep>"),
         ("data.symbols=[sep]", ConfigError, "write a word in angle brackets"),
         ("data.tokenizer=spm", ConfigError, "choose one of bpe, unigram"),

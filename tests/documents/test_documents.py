@@ -279,6 +279,24 @@ def test_a_file_stays_in_the_encoding_that_it_says(encoding):
     assert found.encode("ł") == (b"&#322;" if encoding == "iso-8859-1" else "ł".encode("utf-16-le"))
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.html", "<p>charset=iso-8859-1 für</p>"),
+        ("a.po", 'msgid "charset=koi8-r für"\nmsgstr ""\n'),
+        (
+            "a.xliff",
+            '<?xml version="1.0"?><xliff><file><unit><segment><source>charset=iso-8859-1 für</source></segment></unit>'
+            "</file></xliff>",
+        ),
+    ],
+)
+def test_what_the_text_says_of_encodings_is_text(name, content):
+    found = document(name, content)
+    assert found.encoding == "utf-8"
+    assert [piece.text[-3:] for piece in found.pieces if isinstance(piece, Part)] == ["für"]
+
+
 def test_what_would_be_a_mark_in_markdown_is_written_as_text():
     for text in ("1\\. the", "\\# the", "\\- the", "\\<b>", "\\`a\\`", "\\_the\\_ snake_case", "\\[a\\](b)"):
         found = translated("a.md", f"a\n\n{text}\n")
@@ -331,7 +349,7 @@ def test_markdown_whose_words_stay_the_same_reads_as_before(text):
         ("a.po", 'msgid "a"\nmsgstr ""\nhello\n', "line 3 is no line of a PO catalogue"),
         ("a.po", 'msgid ""\nmsgstr "Language: fr\\n"\n', "its language is fr, and not de"),
         ("a.po", b'msgid "\xff"\nmsgstr ""\n', "line 1 is not UTF-8"),
-        ("a.po", 'msgid ""\nmsgstr "charset=nothing"\n', "it says to be in nothing"),
+        ("a.po", 'msgid ""\nmsgstr "Content-Type: text/plain; charset=nothing"\n', "it says to be in nothing"),
         ("a.html", "<meta charset=idna><p>a", "it says to be in idna"),
         ("a.xliff", "<xliff><file>\n<a></b>", "line 2 is not well-formed XML"),
         ("a.xliff", "<tmx/>", "this is no XLIFF"),
@@ -361,7 +379,7 @@ def test_what_is_not_of_its_kind_is_refused_with_file_and_place(name, content, m
 
 
 def test_a_character_that_the_encoding_lacks_is_named():
-    found = document("a.po", 'msgid ""\nmsgstr "charset=iso-8859-1"\n')
+    found = document("a.po", 'msgid ""\nmsgstr "content-type: text/plain; charset=iso-8859-1"\n')
     with pytest.raises(DataError, match=r"a\.po: iso-8859-1, .* does not have '„'"):
         found.encode("„")
 

@@ -99,7 +99,7 @@ class BatchPlan:
         step, place = divmod(number, self.micro_batches)
         if self._step is None or self._step[0] != step:
             parts = self.step(step)
-            self._step = step, parts, sum(_total(self.tgt_lengths[part]) for part in parts)
+            self._step = step, parts, max(1, sum(_total(self.tgt_lengths[part]) for part in parts))
         _, parts, tokens = self._step
         return MicroBatch(_piece(parts, self.micro_batches, place), tokens, self.micro_batches)
 
@@ -113,10 +113,10 @@ class BatchPlan:
         """Returns an epoch's order of all pairs, the cuts between its parts, and the parts of each step, (P, steps)."""
         if self._epoch is None or self._epoch[0] != epoch:
             rng = np.random.default_rng([self.seed, epoch])
-            order = rng.permutation(np.arange(len(self._longer), dtype=np.uint32))
+            pairs = np.arange(len(self._longer), dtype=np.uint32)
             if self.repetitions is not None:
-                times = np.floor(self.repetitions + rng.random(len(order))).astype(int)
-                order = np.repeat(order, times[order])
+                pairs = np.repeat(pairs, np.floor(self.repetitions + rng.random(len(pairs))).astype(int))
+            order = rng.permutation(pairs)  # of which copies go apart: they belong in different steps
             order = order[np.argsort(self._longer[order], kind="stable")]
             tokens = np.cumsum(self.src_lengths[order] + self.tgt_lengths[order], dtype=np.int64)
             parts = self.steps_per_epoch * self.parts

@@ -59,7 +59,8 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
             message.texts[keyword] = message.texts.get(keyword, "") + unquoted(found[2])
             message.spans[keyword] = (message.spans.get(keyword, (begin, 0))[0], start + found.end(2))
         elif not line.strip() or line.lstrip().startswith("#"):
-            is_fuzzy |= bool(re.match(r"\s*#,.*\bfuzzy\b", line))
+            # An obsolete message, whose lines are comments, takes its flags with it.
+            is_fuzzy = bool(re.match(r"\s*#,.*\bfuzzy\b", line)) or (is_fuzzy and not line.lstrip().startswith("#~"))
             keyword = ""
         else:
             raise DataError(f"{path}: line {number} is no line of a PO catalogue; correct it")

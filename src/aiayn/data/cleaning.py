@@ -36,6 +36,7 @@ class CleanPair(NamedTuple):
     raw: RawPair
     src: str
     tgt: str
+    is_normalised: bool = False  # unusual blanks, line ends or invisible characters of it were replaced
 
 
 @dataclass
@@ -46,7 +47,7 @@ class CleaningReport:
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)  # reason: pairs
     first_dropped: dict[str, list[str]] = field(default_factory=dict)  # reason: places of the first five pairs
-    normalised: int = 0  # kept pairs in which unusual blanks, line ends or invisible characters were replaced
+    normalised: int = 0  # kept pairs that are
     corpora: Counter[int] = field(default_factory=Counter)  # training pairs of each name of the option
     on_drop: Callable[[RawPair, str], None] | None = None  # called with every dropped pair and its reason
 
@@ -133,7 +134,7 @@ def clean(
             continue
         report.kept += 1
         report.normalised += src_changed or tgt_changed
-        yield CleanPair(pair, src, tgt if tags == "kept" else learned_target(tgt, tags))
+        yield CleanPair(pair, src, learned_target(tgt, tags), src_changed or tgt_changed)
 
 
 def learned_target(tgt: str, tags: str) -> str:

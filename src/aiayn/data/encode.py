@@ -103,6 +103,7 @@ def encode_split(
             keep = ~too_long & (longer <= config.max_length_ratio * shorter + 5)
             for number in np.flatnonzero(~keep):
                 report.kept -= 1
+                report.normalised -= chunk[number].is_normalised
                 report.drop(chunk[number].raw, "too_long" if too_long[number] else "length_ratio")
             report.corpora.update(chunk[number].raw.corpus for number in np.flatnonzero(keep))
             src, tgt = src.where(keep), tgt.where(keep)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.config.rules import tagged
+from aiayn.data.cleaning import normalise
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import OPENERS, lines, scan, suffix
 from aiayn.errors import DataError
@@ -66,7 +67,7 @@ class FileText(RawText):
         if not (number or tag):
             return self._pairs(paths)
         return (
-            pair._replace(src=tag + pair.src if pair.src.decode(errors="replace").strip() else pair.src, corpus=number)
+            pair._replace(src=(tag if normalise(pair.src.decode(errors="replace")) else b"") + pair.src, corpus=number)
             for pair in self._pairs(paths)
         )
 

@@ -27,7 +27,10 @@ MAX_LINE_BYTES = 32_768
 READ_BYTES = MAX_LINE_BYTES + 8  # read of one line: enough to see that it is too long, with BOM and line ending
 ENDLESS = 256 << 20  # bytes without a line end
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is parsed as a whole
-DECLARED = re.compile(rb"charset=[\"']?\s*([\w.:-]+)|<\?xml[^>]*\sencoding=[\"']([\w.:-]+)")
+# In HTML, in the header of a catalogue and in XML: elsewhere it is text.
+DECLARED = re.compile(
+    rb"(?i:<meta\s[^>]*|content-type:[^\n]*)\bcharset=[\"']?\s*([\w.:-]+)|<\?xml[^>]*\sencoding=[\"']([\w.:-]+)"
+)
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.

@@ -155,6 +155,10 @@ class Tokenizer:
         return [token.content for token in self._core.get_added_tokens_decoder().values() if not token.special]
 
     @property
+    def is_lowercase(self) -> bool:
+        return self.decode(self.encode(["A"])) == ["a"]
+
+    @property
     def vocab_size(self) -> int:
         return self._core.get_vocab_size()
 
@@ -279,13 +283,14 @@ def _learn(config: DataConfig, text: RawText, size: str, sides: tuple[str, ...])
 
 
 def given_tokenizer(config: DataConfig) -> Tokenizer | None:
-    """Reads the file that `data.tokenizer` names; None if one is to be learned. Raises DataError for another size."""
+    """Reads the file that `data.tokenizer` names; None if one is to be learned. Raises DataError for other options."""
     if config.tokenizer in ("bpe", "unigram"):
         return None
     try:
         tokenizer = Tokenizer.from_json(Path(config.tokenizer).expanduser().read_text("utf-8"))
     except (OSError, UnicodeDecodeError, DataError) as error:
         raise DataError(f"data.tokenizer={config.tokenizer}: {error}; name the tokenizer.json of a corpus") from error
-    if config.vocab_size not in (None, tokenizer.vocab_size):
-        raise DataError(f"data.tokenizer={config.tokenizer}: set data.vocab_size={tokenizer.vocab_size}, its size")
+    for name, own in (("vocab_size", tokenizer.vocab_size), ("lowercase", tokenizer.is_lowercase)):
+        if getattr(config, name) not in (None, own):
+            raise DataError(f"data.tokenizer={config.tokenizer}: set data.{name}={str(own).lower()}, as it is")
     return tokenizer
