@@ -48,3 +48,9 @@ def test_too_little_text_is_refused_and_nothing_is_written(tmp_path, count):
     assert done.code == 3
     assert f"{count} usable pairs are too few to hold 12 out" in done.err
     assert not (tmp_path / "parts").exists()
+
+
+def test_one_language_twice_is_refused_before_its_files_overwrite_each_other(tmp_path):
+    options = ("--src-lang", "en", "--tgt-lang", "en", "--out", str(tmp_path / "out"))
+    done = run_application("aiayn", "split", str(tmp_path / "all.tsv"), *options)
+    assert (done.code, "both en: name two languages" in done.err) == (2, True)

@@ -29,6 +29,18 @@ def test_held_out_pairs_that_are_training_text_are_counted_in_one_line(tmp_path,
     assert f"3 of 4 of data.val={tmp_path}/val, 1 of 2 of data.test={tmp_path}/test" in line
 
 
+def test_a_pair_that_is_too_long_to_be_learned_is_no_overlap(tmp_path, caplog):
+    [line] = warnings_for(
+        tmp_path,
+        caplog,
+        train=write_lines(tmp_path / "new", ["a b", "c " * 99], ["d e", "f " * 99]),
+        vocab_size=261,
+        test=write_lines(tmp_path / "long", ["a b", "c " * 99], ["d e", "f " * 99]),
+    )
+
+    assert f"1 of 2 of data.test={tmp_path}/long" in line
+
+
 def test_a_pair_with_another_translation_is_no_overlap(tmp_path, caplog):
     val = write_lines(tmp_path / "other", TRAIN[:2], ["one", "two"])
 

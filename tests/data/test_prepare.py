@@ -19,6 +19,7 @@ from aiayn.data import corpus as corpus_store
 from aiayn.data import encode as encoding
 from aiayn.data import prepare as prepare_module
 from aiayn.data.cleaning import FILTERS
+from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.pair_files import FileText
 from aiayn.data.prepare import SHAPING, check_text, prepare
 from aiayn.errors import DataError
@@ -197,6 +198,10 @@ def test_a_parser_can_learn_xx_for_every_tag_while_its_references_keep_theirs(co
     assert targets(kept) == set(trees)
     assert targets(xx) == {"(S (NP XX XX )NP (VP XX )VP XX )S", "(X (QP XX XX )QP )X"}
     assert kept.folder != xx.folder
+    tested = TranslationDataModule(replace(parsing, tags="xx", test=str(tmp_path / "train")))
+    tested.setup("test")
+    found = xx.tokenizer.decode([row.tolist() for batch in tested.test_dataloader() for row in batch.tgt_out])
+    assert set(found) == targets(xx), "the loss of test text is that of what the model learns"
 
 
 def test_the_text_decides_not_its_name_nor_its_compression(config, tmp_path):

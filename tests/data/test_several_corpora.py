@@ -21,6 +21,8 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
+from aiayn.search.texts import Texts, translate_texts
+from aiayn.search.translations import Translation
 from aiayn.token_ids import EOS_ID
 
 TEXT = ["one two three four", "five <b>six</b> seven", "Größe 12,5 – naïve 日本", "<2de> eight", "nine <2de> ten"]
@@ -63,6 +65,12 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
     command = ("aiayn", "translate", str(run), "lines.en", "--accelerator", "cpu", "--beam-size", "1")
     outputs = [run_application(*command, "--engine", engine) for engine in ("torch", "ctranslate2")]
     assert outputs[0].out.splitlines() == outputs[1].out.splitlines() == translator.translate(lines)
+    sentences = ["<2fr> Take it.", "<2fr> Now go home."]
+    [found], _ = translate_texts(translator, ["<2fr> Take it. Now go home."], paragraphs=True)
+    assert found == " ".join(translator.translate(sentences))
+    read = Texts(["<2de> one <b>two</b>"], "en", True, False, symbols=["<2de>"])
+    [(_, lengths, attention)] = read.attend(translator, [Translation(tokens=tags)], read.marked)
+    assert (sum(lengths), attention.shape) == (len(" one two"), (2, len(lengths)))
     with pytest.raises(RefusedError, match=r"data\.weights: \[3\.0, 0\.5\] -> null"):
         aiayn.train(*options(text, "name=run"))
 
@@ -84,6 +92,15 @@ def test_a_source_of_invisible_characters_is_blank_with_a_tag_as_without(tmp_pat
     for tag in ("", "<2de>"):
         text = FileText("data.train", [f"{tag}{tmp_path}/train"], ("en", "de"))
         assert [pair.tgt for pair in clean(text.pairs(), CleaningReport())] == ["eins"]
+
+
+@pytest.mark.parametrize("markup", [False, True])
+@pytest.mark.parametrize("tag", ["<de>", "<2de>"])
+def test_the_tag_of_a_text_begins_all_of_its_sentences_and_is_no_mark_up(tag, markup):
+    texts = [f"{tag} Take it. Now go.", "<b>one</b>", "", f"{tag} "]
+    read = Texts(texts, "en", markup, paragraphs=True, symbols=[tag])
+    assert read.sentences == [f"{tag} Take it.", f"{tag} Now go.", "one" if markup else "<b>one</b>"]
+    assert Texts(texts, "en", markup, paragraphs=False, symbols=[tag]).sentences[-1:] != [f"{tag} "]
 
 
 def test_filters_compare_sides_without_the_tag(tmp_path):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from aiayn.cli.arguments import Debug
+from aiayn.config.rules import language_code, require
 
 
 def split(
@@ -23,6 +24,9 @@ def split(
     Held-out pairs are drawn evenly from all. A pair that shares its source or its target with one of them, ignoring
     case and punctuation, is left out of the training text.
     """
+    for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
+        language_code(option, code)
+    require(src_lang != tgt_lang, f"--src-lang and --tgt-lang are both {src_lang}: name two languages")
     from aiayn.data.held_out import hold_out
 
     parts = hold_out(files, (src_lang, tgt_lang), (val, test), seed, out)

@@ -15,7 +15,7 @@ from aiayn.cli import texts
 from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
 from aiayn.cli.output import FILE_LINES, as_json, as_text, show_progress, write_lines
 from aiayn.cli.texts import Chunk
-from aiayn.config.rules import at_least, one_of
+from aiayn.config.rules import at_least, one_of, require
 from aiayn.config.search import MAX_BEAM_SIZE, SamplingConfig
 from aiayn.errors import ConfigError, DataError
 
@@ -56,6 +56,10 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         one_of("--format", self.style, ("text", "jsonl", "tree", "brackets"))
+        require(
+            not self.scores or self.style not in ("tree", "brackets"),
+            f"--scores: --format {self.style} has no place for them; use text or jsonl",
+        )
 
     @property
     def style(self) -> str:

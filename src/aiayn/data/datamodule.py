@@ -22,6 +22,7 @@ from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
 from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources, padded, without_padding
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, repetitions
+from aiayn.data.cleaning import learned_target
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
 from aiayn.data.loaders import Numbered, RankSampler, StepLoader, training_numbers
@@ -90,7 +91,9 @@ class TranslationDataModule(pl.LightningDataModule):
         if stage in (None, "fit"):
             self._plan = self._training_plan()
         if stage in ("test", "predict") and self._test is None:
-            sides = zip((self.tokenizer.source, self.tokenizer), text_of(self.config, "test").read(), strict=True)
+            sources, references = text_of(self.config, "test").read()
+            targets = [learned_target(line, self.config.tags) for line in references]
+            sides = (self.tokenizer.source, sources), (self.tokenizer, targets)
             ids = (of.encode([of.normalise(line) for line in lines]) for of, lines in sides)
             self._test = PreparedSplit(Path(), "test", *map(Sentences.of, ids))
 

@@ -87,14 +87,12 @@ def encode_split(
 ) -> Iterator[tuple[Sentences, Sentences]]:
     """Yields the ids of a split's usable pairs, sources and targets, some at a time.
 
-    Of training, pairs that are too long are dropped, and `leakage` looks at each.
+    Of training, pairs that are too long are dropped, and `leakage` looks at the others.
     """
     training = split == "train"
     total = text.count() if training and config.source == "files" else None
     raw = with_progress(text.pairs(), f"encoding {split}", total)
     pairs = clean(raw, report, training_rules(config) if training else (), config.tags)
-    if training and leakage:
-        pairs = leakage.watch(pairs)
     for chunk, src, tgt in encode(pairs, tokenizer, config.prepare_processes):
         if training:
             src_lengths, tgt_lengths = np.diff(src.starts), np.diff(tgt.starts)
@@ -105,7 +103,10 @@ def encode_split(
                 report.kept -= 1
                 report.normalised -= chunk[number].is_normalised
                 report.drop(chunk[number].raw, "too_long" if too_long[number] else "length_ratio")
-            report.corpora.update(chunk[number].raw.corpus for number in np.flatnonzero(keep))
+            kept = [chunk[number] for number in np.flatnonzero(keep)]
+            report.corpora.update(pair.raw.corpus for pair in kept)
+            if leakage:
+                leakage.look_at(kept)
             src, tgt = src.where(keep), tgt.where(keep)
         yield src, tgt
 

@@ -3,7 +3,7 @@
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,12 +92,9 @@ class Leakage:
                 for pair in pairs:
                     self._held_out.setdefault(pair, []).append(split)
 
-    def watch(self, pairs: Iterable[CleanPair]) -> Iterator[CleanPair]:
-        """Passes training pairs on, as the model learns them, and looks at each."""
-        for pair in pairs:
-            if (pair.src, pair.tgt) in self._held_out:
-                self._found.add((pair.src, pair.tgt))
-            yield pair
+    def look_at(self, pairs: Iterable[CleanPair]) -> None:
+        """Looks at training pairs as the model learns them."""
+        self._found |= self._held_out.keys() & {(pair.src, pair.tgt) for pair in pairs}
 
     def warn(self) -> None:
         """Logs a line if any pair was found, and one if a training file is listed twice."""

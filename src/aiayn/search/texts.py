@@ -55,19 +55,40 @@ def split_paragraph(text: str, language: str) -> list[str]:
 
 
 class Texts:
-    """Texts in pieces, whose parts are cut into sentences: `restore` puts the translations of these together."""
+    """Texts, as they are written or in pieces, whose parts are cut into sentences: `restore` joins their translations.
 
-    def __init__(self, texts: Sequence[Pieces], language: str, markup: bool, paragraphs: bool, first_line: int = 1):
+    What is written may begin with a tag of the training text, such as <2de>, which then begins all of its sentences.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str | Pieces],
+        language: str,
+        markup: bool,
+        paragraphs: bool,
+        first_line: int = 1,
+        is_html: bool = False,
+        symbols: Sequence[str] = (),
+    ):
         """With `markup` tags and placeholders are put back; without `paragraphs` every part is one sentence.
 
-        Raises DataError, naming a text by its number from `first_line` on, for too many words between two tags that
-        end a sentence; with `paragraphs` what `split_paragraph` raises.
+        `symbols` are words that are one subword each (`data.symbols`), tags among them. Raises DataError, naming a
+        text by its number from `first_line` on, for too many words between two tags that end a sentence; with
+        `paragraphs` what `split_paragraph` raises.
         """
         self.sentences: list[str] = []
         self.marked: list[int] = []  # those whose attention is needed, because their part has tags or placeholders
-        self._texts, self._markup = texts, markup
+        self._texts: list[Pieces] = []
+        self._markup = markup
+        self._tagged: set[int] = set()  # sentences that begin with the tag of their text
         self._cuts: list[tuple[Part, list[str], range]] = []  # blank, sentence, blank, ...; which sentences
-        for number, pieces in enumerate(texts, first_line):
+        for number, text in enumerate(texts, first_line):
+            tag, pieces = "", text
+            if isinstance(text, str):
+                first, _, rest = text.partition(" ")
+                tag, text = (f"{first} ", rest) if first in symbols else ("", text)
+                pieces = parse_markup(text, markup, is_html)
+            self._texts.append(pieces)
             for part in (piece for piece in pieces if isinstance(piece, Part)):
                 if (words := len(UNIT.findall(part.text))) > MAX_WORDS:
                     raise DataError(
@@ -77,7 +98,8 @@ class Texts:
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
                 here = range(len(self.sentences), len(self.sentences) + len(cut) // 2)
                 self._cuts.append((part, cut, here))
-                self.sentences += cut[1::2]
+                self.sentences += [sentence and f"{tag}{sentence}" for sentence in cut[1::2]]
+                self._tagged.update(here if tag else ())
                 if markup and (part.tags or part.kept or MARK.search(part.text)):
                     self.marked += here
 
@@ -88,7 +110,12 @@ class Texts:
         src_ids, tokenizer = translator.source_ids([self.sentences[n] for n in numbers]), translator.tokenizer
         outputs = [best[number].tokens for number in numbers]
         lengths = map(tokenizer.byte_lengths, outputs), map(tokenizer.source.byte_lengths, src_ids)
-        return list(zip(*lengths, alignment_weights(translator, src_ids, outputs), strict=True))
+        found = zip(numbers, *lengths, alignment_weights(translator, src_ids, outputs), strict=True)
+        return [
+            # Without the tag, which is one subword.
+            (there, here[1:], some if some is None else some[:, 1:]) if n in self._tagged else (there, here, some)
+            for n, there, here, some in found
+        ]
 
     def restore(self, best: Sequence[Translation], attention: Sequence[Attention]) -> tuple[list[str], Counter[str]]:
         """Returns the texts in the other language, and how mark-up was placed (see `written`).
@@ -125,7 +152,7 @@ def translate_texts(
 
     With `markup` tags and placeholders are kept, and with `paragraphs` sentences are translated one by one.
     """
-    parsed = [parse_markup(text, markup, is_html) if isinstance(text, str) else text for text in texts]
-    read = Texts(parsed, translator.languages[0], markup, paragraphs, first_line)
+    symbols = translator.tokenizer.source.symbols
+    read = Texts(texts, translator.languages[0], markup, paragraphs, first_line, is_html, symbols)
     best = [found for found, *_ in translator.n_best(read.sentences, 1, on_batch)]
     return read.restore(best, read.attend(translator, best, read.marked) if read.marked else [])

@@ -16,7 +16,7 @@ from aiayn.data.text_files import SURROGATE, suffix
 from aiayn.documents.document import KINDS, Document, parse_document
 from aiayn.errors import DataError
 from aiayn.search.line_translator import LineTranslator
-from aiayn.search.markup import Part, parse_markup
+from aiayn.search.markup import Part
 from aiayn.search.placement import Attention
 from aiayn.search.texts import Texts
 from aiayn.search.translations import Translation
@@ -74,7 +74,7 @@ class Answers:
         texts, n = texts_of(fields), 1 + count_of(fields, "alternatives", translator.search.beam_size - 1)
         _check_languages(fields, translator.languages)
         is_html = fields.get("format") == "html"
-        parts = await asyncio.to_thread(_cut, texts, translator.languages[0], is_html)
+        parts = await asyncio.to_thread(_cut, texts, translator, is_html)
         columns = await self._translated(translator, parts, n, state)
         # Different subwords may spell the same text.
         ranked = [list(dict.fromkeys(column[number] for column in columns)) for number in range(len(texts))]
@@ -165,15 +165,16 @@ class Answers:
         return found
 
 
-def _cut(texts: list[str], language: str, is_html: bool) -> Texts:
-    """Cuts texts of this language into sentences. Raises DataError for what is not text, 413 for HTML too large."""
+def _cut(texts: list[str], translator: LineTranslator, is_html: bool) -> Texts:
+    """Cuts texts for this translator into sentences. Raises DataError for what is not text, 413 for HTML too large."""
     for number, text in enumerate(texts, 1):
         if SURROGATE.search(text):
             raise DataError(f"text {number} is not valid text: it contains a lone surrogate; correct it")
         if is_html and (len(text) > MAX_HTML or text.count("<") + text.count("&lt;") > MAX_TAGS):
             limits = f"{MAX_HTML:,} characters and {MAX_TAGS:,} tags"
             raise HTTPException(413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts")
-    return Texts([parse_markup(text, is_html, is_html) for text in texts], language, is_html, True)
+    symbols = translator.tokenizer.source.symbols
+    return Texts(texts, translator.languages[0], is_html, True, is_html=is_html, symbols=symbols)
 
 
 def _cut_file(name: str, content: bytes, languages: tuple[str, str]) -> tuple[Document, Texts]:
