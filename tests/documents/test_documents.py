@@ -297,6 +297,13 @@ def test_what_the_text_says_of_encodings_is_text(name, content):
     assert [piece.text[-3:] for piece in found.pieces if isinstance(piece, Part)] == ["für"]
 
 
+def test_definitions_and_attributes_of_other_dialects_stay_on_lines_of_their_own():
+    text = "# a cat\n{: .no_toc }\n\nthe `x`\n: a *house*\n:   the man: old\n{: .note #b }\n"
+    assert translated("a.md", text) == (
+        "# A CAT\n{: .no_toc }\n\nTHE `x`\n: A *HOUSE*\n:   THE MAN: OLD\n{: .note #b }\n"
+    )
+
+
 def test_what_would_be_a_mark_in_markdown_is_written_as_text():
     for text in ("1\\. the", "\\# the", "\\- the", "\\<b>", "\\`a\\`", "\\_the\\_ snake_case", "\\[a\\](b)"):
         found = translated("a.md", f"a\n\n{text}\n")

@@ -18,8 +18,8 @@ FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?
 ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 LINE_START = re.compile(r"\A(\d{0,9})([-+*.)](?=\s|$)|#{1,6}(?=\s|$)|>|=+$|-+$|~~~)")  # of no paragraph
 FOOTNOTE = re.compile(r"(^\[[ xX]\](?=\s)|\[\^[^\]\s]+\]:?)")  # and the box of a task; rules of neither are read
-# Lines of other dialects, which begin or end a note, a box or a formula.
-DIRECTIVE = re.compile(r"(^[ \t]*(?:!!!|\?\?\?|:::|\$\$)[^\r\n]*(?:\r?\n|\Z))", re.MULTILINE)
+# Of other dialects lines that begin or end a note, a box or a formula, or hold attributes; what begins a definition.
+DIRECTIVE = re.compile(r"(^[ \t]*(?:!!!|\?\?\?|:::|\$\$|\{:)[^\r\n]*(?:\r?\n|\Z)|(?<=\n)[ \t]*:[ \t]+)", re.MULTILINE)
 # A formula, as Pandoc and GitHub tell it from an amount of money: no blank inside, no letter or digit outside of it.
 FORMULA = re.compile(r"(?<![\w$\\])\$(?![\s$])(?:[^\\$\n]|\\.)+?(?<!\s)\$(?![\w$])")
 PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
