@@ -83,11 +83,13 @@ class Texts:
         self._tagged: set[int] = set()  # sentences that begin with the tag of their text
         self._cuts: list[tuple[Part, list[str], range]] = []  # blank, sentence, blank, ...; which sentences
         for number, text in enumerate(texts, first_line):
-            tag, pieces = "", text
+            tag = ""
             if isinstance(text, str):
                 first, _, rest = text.partition(" ")
-                tag, text = (f"{first} ", rest) if first in symbols else ("", text)
-                pieces = parse_markup(text, markup, is_html)
+                tag = f"{first} " if first in symbols else ""
+                pieces = parse_markup(rest if tag else text, markup, is_html)
+            else:
+                pieces = text
             self._texts.append(pieces)
             for part in (piece for piece in pieces if isinstance(piece, Part)):
                 if (words := len(UNIT.findall(part.text))) > MAX_WORDS:
