@@ -348,6 +348,7 @@ def test_codes_between_letters_are_blanks_and_the_first_variant_with_text_counts
     [
         ("x.csv", 'en,de\r\n"Yes, ""sir""","Ja, ""Herr"""\r\n"two\nlines",zwei\r\n'),
         ("x.csv", 'de;en\n"Ja, ""Herr""";"Yes, ""sir"""\nzwei;"two\nlines"\n'),
+        ("x.csv", 'en, de\n"Yes, ""sir""", "Ja, ""Herr"""\n"two\nlines", zwei\n'),
         ("x.tsv", '"English (US)"\t"German (DE)"\n"Yes, ""sir"""\t"Ja, ""Herr"""\n"two\nlines"\t"zwei"\n'),
     ],
 )

@@ -68,7 +68,7 @@ def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
             yield number, None if line is None else line.decode(errors="surrogateescape").split("\t")
         return
     text = (line.decode(errors="surrogateescape") + "\n" for line in lines(path, RECORD_BYTES))
-    reader, done = csv.reader(text, delimiter=delimiter, strict=True), 0
+    reader, done = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=True), 0
     try:
         for row in reader:
             yield done + 1, row
