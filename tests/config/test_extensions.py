@@ -35,7 +35,6 @@ def folder(tmp_path, monkeypatch) -> Path:
     (tmp_path / "my/rotary.py").write_text(ROTARY)
     write_text(tmp_path)
     monkeypatch.chdir(tmp_path)
-    load_extension.cache_clear()
     return tmp_path
 
 

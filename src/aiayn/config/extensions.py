@@ -31,15 +31,22 @@ class Extension:
     options: type | None  # the dataclass of its options, if it declares any
 
 
-@cache
 def load_extension(path: str) -> Extension:
-    """Imports a file, once per process. Raises ConfigError if it is missing, has no usable name, or fails."""
+    """Imports a file, again only where it has changed: a notebook trains more than once.
+
+    Raises ConfigError if it is missing, has no usable name, or fails.
+    """
     file = Path(path).expanduser()
     require(file.suffix == ".py" and file.stem.isidentifier(), f"extensions: {path}: name a Python file, NAME.py")
     try:
         source = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"extensions: {path}: cannot be read ({error.strerror})") from error
+    return _imported(path, file, source)
+
+
+@cache
+def _imported(path: str, file: Path, source: bytes) -> Extension:
     name = f"aiayn_extension_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None, "a .py file has a loader"
