@@ -147,7 +147,6 @@ def test_what_builds_the_model_for_training_builds_it_everywhere(change, text, t
     Path("own parts").mkdir()
     file = Path("own parts/built.py")
     file.write_text(f"# {change}\n" + MODULE.format(change=BUILDERS[change]))
-    load_extension.cache_clear()
     run = aiayn.train(*options(text, tmp_path, "", f"extensions=[{file}]", "name=run", "trainer.max_steps=6"))
     assert RunFolder(run).averaged.exists()
     said = caplog.messages[-1]
@@ -242,16 +241,17 @@ def test_a_run_is_not_continued_with_another_file_or_without_it(text, tmp_path):
         aiayn.train(aiayn.compose(*given, "extension.lion.scale=1.0"))
     with open(own, "a") as file:
         file.write("# changed\n")
-    load_extension.cache_clear()
     with pytest.raises(RefusedError, match=r"extensions_sha256: .*lion\.py:"):
         aiayn.train(aiayn.compose(*given))
 
 
 def test_a_schedule_that_reads_the_last_step_is_not_continued_with_another(text, tmp_path):
     given = options(text, tmp_path, "cosine", "name=run", "optim.warmup_steps=2")
-    aiayn.train(aiayn.compose(*given, "trainer.max_steps=4"))
+    run = RunFolder(aiayn.train(aiayn.compose(*given, "trainer.max_steps=4")))
+    before = run.config.read_bytes()
     with pytest.raises(RefusedError, match=r"the learning rate of step \d+ was to be .*trainer\.max_steps"):
         aiayn.train(aiayn.compose(*given, "trainer.max_steps=8"))
+    assert run.config.read_bytes() == before, "where max_steps is null the stored one decides"
 
 
 def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path):

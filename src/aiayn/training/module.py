@@ -231,6 +231,9 @@ class TranslationModule(pl.LightningModule):
         return list(zip(batch.lines, found, strict=True))
 
     def on_train_start(self) -> None:
+        self.check_rates()
+
+    def check_rates(self) -> None:
         """Raises RefusedError if the learning rates to come are not those that the training began with."""
         rates, before = rate_table(self.trainer, self.config.trainer.max_steps, self.rates), self.rates
         for step, planned in (before or {}).items():

@@ -114,7 +114,6 @@ def _fit(
     module = run.research.module(run.config, run.prepared.tokenizer.vocab_size)
     loggers = make_loggers(run.config, run.folder, run.start_step)
     if global_rank() == 0:
-        run.folder.write_config(run.config)
         log_start(run, module.model, hardware)
     if source:
         if not found:
