@@ -8,6 +8,7 @@ import torch
 from applications import stopped_in
 from pytorch_lightning.plugins import MixedPrecision
 
+from aiayn.config.stored import changed_options, to_plain
 from aiayn.errors import ConfigError, DivergedError
 from aiayn.runs import checkpoints, tensor_files
 from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl
@@ -52,6 +53,14 @@ DEFINING = [
 def plain(config, tmp_path_factory) -> dict[str, torch.Tensor]:
     """The weights of a training with none of them."""
     return last(train(changed(config, max_steps=9), tmp_path_factory.mktemp("plain"))).weights
+
+
+def test_one_step_of_an_epoch_and_all_of_them_are_different_options(config):
+    for name in ("limit_train_steps", "overfit_steps"):
+        whole, one = (changed(config, **{name: value}) for value in (1.0, 1))
+        assert changed_options(to_plain(whole), one) == {f"trainer.{name}": "1.0 -> 1"}
+        assert changed_options(to_plain(one), whole) == {f"trainer.{name}": "1 -> 1.0"}
+    assert changed_options(to_plain(config), changed(config, overfit_steps=0)) == {}
 
 
 @pytest.mark.parametrize("options", DEFINING, ids=str)

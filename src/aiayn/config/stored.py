@@ -93,14 +93,12 @@ def _as_today(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a run's stored options by dotted name, with those added since; what follows from others is None."""
+    """Returns a run's stored options by dotted name, with those added since; sizes of heads that follow are None."""
     options = flatten(to_plain(Config())) | flatten(_as_today(tree))
     d_model, n_heads = options["model.d_model"], options["model.n_heads"]
     for key in ("model.d_k", "model.d_v"):
         if isinstance(d_model, int) and isinstance(n_heads, int) and options[key] == d_model // max(1, n_heads):
             options[key] = None
-    if options["optim.peak_lr"] is not None:
-        options["optim.lr_scale"] = None
     return options
 
 
@@ -123,9 +121,18 @@ def stored_config(tree: Mapping[str, Any]) -> Config:
 def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str]:
     """Returns what defines the training and differs from stored options: {"model.d_k": "null -> 64"}."""
     before, now = stored_options(stored), stored_options(to_plain(options))
-    changed = [key for key in before | now if not may_change(key) and before.get(key) != now.get(key)]
-    changed = [key for key in changed if key != "extension"]  # {}: its options follow one by one
+    changed = [key for key in before | now if not may_change(key) and _differ(key, before.get(key), now.get(key))]
+    follow = ["extension"]  # {}: its options follow one by one
+    if (before["optim.peak_lr"], now["optim.peak_lr"]) != (None, None):
+        follow.append("optim.lr_scale")
+    changed = [key for key in changed if key not in follow]
     return {key: f"{as_option(before.get(key))} -> {as_option(now.get(key))}" for key in changed}
+
+
+def _differ(key: str, one: Any, other: Any) -> bool:
+    """Whether two values of an option mean something else: 1 is one step of an epoch, and 1.0 are all of them."""
+    counted = key in ("trainer.limit_train_steps", "trainer.overfit_steps")
+    return one != other or (counted and {str(one), str(other)} == {"1", "1.0"})
 
 
 def as_option(value: Any) -> Any:
