@@ -66,7 +66,8 @@ def test_training_computes_in_what_the_tensor_cores_of_a_gpu_have(capability, in
     set_to = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", set_to.append)
     assert choose_hardware(composed(*FILES, "trainer.precision=tf32").trainer).precision == "32-true"
-    assert set_to == ["high"]
+    choose_hardware(composed(*FILES, "trainer.precision=32-true").trainer)
+    assert set_to == ["high", "highest"]
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, "128"), ("7", "7")])

@@ -101,8 +101,9 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
     precision = settings.precision
     if precision == "tf32" and accelerator == "cpu":
         raise ConfigError("trainer.precision=tf32: float32 in tensor cores is for GPUs; on a CPU set 32-true")
+    # Also back: an earlier training of this process may have chosen otherwise.
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     if precision == "tf32":
-        torch.set_float32_matmul_precision("high")
         precision = "32-true"
     if precision == "auto":
         device = torch.device("cuda" if accelerator == "gpu" else "cpu")
