@@ -101,8 +101,10 @@ def validate(
     alone.trainer = None  # else these would be the batches of one rank of several
     scores = ValidationScores(replace(run, stop=StopRequest()))
     limit, ranks, loader = run.config.trainer.limit_val_batches, run.config.trainer.world_size, alone.val_dataloader()
-    if ranks > 1 and limit != 1.0:  # which is of the batches of each rank
-        limit = ranks * (limit if isinstance(limit, int) else int(limit * -(-len(loader) // ranks)))
+    if isinstance(limit, int):  # of each rank
+        limit *= ranks
+    elif limit < 1:  # a share of the batches of each rank
+        limit = ranks * int(limit * -(-len(loader) // ranks))
     trainer = quiet_trainer(
         hardware,
         devices=1,
