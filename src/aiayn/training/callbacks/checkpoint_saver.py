@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aiayn.data.batch import Batch
 from aiayn.runs import checkpoint_folder
-from aiayn.training.callbacks.steps import StepCallback, due
+from aiayn.training.callbacks.steps import StepCallback, due, translation_module
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import prove, refuse_unequal_buffers
@@ -41,8 +41,10 @@ class CheckpointSaver(StepCallback, Checkpoint):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Finishes what an interruption after the last validation skipped; another `best_metric` has another best."""
         step, best, folder = self.run.start_step, self.run.validations.best_step, self.run.folder.checkpoints
+        translation_module(pl_module).check_rates()  # what refuses a changed option comes before it is stored
         if trainer.is_global_zero:  # all ranks have read the checkpoint
             self.run.check_folder()
+            self.run.folder.write_config(self.run.config)
             checkpoint_folder.remove_after(folder, step)
         if best is not None and (best == step or checkpoint_folder.step_path(folder, best).exists()):
             self._save_best(trainer, best, saved=step > 0)

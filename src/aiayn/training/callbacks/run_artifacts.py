@@ -1,4 +1,4 @@
-"""Writes what describes a run: config.yaml, corpus.json, machine.json and the picture of its attention."""
+"""Writes what describes a run: corpus.json, machine.json and the picture of its attention."""
 
 import hashlib
 import logging
@@ -11,7 +11,7 @@ from aiayn.errors import UserError
 from aiayn.files import lines_sha256
 from aiayn.hardware import describe_machine
 from aiayn.runs.run_folder import read_json, write_json
-from aiayn.training.callbacks.steps import StepCallback, due, translation_module
+from aiayn.training.callbacks.steps import StepCallback, due
 from aiayn.training.context import RunContext
 from aiayn.training.loggers import send_facts, send_picture, send_samples
 from aiayn.training.module import TranslationModule
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class RunArtifacts(StepCallback):
-    """Writes corpus.json at the first start, config.yaml and machine.json at every one; draws attention.png.
+    """Writes corpus.json at the first start and machine.json at every one; draws attention.png.
 
     The attention is that of one validation sentence: at the end, and with W&B and TensorBoard at every validation,
     where a slider leads through the pictures of one name. Comes after Validate, whose samples it sends to the loggers.
@@ -30,11 +30,6 @@ class RunArtifacts(StepCallback):
         super().__init__(run)
         sentences = [line for line in run.validation_text[0][:5] if line.strip()]
         self.sentence = min(sentences, key=len, default=None)
-
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        translation_module(pl_module).check_rates()  # what refuses a changed option comes before it is stored
-        if trainer.is_global_zero:
-            self.run.folder.write_config(self.run.config)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
