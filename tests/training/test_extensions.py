@@ -267,6 +267,46 @@ def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path):
         aiayn.train(config)
 
 
+def test_a_part_that_is_frozen_in_evaluation_mode_stays_there(text, tmp_path, monkeypatch):
+    modes = []
+
+    class Frozen(TranslationModule):
+        def on_train_start(self):
+            super().on_train_start()
+            self.model.encoder.eval()
+
+        def training_loss(self, batch):
+            modes.append((self.model.encoder[0].norm_1.training, self.model.decoder[0].norm_1.training))
+            return super().training_loss(batch)
+
+    given = options(text, tmp_path, "", "name=run", "trainer.max_steps=4", "trainer.val_every=2")
+    aiayn.train(aiayn.compose(*given), module=Frozen)
+    assert modes == [(False, True)] * 8, "after the proof of the first step and a validation, too"
+
+
+@pytest.mark.parametrize("algorithm", ["norm", "value"])
+def test_gradients_of_weights_that_no_optimizer_has_do_not_clip_the_others(text, tmp_path, algorithm):
+    class Part(TranslationModule):
+        frozen = False
+
+        def configure_optimizers(self):
+            self.requires_grad_(not self.frozen)
+            self.model.decoder.requires_grad_(True)
+            optimizer = torch.optim.Adam(self.model.decoder.parameters(), 1.0)
+            return {"optimizer": optimizer, "lr_scheduler": self.schedule(optimizer)}
+
+    class Frozen(Part):
+        frozen = True
+
+    clipped = ("trainer.gradient_clip_val=0.01", f"trainer.gradient_clip_algorithm={algorithm}", "trainer.max_steps=3")
+    runs = [
+        aiayn.train(aiayn.compose(*options(text, tmp_path, "", f"name={each.__name__}", *clipped)), module=each)
+        for each in (Part, Frozen)
+    ]
+    one, other = (checkpoints.load(RunFolder(run).last).weights for run in runs)
+    assert [name for name, weight in one.items() if not torch.equal(weight, other[name])] == []
+
+
 def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_in_order(text, tmp_path):
     class Hooks(TranslationModule):
         def on_train_batch_start(self, batch, batch_idx):

@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aiayn.config.search import SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Puts a model into evaluation mode, and afterwards each of its modules back into its own: some may be frozen."""
+    before = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
 
 
 class Translator(LineTranslator):
@@ -119,15 +131,8 @@ class Translator(LineTranslator):
         configs = [model.config for model in self.models]
         return min((config.max_positions for config in configs if config.positions == "learned"), default=None)
 
-    @contextmanager
-    def without_dropout(self) -> Iterator[None]:
-        """Puts the model into evaluation mode, and afterwards back into the mode it was in."""
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.model.train(was_training)
+    def without_dropout(self) -> AbstractContextManager[None]:
+        return evaluating(self.model)
 
     def padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
         """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""

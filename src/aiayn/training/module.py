@@ -197,7 +197,6 @@ class TranslationModule(pl.LightningModule):
         self.fatal_step += too_many * (self.trainer.global_step + 1)
         if gradient_clip_val is None:
             return
-        weights = list(self.parameters())
         if gradient_clip_algorithm == "value":
             torch.nn.utils.clip_grad_value_(weights, gradient_clip_val)
         else:

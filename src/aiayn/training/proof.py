@@ -13,6 +13,7 @@ from aiayn.errors import ConfigError, UserError
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.build import load_model
+from aiayn.search.translator import evaluating
 from aiayn.training.module import TranslationModule
 
 
@@ -56,10 +57,9 @@ def _prove_model(checkpoint: Checkpoint, module: TranslationModule, batch: Batch
         return  # an `on_save_checkpoint` has saved others, such as running means
     src, tgt_in = batch.few()
     mask = source_mask(src)
-    was_training, dtype = trained.training, next(trained.parameters()).dtype
-    with torch.no_grad():
-        expected = trained.eval()(src, tgt_in, mask).double().cpu()
-        trained.train(was_training)
+    dtype = next(trained.parameters()).dtype
+    with torch.no_grad(), evaluating(trained):
+        expected = trained(src, tgt_in, mask).double().cpu()
         found = model.to(src.device, dtype)(src, tgt_in, mask).double().cpu()
     if not expected.isfinite().all():
         return  # `NonFiniteGuard` ends such runs

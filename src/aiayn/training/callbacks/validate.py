@@ -15,6 +15,7 @@ from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import is_out_of_memory, tokens_per_device
 from aiayn.runs.extensions import measure
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
+from aiayn.search.translator import evaluating
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import ValidationInterrupted
@@ -207,9 +208,8 @@ def run_validation_loop(trainer: pl.Trainer) -> None:
     trainer.validating, trainer.loggers = True, []
     try:
         # Compiling its graphs, and those of the search, takes longer than they save.
-        with torch.compiler.set_stance("force_eager"):
+        with torch.compiler.set_stance("force_eager"), evaluating(trainer.lightning_module):
             trainer.fit_loop.epoch_loop.val_loop.run()
     finally:
         trainer.training, trainer.loggers = True, loggers
         connector._first_loop_iter = first
-        trainer.lightning_module.train()
