@@ -105,10 +105,10 @@ def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
 def filled(options: Config, stored: Mapping[str, Any]) -> Config:
     """Returns the options; those that are open get the values that the run's first start settled.
 
-    Another `max_epochs` settles the steps anew: they may have followed from it.
+    Another `max_epochs` than the stored one settles the steps anew: they may have followed from that.
     """
     values = stored_options(stored)
-    if options.trainer.max_epochs != values["trainer.max_epochs"]:
+    if values["trainer.max_epochs"] not in (None, options.trainer.max_epochs):
         del values["trainer.max_steps"]
     return fill(options, values)
 
