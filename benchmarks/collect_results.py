@@ -16,6 +16,8 @@ from typing import Any
 import yaml
 from measure import commit
 
+from aiayn.config.rules import tagged
+from aiayn.config.stored import flatten
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write_text
 from aiayn.runs.results import runs_within
@@ -33,15 +35,16 @@ def collect(
     """
     runs = [run.path for run in runs_within(folder)]
     origin = {"command": command, "commit": commit, **(measured or {})}
-    return [_collect(run, results / run.name, origin) for run in runs if list(_evaluations(run))]
+    base = folder.parent if folder in runs else folder
+    return [_collect(run, results / run.relative_to(base), origin) for run in runs if _evaluations(run)]
 
 
 def _collect(run: Path, target: Path, origin: Mapping[str, str]) -> Path:
     config = RunFolder(run).read_config()
-    absolute = [f"data.{key}={value}" for key, value in config["data"].items() if _is_absolute(value)]
-    if absolute:
-        raise RefusedError(f"{run}: {', '.join(absolute)}: names a path of this machine; link the text and train again")
     config["outputs"] = None  # where the run was kept is not part of the result
+    absolute = [f"{key}={value}" for key, value in flatten(config).items() if _is_absolute(value)]
+    if absolute:
+        raise RefusedError(f"{run}: {', '.join(absolute)}: names a path of this machine; link it and train again")
     versions = {package: version(package) for package in PACKAGES}
     for path in _evaluations(run):
         place = target / path.relative_to(run)
@@ -72,7 +75,7 @@ def _curves(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _is_absolute(value: Any) -> bool:
     values = value if isinstance(value, list) else [value]
-    return any(isinstance(one, str) and Path(one).is_absolute() for one in values)
+    return any(isinstance(one, str) and Path(tagged(one)[1]).is_absolute() for one in values)
 
 
 def main() -> None:

@@ -21,8 +21,10 @@ RECORDS = [
 ]
 
 
-def write_run(run: Path, *, scored: bool = True, train: str = "my/train") -> None:
-    config = composed("data=files", f"data.train={train}", "data.val=my/dev", "trainer.max_steps=120", "seed=3")
+def write_run(run: Path, option: str = "data.train=my/train", *, scored: bool = True) -> None:
+    key, _, value = option.partition("=")
+    options = ("data=files", "data.train=my/train", "data.val=my/dev", "trainer.max_steps=120", "seed=3")
+    config = composed(*options, f"{key}='{value}'")
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints/last.ckpt").write_bytes(b"weights")
     (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
@@ -67,6 +69,13 @@ def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_
     )
 
 
+def test_runs_of_one_name_in_two_sweeps_keep_folders_of_their_own(tmp_path):
+    for sweep in ("small", "large"):
+        write_run(tmp_path / "sweeps" / sweep / "seed-0")
+    found = collect(tmp_path / "sweeps", tmp_path / "results", "python train.py", "abc")
+    assert [folder.relative_to(tmp_path / "results").as_posix() for folder in found] == ["large/seed-0", "small/seed-0"]
+
+
 def test_the_folder_in_which_the_run_was_kept_is_left_out(tmp_path):
     write_run(tmp_path / "mine")
     config = tmp_path / "mine/config.yaml"
@@ -78,10 +87,13 @@ def test_the_folder_in_which_the_run_was_kept_is_left_out(tmp_path):
     assert str(tmp_path) not in (folder / "config.yaml").read_text()
 
 
-def test_a_configuration_with_a_path_of_this_machine_is_refused_and_nothing_written(tmp_path):
-    write_run(tmp_path / "mine", train="/somewhere/train")
+@pytest.mark.parametrize(
+    "option", ["data.train=/somewhere/train", "data.train=<2de>/somewhere/train", "init_from=/somewhere/run"]
+)
+def test_a_configuration_with_a_path_of_this_machine_is_refused_and_nothing_written(tmp_path, option):
+    write_run(tmp_path / "mine", option)
 
-    with pytest.raises(RefusedError, match=r"data\.train=/somewhere/train: names a path of this machine"):
+    with pytest.raises(RefusedError, match=rf"{option}: names a path of this machine"):
         collect(tmp_path / "mine", tmp_path / "results", "c", "abc")
 
     assert not (tmp_path / "results").exists()
