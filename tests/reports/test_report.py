@@ -103,6 +103,19 @@ def test_a_page_of_a_run_holds_scores_curves_samples_corpus_machine_and_configur
     assert escape(yaml.safe_dump({"n_heads": 4}).strip()) in page
 
 
+def test_a_sentence_with_two_references_is_followed_from_step_to_step_beside_each_of_them(run):
+    with (run / "samples.jsonl").open("a") as file:
+        for step in (20, 40):
+            more = {"step": step, "source": "the old house", "reference": "ein altes Haus", "hypothesis": "Haus"}
+            file.write(json.dumps(more) + "\n")
+    shown = cells(write_report(run).read_text())
+    place = shown.index("step", shown.index("step") + 1)
+    assert shown[place : place + 16] == [
+        *("step", "hypothesis", "20", "nichts", "40", NASTY, "reference", REFERENCE),
+        *("step", "hypothesis", "20", "Haus", "40", "Haus", "reference", "ein altes Haus"),
+    ]
+
+
 def test_a_page_begins_with_the_model_the_day_and_the_time_that_training_took(tmp_path):
     run = write_sweep(tmp_path, ("seed=3", 5.0, 20.0)) / "seed-3"
     # Two epochs of 5 steps of 30 tokens: 4 steps at 10 tokens a second, then 6 at 20.

@@ -30,12 +30,12 @@ def run_page(folder: RunFolder) -> str:
     samples = [one for one in readable_samples(run.task, read_samples(folder.samples)) if is_count(one.get("step"))]
     scored = {split: read_samples(folder.evaluation(split).samples) for split in run.evaluations}
     sizes = {name: options.get(f"model.{name}") for name in SIZES} | {PARAMETERS: options.get(PARAMETERS)}
-    evolution: dict[str, list[Record]] = {}  # of every validation sentence, step by step
+    evolution: dict[tuple[str, str], list[Record]] = {}  # of every validation pair, step by step
     for sample in samples:
         line = {"step": f"{sample['step']:,}", "hypothesis": sample["hypothesis"]}
-        evolution.setdefault(sample["source"], []).append(line)
-    for source, reference in {sample["source"]: sample["reference"] for sample in samples}.items():
-        evolution[source].append({"step": "reference", "hypothesis": reference})
+        evolution.setdefault((sample["source"], sample["reference"]), []).append(line)
+    for (_, reference), lines in evolution.items():
+        lines.append({"step": "reference", "hypothesis": reference})
     return render_page(
         "run.html",
         title=options.get("name") or folder.path.resolve().name,
@@ -50,7 +50,7 @@ def run_page(folder: RunFolder) -> str:
         panels=[(panel, panel_svg(panel, step)) for panel in panels({run.name: [run.records]})],
         scored=[(split, readable_samples(run.task, found)) for split, found in scored.items() if found],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
-        evolution={source: _plain_table(lines, "step", "hypothesis") for source, lines in evolution.items()},
+        evolution=[(source, _plain_table(lines, "step", "hypothesis")) for (source, _), lines in evolution.items()],
         task=run.task,
         attention=data_uri(folder.attention_picture),
         corpus=_corpus(corpus),
