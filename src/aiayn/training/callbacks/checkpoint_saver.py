@@ -104,7 +104,7 @@ class CheckpointSaver(StepCallback, Checkpoint):
 
         The checks of `NonFiniteGuard` are among them.
         """
-        trainer.save_checkpoint(path, weights_only=False, storage_options={"with_state": with_state})
+        trainer.save_checkpoint(path, storage_options={"with_state": with_state})
 
     def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
         """Writes a checkpoint, reads it back and removes it."""
