@@ -254,6 +254,15 @@ def test_flops_are_counted_from_the_tokens_of_the_corpus_where_they_are_known(tm
     assert counted == pytest.approx(20 * epoch, rel=1e-4)
 
 
+@pytest.mark.parametrize("more", [{"weights": [3.0, 0.5], "train": ["a", "b"]}, {"temperature": 5.0}])
+def test_pairs_that_an_epoch_has_several_times_make_no_step_cheaper(tmp_path, configs, more):
+    run = store(tmp_path / "run", replace(configs["base"], data=replace(configs["base"].data, **more)))
+    full = read_run(RunFolder(run)).flops()
+    train = {"kept": 6, "src_tokens": 3620, "tgt_tokens": 3630}  # of pairs of which each counts once
+    (run / "corpus.json").write_text(json.dumps({"splits": {"train": train}, "steps_per_epoch": 6}))
+    assert read_run(RunFolder(run)).flops() == full
+
+
 def seeded(config: Config, seed: int, **optim) -> Config:
     return replace(config, seed=seed, optim=replace(config.optim, **optim))
 

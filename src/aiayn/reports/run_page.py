@@ -43,7 +43,7 @@ def run_page(folder: RunFolder) -> str:
             f"{options['data.src_lang']} to {options['data.tgt_lang']}, step {step:,} of "
             f"{shown(options['trainer.max_steps'])}",
             ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None),
-            _when(folder, run.records, corpus),
+            _when(run),
         ],
         tiles=_tiles(run),
         scores=_table_of_scores(run),
@@ -81,14 +81,14 @@ def _table_of_scores(run: MeasuredRun) -> Table:
     return Table("Scores", [Column(key, key, digits.get(key)) for key in keys], records)
 
 
-def _when(run: RunFolder, records: list[Record], corpus: Record) -> str:
+def _when(run: MeasuredRun) -> str:
     """Returns the day of the last measurement and how long the training steps took, as far as they are known."""
+    records, epoch = run.records, run.epoch()
     if not records:
         return ""
-    day = date.fromtimestamp(run.metrics.stat().st_mtime).isoformat()
+    day = date.fromtimestamp(run.folder.metrics.stat().st_mtime).isoformat()
     try:
-        train = corpus["splits"]["train"]
-        tokens = (train["tgt_tokens"] + train["kept"]) / corpus["steps_per_epoch"]  # mean per step, end tokens included
+        tokens = (epoch["tgt_tokens"] + epoch["kept"]) / epoch["steps"]  # mean per step, end tokens included
         speeds = [(0, 1.0), *series(records, "perf/tokens_per_sec")]
         seconds = sum((step - before) * tokens / speed for (before, _), (step, speed) in pairwise(speeds))
         return f"{day}, {timedelta(seconds=round(seconds))} of training"

@@ -79,19 +79,31 @@ class MeasuredRun:
         config = self.settled()
         return n_parameters(config.model, config.data.vocab_size, config.data.src_vocab_size)
 
+    def epoch(self) -> Record:
+        """Returns what corpus.json counts of an epoch: `kept` pairs, `src_tokens`, `tgt_tokens` and `steps`.
+
+        Empty without corpus.json, and where an epoch has some pairs more often than others: it counts each once.
+        """
+        if self.options.get("data.weights") or self.options.get("data.temperature", 1) != 1:
+            return {}
+        corpus = read_json(self.folder.corpus)
+        try:
+            return corpus["splits"]["train"] | {"steps": corpus["steps_per_epoch"]}
+        except (KeyError, TypeError):
+            return {}
+
     def flops(self) -> tuple[float, bool]:
         """Returns the FLOPs of training so far, and whether they were counted from the tokens of the corpus.
 
-        Pairs are taken to have the corpus' mean lengths; without corpus.json every step counts as full.
+        Pairs are taken to have the corpus' mean lengths; where `epoch` is empty every step counts as full.
         """
-        config, corpus = self.settled(), read_json(self.folder.corpus)
+        config, train = self.settled(), self.epoch()
         model, vocab_size = config.model, config.data.vocab_size
         try:
-            train = corpus["splits"]["train"]
             pairs = train["kept"]
             lengths = [(train[f"{side}_tokens"] + pairs) / pairs for side in ("src", "tgt")]  # end marks included
             epoch = pairs * training_flops(model, vocab_size, *lengths)
-            return float(epoch * self.step / corpus["steps_per_epoch"]), True
+            return float(epoch * self.step / train["steps"]), True
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             # Without the scores of attention, which add less than 1 % to a base model.
             return float(config.data.tokens_per_step * self.step * training_flops(model, vocab_size, 1, 1)), False
