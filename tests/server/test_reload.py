@@ -23,7 +23,7 @@ class Says:
     def __init__(self, translator, word: str, wait: int | None = None):
         self.word, self.wait = word, wait
         self.languages, self.search, self.longest_source = ("en", "de"), translator.search, None
-        self.source_ids = translator.source_ids
+        self.source_ids, self.tokenizer = translator.source_ids, translator.tokenizer
 
     def n_best(self, lines: list[str], n: int) -> list[list[Translation]]:
         if self.wait is not None:
