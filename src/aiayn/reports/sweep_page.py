@@ -28,7 +28,7 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
     differ = [key for key in differing([run.options for run in runs.values()]) if key not in NOT_COMPARED]
     groups, steps = group_runs(runs.values()), [last_step(run.records) for run in runs.values()]
     drawn = panels(
-        dict(zip(_labels(groups, folder), ([run.records for run in one.runs] for one in groups), strict=True))
+        dict(zip(_curve_names(groups, folder), ([run.records for run in one.runs] for one in groups), strict=True))
     )
     machines = {name: read_json(run.folder.machine) for name, run in runs.items()}
     facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
@@ -69,7 +69,7 @@ def _runs_table(runs: dict[str, MeasuredRun], differ: Sequence[str]) -> Table:
     return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *option_columns(differ)], records)
 
 
-def _labels(groups: Sequence[Group], folder: Path) -> list[str]:
+def _curve_names(groups: Sequence[Group], folder: Path) -> list[str]:
     """Returns a name for each group, of the first run where several groups have one name."""
     names, found = [group.name for group in groups], []
     for group in groups:
