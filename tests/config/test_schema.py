@@ -251,6 +251,14 @@ def test_search_overrides_replace_what_they_name_and_nothing_else(plain):
     assert (overridden.penalty, overridden.max_extra_tokens, overridden.batch_tokens) == ("gnmt", 50, None)
 
 
+def test_an_exact_search_that_is_asked_for_by_0_is_that_of_null_also_over_a_runs_patience(plain):
+    exact = from_plain(Config, plain).search
+    assert exact.patience is None
+    patient = evaluate(**{"search.patience": 2.0}).search.apply(exact)
+    assert patient.patience == 2.0
+    assert evaluate(**{"search.patience": 0}).search.apply(patient) == exact
+
+
 # Plain data.
 
 

@@ -40,6 +40,11 @@ class SearchConfig(SearchOverrides):
     penalty: str = "gnmt"
     max_extra_tokens: int = 50
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.patience == 0:
+            object.__setattr__(self, "patience", None)  # one value for an exact search
+
 
 @dataclass(kw_only=True)
 class SamplingConfig:

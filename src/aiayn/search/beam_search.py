@@ -191,7 +191,7 @@ def _extend(
     # the largest possible penalty: stopping here loses nothing.
     done = finished_scores[:, -1] >= alive_log_probs[:, 0] / beams.largest_penalty
     n_ended = beams.n_ended
-    if config.patience:
+    if config.patience is not None:
         n_ended = n_ended + ended[:, :k].sum(1)
         done |= n_ended >= config.patience * k
     extended = beams._replace(

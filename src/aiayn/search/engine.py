@@ -135,7 +135,7 @@ def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTransla
         about = read_converted(folder, path)
         assert about is not None
     search = choice.search.apply(SearchConfig(**about["search"]))
-    if search.beam_size > 1 and not search.patience:
+    if search.beam_size > 1 and search.patience is None:
         return "an exact search (search.patience=0 or null) is one of torch"
 
     def in_torch() -> "Translator":
