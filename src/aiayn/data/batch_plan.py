@@ -113,10 +113,10 @@ class BatchPlan:
         """Returns an epoch's order of all pairs, the cuts between its parts, and the parts of each step, (P, steps)."""
         if self._epoch is None or self._epoch[0] != epoch:
             rng = np.random.default_rng([self.seed, epoch])
-            pairs = np.arange(len(self._longer), dtype=np.uint32)
+            order = np.arange(len(self._longer), dtype=np.uint32)
             if self.repetitions is not None:
-                pairs = np.repeat(pairs, np.floor(self.repetitions + rng.random(len(pairs))).astype(int))
-            order = rng.permutation(pairs)  # of which copies go apart: they belong in different steps
+                order = np.repeat(order, np.floor(self.repetitions + rng.random(len(order))).astype(int))
+            rng.shuffle(order)  # after that: copies of a pair belong in different steps
             order = order[np.argsort(self._longer[order], kind="stable")]
             tokens = np.cumsum(self.src_lengths[order] + self.tgt_lengths[order], dtype=np.int64)
             parts = self.steps_per_epoch * self.parts

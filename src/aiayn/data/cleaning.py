@@ -132,9 +132,10 @@ def clean(
         except _UnusableError as reason:
             report.drop(pair, str(reason))
             continue
+        is_normalised = src_changed or tgt_changed
         report.kept += 1
-        report.normalised += src_changed or tgt_changed
-        yield CleanPair(pair, src, learned_target(tgt, tags), src_changed or tgt_changed)
+        report.normalised += is_normalised
+        yield CleanPair(pair, src, learned_target(tgt, tags), is_normalised)
 
 
 def learned_target(tgt: str, tags: str) -> str:

@@ -196,16 +196,15 @@ def differing_options(groups: Sequence[Group]) -> list[str]:
     Fingerprints of the text are among them only where groups differ in these and in no option, or no option of text.
     """
 
-    def values(group: Group, keys: Sequence[str]) -> str:
-        return str([group.options.get(key) for key in keys])
+    def kinds(of: Sequence[Group], keys: Sequence[str]) -> int:
+        return len({str([group.options.get(key) for key in keys]) for group in of})
 
     found = differing([group.options for group in groups])
     options = [key for key in found if key not in (TEXT, TOKENIZER)]
     of_text = [key for key in options if key.startswith("data.")]
-    told_apart = {values(group, options) for group in groups}
-    texts = {values(one, [*of_text, TEXT, TOKENIZER]): values(one, of_text) for one in groups if TEXT in one.options}
-    is_told = len(told_apart) == len(groups) and len(texts) == len(set(texts.values()))
-    return options if is_told else found
+    known = [group for group in groups if TEXT in group.options]
+    texts_are_told = kinds(known, of_text) == kinds(known, [*of_text, TEXT, TOKENIZER])
+    return options if texts_are_told and kinds(groups, options) == len(groups) else found
 
 
 def differing(options: Sequence[Record]) -> list[str]:
