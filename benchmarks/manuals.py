@@ -24,8 +24,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from aiayn.data.catalogue import read_messages
 from aiayn.data.cleaning import normalised
+from aiayn.data.formats.catalogue import read_messages
 from aiayn.data.placeholders import TAG
 from aiayn.search.texts import split_paragraph
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from aiayn import cli
 from aiayn.cli import texts
 from aiayn.config.search import SamplingConfig
-from aiayn.data.exchange import read_memory
+from aiayn.data.formats.exchange import read_memory
 from aiayn.documents.document import read_document
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs import checkpoints

@@ -92,7 +92,7 @@ HOMES = {
     "datasets": {"data/sources"},
     "huggingface_hub": {"data/sources"},
     "pyarrow": {"data/sources"},
-    "lxml": {"data/exchange"},
+    "lxml": {"data/formats/exchange"},
     "markdown_it": {"documents/markdown"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},

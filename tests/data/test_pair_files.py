@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from texts import SEPARATORS, data_config, read_pairs, write_bytes, write_lines
 
 from aiayn.data.cleaning import CleaningReport, clean
+from aiayn.data.formats.pairs import READERS
 from aiayn.data.pair_files import FORMATS
-from aiayn.data.pair_formats import READERS
 from aiayn.data.prepare import prepare
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines

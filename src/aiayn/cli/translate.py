@@ -182,8 +182,8 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     """
     if file is None or str(file) == "-":
         return "stream"
+    from aiayn.data.formats.tables import LANGUAGE_CODES
     from aiayn.data.pair_files import OTHER_FORMATS
-    from aiayn.data.tables import LANGUAGE_CODES
     from aiayn.data.text_files import suffix
     from aiayn.documents.document import KINDS
 

@@ -17,7 +17,7 @@ from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import OPENERS, lines, scan, suffix
 from aiayn.errors import DataError
 
-FORMATS = ("tsv", "csv", "jsonl", "tmx", "po", "xlf", "xliff")  # suffixes of files of pairs, read by `pair_formats`
+FORMATS = ("tsv", "csv", "jsonl", "tmx", "po", "xlf", "xliff")  # suffixes of files of pairs, read by `formats.pairs`
 
 
 class FileText(RawText):
@@ -73,7 +73,7 @@ class FileText(RawText):
 
     def _pairs(self, paths: tuple[Path, ...]) -> Iterator[RawPair]:
         if len(paths) == 1:
-            from aiayn.data.pair_formats import read_pair_file
+            from aiayn.data.formats.pairs import read_pair_file
 
             yield from read_pair_file(paths[0], *self.langs)
         else:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from aiayn.data.catalogue import quoted, read_messages
-from aiayn.data.exchange import best_match, read_memory, read_xliff
-from aiayn.data.tables import header_columns, is_quoted, table_delimiter
+from aiayn.data.formats.catalogue import quoted, read_messages
+from aiayn.data.formats.exchange import best_match, read_memory, read_xliff
+from aiayn.data.formats.tables import header_columns, is_quoted, table_delimiter
 from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
 from aiayn.errors import DataError
 from aiayn.search.markup import Part, Pieces, escaped_html, html_text, parse_markup, read_parts

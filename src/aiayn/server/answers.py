@@ -10,8 +10,8 @@ from urllib.parse import quote
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
+from aiayn.data.formats.tables import LANGUAGE_CODES
 from aiayn.data.pair_files import OTHER_FORMATS
-from aiayn.data.tables import LANGUAGE_CODES
 from aiayn.data.text_files import SURROGATE, suffix
 from aiayn.documents.document import KINDS, Document, parse_document
 from aiayn.errors import DataError

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from aiayn.data.exchange import best_match
+from aiayn.data.formats.exchange import best_match
 from aiayn.data.raw_text import RawPair
 from aiayn.data.text_files import lines, suffix
 from aiayn.errors import DataError
