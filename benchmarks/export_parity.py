@@ -23,8 +23,7 @@ from aiayn.export.export import export
 from aiayn.runs.checkpoints import load
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.search.force_decode import force_decode
-from aiayn.search.load import load_translator
-from aiayn.search.translator import Translator
+from aiayn.search.translator import Translator, load_translator
 
 BATCH_SIZE = 20
 TIE = 1e-3  # outputs whose log P differ by less: rounding decides

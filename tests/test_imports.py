@@ -6,8 +6,9 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,27 +145,32 @@ class Import(NamedTuple):
     name: str  # dotted
     line: int
     lazy: bool  # inside a function, or for type checkers only
+    typing: bool  # for type checkers only
 
 
 def imports(tree: ast.Module) -> Iterator[Import]:
-    lazy = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.FunctionDef, ast.Lambda))
-        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
-        for inner in ast.walk(node)
-    }
+    def inside(is_wanted: Callable[[ast.AST], bool]) -> set[ast.AST]:
+        return {inner for node in ast.walk(tree) if is_wanted(node) for inner in ast.walk(node)}
+
+    typing = inside(lambda node: isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    lazy = typing | inside(lambda node: isinstance(node, (ast.FunctionDef, ast.Lambda)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (Import(alias.name, node.lineno, node in lazy) for alias in node.names)
+            yield from (Import(alias.name, node.lineno, node in lazy, node in typing) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"relative import in line {node.lineno}"
-            # `from aiayn import entry` imports aiayn.config.compose.
-            names = [f"aiayn.{alias.name}" for alias in node.names if alias.name != "__version__"]
-            names = names if node.module == "aiayn" else [node.module]
-            yield from (Import(name, node.lineno, node in lazy) for name in names)
+            # `from aiayn.cli import texts` imports aiayn.cli.texts.
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = {name if name in OWN else node.module for name in inner}
+            yield from (Import(name, node.lineno, node in lazy, node in typing) for name in names)
 
 
+def dotted(module: str) -> str:
+    package = "" if room(module) == "hydra_plugins" else "aiayn."
+    return (package + module.removesuffix("__init__").rstrip("/").replace("/", ".")).rstrip(".")
+
+
+OWN = {dotted(module): module for module in MODULES}
 OURS = {"aiayn", "hydra_plugins", "_typeshed"}  # the last exists for type checkers only
 
 
@@ -176,11 +182,6 @@ def trees() -> dict[str, ast.Module]:
 @cache
 def all_imports() -> dict[str, list[Import]]:
     return {name: list(imports(tree)) for name, tree in trees().items()}
-
-
-def dotted(module: str) -> str:
-    package = "" if room(module) == "hydra_plugins" else "aiayn."
-    return package + module.removesuffix("/__init__").replace("/", ".")
 
 
 def lives_in(module: str, homes: set[str]) -> bool:
@@ -202,6 +203,14 @@ def test_imports_only_point_back():
         wrong += [(module, name, line) for module, name, line in seen if name and name not in allowed]
 
     assert wrong == []
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_inside_functions():
+    found = {module: {one.name for one in imported if not one.typing} for module, imported in all_imports().items()}
+
+    order = TopologicalSorter({module: {OWN[name] for name in names & OWN.keys()} for module, names in found.items()})
+
+    assert set(order.static_order()) == set(MODULES)  # raises CycleError, which names the modules
 
 
 def test_the_model_knows_no_options_but_its_own():

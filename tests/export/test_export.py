@@ -23,7 +23,7 @@ from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore, save
 from aiayn.runs.extensions import id_of_file
 from aiayn.search.beam_search import beam_search
-from aiayn.search.load import load_translator
+from aiayn.search.translator import load_translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 
 LINES = ["the old house", "two cats see the man", " the\u2028man \x85 sees\x1f", "</s> <pad> <s>", "a é 猫 b", "cats"]

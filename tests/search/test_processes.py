@@ -11,8 +11,8 @@ from applications import TINY, in_new_interpreter, run_application, text_in, wri
 import aiayn
 from aiayn.errors import ConfigError, DataError, DivergedError, NonFiniteOutputError, ResourceError
 from aiayn.runs.checkpoints import load
-from aiayn.search.load import load_translator
 from aiayn.search.processes import SplitTranslator, _work, on_devices
+from aiayn.search.translator import load_translator
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import read_jsonl
-from aiayn.search.load import load_translator
+from aiayn.search.translator import load_translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.init_from import fingerprint
 from aiayn.training.run import train

@@ -34,9 +34,8 @@ from aiayn.runs.run_folder import (
     write_jsonl,
 )
 from aiayn.search.force_decode import accuracy, perplexity
-from aiayn.search.load import load_translator
 from aiayn.search.processes import SplitTranslator, on_devices
-from aiayn.search.translator import Translator
+from aiayn.search.translator import Translator, load_translator
 
 KEPT_SAMPLES = 20
 

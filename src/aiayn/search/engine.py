@@ -64,8 +64,8 @@ def open_translator(choice: Choice) -> Iterator[tuple[LineTranslator, str]]:
         if choice.precision == "int8":
             raise ConfigError(f"precision=int8: needs CTranslate2, but {reason}; choose float32")
     from aiayn.runs.extensions import name_extensions
-    from aiayn.search.load import load_translator
     from aiayn.search.processes import on_devices
+    from aiayn.search.translator import load_translator
 
     name_extensions(choice.extensions)
     first, *others = _loaded(choice.checkpoints)
@@ -140,7 +140,7 @@ def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTransla
 
     def in_torch() -> "Translator":
         from aiayn.runs.extensions import name_extensions
-        from aiayn.search.load import load_translator
+        from aiayn.search.translator import load_translator
 
         if fingerprint(path) != stamp:
             raise RefusedError(f"{path}: has been replaced since this command began; run it again")

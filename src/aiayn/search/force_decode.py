@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from aiayn.data.batch import shift_right, source_mask
-from aiayn.errors import DataError, NonFiniteOutputError
+from aiayn.data.batch import shift_right
+from aiayn.errors import NonFiniteOutputError
 from aiayn.model.transformer import Transformer
-from aiayn.search.line_translator import Progress
-from aiayn.search.translations import length_penalty
-from aiayn.search.translator import Translator
-from aiayn.token_ids import EOS_ID, PAD_ID
+from aiayn.token_ids import PAD_ID
 
 LOGITS = 2**22  # computed at a time: those of all positions of a batch can take gigabytes
 
@@ -69,36 +66,6 @@ def force_decode(models: Sequence[Transformer], src: Tensor, src_mask: Tensor, t
 def _scattered(real: Tensor, values: Tensor) -> Tensor:
     """Returns the values at the real tokens, 0 at padding: (B, T)."""
     return torch.zeros(real.shape, dtype=values.dtype, device=real.device).masked_scatter_(real, values)
-
-
-def score_pairs(
-    translator: Translator, sources: list[str], targets: list[str], on_batch: Progress | None, first_line: int
-) -> list[ScoredPair]:
-    """Does what `Translator.score` says."""
-    if len(sources) != len(targets):
-        raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
-    src_ids, tgt_ids = translator.source_ids(sources, first_line), translator.target_ids(targets, first_line)
-    longer, positions = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], translator.max_positions
-    for number, ids in enumerate(longer, first_line):
-        if positions and len(ids) + 1 > positions:
-            raise DataError(
-                f"line {number} has {len(ids)} subwords: this model's {positions} learned positions allow at most "
-                f"{positions - 1}; split the line"
-            )
-
-    def score(batch: list[int]) -> list[ScoredPair]:
-        src, tgt = translator.padded(src_ids, batch), translator.padded(tgt_ids, batch)
-        forced = force_decode(translator.models, src, source_mask(src), tgt)
-        rows = zip(batch, forced.log_probs.tolist(), forced.is_likeliest.sum(1).tolist(), strict=True)
-        return [scored_pair(tgt_ids[n], log_probs, likeliest) for n, log_probs, likeliest in rows]
-
-    def scored_pair(tgt_ids: list[int], log_probs: list[float], likeliest: int) -> ScoredPair:
-        tokens = [*tgt_ids, EOS_ID]
-        log_probs = log_probs[: len(tokens)]  # the rest is padding
-        total = math.fsum(log_probs)
-        return ScoredPair(tokens, log_probs, total, total / length_penalty(len(tokens), translator.search), likeliest)
-
-    return translator.in_batches(longer, 1, score, ScoredPair, first_line, on_batch)
 
 
 def accuracy(pairs: list[ScoredPair]) -> float:

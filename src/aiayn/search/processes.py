@@ -15,9 +15,8 @@ from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, Resou
 from aiayn.runs.extensions import name_extensions
 from aiayn.search.force_decode import ScoredPair
 from aiayn.search.line_translator import LineTranslator, Progress
-from aiayn.search.load import load_translator
 from aiayn.search.translations import Hypothesis, Translation
-from aiayn.search.translator import Translator
+from aiayn.search.translator import Translator, load_translator
 
 
 class SplitTranslator(LineTranslator):

@@ -10,12 +10,9 @@ import torch
 from torch import Tensor
 
 from aiayn.config.search import SamplingConfig, SearchConfig
-from aiayn.data.batch import source_mask
 from aiayn.errors import NonFiniteOutputError
 from aiayn.search.beam_search import Decoder, log_probs_of
-from aiayn.search.line_translator import Progress
-from aiayn.search.translations import Hypothesis, Translation, length_penalty
-from aiayn.search.translator import Translator
+from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -95,17 +92,3 @@ def draw_tokens(logits: Tensor, draws: Tensor, sampling: SamplingConfig) -> Tens
     cumulative = probs.cumsum(-1)
     places = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)[:, 0]
     return places.clamp_(max=logits.size(1) - 1)  # NaN finds no place
-
-
-def sample_lines(
-    translator: Translator, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None, first_line: int
-) -> list[Translation]:
-    """Does what `Translator.sample` says."""
-    src_ids = translator.sources(lines, first_line)
-
-    def draw(batch: list[int]) -> list[Translation]:
-        src = translator.padded(src_ids, batch)
-        numbers = [first_line + number for number in batch]
-        return translator.to_text(sample(translator.model, src, source_mask(src), numbers, sampling, translator.search))
-
-    return translator.in_batches(src_ids, 1, draw, Translation, first_line, on_batch)

@@ -1,29 +1,33 @@
 """Translates raw text to raw text in torch: batches of similar lengths, beam search, results in the input's order."""
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from aiayn.config.search import SamplingConfig, SearchConfig, SearchOverrides
+from aiayn.config.rules import one_of
+from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ResourceError
-from aiayn.hardware import is_out_of_memory
+from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.hardware import choose_device, is_out_of_memory, keep_few_kernels
+from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
-from aiayn.runs.checkpoints import load
+from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.run_folder import find_checkpoints
 from aiayn.search.beam_search import beam_search
+from aiayn.search.build import load_model
+from aiayn.search.ensemble import Ensemble, refuse_different
+from aiayn.search.force_decode import ScoredPair, force_decode
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
-from aiayn.search.translations import Hypothesis, Translation
-
-if TYPE_CHECKING:
-    from aiayn.search.ensemble import Ensemble
-    from aiayn.search.force_decode import ScoredPair
+from aiayn.search.sampling import sample
+from aiayn.search.translations import Hypothesis, Translation, length_penalty
+from aiayn.token_ids import EOS_ID
 
 T = TypeVar("T")
 
@@ -47,7 +51,7 @@ class Translator(LineTranslator):
 
     def __init__(
         self,
-        model: "Transformer | Ensemble",
+        model: Transformer | Ensemble,
         tokenizer: Tokenizer,
         search: SearchConfig,
         device: torch.device | str,
@@ -78,8 +82,6 @@ class Translator(LineTranslator):
         Raises RefusedError for a missing or damaged run, or one of another vocabulary, ConfigError for impossible
         options or a missing GPU.
         """
-        from aiayn.search.load import load_translator
-
         first, *others = (load(path) for path in find_checkpoints(run, ensemble, checkpoint))
         return load_translator(first, search, accelerator, precision, others)
 
@@ -103,22 +105,48 @@ class Translator(LineTranslator):
         A line's sample depends on the model, `sampling` and the line's number (lines[0] has `first_line`), not on the
         other lines. Raises what `translate` raises.
         """
-        from aiayn.search.sampling import sample_lines
+        src_ids = self.sources(lines, first_line)
 
-        return sample_lines(self, lines, sampling, on_batch, first_line)
+        def draw(batch: list[int]) -> list[Translation]:
+            src = self.padded(src_ids, batch)
+            numbers = [first_line + number for number in batch]
+            return self.to_text(sample(self.model, src, source_mask(src), numbers, sampling, self.search))
+
+        return self.in_batches(src_ids, 1, draw, Translation, first_line, on_batch)
 
     def score(
         self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
-    ) -> "list[ScoredPair]":
+    ) -> list[ScoredPair]:
         """Returns how probable the model finds each target as the translation of its source, by forced decoding.
 
         `log_prob` and `score` are those that a search gives if it finds the same subwords. A pair of two blank lines
         has no tokens and log P = 0. Arguments and errors are those of `n_best`; raises DataError for lists of unequal
         lengths.
         """
-        from aiayn.search.force_decode import score_pairs
+        if len(sources) != len(targets):
+            raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
+        src_ids, tgt_ids = self.source_ids(sources, first_line), self.target_ids(targets, first_line)
+        longer, positions = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], self.max_positions
+        for number, ids in enumerate(longer, first_line):
+            if positions and len(ids) + 1 > positions:
+                raise DataError(
+                    f"line {number} has {len(ids)} subwords: this model's {positions} learned positions allow at most "
+                    f"{positions - 1}; split the line"
+                )
 
-        return score_pairs(self, sources, targets, on_batch, first_line)
+        def force(batch: list[int]) -> list[ScoredPair]:
+            src, tgt = self.padded(src_ids, batch), self.padded(tgt_ids, batch)
+            forced = force_decode(self.models, src, source_mask(src), tgt)
+            rows = zip(batch, forced.log_probs.tolist(), forced.is_likeliest.sum(1).tolist(), strict=True)
+            return [scored_pair(tgt_ids[n], log_probs, likeliest) for n, log_probs, likeliest in rows]
+
+        def scored_pair(tgt_ids: list[int], log_probs: list[float], likeliest: int) -> ScoredPair:
+            tokens = [*tgt_ids, EOS_ID]
+            log_probs = log_probs[: len(tokens)]  # the rest is padding
+            total = math.fsum(log_probs)
+            return ScoredPair(tokens, log_probs, total, total / length_penalty(len(tokens), self.search), likeliest)
+
+        return self.in_batches(longer, 1, force, ScoredPair, first_line, on_batch)
 
     @property
     def models(self) -> Sequence[Transformer]:
@@ -180,3 +208,30 @@ class Translator(LineTranslator):
                 if on_batch:
                     on_batch(blanks + start, len(ids))
         return results
+
+
+def load_translator(
+    checkpoint: Checkpoint,
+    search: SearchOverrides | None = None,
+    accelerator: str = "auto",
+    precision: str = "float32",
+    others: Sequence[Checkpoint] = (),
+) -> Translator:
+    """Returns the translator of a checkpoint, or of several as an ensemble. Raises what `from_run` raises."""
+    one_of("precision", precision, PRECISIONS)
+    if precision == "int8":
+        raise ConfigError("precision=int8: only CTranslate2 computes in it; choose float32 or bfloat16")
+    device = choose_device(accelerator)
+    if device.type == "cpu":
+        keep_few_kernels()
+    options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
+    tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
+    for other in others:
+        refuse_different(checkpoint, other)
+    models = []
+    for one in (checkpoint, *others):
+        model = load_model(one).eval().to(getattr(torch, precision))
+        models.append(accelerate(model, device, translates=True))
+    data = checkpoint.config.data
+    languages = (data.src_lang, data.tgt_lang)
+    return Translator(Ensemble(models) if others else models[0], tokenizer, options, device, data.task, languages)
