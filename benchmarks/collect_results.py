@@ -1,7 +1,8 @@
 """The small files of trained and scored runs, for `results/`: what was measured, and with what. No weights, no text.
 
 A run, or every run of a sweep, becomes RESULTS/RUN with config.yaml, machine.json, evaluation.json of every scored set,
-the curves of metrics.jsonl, and origin.json: command, commit, seed, versions, and what --measured adds.
+the curves of metrics.jsonl, and origin.json: command, commit (that machine.json names, else that of this clone), seed,
+versions, and what --measured adds.
 Runs that are not scored are passed over. `aiayn table RESULTS` reads such folders as it reads those of runs.
 
     python benchmarks/collect_results.py outputs/sweeps/NAME results/NAME --command "python train.py -m ..."
@@ -14,27 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from measure import commit
 
 from aiayn.config.rules import tagged
 from aiayn.config.stored import flatten
 from aiayn.errors import RefusedError
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write_text, source_commit
 from aiayn.runs.results import runs_within
 from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl, write_json, write_jsonl
 
 PACKAGES = ("torch", "pytorch-lightning", "tokenizers", "sacrebleu")
 
 
-def collect(
-    folder: Path, results: Path, command: str, commit: str, measured: Mapping[str, str] | None = None
-) -> list[Path]:
+def collect(folder: Path, results: Path, command: str, measured: Mapping[str, str] | None = None) -> list[Path]:
     """Writes RESULTS/RUN for a run, or for all of a sweep's, that are scored, and returns these folders.
 
     Raises RefusedError for a run whose configuration names a path of this machine.
     """
     runs = [run.path for run in runs_within(folder)]
-    origin = {"command": command, "commit": commit, **(measured or {})}
+    origin = {"command": command, **(measured or {})}
     base = folder.parent if folder in runs else folder
     return [_collect(run, results / run.relative_to(base), origin) for run in runs if _evaluations(run)]
 
@@ -56,7 +54,8 @@ def _collect(run: Path, target: Path, origin: Mapping[str, str]) -> Path:
         if found := read_json(run / name):
             write_json(target / name, found)
     write_jsonl(target / "metrics.jsonl", _curves(read_jsonl(run / "metrics.jsonl")))
-    write_json(target / "origin.json", {**origin, "seed": config["seed"], "versions": versions})
+    commit = read_json(run / "machine.json").get("commit") or source_commit()
+    write_json(target / "origin.json", {**origin, "commit": commit, "seed": config["seed"], "versions": versions})
     return target
 
 
@@ -86,7 +85,7 @@ def main() -> None:
     parser.add_argument("--measured", nargs="*", default=[], metavar="NAME=VALUE", help="e.g. processor_seconds=319")
     options = parser.parse_args()
     measured = dict(figure.split("=") for figure in options.measured)
-    for folder in collect(options.folder, options.results, options.command, commit(), measured):
+    for folder in collect(options.folder, options.results, options.command, measured):
         print(folder)
 
 

@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import commit
 from peers import joey
 from scipy import stats
 from torch import Tensor, nn
@@ -39,6 +38,7 @@ from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.encode import Sentences
 from aiayn.data.sources import text_of
 from aiayn.evaluation.scoring import score
+from aiayn.files import source_commit
 from aiayn.hardware import describe_machine
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import load
@@ -321,7 +321,7 @@ def run(arm: str, options: Sequence[str]) -> dict[str, object]:
         "val_ppl": validation_perplexity(model, data),
         "losses": [round(loss, 6) for loss in losses],
         "processor_seconds": round(seconds),
-        "commit": commit(),
+        "commit": source_commit(),
         "machine": describe_machine(torch.device("cpu"), "32-true", torch.get_num_threads()),
     }
 
@@ -348,7 +348,7 @@ def curves(options: Sequence[str]) -> dict[str, object]:
     theirs = train_joey(config, model, Steps(data))[1]
     ours = train_here(options)[1]
     apart = max(abs(a - b) / b for a, b in zip(ours, theirs, strict=True))
-    return {"here": ours, "joeynmt": theirs, "largest_relative_difference": apart, "commit": commit()}
+    return {"here": ours, "joeynmt": theirs, "largest_relative_difference": apart, "commit": source_commit()}
 
 
 def equivalent(differences: Sequence[float], margin: float) -> tuple[float, float, float, float]:

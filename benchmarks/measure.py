@@ -10,7 +10,6 @@ import os
 import resource
 import shlex
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -157,15 +156,9 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> No
     print("\n".join([lines[0], "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|", *lines[1:]]))
     if out:
         out.mkdir(parents=True, exist_ok=True)
-        origin = {"command": shlex.join(["python", *sys.argv]), "commit": commit()}
+        origin = {"command": shlex.join(["python", *sys.argv]), "commit": machine.pop("commit")}
         record = {"benchmark": name, **origin, "machine": machine, "rows": list(map(dict, rows))}
         atomic_write_text(out / f"{name}.json", json.dumps(record, indent=1) + "\n")
-
-
-def commit() -> str:
-    """Returns the commit of this clone, "unknown" outside of one."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True)
-    return git.stdout.strip() or "unknown"
 
 
 def draw(

@@ -40,7 +40,7 @@ WALLS = {
     "files": set(),
     "signals": {"errors"},
     "token_ids": set(),
-    "hardware": {"config", "errors"},
+    "hardware": {"config", "errors", "files"},
     "config": {"errors"},
     "phrasebook": set(),
     "runs": {"config", "errors", "files"},

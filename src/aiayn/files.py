@@ -5,6 +5,7 @@ import hashlib
 import os
 import platform
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -104,3 +105,16 @@ def sha256(path: Path) -> str:
 def lines_sha256(*texts: list[str]) -> str:
     """Returns the SHA-256 of the lines of all texts, as hexadecimal digits."""
     return hashlib.sha256("\n".join(chain(*texts)).encode()).hexdigest()
+
+
+def source_commit() -> str | None:
+    """Returns the commit of the clone that this program runs from, `-dirty` if its files differ; None without one."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+        git = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):  # no git
+        return None
+    return git.stdout.strip() or None

@@ -21,6 +21,7 @@ from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.trainer import TrainerConfig, TrainingPrecision
 from aiayn.errors import ConfigError
+from aiayn.files import source_commit
 
 # Tokens of a micro-batch by the GPU memory (bytes) that they need at least. A step of 25,000 tokens took 17 to 19 GB
 # with big in bfloat16, 8 to 10 with base (docs/results/gpu.md).
@@ -196,7 +197,7 @@ def gpu_memory() -> int:
 
 
 def describe_machine(device: torch.device, precision: str, devices: int) -> dict[str, Any]:
-    """Returns what machine.json says of the machine; neither its name nor its user's."""
+    """Returns what machine.json says of machine and program; neither the machine's name nor its user's."""
     on_gpu = device.type == "cuda"
     return {
         "devices": devices,
@@ -210,6 +211,7 @@ def describe_machine(device: torch.device, precision: str, devices: int) -> dict
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "commit": source_commit(),
     }
 
 

@@ -28,7 +28,7 @@ def write_run(run: Path, option: str = "data.train=my/train", *, scored: bool = 
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints/last.ckpt").write_bytes(b"weights")
     (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
-    (run / "machine.json").write_text('{"cores": 2}')
+    (run / "machine.json").write_text('{"cores": 2, "commit": "abc"}')
     (run / "corpus.json").write_text('{"fingerprint": "abc"}')
     (run / "averaged.json").write_text('{"worse": true}')
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
@@ -43,7 +43,7 @@ def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_
     write_run(tmp_path / "sweep/a_h1")
     write_run(tmp_path / "sweep/a_h4", scored=False)
 
-    [folder] = collect(tmp_path / "sweep", tmp_path / "results", "python train.py", "abc")
+    [folder] = collect(tmp_path / "sweep", tmp_path / "results", "python train.py")
 
     assert folder == tmp_path / "results/a_h1"
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
@@ -72,7 +72,7 @@ def test_only_scored_runs_are_collected_without_weights_and_text_and_the_tables_
 def test_runs_of_one_name_in_two_sweeps_keep_folders_of_their_own(tmp_path):
     for sweep in ("small", "large"):
         write_run(tmp_path / "sweeps" / sweep / "seed-0")
-    found = collect(tmp_path / "sweeps", tmp_path / "results", "python train.py", "abc")
+    found = collect(tmp_path / "sweeps", tmp_path / "results", "python train.py")
     assert [folder.relative_to(tmp_path / "results").as_posix() for folder in found] == ["large/seed-0", "small/seed-0"]
 
 
@@ -82,7 +82,7 @@ def test_the_folder_in_which_the_run_was_kept_is_left_out(tmp_path):
     config.write_text(config.read_text().replace("outputs: null", f"outputs: {tmp_path}"))
     assert str(tmp_path) in config.read_text()
 
-    [folder] = collect(tmp_path / "mine", tmp_path / "results", "python train.py", "abc")
+    [folder] = collect(tmp_path / "mine", tmp_path / "results", "python train.py")
 
     assert str(tmp_path) not in (folder / "config.yaml").read_text()
 
@@ -94,6 +94,6 @@ def test_a_configuration_with_a_path_of_this_machine_is_refused_and_nothing_writ
     write_run(tmp_path / "mine", option)
 
     with pytest.raises(RefusedError, match=rf"{option}: names a path of this machine"):
-        collect(tmp_path / "mine", tmp_path / "results", "c", "abc")
+        collect(tmp_path / "mine", tmp_path / "results", "c")
 
     assert not (tmp_path / "results").exists()

@@ -1,10 +1,12 @@
 """What ThroughputMonitor reports, against the same quantities computed another way."""
 
+import subprocess
 from dataclasses import replace
 
 import pytest
 import torch
 
+from aiayn import files
 from aiayn.hardware import describe_machine, matmul_rate, peak_memory
 from aiayn.model.flops import training_flops
 from aiayn.runs.run_folder import read_jsonl
@@ -89,3 +91,30 @@ def test_the_machine_is_described_without_its_name_or_user():
     assert found["device"]
     words = " ".join(map(str, found.values())).split()
     assert {platform.node(), getpass.getuser()} & set(words) == set()
+
+
+def test_the_commit_that_runs_is_named_and_whether_its_files_differ(tmp_path, monkeypatch):
+    def git(*arguments: str) -> str:
+        person = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        return subprocess.run(
+            ["git", *person, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    source = tmp_path / "src/aiayn/files.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("one\n")
+    monkeypatch.setattr(files, "__file__", str(source))
+    assert files.source_commit() is None  # installed from a wheel
+
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-q", "-m", "one")
+    git("tag", "v1")
+    head = git("rev-parse", "HEAD").strip()
+    assert files.source_commit() == describe_machine(torch.device("cpu"), "32-true", 1)["commit"] == head
+
+    source.write_text("two\n")
+    assert files.source_commit() == f"{head}-dirty"
+
+    monkeypatch.setenv("PATH", "")
+    assert files.source_commit() is None
