@@ -113,7 +113,7 @@ def source_commit() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+        command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty"]
         git = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):  # no git
         return None

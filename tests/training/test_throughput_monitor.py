@@ -110,7 +110,7 @@ def test_the_commit_that_runs_is_named_and_whether_its_files_differ(tmp_path, mo
     git("add", "-A")
     git("commit", "-q", "-m", "one")
     git("tag", "v1")
-    head = git("rev-parse", "HEAD").strip()
+    head = git("rev-parse", "--short=12", "HEAD").strip()
     assert files.source_commit() == describe_machine(torch.device("cpu"), "32-true", 1)["commit"] == head
 
     source.write_text("two\n")
