@@ -14,7 +14,11 @@ from aiayn.training.run import train
 
 @pytest.fixture
 def killed_and_continued(config, tmp_path, monkeypatch):
-    """Twelve steps with the logger of this name; the first start died in step 8, after the checkpoint of step 6."""
+    """Twelve steps with the logger of this name; the first start died in step 8, after the checkpoint of step 6.
+
+    Returns the run's folder, and the CSV files as they were then.
+    """
+    at_death: dict[str, str] = {}
 
     def run(kind):
         settings = replace(config, logger=replace(config.logger, kind=kind))
@@ -23,13 +27,14 @@ def killed_and_continued(config, tmp_path, monkeypatch):
         def die(self, trainer, module, batch, step):
             plain(self, trainer, module, batch, step)
             if step == 8:
+                at_death.update((path.parent.name, path.read_text()) for path in tmp_path.rglob("metrics.csv"))
                 raise RuntimeError("planted")
 
         with monkeypatch.context() as patch:
             patch.setattr(CheckpointSaver, "on_step_end", die)
             with pytest.raises(RuntimeError, match="planted"):
                 train(settings, tmp_path)
-        return train(settings, tmp_path)
+        return train(settings, tmp_path), at_death
 
     return run
 
@@ -41,7 +46,9 @@ def of_the_run(folder):
 
 
 def test_csv_files_hold_every_series_and_each_start_has_its_own(killed_and_continued):
-    folder = killed_and_continued("csv")
+    folder, at_death = killed_and_continued("csv")
+    kept = [int(row["step"]) for row in csv.DictReader(at_death["from_step_0"].splitlines())]
+    assert sorted(set(kept)) == [*range(1, 9)]
     found = {}
     starts = sorted(folder.glob("csv/*/metrics.csv"))
     for path in starts:
@@ -57,7 +64,7 @@ def test_tensorboard_holds_every_series_samples_and_options_and_no_step_twice(ki
     pytest.importorskip("tensorboard", reason="the extra `dashboard` is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    folder = killed_and_continued("tensorboard")
+    folder, _ = killed_and_continued("tensorboard")
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
     scalars = [
         (event.step, key, event.value)

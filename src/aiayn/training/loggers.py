@@ -59,8 +59,10 @@ def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Log
     if "csv" in kinds:
         from pytorch_lightning.loggers import CSVLogger
 
-        # Lightning's CSV logger empties the folder it is given, so every start gets its own.
-        loggers.append(CSVLogger(folder.path, name="csv", version=f"from_step_{start_step}"))
+        # Lightning's CSV logger empties the folder it is given, so every start gets its own. It would keep in memory
+        # what comes at other steps than 99, 199, ..., and a kill would lose all of it.
+        place = {"name": "csv", "version": f"from_step_{start_step}"}
+        loggers.append(CSVLogger(folder.path, **place, flush_logs_every_n_steps=1))
     return [MetricsFile(folder.metrics, start_step), *loggers]
 
 
