@@ -94,9 +94,11 @@ def test_to_overfit_every_epoch_is_the_first_one(data):
     assert numbers(data)[:4] == [4, 5, 6, 7]
 
 
-def test_a_limit_within_a_step_is_refused(data):
-    data.trainer = trainer(accumulate=4, limit_train_batches=6)
-    with pytest.raises(ConfigError, match=r"limit_train_batches=6\) ends within a step of accumulate_grad_batches=4"):
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_limit_within_a_step_is_refused(data, kind):
+    limit = 6 if kind is int else 6.5 / (4 * data.plan.steps_per_epoch)
+    data.trainer = trainer(accumulate=4, limit_train_batches=limit)
+    with pytest.raises(ConfigError, match=r"takes 6 batches and ends within a step of accumulate_grad_batches=4"):
         data.train_dataloader()
 
 

@@ -100,16 +100,16 @@ class TranslationDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         """This rank's micro-batches of an epoch, from the Trainer's present step on."""
         trainer, plan = self.trainer, self.plan
-        if (
-            trainer
-            and isinstance(limit := trainer.limit_train_batches, int)
-            and limit % trainer.accumulate_grad_batches
-        ):
-            raise ConfigError(
-                f"Trainer(limit_train_batches={limit}) ends within a step of accumulate_grad_batches="
-                f"{trainer.accumulate_grad_batches}: set a multiple of that"
-            )
         count, make = plan.steps_per_epoch * plan.micro_batches, partial(_training_batch, self.corpus.train, plan)
+        if trainer:
+            limit = trainer.limit_train_batches
+            batches = limit if isinstance(limit, int) else int(limit * (count // trainer.world_size))
+            if batches % trainer.accumulate_grad_batches:
+                raise ConfigError(
+                    f"Trainer(limit_train_batches={limit}), which overfit_batches and fast_dev_run set, too, takes "
+                    f"{batches} batches and ends within a step of accumulate_grad_batches="
+                    f"{trainer.accumulate_grad_batches}: set a multiple of that"
+                )
         return self._loader(count, make, partial(training_numbers, plan, trainer), self.config.num_workers)
 
     def val_dataloader(self) -> DataLoader:
