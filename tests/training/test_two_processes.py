@@ -23,14 +23,33 @@ def arguments(corpus, name, *more):
     ]
 
 
-def test_only_the_first_process_speaks(corpus, tmp_path):
+OWN_OF_EACH_PROCESS = """
+import os
+from pathlib import Path
+from pytorch_lightning import Callback
+
+METRICS = {"process": lambda hypotheses, references: float(os.getpid())}
+
+class Seen(Callback):
+    def on_validation_end(self, trainer, module):
+        Path(f"seen_by_{trainer.global_rank}").write_text(str(float(trainer.callback_metrics["val/process"])))
+
+def callbacks(run):
+    return [Seen()]
+"""
+
+
+def test_only_the_first_process_speaks_and_both_hear_of_one_metric(corpus, tmp_path):
+    (tmp_path / "own.py").write_text(OWN_OF_EACH_PROCESS)
     few = ("trainer.limit_val_batches=0.7", "data.max_tokens_per_device=70", "trainer.average_last=1")
+    few = (*few, "extensions=[own.py]", "trainer.best_metric=val/process")
     two = in_new_interpreter(tmp_path, *arguments(corpus, "two", "trainer.devices=2", *few))
     assert two.returncode == 0, two.stderr
     assert two.stderr.count("step 8/8  epoch") == 1
     assert "device   2 x cpu" in two.stderr
     assert "Warning" not in two.stderr
     assert two.stdout == ""
+    assert (tmp_path / "seen_by_0").read_text() == (tmp_path / "seen_by_1").read_text()
     # The average of one checkpoint is validated in one process, on what the two have validated that checkpoint on.
     [validated] = [each for each in read_jsonl(tmp_path / "outputs/two/metrics.jsonl") if "val/loss" in each][-1:]
     alone = read_json(tmp_path / "outputs/two/averaged.json")["averaged"]

@@ -49,7 +49,11 @@ class ValidationScores(pl.Callback):
             self.hypotheses = self._translate(trainer, translation_module(pl_module))
             language = self.run.config.data.tgt_lang
             scores = self.task.val_scores(self.hypotheses, self.sources, self.references, language)
-            measured = measure(self.run.research.metrics, self.hypotheses, self.references, self.sources)
+            metrics = self.run.research.metrics if trainer.is_global_zero else {}
+            # One rank's for all: of a metric that draws samples each would have its own, and stop at its own step.
+            measured = trainer.strategy.broadcast(
+                measure(metrics, self.hypotheses, self.references, self.sources),
+            )
             scores |= {f"val/{name}": value for name, value in measured.items() if value is not None}
             self.failed = [f"val/{name}" for name, value in measured.items() if value is None]
             trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
