@@ -2,11 +2,12 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from applications import ROOT, TWELVE_STEPS, run_application, stopped_in, text_in, write_pairs
+from applications import ROOT, TWELVE_STEPS, composed, run_application, stopped_in, text_in, write_pairs
 from torch.nn import functional as F
 
 import aiayn
@@ -16,6 +17,7 @@ from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.layers import Place
 from aiayn.runs import checkpoints, extensions
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json
+from aiayn.search.build import build_model
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
@@ -23,6 +25,7 @@ from aiayn.training.module import TranslationModule
 EXAMPLES = ROOT / "examples/extensions"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 WITH_PARTS = {"alibi", "experts", "lora", "pre_norm", "rotary"}
+WITH_RATES = {"cosine", "lion"}
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +60,13 @@ def plain(text, tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(name, text, plain, tmp_path, monkeypatch):
+def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(
+    name, text, plain, tmp_path, monkeypatch, caplog
+):
     more = {"experts": ["model.n_layers=2"], "distillation": [f"extension.distillation.teacher={plain}"]}
     given = options(text, tmp_path, name, *more.get(name, []))
     whole = aiayn.train(aiayn.compose(*given, "name=whole"))
+    assert ("peak learning rate" in caplog.text) == (name not in WITH_RATES), "that of equation (3)"
     with stopped_in(5):
         aiayn.train(aiayn.compose(*given, "name=stopped"))
     stopped = aiayn.train(aiayn.compose(*given, "name=stopped"))
@@ -109,6 +115,18 @@ def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(na
     with pytest.raises(RefusedError, match=rf"parts of an extension, own_{name}\.py .*: add extensions=\["):
         aiayn.load(folder, accelerator="cpu")
     assert len(aiayn.load(folder, accelerator="cpu", extensions=[str(copy)]).translate(["one"])) == 1
+
+
+def test_two_files_build_one_model_unless_they_bring_the_same_part(text, tmp_path):
+    def kinds(*names: str) -> set[str]:
+        found = extensions.name_extensions([f"{EXAMPLES}/{name}.py" for name in names])
+        config = composed(*options(text, tmp_path, ""))
+        model = replace(config.model, parts=extensions.ids_of_builders(found))
+        return {type(module).__name__ for module in build_model(replace(config, model=model), 280).modules()}
+
+    assert {"RotaryAttention", "PreNorm"} <= kinds("rotary", "pre_norm")
+    with pytest.raises(ConfigError, match="two of them bring the part self_attention"):
+        kinds("rotary", "alibi")
 
 
 BUILDERS = {

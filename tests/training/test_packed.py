@@ -261,6 +261,8 @@ def test_the_log_says_what_a_gpu_does_and_what_not_and_why(monkeypatch, caplog, 
     plan = SimpleNamespace(micro_batches=1, steps_per_epoch=9, padding=np.zeros(1))
     prepared = SimpleNamespace(train=range(99_000), tokenizer=SimpleNamespace(vocab_size=VOCAB))
     run = {"config": composed("model=base", *options), "plan": plan, "prepared": prepared, "research": Research()}
+    with torch.device("meta"):
+        module = TranslationModule(run["config"], VOCAB)
     with caplog.at_level("INFO"):
-        log_start(SimpleNamespace(**run, folder=RunFolder(Path("run")), start_step=0), torch.nn.Linear(2, 2), BF16)
+        log_start(SimpleNamespace(**run, folder=RunFolder(Path("run")), start_step=0), module, BF16)
     assert any(expected in line for line in caplog.messages)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
+from aiayn.config.rules import require
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 from aiayn.model.layers import Parts
@@ -43,10 +44,16 @@ def refused_if_half_overridden() -> Iterator[None]:
 
 
 def build_from_parts(config: Config, vocab_size: int) -> Transformer:
-    """Returns the paper's model, with the PARTS of the extensions that `config.model.parts` names."""
+    """Returns the paper's model, with the PARTS of the extensions that `config.model.parts` names.
+
+    Raises ConfigError if two of them bring the same part.
+    """
     parts = Parts()
     for code in builders_of(config.model.parts):
         brought = getattr(code, "PARTS", parts)
-        others = {field.name: getattr(brought, field.name) for field in fields(Parts)}
-        parts = replace(parts, **{name: part for name, part in others.items() if part is not getattr(Parts(), name)})
+        for name in (field.name for field in fields(Parts)):
+            if (part := getattr(brought, name)) is not getattr(Parts(), name):
+                twice = f"extensions: two of them bring the part {name}; make one of the other, in one file"
+                require(getattr(parts, name) is getattr(Parts(), name), twice)
+                parts = replace(parts, **{name: part})
     return Transformer(config.model, vocab_size, parts, config.data.src_vocab_size)

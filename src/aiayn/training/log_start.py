@@ -9,21 +9,20 @@ from aiayn.config.settle import FITS, fit, usual_steps
 from aiayn.data.batch_plan import device_counts
 from aiayn.hardware import Hardware, why_not_compiled
 from aiayn.model.flops import n_parameters
-from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.training.context import RunContext
+from aiayn.training.module import TranslationModule
 from aiayn.training.research import why_not_packed
-from aiayn.training.schedule import learning_rate
 
 log = logging.getLogger(__name__)
 
 FEW_PAIRS = 5000
 
 
-def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
+def log_start(run: RunContext, module: TranslationModule, hardware: Hardware) -> None:
     """Logs run, model, data, device and steps, and a warning for each option that rarely works."""
     config, plan, accelerator, precision = run.config, run.plan, hardware.accelerator, hardware.precision
-    weights = sum(parameter.numel() for parameter in model.parameters())
+    weights = sum(parameter.numel() for parameter in module.model.parameters())
     start = f"continued at step {run.start_step}" if run.start_step else "new"
     counts = device_counts(plan.micro_batches)
     steps = f"{plan.steps_per_epoch} steps an epoch, micro-batches a step: {plan.micro_batches} (devices: {counts})"
@@ -42,9 +41,11 @@ def log_start(run: RunContext, model: Transformer, hardware: Hardware) -> None:
         compiled = f"not compiled: {reason}" if reason else "layers compiled, the loss in Triton"
         padded = why_not_packed(config, hardware, run.research)
         log.info("         %s; %s", compiled, f"padded: {padded}" if padded else "sentences packed")
-    warmup, scale = config.optim.warmup_steps, config.optim.lr_scale
-    peak = learning_rate(warmup, config.model.d_model, warmup, scale)
-    log.info("steps    %d, peak learning rate %.2g at step %d", config.trainer.max_steps, peak, warmup)
+    warmup, own = config.optim.warmup_steps, type(module)
+    peak = f", peak learning rate {module.rate(warmup):.2g} at step {warmup}"
+    if own.rate is not TranslationModule.rate or own.configure_optimizers is not TranslationModule.configure_optimizers:
+        peak = ", learning rates of an extension"
+    log.info("steps    %d%s", config.trainer.max_steps, peak)
     for line in unusual_options(
         config, len(run.prepared.train), plan.steps_per_epoch, run.prepared.tokenizer.vocab_size
     ):

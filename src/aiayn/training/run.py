@@ -29,7 +29,7 @@ from aiayn.training.loggers import close, make_loggers
 from aiayn.training.module import TranslationModule
 from aiayn.training.prepare import begin, prepare, settled_options
 from aiayn.training.research import Research, research_of
-from aiayn.training.resume import ResumeState, load_resume_state, run_lock
+from aiayn.training.resume import ResumeState, load_resume_state, run_lock, store_test
 from aiayn.training.trainer import configure_libraries, make_trainer
 
 log = logging.getLogger(__name__)
@@ -94,6 +94,7 @@ def _train(
         run = begin(sized, research, folder, data, found, stop, check_folder)
         if run.is_finished:
             log.info("already finished at step %d: %s", run.start_step, folder.path)
+            store_test(folder, run.config)
             return
         with training_threads(sized.model.d_model, hardware.accelerator):
             if not run.validations.is_out_of_patience():
@@ -114,7 +115,7 @@ def _fit(
     module = run.research.module(run.config, run.prepared.tokenizer.vocab_size)
     loggers = make_loggers(run.config, run.folder, run.start_step)
     if global_rank() == 0:
-        log_start(run, module.model, hardware)
+        log_start(run, module, hardware)
     if source:
         if not found:
             weights = module.initial_weights(source.weights)
