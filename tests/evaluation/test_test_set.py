@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,19 @@ def test_a_splits_own_text_from_another_folder_is_that_split_even_if_the_first_i
         for file in files:
             Path(f"{file}.away").rename(file)
     assert [result["split"] for result in (own, moved, gone)] == ["val"] * 3
+
+
+def test_a_finished_run_is_scored_on_the_test_set_that_the_same_command_names_now():
+    shutil.copytree("outputs/small", "outputs/again")
+    write_pairs(Path("another"), 4, seed=7)
+    before = Path("outputs/again/config.yaml").read_text().replace("test: dev", "test: another")
+    again = run_application("train.py", *TEXT, *TINY, "name=again", "data.test=another", "trainer.average_last=7")
+    assert (again.code, "already finished" in again.err) == (0, True)
+    assert "trainer.average_last: 5 -> 7 comes too late" in again.err
+    assert Path("outputs/again/config.yaml").read_text() == before
+
+    scores = evaluate("run=outputs/again")[1]
+    assert (scores["lines"], scores["split"], scores["prefix"]) == (4, "test", "another")
 
 
 @pytest.mark.parametrize("name", ["q/..", "..", "q/.hidden", ".", "/", "", "q/a\nb"])

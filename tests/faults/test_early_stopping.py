@@ -11,9 +11,9 @@ from faults.harness import acts_at, configured, dies_at, differences, measured, 
 from aiayn.reports.report import summary
 from aiayn.runs import checkpoints, tensor_files
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
+from aiayn.runs.validations import ValidationHistory
 from aiayn.search.translator import Translator
 from aiayn.training.callbacks.validate import Validate
-from aiayn.training.context import ValidationHistory
 from aiayn.training.finish import is_worse
 from aiayn.training.module import TranslationModule
 

@@ -20,6 +20,7 @@ from applications import (
     composed_options,
     in_new_interpreter,
     run_application,
+    write_pairs,
     write_text,
 )
 from hypothesis import given
@@ -140,6 +141,39 @@ def test_a_row_scored_with_its_best_checkpoint_is_trained_on_to_a_later_end_and_
     assert not is_finished(replace(row, config=replace(row.config, trainer=replace(row.config.trainer, max_steps=3))))
     best.write_bytes(b"of step 2")
     assert not is_finished(row)
+
+
+@pytest.mark.parametrize(
+    ("options", "finished"),
+    [
+        ({"max_steps": 30}, False),
+        ({"max_steps": 30, "max_epochs": 1}, True),  # of two steps
+        ({"max_steps": 30, "max_epochs": 2}, False),
+        ({"max_steps": 30, "patience": 1}, True),
+        ({"max_steps": 30, "patience": 2}, False),
+    ],
+)
+def test_a_row_that_ended_before_max_steps_is_finished_if_the_same_command_would_train_no_further(
+    scored, options, finished
+):
+    (scored.folder / "corpus.json").write_text('{"steps_per_epoch": 2}')
+    losses = [{"step": step, "val/loss": loss} for step, loss in ((1, 3.0), (2, 4.0), (3, 9.0))]  # 3: lost by a kill
+    (scored.folder / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in losses))
+    stored = yaml.safe_load((scored.folder / "config.yaml").read_text())
+    stored["trainer"] |= options | {"max_steps": 2 if "max_epochs" in options else 30}
+    (scored.folder / "config.yaml").write_text(yaml.safe_dump(stored))
+
+    assert is_finished(with_trainer(scored, **options)) == finished
+
+
+def test_scores_that_stand_are_not_made_again_where_a_row_is_trained_on_in_vain(scored, folder):
+    """As where an extension's callback, or trainer.max_time, has ended it."""
+    for script in ("train.py", "evaluate.py"):
+        (folder / script).write_text(FAKE)
+    row = replace(with_trainer(scored, max_steps=30), scored=asked_scores(["val", "test"]))
+    train, evaluate = ([sys.executable, str(folder / script)] for script in ("train.py", "evaluate.py"))
+    assert Processes([row], train, evaluate).run() == {}
+    assert row.folder.with_name(f"{row.name}.log").read_text().count("working on") == 2  # training, and test
 
 
 # Names of folders.
@@ -455,6 +489,31 @@ def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_cos
     third = run_application("train.py", "-m", *command)
     assert (third.code, "2 finished before" in third.err, "started" in third.err) == (0, True, False)
     assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
+
+
+def test_a_row_with_code_of_its_own_is_scored_with_it_and_finished_until_another_text_or_search_is_asked_for(
+    folder, warm
+):
+    (folder / "it's mine").mkdir()
+    shutil.copy(ROOT / "examples/extensions/pre_norm.py", folder / "it's mine")
+    write_pairs(folder / "other", 3, seed=5)
+    code = 'extensions=["it\'s mine/pre_norm.py"]'
+    command = [*SMALL, "sweep=code", code, "hydra.launcher.score=[test]", "search.patience=2"]
+    scores = folder / "outputs/sweeps/code/base/evaluation/test/evaluation.json"
+
+    def lines_and_patience() -> tuple[int, float | None]:
+        first = sweep(folder, *command)
+        assert first.returncode == 0, first.stderr
+        again = run_application("train.py", "-m", *command)
+        assert (again.code, "1 finished before" in again.err, "started" in again.err) == (0, True, False)
+        found = json.loads(scores.read_text())
+        return found["lines"], found["search"]["patience"]
+
+    assert lines_and_patience() == (5, 2)
+    command[-1] = "search.patience=null"
+    assert lines_and_patience() == (5, None)
+    command.append("data.test=other")
+    assert lines_and_patience() == (3, None)
 
 
 def test_a_fine_tuned_job_is_finished_with_the_model_and_the_vocabulary_of_its_source(folder, warm):

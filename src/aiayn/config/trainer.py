@@ -81,3 +81,15 @@ class TrainerConfig:
     @property
     def world_size(self) -> int:
         return self.devices * self.num_nodes
+
+    def steps_of_epoch(self, steps: int) -> int:
+        """Returns the optimizer steps of an epoch of so many, as `overfit_steps` or `limit_train_steps` limits them."""
+        limit = self.overfit_steps or self.limit_train_steps
+        return min(limit, steps) if isinstance(limit, int) else max(1, int(limit * steps))
+
+    def last_step(self, steps_per_epoch: int) -> int | None:
+        """Returns the step that ends a training: `max_steps`, or the end of `max_epochs` if it comes before."""
+        if self.max_epochs is None:
+            return self.max_steps
+        steps = self.max_epochs * self.steps_of_epoch(steps_per_epoch)
+        return min(self.max_steps or steps, steps)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from aiayn.evaluation.test_set import TestSet, read_test_set, results_folder
 from aiayn.files import atomic_write_text, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
-from aiayn.runs.checkpoints import load
+from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.extensions import measure, metrics_of, name_extensions
 from aiayn.runs.run_folder import (
     Evaluation,
@@ -53,7 +54,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     run, ensemble = Path(config.run), listed(config.ensemble)
     paths = find_checkpoints(run, ensemble, config.checkpoint)
     checkpoint, *others = (load(path) for path in paths)
-    data = checkpoint.config.data
+    data = _present_data(run, checkpoint)
     task = task_of(data.task)
     for option in task.unsupported:
         if getattr(config, option):
@@ -88,6 +89,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "paper": paper_figures(test.of_paper, data.src_lang, data.tgt_lang, len(test.references)),
         "text": test.option,
         "split": test.split,
+        "prefix": test.prefix,
         "text_sha256": test.fingerprint,
         "corpus": checkpoint.corpus,
         "tokenizer_sha256": Tokenizer.from_json(checkpoint.tokenizer).fingerprint,
@@ -121,6 +123,14 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     form = f" --format {task.usual_format}" if task.usual_format else ""
     print(f"next     aiayn translate {run}{form}{named}")
     return result
+
+
+def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:
+    """Returns the options of the checkpoint's text, and of a run those of today: data.test may have changed since."""
+    with suppress(RefusedError):  # a checkpoint by itself
+        stored = RunFolder(folder_of(run)).read_config()["data"]
+        return replace(checkpoint.config.data, test=stored.get("test"))
+    return checkpoint.config.data
 
 
 def _forced_decoding(

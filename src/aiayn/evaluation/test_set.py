@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.rules import listed, tagged
+from aiayn.config.rules import Paths, listed, tagged
 from aiayn.data.pair_files import FileText
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines
@@ -25,6 +25,7 @@ class TestSet:
     option: str
     sources: list[str]
     references: list[list[str]]  # one text or several, line for line
+    prefix: Paths  # of the run's own split what data.SPLIT names, else that of test=
     of_paper: str | None  # the paper's name for it, as `known_test_set` finds it
     split: str | None  # the run's own split, if it is that text with no further references
 
@@ -59,7 +60,8 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     from_wmt14 = config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
     file = Path(prefix).name if isinstance(prefix, str) else ""
     of_paper = known_test_set(lines_sha256(sources, references), len(sources), file, from_wmt14)
-    return TestSet(name, option, sources, texts, of_paper, split if len(texts) == 1 else None)
+    prefix = getattr(data, split) if split else prefix
+    return TestSet(name, option, sources, texts, prefix, of_paper, split if len(texts) == 1 else None)
 
 
 def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:

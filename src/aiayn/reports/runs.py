@@ -196,8 +196,9 @@ def _check_evaluation(run: MeasuredRun, split: str) -> None:
             run.notes.append(f"not scored on {split}: {command}")
     elif result is None:
         run.notes.append(f"{path}: damaged; score again: {command}")
-    elif not is_of_split(result, split) and run.options.get(f"data.{split}") is not None:
-        run.notes.append(f"{path} has the scores of other text ({result['text']}): {command}")
+    elif (own := run.options.get(f"data.{split}")) is not None and not is_of_split(result, split, own):
+        text = result["text"] if result.get("split") != split else f"data.{split}={result['prefix']}"
+        run.notes.append(f"{path} has the scores of other text ({text}): {command}")
         del run.evaluations[split]
     elif run.prefers_best(result):
         run.notes.append(f"{split} was scored with the best checkpoint, which validates better than the average")

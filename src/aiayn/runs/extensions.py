@@ -54,6 +54,11 @@ def metrics_of(extensions: Sequence[Extension]) -> Metrics:
     return found
 
 
+def metric_falls(metrics: Metrics, best_metric: str) -> bool:
+    """Whether `trainer.best_metric` is one of these, and has an attribute `lower_is_better`."""
+    return getattr(metrics.get(best_metric.removeprefix("val/")), "lower_is_better", False)
+
+
 def measure(
     metrics: Metrics, hypotheses: list[str], references: list[str], sources: list[str]
 ) -> dict[str, float | None]:

@@ -32,8 +32,13 @@ def _has_scores(evaluation: Record) -> bool:
     return scored and is_count(evaluation.get("step")) and is_count(evaluation.get("lines"))
 
 
-def is_of_split(evaluation: Record, split: str) -> bool:
-    """Whether these are scores of the run's own split. Older evaluations have only the option that chose the text."""
+def is_of_split(evaluation: Record, split: str, prefix: Any = None) -> bool:
+    """Whether these are scores of the run's own split, of what its option says now (None: whatever that says).
+
+    Older evaluations have only the option that chose the text.
+    """
+    if prefix is not None and evaluation.get("prefix", prefix) != prefix:
+        return False
     if "split" in evaluation:
         return evaluation["split"] == split
     return evaluation.get("text", f"split={split}") == f"split={split}"

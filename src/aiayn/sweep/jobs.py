@@ -9,14 +9,17 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from aiayn.config.compose import chosen_options, for_hydra, resolve_options, without_hydra
+from aiayn.config.extensions import load_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS
 from aiayn.config.schema import Config
 from aiayn.config.stored import changed_options, filled, short_names, to_plain
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
+from aiayn.runs.extensions import id_of_file, ids_of_builders, metric_falls, metrics_of
 from aiayn.runs.results import search_of
-from aiayn.runs.run_folder import RunFolder, read_json, saved_steps
+from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
+from aiayn.runs.validations import ValidationHistory
 
 MAX_NAME = 150  # characters of a folder's name
 SCORED = {"val": "last", "test": "averaged"}  # the checkpoint that a split is scored with; Table 3 has the former
@@ -126,29 +129,49 @@ def check_texts(jobs: Sequence[SweepJob]) -> None:
 
 
 def is_finished(job: SweepJob) -> bool:
-    """Whether the run was trained with these options to its last step, and then scored with this search."""
+    """Whether the run was trained with these options to its end, and then scored with this search."""
     run = RunFolder(job.folder)
     try:
         stored = run.read_config()
-        config = filled(job.config, stored)
+        config = filled(_with_code(job.config), stored)
         changed = set(changed_options(stored, config))
     except RefusedError:
         return False
     if job.config.init_from is not None:
         changed -= {key for key in changed if is_from_source(key) and key not in job.chosen}
+    is_trained = not changed and run.averaged.exists() and _has_ended(run, config)
+    return is_trained and all(is_scored(job, split) for split in job.scored)
+
+
+def _with_code(config: Config) -> Config:
+    """Returns the options with what a run stores of the files that `extensions` names."""
+    extensions = load_extensions(config.extensions)
+    model = replace(config.model, parts=ids_of_builders(extensions))
+    return replace(config, extensions_sha256=[id_of_file(each) for each in extensions], model=model)
+
+
+def _has_ended(run: RunFolder, config: Config) -> bool:
+    """Whether a training has nothing left to do: at `max_steps`, after `max_epochs`, or out of patience."""
+    trainer, epoch = config.trainer, read_json(run.corpus).get("steps_per_epoch")
     reached = max(saved_steps(run.checkpoints), default=0)
-    is_trained = not changed and run.averaged.exists() and reached >= (config.trainer.max_steps or math.inf)
-    return is_trained and all(_is_scored(run, config, *scored) for scored in job.scored.items())
+    if reached >= ((trainer.last_step(epoch) if is_count(epoch) else trainer.max_steps) or math.inf):
+        return True
+    falls = metric_falls(metrics_of(load_extensions(config.extensions)), trainer.best_metric)
+    records = [record for record in run.read_metrics() if record["step"] <= reached]
+    return ValidationHistory(trainer, records, falls).is_out_of_patience()
 
 
-def _is_scored(run: RunFolder, config: Config, split: str, checkpoint: str) -> bool:
-    """Whether a split was scored with this search and this checkpoint, as the whole training left it."""
+def is_scored(job: SweepJob, split: str) -> bool:
+    """Whether this text was scored with this search and the job's checkpoint for it, as the training left that."""
+    run, checkpoint, text = RunFolder(job.folder), job.scored[split], getattr(job.config.data, split)
     scored = read_json(run.evaluation(split).scores)
-    if search_of(scored) != search_of(to_plain(config)) or scored.get("checkpoint") != f"{checkpoint}.ckpt":
+    if search_of(scored) != search_of(to_plain(job.config)) or scored.get("checkpoint") != f"{checkpoint}.ckpt":
+        return False
+    if scored.get("prefix", text) != text:
         return False
     if checkpoint == "best":  # of any step
         return run.best.exists() and scored.get("checkpoint_sha256") == sha256(run.best)
-    return scored.get("step", 0) >= (config.trainer.max_steps or 0)
+    return scored.get("step", 0) >= max(saved_steps(run.checkpoints), default=0)
 
 
 def _refuse(mistakes: Mapping[str, Sequence[str]], jobs: int, kind: type[UserError]) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -16,7 +16,7 @@ from aiayn.config.stored import as_option, to_plain
 from aiayn.errors import InterruptedRunError, ResourceError, UserError
 from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import exit_signal, handle_signals
-from aiayn.sweep.jobs import SweepJob, is_finished
+from aiayn.sweep.jobs import SweepJob, is_finished, is_scored
 
 
 class Processes:
@@ -68,17 +68,19 @@ class Processes:
         log = job.folder.with_name(f"{job.name}.log")
         title = f"sweep {self.jobs.index(job) + 1}/{len(self.jobs)} {job.name}:"
         say(f"{title} started, log {log}")
-        code, said, commands = 0, "", self._commands_of(job)
+        code, said = 0, ""
         try:
-            while commands and not code and not self.requested:
-                code, said = self._run_command(commands.pop(0), log, self._gpus_of(place, job))
+            for command in self._commands_of(job):
+                code, said = self._run_command(command, log, self._gpus_of(place, job))
+                if code := code or self.requested or 0:
+                    break
         except OSError as error:
             code, said = ResourceError.exit_code, f"{error.filename}: {error.strerror}"
         after = _clock(time.monotonic() - began)
         with self.lock:
             self.free.append(place)
             self.left -= 1
-            if self.requested and (code or commands):
+            if self.requested and code:
                 say(f"{title} stopped after {after}")
                 return
             if code:
@@ -93,17 +95,19 @@ class Processes:
                 eta = f", ETA {_clock(mean * self.left / self.parallel)}"
             say(f"{title} {result}; {self.left} left{eta}")
 
-    def _commands_of(self, job: SweepJob) -> list[list[str]]:
-        """Returns the commands that train a job and make the scores that were asked for."""
+    def _commands_of(self, job: SweepJob) -> Iterator[list[str]]:
+        """Yields the commands that train a job and, after that, make the scores that are missing."""
         train, evaluate = self.commands
-        # The search as configured now: the checkpoint may have been written with another one.
-        search = [f"search.{key}={as_option(value)}" for key, value in to_plain(job.config.search).items()]
-        scores = [
-            [f"run={job.folder}", f"split={split}", f"checkpoint={checkpoint}", "trusted=true"]
-            for split, checkpoint in job.scored.items()
-        ]
-        accelerator = f"accelerator={job.config.trainer.accelerator}"
-        return [[*train, *job.overrides], *([*evaluate, *asked, accelerator, *search] for asked in scores)]
+        yield [*train, *job.overrides]
+        # The search as configured now: the checkpoint may have been written with another one, and null would keep that.
+        search = to_plain(job.config.search) | {"patience": job.config.search.patience or 0}
+        options = [f"search.{key}={as_option(value)}" for key, value in search.items()]
+        files = ",".join("'" + path.replace("'", r"\'") + "'" for path in job.config.extensions)
+        options += [f"accelerator={job.config.trainer.accelerator}", f"extensions=[{files}]"]
+        for split, checkpoint in job.scored.items():
+            if not is_scored(job, split):
+                asked = [f"run={job.folder}", f"split={split}", f"checkpoint={checkpoint}", "trusted=true"]
+                yield [*evaluate, *asked, *options]
 
     def _run_command(self, command: list[str], log: Path, gpus: str | None) -> tuple[int, str]:
         """Returns the exit code of a process, and its last error or else its last line.

@@ -1,58 +1,21 @@
 """What callbacks need to know of the run they are part of; each takes a RunContext as its one argument."""
 
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from aiayn.config.schema import Config
-from aiayn.config.trainer import TrainerConfig
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.runs.run_folder import RunFolder
+from aiayn.runs.validations import ValidationHistory
 from aiayn.search.translator import Translator
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.module import TranslationModule
 from aiayn.training.research import Research
-
-
-class ValidationHistory:
-    """One metric of all validations so far: a pure function of metrics.jsonl.
-
-    So a run that was killed and resumed has the same best checkpoint, and stops at the same step, as one that was not.
-    Every rank has its own; all have the same values.
-    """
-
-    def __init__(self, settings: TrainerConfig, records: Iterable[Mapping[str, Any]] = (), falls: bool = False):
-        """`falls`: the metric is better where it is lower, as the loss is."""
-        self.falls = falls or settings.best_metric == "val/loss"
-        self.metric, self.patience = settings.best_metric, settings.patience
-        self.values: dict[int, float] = {}
-        for record in records:
-            self.add(record["step"], record)
-
-    def add(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Adds a validation. Ignores one whose metric is missing, NaN or infinite."""
-        value = metrics.get(self.metric)
-        if isinstance(value, (int, float)) and math.isfinite(value):
-            self.values[step] = value
-
-    @property
-    def best_step(self) -> int | None:
-        """The step of the best validation, the first of equals; None before the first."""
-        sign = 1 if self.falls else -1
-        return min(self.values, key=lambda step: (sign * self.values[step], step), default=None)
-
-    def is_out_of_patience(self) -> bool:
-        """True after `trainer.patience` validations in a row that were no better than the best before them."""
-        best = self.best_step
-        if self.patience is None or best is None:
-            return False
-        return sum(step > best for step in self.values) >= self.patience
 
 
 class TrainingClock:
@@ -69,12 +32,6 @@ class TrainingClock:
         start = time.monotonic()
         yield
         self._paused += time.monotonic() - start
-
-
-def epoch_steps(settings: TrainerConfig, plan: BatchPlan) -> int:
-    """Returns the optimizer steps of an epoch, as `overfit_steps` or `limit_train_steps` limits them."""
-    limit, steps = settings.overfit_steps or settings.limit_train_steps, plan.steps_per_epoch
-    return min(limit, steps) if isinstance(limit, int) else max(1, int(limit * steps))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +55,7 @@ class RunContext:
     @property
     def epoch_steps(self) -> int:
         """Optimizer steps of an epoch."""
-        return epoch_steps(self.config.trainer, self.plan)
+        return self.config.trainer.steps_of_epoch(self.plan.steps_per_epoch)
 
     @property
     def is_finished(self) -> bool:

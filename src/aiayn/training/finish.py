@@ -15,10 +15,11 @@ from aiayn.hardware import Hardware
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
+from aiayn.runs.validations import ValidationHistory
 from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average
-from aiayn.training.context import RunContext, ValidationHistory
+from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.trainer import quiet_trainer

@@ -7,7 +7,6 @@ from dataclasses import replace
 from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config
 from aiayn.config.settle import settle_sizes, settle_steps
-from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.raw_text import RawText
@@ -17,10 +16,12 @@ from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import Hardware, gpu_memory, machine_memory, tokens_per_device
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.extensions import metric_falls
 from aiayn.runs.run_folder import RunFolder
+from aiayn.runs.validations import ValidationHistory
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
-from aiayn.training.context import RunContext, TrainingClock, ValidationHistory, epoch_steps
+from aiayn.training.context import RunContext, TrainingClock
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.research import Research, why_not_packed
@@ -91,8 +92,11 @@ def begin(
             "warning  %d devices cannot share %d micro-batches a step: %d from now on, with other dropout",
             *(devices, before, data.plan.micro_batches),
         )
-    config = settle_steps(_ended_by_epochs(sized, data.plan), len(data.corpus.train), data.plan.steps_per_epoch)
+    steps = data.plan.steps_per_epoch
+    sized = replace(sized, trainer=replace(sized.trainer, max_steps=sized.trainer.last_step(steps)))
+    config = settle_steps(sized, len(data.corpus.train), steps)
     start_step = found.checkpoint.step if found else 0
+    falls = metric_falls(research.metrics, config.trainer.best_metric)
     recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]
     return RunContext(
         config=config,
@@ -103,22 +107,13 @@ def begin(
         # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before writing.
         validation_text=validation.read() if config.trainer.val_bleu_sentences else ([], []),
         start_step=start_step,
-        validations=ValidationHistory(config.trainer, recorded, research.best_metric_falls(config.trainer)),
+        validations=ValidationHistory(config.trainer, recorded, falls),
         stop=stop,
         writer=BackgroundWriter(check_folder),
         clock=TrainingClock(),
         display=Display(config.trainer.max_steps, config.trainer.enable_progress_bar),
         check_folder=check_folder,
     )
-
-
-def _ended_by_epochs(config: Config, plan: BatchPlan) -> Config:
-    """The configuration with `trainer.max_steps` lowered to the end of the last of `trainer.max_epochs`."""
-    settings = config.trainer
-    if settings.max_epochs is None:
-        return config
-    steps = settings.max_epochs * epoch_steps(settings, plan)
-    return replace(config, trainer=replace(settings, max_steps=min(settings.max_steps or steps, steps)))
 
 
 def check_size(

@@ -13,7 +13,6 @@ from aiayn.config.model import ModelConfig
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.tasks import TASKS
-from aiayn.config.trainer import TrainerConfig
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.hardware import Hardware
@@ -43,11 +42,6 @@ class Research:
     @property
     def metrics(self) -> Metrics:
         return metrics_of(self.extensions)
-
-    def best_metric_falls(self, settings: TrainerConfig) -> bool:
-        """Whether `trainer.best_metric` is a METRIC with an attribute `lower_is_better`."""
-        metric = self.metrics.get(settings.best_metric.removeprefix("val/"))
-        return getattr(metric, "lower_is_better", False)
 
     def callbacks_of(self, run: Any) -> list[pl.Callback]:
         """The instances, and what the extensions' functions make for this run. Raises ConfigError for finders."""

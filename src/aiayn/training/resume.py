@@ -1,16 +1,17 @@
 """What connects the starts of one run: its lock, its configuration, and the newest checkpoint."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from filelock import lock_descriptor
 
 from aiayn.config.schema import Config
 from aiayn.config.settle import open_options
-from aiayn.config.stored import changed_options, filled, from_plain, to_plain
+from aiayn.config.stored import changed_options, filled, flatten, from_plain, to_plain
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
@@ -18,6 +19,8 @@ from aiayn.runs import checkpoint_folder
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.distributed.rank import global_rank
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,20 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
                 f"{folder.path} was started {what} {before[:16]}, now {now[:16]}); give a new run another name="
             )
     return found
+
+
+def store_test(folder: RunFolder, config: Config) -> None:
+    """Stores another data.test with a run that is finished, for `evaluate.py`, and names options that come too late.
+
+    Raises RefusedError if the stored options cannot be read.
+    """
+    stored = _stored_options(folder) if folder.config.exists() else config
+    before, now = flatten(to_plain(stored)), flatten(to_plain(config))
+    for key in ("trainer.average_last", "trainer.best_metric"):
+        if before[key] != now[key]:
+            log.warning("warning  %s: %s -> %s comes too late for a finished run", key, before[key], now[key])
+    if global_rank() == 0 and (stored is config or stored.data.test != config.data.test):
+        folder.write_config(replace(stored, data=replace(stored.data, test=config.data.test)))
 
 
 @contextmanager
