@@ -40,7 +40,8 @@ def collect(folder: Path, results: Path, command: str, measured: Mapping[str, st
 def _collect(run: Path, target: Path, origin: Mapping[str, str]) -> Path:
     config = RunFolder(run).read_config()
     config["outputs"] = None  # where the run was kept is not part of the result
-    absolute = [f"{key}={value}" for key, value in flatten(config).items() if _is_absolute(value)]
+    named = flatten(config) | {f"{path.parent.name}: test": read_json(path).get("prefix") for path in _evaluations(run)}
+    absolute = [f"{key}={value}" for key, value in named.items() if _is_absolute(value)]
     if absolute:
         raise RefusedError(f"{run}: {', '.join(absolute)}: names a path of this machine; link it and train again")
     versions = {package: version(package) for package in PACKAGES}

@@ -97,3 +97,12 @@ def test_a_configuration_with_a_path_of_this_machine_is_refused_and_nothing_writ
         collect(tmp_path / "mine", tmp_path / "results", "c")
 
     assert not (tmp_path / "results").exists()
+
+
+def test_scores_of_a_text_with_a_path_of_this_machine_are_refused(tmp_path):
+    write_run(tmp_path / "mine")
+    scores = tmp_path / "mine/evaluation/val/evaluation.json"
+    scores.write_text(json.dumps(json.loads(scores.read_text()) | {"prefix": "/somewhere/dev"}))
+
+    with pytest.raises(RefusedError, match="val: test=/somewhere/dev: names a path of this machine"):
+        collect(tmp_path / "mine", tmp_path / "results", "c")
