@@ -57,7 +57,12 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
     tags = [ids[0] for ids in translator.tokenizer.encode(["<2de> one", "<2fr> one"])]
     batch = checkpoints.load(RunFolder(run).last)
     assert tags == [batch.vocab_size - 2, batch.vocab_size - 1]
-    assert aiayn.evaluate(f"run={run}", "accelerator=cpu", "trusted=true")["lines"] == 4 + 4 // 3
+    scores = aiayn.evaluate(f"run={run}", "accelerator=cpu", "trusted=true")
+    assert (scores["lines"], scores["tgt_lang"]) == (4 + 4 // 3, "mul")
+    assert scores["metrics"]["bleu_tokenized"] is None, "no language's tokens fit both"
+    french = aiayn.evaluate(f"run={run}", "accelerator=cpu", f'test="<2fr>{text}/test-fr"')
+    assert (french["tgt_lang"], french["metrics"]["bleu_compound_split"]) == ("fr", None)
+    assert "tok:moses-fr" in french["signatures"]["bleu_tokenized"]
     with pytest.raises(RefusedError, match="leads out of this folder"):
         aiayn.evaluate(f"run={run}", "accelerator=cpu")
     lines = ["<2de> one two three", "<2fr> seven"]
@@ -65,6 +70,19 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
     command = ("aiayn", "translate", str(run), "lines.en", "--accelerator", "cpu", "--beam-size", "1")
     outputs = [run_application(*command, "--engine", engine) for engine in ("torch", "ctranslate2")]
     assert outputs[0].out.splitlines() == outputs[1].out.splitlines() == translator.translate(lines)
+    Path("page.html").write_text("<p>seven</p><p>one two three</p>")
+    Path("plain.po").write_text('msgid ""\nmsgstr "Language: fr\\n"\n\nmsgid "seven"\nmsgstr ""\n')
+    Path("plain.csv").write_text("en,fr,de\nseven,,\n")
+    Path("plain.en").write_text("seven\n\n")
+    [seven, first] = translator.translate(["<2fr> seven", "<2fr> one two three"])
+    for name, expected in {
+        "page.html": f"<p>{seven}</p><p>{first}</p>",
+        "plain.po": Path("plain.po").read_text().replace('"seven"\nmsgstr ""', f'"seven"\nmsgstr "{seven}"'),
+        "plain.csv": f"en,fr,de\nseven,{seven},\n",
+        "plain.en": f"{seven}\n\n",
+    }.items():
+        assert run_application(*command[:3], name, *command[4:], "--tag", "<2fr>").out == expected
+    assert "<2de>, <2fr>; name one" in run_application(*command, "--tag", "<2it>").err
     sentences = ["<2fr> Take it.", "<2fr> Now go home."]
     [found], _ = translate_texts(translator, ["<2fr> Take it. Now go home."], paragraphs=True)
     assert found == " ".join(translator.translate(sentences))

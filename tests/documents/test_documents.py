@@ -195,11 +195,12 @@ SHOUTED_SUBTITLES = (
 ).replace("- the cat", "- THE CAT")
 
 TABLE = (
-    'id,"English (US)",German\r\n1,the house,\r\n2,"two ""old"", cats",alt\r\n\r\n3,"the\nman" ,"x"\r\n4,,x\r\n5,"no,'
+    'id,"English (US)",German\r\n1,the house,\r\n2,"two ""old"", cats", \r\n\r\n3,"the\nman" ,""\r\n4,,x\r\n'
+    '6,a cat,"eine\nKatze"\r\n5,"no,'
 )
 SHOUTED_TABLE = (
     'id,"English (US)",German\r\n1,the house,THE HOUSE\r\n2,"two ""old"", cats","TWO ""OLD"", CATS"\r\n\r\n'
-    '3,"the\nman" ,"THE MAN "\r\n4,,x\r\n5,"no,"NO"'
+    '3,"the\nman" ,"THE MAN "\r\n4,,x\r\n6,a cat,"eine\nKatze"\r\n5,"no,"NO"'
 )
 
 PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>the cat</title><style>p > b {}</style></head>
@@ -210,12 +211,14 @@ SHOUTED_PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>THE CAT</title
 </p><script>if (a < b) the()</script><code>the cat</code></BODY></html>"""
 
 JSON_LINES = '{"id": 1e400, "en":"the \\"cat\\"", "n": 1.10, "big": 123456789012345678901234567890}\n\n' + (
-    '{"x":"\\ud83d", "en":"two" , "x": 2 }\r\n{"translation": {"de": "x" , "en": "a\\u0000b"}, "de": "y"}'
+    '{"x":"\\ud83d", "en":"two" , "x": 2 }\r\n{"translation": {"de": " " , "en": "a\\u0000b"}, "de": "y"}\n'
+    '{"en": "two", "de": null}\n{"de": "zwei", "en": "two"}\n{"en": "two", "de": [1]}'
 )
 SHOUTED_JSON_LINES = (
     JSON_LINES.replace("901234567890}", '901234567890, "de": "THE \\"CAT\\""}')
     .replace('"x": 2 }', '"x": 2, "de": "TWO" }')
-    .replace('{"de": "x" ,', '{"de": "A\\u0000B" ,')
+    .replace('{"de": " " ,', '{"de": "A\\u0000B" ,')
+    .replace("null", '"TWO"')
 )
 
 CASES = {
@@ -226,7 +229,10 @@ CASES = {
     "table.csv": (TABLE, SHOUTED_TABLE),
     "page.html": (PAGE, SHOUTED_PAGE),
     "lines.jsonl": (JSON_LINES, SHOUTED_JSON_LINES),
-    "plain.tsv": ('id\ten\tde\r\n1\tthe "house\tx\r\n\r\n', 'id\ten\tde\r\n1\tthe "house\tTHE "HOUSE\r\n\r\n'),
+    "plain.tsv": (
+        'id\ten\tde\r\n1\tthe "house\t\r\n2\ttwo\tx\r\n\r\n',
+        'id\ten\tde\r\n1\tthe "house\tTHE "HOUSE\r\n2\ttwo\tx\r\n\r\n',
+    ),
     "hugo.md": (
         "+++\ntitle = 'the'\n+++\n[the cat] and [a][the cat]\n\n!!! note\n    see\n\n$$\na b\n$$\n\n[the cat]: x.org\n"
         "\nthe $a_b * c_d$ is $5, not $6 or $7\n",

@@ -1,6 +1,7 @@
 """The card beside a Marian export: a header that parses, and the scores of evaluation.json of this checkpoint only."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -82,6 +83,12 @@ def test_the_card_has_a_header_that_parses_and_the_scores_of_this_checkpoint(run
     assert "MarianMTModel.from_pretrained" in text
     assert "/secret" not in text
     assert "(train)" in text
+
+
+def test_a_licence_without_a_card_is_refused(run):
+    outcome = run_application("aiayn", "export", str(run), "new", "--format", "ctranslate2", "--licence", "mit")
+    assert (outcome.code, "--licence is for the model card of --format marian" in outcome.err) == (2, True)
+    assert not Path("new").exists()
 
 
 def test_a_model_without_scores_and_licence_says_so(run, monkeypatch):

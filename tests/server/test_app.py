@@ -11,12 +11,15 @@ from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import pytest
+from applications import small_model
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 from texts import DOCUMENTS
 
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.documents.document import parse_document
+from aiayn.model.transformer import Transformer
 from aiayn.search import texts
 from aiayn.search.texts import translate_texts
 from aiayn.search.translations import Translation
@@ -505,6 +508,22 @@ def test_a_form_may_be_of_several_parts_and_ask_for_several_texts(http, best):
     assert http.post("/translate", data=PAIR | {"q": ["the", "", "two cats"]}).json() == {"translatedText": found}
     files = {**{name: (None, value) for name, value in PAIR.items()}, "q": (None, "é 猫")}
     assert http.post("/translate", files=files).json() == {"translatedText": best("é 猫")}
+
+
+def test_a_run_with_tags_of_languages_translates_into_each_of_them(translator):
+    tokenizer = Tokenizer.train([["the old house sees two cats"]], 280, symbols=["<2de>", "<2fr>", "<x>"])
+    model = Transformer(small_model(), tokenizer.vocab_size).eval()
+    several = Translator(model, tokenizer, translator.search, "cpu", languages=("en", "de"))
+    german, french, given = several.translate(["<2de> the", "<2fr> the", "<x> the"])
+    with client(several) as http:
+        assert http.get("/languages").json()[0]["targets"] == ["de", "fr"]
+        assert posted(http, q="the")["translatedText"] == german
+        assert posted(http, q=["the", "<x> the"], target="fra")["translatedText"] == [french, given]
+        assert http.post("/translate", json=PAIR | {"q": "the", "target": "it"}).status_code == 400
+        answer = http.post("/translate_file", data=PAIR | {"target": "fr"}, files={"file": ("a.md", b"the")}).json()
+        assert http.get(answer["translatedFileUrl"]).text == french
+        attended = http.post("/attention", json={"q": "the", "translation": "two"}).json()
+        assert attended["source"] == ["<2de>", "the"]
 
 
 @pytest.mark.parametrize(("source", "target"), [("EN", "de"), ("en-US", "de_DE"), ("en", "DE-at"), ("auto", "de")])

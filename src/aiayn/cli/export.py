@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from aiayn.cli.arguments import CheckpointName, Debug, Extensions, RunArgument
+from aiayn.config.rules import require
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of
 
 
@@ -15,8 +16,9 @@ def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the model.")],
     target: Annotated[str, typer.Option("--format", help="ctranslate2, or marian for Hugging Face's transformers.")],
     licence: Annotated[
-        str, typer.Option("--licence", "--license", help="For the model card, as hubs spell it: mit, cc-by-4.0, ...")
-    ] = "unknown",
+        str | None,
+        typer.Option("--licence", "--license", help="For the model card, as hubs spell it: mit, ..."),
+    ] = None,
     checkpoint: CheckpointName = None,
     extension: Extensions = None,
     debug: Debug = False,
@@ -28,6 +30,8 @@ def export(
     With --format marian there is also a model card, README.md: data, licence, how to load it, and the scores that
     evaluate.py wrote for this checkpoint. The command that uploads the folder is printed, not run.
     """
+    unused = licence is not None and target == "ctranslate2"
+    require(not unused, "--licence is for the model card of --format marian; leave it out")
     path = find_checkpoint(run, checkpoint)
     from aiayn.export.export import export as write
     from aiayn.export.model_card import model_card
@@ -45,7 +49,7 @@ def export(
             for test, result in read_evaluations(RunFolder(folder_of(run))).items()
             if result.get("checkpoint_sha256") == digest and not result.get("ensemble")
         }
-        card = model_card(found, name, scored, licence)
+        card = model_card(found, name, scored, licence or "unknown")
     write(found, target, folder, card)
     print(folder)
     if card:

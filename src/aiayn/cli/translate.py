@@ -54,6 +54,11 @@ class OutputOptions:
         False
     )
 
+    tag: Annotated[
+        str | None,
+        typer.Option(metavar="TAG", help="Begins every text, as a tag of data.train began its sources: '<2de>'."),
+    ] = None
+
     def __post_init__(self) -> None:
         one_of("--format", self.style, ("text", "jsonl", "tree", "brackets"))
         require(
@@ -117,8 +122,9 @@ def translate(
     Web pages (.html), Markdown (.md), catalogues (.po), .xliff and subtitles (.srt) are translated whole, and all that
     is no text stays as it is. A .jsonl file gets the translation as one more field of each object, a .tmx file becomes
     a translation memory of both languages, and a .tsv or .csv file with the languages over its columns gets the
-    target's filled. With --tsv 2 every line is a row of columns with tabs between them, and the translation takes the
-    place of the second one. Files with other suffixes are lines of text where --format text says so.
+    target's filled; translations that are there stay. With --tsv 2 every line is a row of columns with tabs between
+    them, and the translation takes the place of the second one. Files with other suffixes are lines of text where
+    --format text says so.
 
     A score is the log-probability of the translation divided by its length penalty. With --n-best every line gives up
     to N lines, best first; INDEX counts input lines from 0, as in Moses.
@@ -162,6 +168,7 @@ def translate(
             with show_progress(len(lines)) as progress:
                 done = 0
                 for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
+                    chunk = texts.tagged_chunk(chunk, output.tag)
                     on_batch = _within(progress, done, len(chunk.lines), len(lines))
                     write_lines(_translated(translator, output, drawing, chunk, done, places, on_batch))
                     done += len(chunk.lines)
@@ -182,7 +189,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     """
     if file is None or str(file) == "-":
         return "stream"
-    from aiayn.data.formats.tables import LANGUAGE_CODES
+    from aiayn.data.languages import LANGUAGE_CODES, short_code
     from aiayn.data.pair_files import OTHER_FORMATS
     from aiayn.data.text_files import suffix
     from aiayn.documents.document import KINDS
@@ -200,7 +207,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
         return "document"
     if remedy := OTHER_FORMATS.get(ending):
         raise DataError(f"{file}: {remedy}")
-    is_language = ending in LANGUAGE_CODES.values() or re.fullmatch("[a-z]{2,3}[-_][a-z]{2,4}", ending)
+    is_language = short_code(ending) in LANGUAGE_CODES.values() or re.fullmatch("[a-z]{2,3}[-_][a-z]{2,4}", ending)
     return "lines" if is_language or ending in ("", "txt", "text") else "unknown"
 
 
@@ -211,9 +218,11 @@ def _stream(run: Path) -> Iterator[Chunk]:
 
 
 def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) -> None:
-    """Raises ConfigError for output that this model does not have."""
+    """Raises ConfigError for a tag, or output, that this model does not have."""
     from aiayn.evaluation.tasks import task_of
 
+    if output.tag and output.tag not in (known := translator.tokenizer.source.symbols):
+        raise ConfigError(f"--tag {output.tag}: {run} has learned {', '.join(known) or 'none'}; name one, or none")
     task = task_of(translator.task)
     if output.style not in (known := ("text", "jsonl", *task.formats)):
         raise ConfigError(f"--format {output.style}: {run} has learned {translator.task}; use {' or '.join(known)}")
@@ -228,23 +237,28 @@ def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) 
 
 def _write_document(translator: "LineTranslator", file: Path, output: OutputOptions, places: Counter[str]) -> None:
     """Writes a document's translation; all that is no text is copied."""
+    from aiayn.data.languages import target_language
     from aiayn.documents.document import read_document
     from aiayn.search.markup import Part
     from aiayn.search.texts import translate_texts
 
-    document, done = read_document(file, translator.languages, output.markup), 0
+    source, target = translator.languages
+    langs = source, target_language([output.tag or ""], target)
+    document, done = read_document(file, langs, output.markup), 0
     total = sum(isinstance(piece, Part) for piece in document.pieces)
     with show_progress(total) as progress:
         for group in document.groups(FILE_LINES):
             count = sum(isinstance(piece, Part) for piece in group)
             paragraphs, on_batch = output.paragraphs or document.is_prose, _within(progress, done, count, total)
             [text], found = translate_texts(
-                translator, [group], document.markup, paragraphs=paragraphs, on_batch=on_batch, first_line=done + 1
+                translator, [group], document.markup, False, paragraphs, on_batch, done + 1, output.tag
             )
             sys.stdout.buffer.write(document.encode(text))
             sys.stdout.buffer.flush()
             places.update(found)
             done += count
+    if document.is_prose and not output.tag and (known := translator.tokenizer.source.symbols):
+        print(f"{file}: without --tag, though this model has learned {', '.join(known)}", file=sys.stderr)
     for remark in document.remarks:
         print(remark, file=sys.stderr)
 

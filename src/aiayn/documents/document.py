@@ -16,8 +16,9 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from aiayn.data.formats.catalogue import quoted, read_messages
-from aiayn.data.formats.exchange import best_match, read_memory, read_xliff
+from aiayn.data.formats.exchange import read_memory, read_xliff
 from aiayn.data.formats.tables import header_columns, is_quoted, table_delimiter
+from aiayn.data.languages import best_match
 from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
 from aiayn.errors import DataError
 from aiayn.search.markup import Part, Pieces, escaped_html, html_text, parse_markup, read_parts
@@ -199,7 +200,7 @@ def in_lines(text: str, count: int, end: str) -> str:
 
 
 def _table_pieces(source: Source) -> Pieces:
-    """The column of the target language is filled from that of the source."""
+    """The column of the target language is filled from that of the source where it is empty."""
     path, (src, tgt) = source.path, source.langs
     delimiter = table_delimiter(path, source.text.partition("\n")[0])
     by_rules = delimiter != "\t" or is_quoted(source.text.split("\n", 100)[:100])
@@ -216,7 +217,7 @@ def _table_pieces(source: Source) -> Pieces:
         elif any(values) and len(row) != width:
             raise DataError(f"{path}: line {line} has {len(row)} columns instead of {width}; correct it")
         else:
-            text = values[columns[0]].replace("\n", " ") if any(values) else ""
+            text = values[columns[0]].replace("\n", " ") if any(values) and not values[columns[1]].strip() else ""
         for column, (raw, end) in enumerate(row):
             if column != columns[1] or not text.strip():
                 pieces.append(raw)
@@ -260,7 +261,7 @@ def _unquoted(raw: str) -> str:
 
 
 def _json_lines(source: Source) -> Pieces:
-    """The text of the source language becomes a field of the target language, in its place or the last."""
+    """The text of the source language becomes that of the target language if it has none, in its place or the last."""
     src, tgt = source.langs
     pieces: Pieces = []
     for number, line in enumerate(source.text.split("\n"), 1):
@@ -274,6 +275,9 @@ def _json_lines(source: Source) -> Pieces:
                 f'{source.path}: line {number} is no JSON object with a text, {{"{src}": "..."}}; correct it'
             )
         text, (start, stop) = found
+        if line[start:stop].strip(' \t"') not in ("", "null"):  # it has a translation
+            pieces.append(line)
+            continue
         if SURROGATE.search(text):
             raise DataError(f"{source.path}: line {number} has half of a character; correct it")
         name = f", {json.dumps(tgt)}: " if start == stop else ""
@@ -324,7 +328,7 @@ def _in_json(text: str) -> str:
 
 
 def _memory(source: Source) -> Pieces:
-    """The units that have the source language, as a new memory of both languages."""
+    """The units that have the source language, as a new memory of both languages; a translation that is there stays."""
     from aiayn import __version__
 
     src, tgt = source.langs
@@ -334,7 +338,7 @@ def _memory(source: Source) -> Pieces:
         f'srclang={quoteattr(src)} datatype="plaintext"/>\n<body>\n'
     ]
     left_out = found = 0
-    for unit in read_memory(source.path, (src,), io.BytesIO(source.content)):
+    for unit in read_memory(source.path, source.langs, io.BytesIO(source.content)):
         text = unit.texts.get(src)
         if not text or unit.flaw:
             left_out += 1
@@ -344,7 +348,7 @@ def _memory(source: Source) -> Pieces:
         pieces += [
             f"<tu{name}><tuv xml:lang={quoteattr(src)}><seg>{_in_xml(text)}</seg></tuv>",
             f"<tuv xml:lang={quoteattr(tgt)}><seg>",
-            *source.field(text, _in_xml),
+            *([_in_xml(unit.texts[tgt])] if unit.texts.get(tgt) else source.field(text, _in_xml)),
             "</seg></tuv></tu>\n",
         ]
     if not found:

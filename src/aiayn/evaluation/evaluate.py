@@ -63,7 +63,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             )
     test = read_test_set(config, data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
-    task.check_text(test.sources, test.references[0], data.tgt_lang)
+    task.check_text(test.sources, test.references[0], test.tgt_lang)
 
     made_of = (checkpoint, config.search, config.accelerator, "float32", others)
     translator = load_translator(*made_of)
@@ -75,7 +75,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             seconds = progress.finish()
         forced = _forced_decoding(translator, data, test)
 
-    scores = task.score(hypotheses, test.sources, test.references, data.tgt_lang)
+    scores = task.score(hypotheses, test.sources, test.references, test.tgt_lang)
     result: dict[str, Any] = {
         "task": data.task,
         "metrics": scores.metrics | measure(metrics_of(extensions), hypotheses, test.references[0], test.sources),
@@ -86,7 +86,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "brackets": None,
         "n_references": len(test.references),
         "test_set": test.of_paper,
-        "paper": paper_figures(test.of_paper, data.src_lang, data.tgt_lang, len(test.references)),
+        "paper": paper_figures(test.of_paper, data.src_lang, test.tgt_lang, len(test.references)),
         "text": test.option,
         "split": test.split,
         "prefix": test.prefix,
@@ -94,7 +94,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "corpus": checkpoint.corpus,
         "tokenizer_sha256": Tokenizer.from_json(checkpoint.tokenizer).fingerprint,
         "src_lang": data.src_lang,
-        "tgt_lang": data.tgt_lang,
+        "tgt_lang": test.tgt_lang,
         "checkpoint": paths[0].name,
         "checkpoint_sha256": sha256(paths[0]),
         "step": checkpoint.step,

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from aiayn.data.languages import SEVERAL
 from aiayn.evaluation.tasks import short_outputs, task_of
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4
 from aiayn.runs.results import search_of
 from aiayn.runs.run_folder import METRIC_KINDS
+
+SCORE_ALONE = """scored as if they were one; for the tokens of each, score it alone: 'test="<2de>PREFIX"'"""
 
 
 def score_table(result: Mapping[str, Any]) -> str:
@@ -25,6 +28,7 @@ def score_table(result: Mapping[str, Any]) -> str:
             f"beam_size {search['beam_size']}, {penalty}, at most {search['max_extra_tokens']} tokens more than the "
             "source",
         ),
+        *[("", f"several languages: {SCORE_ALONE}")] * (result["tgt_lang"] == SEVERAL),
         ("time", f"{result['seconds']:.1f} s to translate on {result['device']}"),
         ("", ""),
     ]

@@ -28,6 +28,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from aiayn.config.tasks import TaskScores
+from aiayn.data.languages import primary
 from aiayn.errors import ConfigError, DataError
 from aiayn.runs.run_folder import METRIC_KINDS
 
@@ -36,11 +37,7 @@ from aiayn.runs.run_folder import METRIC_KINDS
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"} | dict.fromkeys(
     ("th", "lo", "km", "my", "bo", "dz"), "char"
 )
-CODES: dict[str, str] = dict.fromkeys(
-    ("zho", "chi", "cmn", "yue", "wuu", "lzh", "cn"), "zh"
-)  # to the keys of TOKENIZERS
-CODES |= {"jpn": "ja", "jp": "ja", "kor": "ko", "tha": "th", "lao": "lo", "khm": "km", "mya": "my", "bur": "my"}
-CODES |= {"bod": "bo", "tib": "bo", "dzo": "dz"}
+CODES = dict.fromkeys(("cmn", "yue", "wuu", "lzh", "cn"), "zh") | {"jp": "ja"}  # to the keys of TOKENIZERS
 # What the Moses scripts leave: the reference's German quotes would otherwise match no output of straight quotes.
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromkeys("‚‘’‹›", "'"))
 
@@ -100,8 +97,8 @@ def check_tokenizer(tgt_lang: str) -> None:
 
 
 def _language_code(tgt_lang: str) -> str:
-    """Returns zh for zh-TW, zh_CN, zho_Hans."""
-    code = re.split("[-_]", tgt_lang.lower())[0]
+    """Returns zh for zh-TW, zh_CN, zho_Hans, and de for deu."""
+    code = primary(tgt_lang)
     return CODES.get(code, code)
 
 

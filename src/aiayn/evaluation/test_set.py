@@ -7,6 +7,7 @@ from pathlib import Path
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import Paths, listed, tagged
+from aiayn.data.languages import target_language
 from aiayn.data.pair_files import FileText
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines
@@ -27,6 +28,7 @@ class TestSet:
     references: list[list[str]]  # one text or several, line for line
     prefix: Paths  # of the run's own split what data.SPLIT names, else that of test=
     of_paper: str | None  # the paper's name for it, as `known_test_set` finds it
+    tgt_lang: str  # of the references, as `target_language` finds it
     split: str | None  # the run's own split, if it is that text with no further references
 
     @property
@@ -51,7 +53,8 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     else:
         sources, references = FileText("test", [config.test], (data.src_lang, data.tgt_lang)).read()
         # No `=` in any path that is written: Hydra could not read it back.
-        name, option, prefix = Path(config.test).name.replace("=", "-"), f"test={config.test}", config.test
+        prefix = tagged(config.test)[1]
+        name, option = Path(prefix).name.replace("=", "-"), f"test={config.test}"
         split = _split_named(name, config, data, (sources, references))
     texts = [references, *_further_references(config, len(sources))]
     if len(texts) > 1:
@@ -61,7 +64,8 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     file = Path(prefix).name if isinstance(prefix, str) else ""
     of_paper = known_test_set(lines_sha256(sources, references), len(sources), file, from_wmt14)
     prefix = getattr(data, split) if split else prefix
-    return TestSet(name, option, sources, texts, prefix, of_paper, split if len(texts) == 1 else None)
+    tgt_lang = target_language(sources, data.tgt_lang)
+    return TestSet(name, option, sources, texts, prefix, of_paper, tgt_lang, split if len(texts) == 1 else None)
 
 
 def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:

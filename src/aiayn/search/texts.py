@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from aiayn.data.languages import primary
 from aiayn.data.placeholders import MARK
 from aiayn.errors import ConfigError, DataError
 from aiayn.search.line_translator import LineTranslator, Progress
@@ -30,7 +31,7 @@ def split_paragraph(text: str, language: str) -> list[str]:
         from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue]
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'aiayn[text]'") from error
-    code = re.split("[-_]", language.lower())[0]
+    code = primary(language)
     cuts = [0]
     # The rules are applied line by line, because they take some line ends for parts of sentences.
     for line in re.finditer("[^\n]+", text):
@@ -69,10 +70,12 @@ class Texts:
         first_line: int = 1,
         is_html: bool = False,
         symbols: Sequence[str] = (),
+        tag: str | None = None,
     ):
         """With `markup` tags and placeholders are put back; without `paragraphs` every part is one sentence.
 
-        `symbols` are words that are one subword each (`data.symbols`), tags among them. Raises DataError, naming a
+        `symbols` are words that are one subword each (`data.symbols`), tags among them; `tag` is one, of texts that
+        begin with none. Raises DataError, naming a
         text by its number from `first_line` on, for too many words between two tags that end a sentence; with
         `paragraphs` what `split_paragraph` raises.
         """
@@ -83,13 +86,12 @@ class Texts:
         self._tagged: set[int] = set()  # sentences that begin with the tag of their text
         self._cuts: list[tuple[Part, list[str], range]] = []  # blank, sentence, blank, ...; which sentences
         for number, text in enumerate(texts, first_line):
-            tag = ""
-            if isinstance(text, str):
-                first, _, rest = text.partition(" ")
-                tag = f"{first} " if first in symbols else ""
-                pieces = parse_markup(rest if tag else text, markup, is_html)
-            else:
-                pieces = text
+            start, pieces = f"{tag} " if tag else "", text
+            if isinstance(pieces, str):
+                first, _, rest = pieces.partition(" ")
+                is_tagged = first in symbols
+                start = f"{first} " if is_tagged else start
+                pieces = parse_markup(rest if is_tagged else pieces, markup, is_html)
             self._texts.append(pieces)
             for part in (piece for piece in pieces if isinstance(piece, Part)):
                 if (words := len(UNIT.findall(part.text))) > MAX_WORDS:
@@ -100,8 +102,8 @@ class Texts:
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
                 here = range(len(self.sentences), len(self.sentences) + len(cut) // 2)
                 self._cuts.append((part, cut, here))
-                self.sentences += [sentence and f"{tag}{sentence}" for sentence in cut[1::2]]
-                self._tagged.update(here if tag else ())
+                self.sentences += [sentence and f"{start}{sentence}" for sentence in cut[1::2]]
+                self._tagged.update(here if start else ())
                 if markup and (part.tags or part.kept or MARK.search(part.text)):
                     self.marked += here
 
@@ -149,12 +151,13 @@ def translate_texts(
     paragraphs: bool = False,
     on_batch: Progress | None = None,
     first_line: int = 1,
+    tag: str | None = None,
 ) -> tuple[list[str], Counter[str]]:
     """Returns what `Texts.restore` does for texts, as they are written or in pieces. Raises what `Texts` raises, too.
 
     With `markup` tags and placeholders are kept, and with `paragraphs` sentences are translated one by one.
     """
     symbols = translator.tokenizer.source.symbols
-    read = Texts(texts, translator.languages[0], markup, paragraphs, first_line, is_html, symbols)
+    read = Texts(texts, translator.languages[0], markup, paragraphs, first_line, is_html, symbols, tag)
     best = [found for found, *_ in translator.n_best(read.sentences, 1, on_batch)]
     return read.restore(best, read.attend(translator, best, read.marked) if read.marked else [])

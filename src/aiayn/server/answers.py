@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
-from aiayn.data.formats.tables import LANGUAGE_CODES
+from aiayn.data.languages import LANGUAGE_CODES, TARGET_TAG, short_code
 from aiayn.data.pair_files import OTHER_FORMATS
 from aiayn.data.text_files import SURROGATE, suffix
 from aiayn.documents.document import KINDS, Document, parse_document
@@ -47,9 +47,11 @@ class Answers:
         self.files: OrderedDict[str, bytes] = OrderedDict()  # translated ones, by their secret addresses
 
     def languages(self) -> list[Answer]:
-        """The source language, which can be translated into the target language, and that."""
-        source, target = self.service.now.translator.languages
-        return [_language(source) | {"targets": [target]}, _language(target) | {"targets": []}]
+        """The source language, which can be translated into the target languages, and those."""
+        translator = self.service.now.translator
+        targets = list(_targets(translator))
+        source = _language(translator.languages[0]) | {"targets": targets}
+        return [source, *(_language(target) | {"targets": []} for target in targets)]
 
     def settings(self) -> Answer:
         """What LibreTranslate tells its clients, and for our page the run and the number of alternatives."""
@@ -72,9 +74,8 @@ class Answers:
         """LibreTranslate's POST /translate: a text or a list of texts, each of a sentence or more."""
         translator = self.service.now.translator
         texts, n = texts_of(fields), 1 + count_of(fields, "alternatives", translator.search.beam_size - 1)
-        _check_languages(fields, translator.languages)
-        is_html = fields.get("format") == "html"
-        parts = await asyncio.to_thread(_cut, texts, translator, is_html)
+        is_html, target = fields.get("format") == "html", _target_of(fields, translator)
+        parts = await asyncio.to_thread(_cut, texts, translator, is_html, _targets(translator)[target])
         columns = await self._translated(translator, parts, n, state)
         # Different subwords may spell the same text.
         ranked = [list(dict.fromkeys(column[number] for column in columns)) for number in range(len(texts))]
@@ -91,8 +92,7 @@ class Answers:
         """LibreTranslate's POST /translate_file: a document, of which the answer is the address to load it from."""
         translator = self.service.now.translator
         name, content = await file_of(fields)
-        _check_languages(fields, translator.languages)
-        document, parts = await asyncio.to_thread(_cut_file, name, content, translator.languages)
+        document, parts = await asyncio.to_thread(_cut_file, name, content, translator, _target_of(fields, translator))
         [[text]] = await self._translated(translator, parts, 1, state)
         translated = document.encode(text)
         while self.files and sum(map(len, self.files.values())) + len(translated) > MAX_FILES:
@@ -138,6 +138,9 @@ class Answers:
 
         translator = self.service.now.translator
         lines = [line_of(fields, "q"), line_of(fields, "translation")]
+        tag = _targets(translator)[translator.languages[1]]
+        if tag and lines[0].split()[0] not in translator.tokenizer.source.symbols:
+            lines[0] = f"{tag} {lines[0]}"
 
         def encode(lines: list[str]) -> list[list[int]]:
             return translator.source_ids(lines[:1]) + translator.target_ids(lines[1:], 2)
@@ -165,7 +168,7 @@ class Answers:
         return found
 
 
-def _cut(texts: list[str], translator: LineTranslator, is_html: bool) -> Texts:
+def _cut(texts: list[str], translator: LineTranslator, is_html: bool, tag: str) -> Texts:
     """Cuts texts for this translator into sentences. Raises DataError for what is not text, 413 for HTML too large."""
     for number, text in enumerate(texts, 1):
         if SURROGATE.search(text):
@@ -174,30 +177,40 @@ def _cut(texts: list[str], translator: LineTranslator, is_html: bool) -> Texts:
             limits = f"{MAX_HTML:,} characters and {MAX_TAGS:,} tags"
             raise HTTPException(413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts")
     symbols = translator.tokenizer.source.symbols
-    return Texts(texts, translator.languages[0], is_html, True, is_html=is_html, symbols=symbols)
+    return Texts(texts, translator.languages[0], is_html, True, is_html=is_html, symbols=symbols, tag=tag)
 
 
-def _cut_file(name: str, content: bytes, languages: tuple[str, str]) -> tuple[Document, Texts]:
+def _cut_file(name: str, content: bytes, translator: LineTranslator, target: str) -> tuple[Document, Texts]:
     """Cuts a document into sentences. Raises DataError for one that cannot be read, 413 for too many tags in a part."""
     path = Path(PurePosixPath(name.replace("\\", "/")).name)
     if suffix(path.name) not in KINDS:
         known = f"choose a file of {', '.join(KINDS)}"
         raise DataError(f"{path}: {OTHER_FORMATS.get(suffix(path.name), known)}")
-    document = parse_document(path, content, languages)
+    source, tag = translator.languages[0], _targets(translator)[target]
+    document = parse_document(path, content, (source, target))
     for part in (piece for piece in document.pieces if isinstance(piece, Part)):
         if len(part.text) > MAX_HTML or len(part.tags) + len(part.kept) > MAX_TAGS:
             raise HTTPException(413, f"a paragraph may have {MAX_HTML:,} characters and {MAX_TAGS:,} tags; divide it")
-    return document, Texts([document.pieces], languages[0], document.markup, document.is_prose)
+    return document, Texts([document.pieces], source, document.markup, document.is_prose, tag=tag)
 
 
-def _check_languages(fields: Fields, languages: tuple[str, str]) -> None:
+def _targets(translator: LineTranslator) -> dict[str, str]:
+    """The languages to translate into, each with the tag that its texts begin with, such as <2de>; empty for none."""
+    symbols = translator.tokenizer.source.symbols
+    return {translator.languages[1]: ""} | {tag[1]: tag[0] for tag in map(TARGET_TAG.fullmatch, symbols) if tag}
+
+
+def _target_of(fields: Fields, translator: LineTranslator) -> str:
+    """Returns the target language that a request names. Raises 400 for other languages, and other formats."""
     source, target = fields.get("source"), fields.get("target")
-    is_source = source == "auto" or is_language(source, *languages)
-    if not is_source or not is_language(target, *languages[::-1]):
-        pair = f"source {languages[0]} (or auto) and target {languages[1]}"
+    own, targets = translator.languages[0], list(_targets(translator))
+    found = [code for code in targets if is_language(target, code, own)]
+    if not found or not (source == "auto" or is_language(source, own, targets[0])):
+        pair = f"source {own} (or auto) and target {' or '.join(targets)}"
         raise HTTPException(400, f"source {source!r:.40} and target {target!r:.40}: this server has {pair}")
     if fields.get("format") not in (None, "", "text", "html"):
         raise HTTPException(400, f"format {fields['format']!r:.40}: choose text or html")
+    return found[0]
 
 
 def _detected(translator: LineTranslator) -> list[Answer]:
@@ -207,4 +220,4 @@ def _detected(translator: LineTranslator) -> list[Answer]:
 
 def _language(code: str) -> Answer:
     names = {code: name.title() for name, code in LANGUAGE_CODES.items()}  # others keep their code
-    return {"code": code, "name": names.get(code, code)}
+    return {"code": code, "name": names.get(short_code(code), code)}

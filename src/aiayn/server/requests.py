@@ -10,6 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 
+from aiayn.data.languages import primary, short_code
+
 Fields = Mapping[str, object]  # values are texts, files, or what JSON has
 
 MAX_FIELDS = 100
@@ -119,9 +121,7 @@ def is_language(given: object, code: str, other: str) -> bool:
     """Whether a language is the one with this code: EN and en-US are en, if the other language is not English."""
     if not isinstance(given, str):
         return False
-    asked, here, there = (one.lower().replace("_", "-") for one in (given, code, other))
-    primary = asked.partition("-")[0]
-    return asked == here or (primary == here.partition("-")[0] != there.partition("-")[0])
+    return short_code(given) == short_code(code) or (primary(given) == primary(code) != primary(other))
 
 
 def bearer(request: Request) -> str:

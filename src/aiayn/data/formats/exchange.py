@@ -14,6 +14,7 @@ from xml.parsers import expat
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
+from aiayn.data.languages import best_match
 from aiayn.data.text_files import opened
 from aiayn.errors import DataError
 
@@ -27,17 +28,6 @@ TAG = re.compile(rb"<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
 NOT_TEXT = re.compile(r"(<!--.*?-->|<\?.*?\?>)", re.DOTALL)
 CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 CODE = "\0"  # stands for a code in a text; XML cannot hold it
-
-
-def best_match(code: str, langs: tuple[str, ...]) -> str | None:
-    """Returns which of these languages a code stands for: itself, else the one that it is a variant of, else None.
-
-    en-GB (or en_gb) is en, but if en-GB itself is one of them, that one.
-    """
-    code, *names = (name.strip().casefold().replace("_", "-") for name in (code, *langs))
-    own = dict(zip(names, langs, strict=True))
-    variants = [name for name in own if code.startswith(f"{name}-")]
-    return own.get(code) or own.get(max(variants, key=len, default=""))
 
 
 def without_codes(text: str) -> str:

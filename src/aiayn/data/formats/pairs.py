@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from aiayn.data.formats.catalogue import read_messages
-from aiayn.data.formats.exchange import best_match, read_memory, read_xliff
+from aiayn.data.formats.exchange import read_memory, read_xliff
 from aiayn.data.formats.tables import read_json_lines, read_table
+from aiayn.data.languages import best_match
 from aiayn.data.raw_text import RawPair, remark
 from aiayn.data.text_files import decode_document, read_whole, suffix
 from aiayn.errors import DataError

@@ -10,20 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from aiayn.data.formats.exchange import best_match
+from aiayn.data.languages import LANGUAGE_CODES, best_match, primary
 from aiayn.data.raw_text import RawPair
 from aiayn.data.text_files import lines, suffix
 from aiayn.errors import DataError
 
 RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
-# English names of languages and their codes, for the names of columns and for people.
-LANGUAGES = (
-    "arabic=ar bulgarian=bg czech=cs danish=da german=de greek=el english=en spanish=es estonian=et persian=fa "
-    "finnish=fi french=fr hebrew=he hindi=hi croatian=hr hungarian=hu indonesian=id italian=it japanese=ja "
-    "korean=ko lithuanian=lt latvian=lv dutch=nl norwegian=no polish=pl portuguese=pt romanian=ro russian=ru "
-    "slovak=sk slovenian=sl serbian=sr swedish=sv turkish=tr ukrainian=uk vietnamese=vi chinese=zh "
-)
-LANGUAGE_CODES = {name: code for name, _, code in (pair.partition("=") for pair in LANGUAGES.split())}
 SIDES = {"source": 0, "src": 0, "target": 1, "tgt": 1, "translation": 1}
 
 
@@ -110,7 +102,7 @@ def header_columns(path: Path, fields: Sequence[str], src_lang: str, tgt_lang: s
         code = LANGUAGE_CODES.get(name, name)
         lang = best_match(code, langs)
         sides.append(SIDES.get(name) if lang is None else langs.index(lang))
-        named &= sides[-1] is not None or not field.strip() or code.split("-")[0] in LANGUAGE_CODES.values()
+        named &= sides[-1] is not None or not field.strip() or primary(code) in LANGUAGE_CODES.values()
     if sides.count(0) == sides.count(1) == 1:
         return sides.index(0), sides.index(1)
     if named:

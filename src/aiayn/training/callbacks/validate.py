@@ -10,6 +10,7 @@ from pytorch_lightning.utilities.types import LRSchedulerConfig
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from aiayn.data.batch import Batch
+from aiayn.data.languages import target_language
 from aiayn.errors import ConfigError, ResourceError
 from aiayn.evaluation.tasks import task_of
 from aiayn.hardware import is_out_of_memory, tokens_per_device
@@ -37,7 +38,8 @@ class ValidationScores(pl.Callback):
         self.hypotheses: list[str] = []  # of the current validation
         self.failed: list[str] = []  # metrics that gave no number in it; Lightning keeps their last ones
         self.task = task_of(run.config.data.task)
-        self.task.check_text(self.sources, self.references, run.config.data.tgt_lang)  # refused before training
+        self.language = target_language(self.sources, run.config.data.tgt_lang)
+        self.task.check_text(self.sources, self.references, self.language)  # refused before training
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Before the ranks add up their losses, which must not wait for one that was interrupted."""
@@ -47,8 +49,7 @@ class ValidationScores(pl.Callback):
             raise ValidationInterrupted(agreed=True)
         if self.sources:
             self.hypotheses = self._translate(trainer, translation_module(pl_module))
-            language = self.run.config.data.tgt_lang
-            scores = self.task.val_scores(self.hypotheses, self.sources, self.references, language)
+            scores = self.task.val_scores(self.hypotheses, self.sources, self.references, self.language)
             metrics = self.run.research.metrics if trainer.is_global_zero else {}
             # One rank's for all: of a metric that draws samples each would have its own, and stop at its own step.
             measured = trainer.strategy.broadcast(
