@@ -9,7 +9,7 @@ from aiayn.data.text_files import read_lines
 
 
 def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
-    pairs = [(f"house {n}", f"Haus {n}") for n in range(40)]
+    pairs = [(f"house {n}", f"Ha\u00adus\u00a0{n}\x85") for n in range(40)]  # written as they came
     pairs += [(f"HOUSE {n}!", f"Heim {n}") for n in range(40)] + [(f"home {n}", f"haus, {n}.") for n in range(40)]
     prefix = write_lines(tmp_path / "all", *([pair[side] for pair in [*pairs, ("", "leer")]] for side in (0, 1)))
     (tmp_path / "more.tsv").write_text("a cat\teine Katze\n", encoding="utf-8")

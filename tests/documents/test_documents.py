@@ -185,14 +185,21 @@ of two cats and a man\r
 00:00:03,000 --> 00:00:04,000\r
 {\\an8}- the cat\r
 - 1984 -\r
+\u2013 the end\r
 \r
 \r
 note --\r
 """
 
 SHOUTED_SUBTITLES = (
-    SUBTITLES.replace("the old <i>house</i>\r\nof two cats and a man", "THE OLD <i>HOUSE</i>\r\nOF TWO CATS AND A MAN")
-).replace("- the cat", "- THE CAT")
+    (
+        SUBTITLES.replace(
+            "the old <i>house</i>\r\nof two cats and a man", "THE OLD <i>HOUSE</i>\r\nOF TWO CATS AND A MAN"
+        )
+    )
+    .replace("- the cat", "- THE CAT")
+    .replace("the end", "THE END")
+)
 
 TABLE = (
     'id,"English (US)",German\r\n1,the house,\r\n2,"two ""old"", cats", \r\n\r\n3,"the\nman" ,""\r\n4,,x\r\n'
@@ -258,6 +265,11 @@ def test_texts_are_translated_and_everything_else_is_kept_byte_for_byte(name):
     source, expected = CASES[name]
     assert translated(name, source) == expected
     assert translated(name, b"\xef\xbb\xbf" + source.encode()) == b"\xef\xbb\xbf" + expected.encode()
+
+
+def test_the_dash_before_what_somebody_says_is_no_part_of_it():
+    found = document("a.srt", "1\n00:01 --> 00:02\n- Where?\n\u2014 Here.\n-5 cats\n")
+    assert [piece.text for piece in found.pieces if isinstance(piece, Part)] == ["Where?", "Here.", "-5 cats"]
 
 
 def test_xliff_2_and_prefixed_names_are_read_too():

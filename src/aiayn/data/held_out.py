@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiayn.data.cleaning import CleaningReport, CleanPair, clean, normalised
+from aiayn.data.cleaning import CleaningReport, CleanPair, clean, normalise, normalised
 from aiayn.data.pair_files import FileText
 from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError, RefusedError, writing
@@ -31,7 +31,7 @@ class HeldOut:
 
 
 def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], seed: int, out: Path) -> HeldOut:
-    """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of pairs.
+    """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of pairs, text as it came.
 
     `sizes` are those of val and test, drawn evenly from all different pairs. Other pairs that share a source or a
     target with a held-out one, ignoring case and punctuation, are left out. Raises DataError for unusable or too little
@@ -42,7 +42,8 @@ def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], s
         if path.exists():
             raise RefusedError(f"{path}: already exists; choose another folder with --out")
     report = CleaningReport()
-    pairs = [(pair.src, pair.tgt) for pair in clean(FileText("FILES", names, langs).pairs(), report)]
+    found = clean(FileText("FILES", names, langs).pairs(), report)
+    pairs = [(pair.raw.src.decode(), pair.raw.tgt.decode()) for pair in found]
     parts = _divided(pairs, sizes, seed)
     parts.dropped = sum(report.dropped.values())
     with writing(out, "choose another --out"):
@@ -54,7 +55,7 @@ def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], s
 
 
 def _divided(pairs: list[Pair], sizes: tuple[int, int], seed: int) -> HeldOut:
-    keys = [(normalised(src), normalised(tgt)) for src, tgt in pairs]
+    keys = [(normalised(normalise(src)), normalised(normalise(tgt))) for src, tgt in pairs]
     order = list(zip(pairs, keys, strict=True))
     random.Random(seed).shuffle(order)
     parts, sources, targets = HeldOut(), set[str](), set[str]()

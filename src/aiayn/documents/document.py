@@ -34,6 +34,7 @@ PROSE = {
 KINDS = {**PROSE, "csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "tmx": "tmx"}
 # Of subtitles: blank lines, and a line with times and the number before it.
 TIMES = re.compile(r"((?:^[ \t]*\r?\n)+|(?:^\d+[ \t]*\r?\n)?^.*-->.*(?:\r?\n|\Z))", re.MULTILINE)
+DASH = re.compile(r"(?:\{\\[^{}]*\})*\s*[-\u2013\u2014](?!\d)\s*")  # before what somebody says
 DECLARING = ("html", "xliff", "po")  # these say in which encoding they are
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -167,16 +168,18 @@ def _xliff(source: Source) -> Pieces:
 
 
 def _subtitles(source: Source) -> Pieces:
-    """The lines after a line with times are one text, unless they begin with dashes; it gets as many lines."""
+    """The lines after a line with times are one text of as many lines, unless they begin with dashes, which stay."""
     pieces: Pieces = []
     blocks = ["", *TIMES.split(source.text)]
     for before, block in zip(blocks[::2], blocks[1::2], strict=True):
         shown = block.rstrip() if "-->" in before else ""
         pieces.append(before)
         lines = re.split(r"(\r?\n)", shown)
-        if any(line.lstrip().startswith("-") for line in lines):
+        if any(DASH.match(line) for line in lines):
             for line in lines:
-                pieces += parse_markup(line)
+                dash = DASH.match(line)
+                start = dash.end() if dash else 0
+                pieces += [line[:start], *parse_markup(line[start:])]
         else:
             style = re.match(r"(?:\{\\[^{}]*\})*", shown)
             first = style.end() if style else 0
