@@ -53,8 +53,7 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     else:
         sources, references = FileText("test", [config.test], (data.src_lang, data.tgt_lang)).read()
         # No `=` in any path that is written: Hydra could not read it back.
-        prefix = tagged(config.test)[1]
-        name, option = Path(prefix).name.replace("=", "-"), f"test={config.test}"
+        name, option, prefix = Path(tagged(config.test)[1]).name.replace("=", "-"), f"test={config.test}", config.test
         split = _split_named(name, config, data, (sources, references))
     texts = [references, *_further_references(config, len(sources))]
     if len(texts) > 1:
