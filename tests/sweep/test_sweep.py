@@ -166,6 +166,17 @@ def test_a_row_that_ended_before_max_steps_is_finished_if_the_same_command_would
     assert is_finished(with_trainer(scored, **options)) == finished
 
 
+def test_a_row_that_was_begun_before_there_were_other_seeds_is_one_of_them(scored):
+    def folders(*more: str) -> list[str]:
+        options = [*SMALL, "ablation=d_ls00", *more]
+        return [job.folder.name for job in composed_jobs([*options, "seed=0"], [*options, "seed=1"])]
+
+    assert folders() == ["d_ls00", "d_ls00_seed-1"]
+    assert folders("model.dropout=0.2") == ["d_ls00_seed-0", "d_ls00_seed-1"]  # another training
+    (scored.folder.parent / "d_ls00_seed-0").mkdir()
+    assert folders() == ["d_ls00_seed-0", "d_ls00_seed-1"]
+
+
 def test_scores_that_stand_are_not_made_again_where_a_row_is_trained_on_in_vain(scored, folder):
     """As where an extension's callback, or trainer.max_time, has ended it."""
     for script in ("train.py", "evaluate.py"):

@@ -1,6 +1,7 @@
 """The jobs of a sweep: their names, their checked options, and whether they are finished."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
 from aiayn.runs.validations import ValidationHistory
 
 MAX_NAME = 150  # characters of a folder's name
+SEED = re.compile(r"(?:^|_)seed-\d+(?=_|$)")  # in a job's name
 SCORED = {"val": "last", "test": "averaged"}  # the checkpoint that a split is scored with; Table 3 has the former
 
 
@@ -69,14 +71,22 @@ def make_jobs(
     sweep = found[0].sweep or _sweep_name(choices)
     jobs = []
     for name, overrides, options in zip(names, batch, found, strict=True):
-        settings = {"name": f"sweeps/{sweep}/{name}", "sweep": sweep}
-        options = replace(options, **settings)
-        if options.logger.group is None:
-            settings["logger.group"] = sweep
-            options = replace(options, logger=replace(options.logger, group=sweep))
-        written = [*overrides, *(for_hydra(f"{key}={value}", Config) for key, value in settings.items())]
-        jobs.append(SweepJob(name, written, options, frozenset(chosen_options(written, options))))
+        job = _job(name, sweep, overrides, options)
+        # Begun before there were other seeds: its folder is named without one.
+        earlier = _job(SEED.sub("", name).strip("_") or "base", sweep, overrides, options)
+        is_begun = earlier.name not in names and not job.folder.exists() and _began_as(earlier)
+        jobs.append(earlier if is_begun else job)
     return jobs
+
+
+def _job(name: str, sweep: str, overrides: Sequence[str], options: Config) -> SweepJob:
+    settings = {"name": f"sweeps/{sweep}/{name}", "sweep": sweep}
+    options = replace(options, **settings)
+    if options.logger.group is None:
+        settings["logger.group"] = sweep
+        options = replace(options, logger=replace(options.logger, group=sweep))
+    written = [*overrides, *(for_hydra(f"{key}={value}", Config) for key, value in settings.items())]
+    return SweepJob(name, written, options, frozenset(chosen_options(written, options)))
 
 
 def job_names(batch: Sequence[Sequence[str]], typed: Sequence[str]) -> list[str]:
@@ -130,17 +140,22 @@ def check_texts(jobs: Sequence[SweepJob]) -> None:
 
 def is_finished(job: SweepJob) -> bool:
     """Whether the run was trained with these options to its end, and then scored with this search."""
-    run = RunFolder(job.folder)
+    run, config = RunFolder(job.folder), _began_as(job)
+    is_trained = config is not None and run.averaged.exists() and _has_ended(run, config)
+    return is_trained and all(is_scored(job, split) for split in job.scored)
+
+
+def _began_as(job: SweepJob) -> Config | None:
+    """Returns the job's options, those that are open as its run settled them; None unless that began with the same."""
     try:
-        stored = run.read_config()
+        stored = RunFolder(job.folder).read_config()
         config = filled(_with_code(job.config), stored)
         changed = set(changed_options(stored, config))
     except RefusedError:
-        return False
+        return None
     if job.config.init_from is not None:
         changed -= {key for key in changed if is_from_source(key) and key not in job.chosen}
-    is_trained = not changed and run.averaged.exists() and _has_ended(run, config)
-    return is_trained and all(is_scored(job, split) for split in job.scored)
+    return None if changed else config
 
 
 def _with_code(config: Config) -> Config:
