@@ -124,6 +124,30 @@ def test_a_seed_whose_best_checkpoint_validates_better_than_its_average_is_a_see
     assert any("best checkpoint" in note for note in group.runs[1].notes)
 
 
+def test_best_checkpoints_by_different_metrics_are_no_seeds_and_not_out_of_date(tmp_path, base):
+    for name, metric in (("loss", "val/loss"), ("bleu", "val/bleu")):
+        config = replace(base, trainer=replace(base.trainer, best_metric=metric))
+        run = store(tmp_path / name, config, 5.0, val=20.0, checkpoint="best.ckpt")
+        place = run / "evaluation/val/evaluation.json"
+        place.write_text(place.read_text().replace('"step": 40', '"step": 20'))
+    groups = group_runs(read_runs([tmp_path])[0])
+    assert [(group.name, group.options["val best_metric"]) for group in groups] == [
+        ("bleu", "val/bleu"),
+        ("loss", "val/loss"),
+    ]
+    assert [note for note in groups[0].runs[0].notes if "evaluate" in note] == []
+
+
+def test_scores_of_the_text_that_an_option_named_before_it_changed_are_not_shown(tmp_path, base):
+    for name, prefix in (("before", "my/old"), ("after", "my/new")):
+        config = replace(base, data=replace(base.data, test="my/new"))
+        store(tmp_path / name, config, 5.0, test=20.0, prefix=prefix)
+    after, before = read_runs([tmp_path])[0]
+    assert ("test" in after.evaluations, "test" in before.evaluations) == (True, False)
+    [note] = [note for note in before.notes if "other text" in note]
+    assert "data.test=my/old" in note
+
+
 def test_scores_of_another_search_are_no_seeds_and_a_missing_score_changes_nothing(tmp_path, base):
     store(tmp_path / "one", base, 5.0, val=20.0, test=30.0)
     store(tmp_path / "two", replace(base, seed=1), 6.0, val=21.0)

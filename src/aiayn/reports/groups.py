@@ -152,6 +152,8 @@ def _scoring_of(evaluation: Record, run: MeasuredRun) -> Record:
     averaged, checkpoint = evaluation.get("averaged") or [], str(evaluation.get("checkpoint", ""))
     count, apart = len(averaged), averaged[1] - averaged[0] if len(averaged) > 1 else 0
     found["weights"] = "best" if checkpoint.startswith("best") else ONE_CHECKPOINT
+    if checkpoint.startswith("best") and not run.prefers_best(evaluation):
+        found |= {key: run.options.get(f"trainer.{key}") for key in ("best_metric", "val_every")}  # which step that is
     if run.prefers_best(evaluation):  # by the rule by which other seeds may have their average
         trainer = run.settled().trainer
         count, apart = trainer.average_last, trainer.checkpoint_every

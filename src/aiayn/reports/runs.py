@@ -202,5 +202,7 @@ def _check_evaluation(run: MeasuredRun, split: str) -> None:
         del run.evaluations[split]
     elif run.prefers_best(result):
         run.notes.append(f"{split} was scored with the best checkpoint, which validates better than the average")
+    elif result.get("checkpoint") == "best.ckpt":
+        run.notes.append(f"{split} was scored with the best checkpoint, of step {result['step']:,}")
     elif result["step"] != run.step:
         run.notes.append(f"{split} was scored at step {result['step']:,}, the run is at {run.step:,}: {command}")
