@@ -90,7 +90,7 @@ def test_a_killed_run_stops_at_the_same_step_with_the_same_best_one(stopping, st
     assert differences(tmp_path / "run", stopped) == []
     assert steps_of(tmp_path / "run") == steps_of(stopped)
     again = train(stopping, tmp_path, scripted)
-    assert (again.code, "already finished at step 8" in again.said) == (0, True)
+    assert (again.code, "already finished at step 8, by trainer.patience=2" in again.said) == (0, True)
 
 
 def test_a_signal_in_the_last_validation_stops_the_run_there_all_the_same(stopping, stopped, tmp_path):

@@ -344,6 +344,11 @@ def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_
     kept = checkpoints.load(RunFolder(skipped).last).weights
     assert [name for name in theirs if not torch.equal(kept[name], theirs[name])] == [], "a step that is skipped"
 
+    for name in ("forward", "predict_step"):
+        unheard = type("Unheard", (TranslationModule,), {name: lambda self, *arguments: None})
+        with pytest.raises(ConfigError, match=f"Unheard overrides {name}, which is called by a Trainer of one's own"):
+            aiayn.train(*options(text, tmp_path, "", "name=unheard"), module=unheard)
+
     class Silent(TranslationModule):
         def on_validation_epoch_end(self):
             pass

@@ -20,6 +20,7 @@ def score_table(result: Mapping[str, Any]) -> str:
         weights += "; in an ensemble with " + ", ".join(other["run"] for other in others)
     lines = f"{result['lines']} lines" + (f", {result['n_references']} references" * (result["n_references"] > 1))
     penalty = f"length_penalty {search['length_penalty']:g} ({search['penalty']})"
+    penalty += f", patience {search['patience']:g}" if search.get("patience") else ""
     rows = [
         ("model", f"{result['checkpoint']}, step {result['step']}, {weights}"),
         ("text", f"{result['text']}, {result['src_lang']} -> {result['tgt_lang']}, {lines}"),

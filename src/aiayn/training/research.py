@@ -19,6 +19,12 @@ from aiayn.hardware import Hardware
 from aiayn.runs.extensions import Metrics, id_of_class, id_of_file, ids_of_builders, metrics_of, name_extensions
 from aiayn.training.module import TranslationModule
 
+# Methods that Lightning's users override, and what takes their place here.
+NEVER_CALLED = {
+    "forward": "override training_loss, or bring other parts of the model",
+    "predict_step": "`aiayn translate` and `evaluate.py` search with the model, whose parts you can bring",
+}
+
 
 @dataclass(frozen=True)
 class Research:
@@ -70,6 +76,12 @@ def research_of(
         _chosen("DataModule", extensions, datamodule) or TranslationDataModule,
         tuple(callbacks),
     )
+    for name, instead in NEVER_CALLED.items():
+        if getattr(research.module, name) is not getattr(TranslationModule, name):
+            raise ConfigError(
+                f"extensions: {research.module.__name__} overrides {name}, which is called by a Trainer of one's own "
+                f"only (docs/lightning.md): {instead}"
+            )
     ids = research.ids
     if options.extensions_sha256 not in ([], ids):
         raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {ids} now")

@@ -93,7 +93,8 @@ def _train(
         found = load_resume_state(folder, data.corpus, sized)
         run = begin(sized, research, folder, data, found, stop, check_folder)
         if run.is_finished:
-            log.info("already finished at step %d: %s", run.start_step, folder.path)
+            early = f", by trainer.patience={sized.trainer.patience}" * run.validations.is_out_of_patience()
+            log.info("already finished at step %d%s: %s", run.start_step, early, folder.path)
             store_test(folder, run.config)
             return
         with training_threads(sized.model.d_model, hardware.accelerator):
