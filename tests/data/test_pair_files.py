@@ -306,6 +306,8 @@ def test_a_translation_memory_may_be_in_any_common_encoding(encoding, tmp_path):
         ("pt-BR pt", "pt pt-BR", "1 0"),
         ("pt-PT pt-br", "pt-BR pt", "1 0"),
         ("de-AT en_us", "en de", "1 0"),
+        ("de en", "en-US de-AT", "1 0"),
+        ("deu ENG-GB", "en de", "1 0"),
         ("zh-Hant-TW zh-Hant", "zh-Hant zh", None),
     ],
 )
@@ -337,10 +339,11 @@ def test_files_of_other_kinds_are_named_as_what_they_are(name, content, message,
 
 
 def test_codes_between_letters_are_blanks_and_the_first_variant_with_text_counts(tmp_path):
+    chinese = '<tu><tuv xml:lang="en"><seg>点<ph/><ph/>这</seg></tuv><tuv xml:lang="de"><seg>a</seg></tuv></tu>'
     text = """<tu><tuv xml:lang="en"><seg>Click<ph x="1"/><it pos="begin" x="2">b</it>here, <bpt i="1"/>now<ept i="1"/>
       .</seg></tuv><tuv xml:lang="de"><seg/></tuv><tuv xml:lang="de-AT"><seg>Hier</seg></tuv></tu>"""
-    path = stored(tmp_path / "x.tmx", f'<tmx xmlns="http://www.lisa.org/tmx14"><body>{text}</body></tmx>')
-    assert read(path) == [(b"Click here, now .", b"Hier")]
+    path = stored(tmp_path / "x.tmx", f'<tmx xmlns="http://www.lisa.org/tmx14"><body>{text}{chinese}</body></tmx>')
+    assert read(path) == [(b"Click here, now .", b"Hier"), ("点这".encode(), b"a")]
 
 
 @pytest.mark.parametrize(

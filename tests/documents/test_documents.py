@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from aiayn.documents.document import Document, parse_document
+from aiayn.documents.document import Document, in_lines, parse_document
 from aiayn.errors import DataError
 from aiayn.search.markup import Part
 from aiayn.search.placement import UNIT, written
@@ -265,6 +265,15 @@ def test_texts_are_translated_and_everything_else_is_kept_byte_for_byte(name):
     source, expected = CASES[name]
     assert translated(name, source) == expected
     assert translated(name, b"\xef\xbb\xbf" + source.encode()) == b"\xef\xbb\xbf" + expected.encode()
+
+
+def test_subtitles_keep_their_number_of_lines_where_words_have_no_blanks_between():
+    text = "今天天气很好，我们去公园散步。他在<i>图书馆里</i>看书。"
+    for count in (1, 2, 3):
+        found = in_lines(text, count, "\n").split("\n")
+        assert ("".join(found), len(found)) == (text, count)
+        assert max(map(len, found)) < 2 * len(text) / count
+        assert not any(line[0] in "，。" for line in found)
 
 
 def test_the_dash_before_what_somebody_says_is_no_part_of_it():

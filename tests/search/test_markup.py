@@ -392,6 +392,38 @@ def test_a_word_attends_to_what_its_subwords_attend_to():
     assert np.allclose(found, sums / sums.sum(1, keepdims=True))
 
 
+@pytest.mark.parametrize(
+    ("pieces", "number"),
+    [
+        (["彼得", "现在", "看到", "房子。"], 1),
+        (["เขา", "อ่าน", "หนังสือ"], 2),
+        ([" मेरी", " हिन्दी", " किताब"], 1),
+        ([" שָׁלוֹם", " עולם"], 0),
+        ([" cafe\u0301", " no\u0308tig"], 0),
+        ([" 👩\u200d👩\u200d👧", " 👍🏽", " ok"], 1),
+    ],
+)
+def test_an_element_is_around_its_words_in_every_script_and_between_no_letter_and_its_signs(pieces, number):
+    # The model writes these subwords; the second word of the source is what the one of this number attends to.
+    text = "".join(pieces)
+    lengths = [len(piece.encode()) for piece in pieces]
+    lengths[0] += not text.startswith(" ")
+    attention = np.tile([0.9, 0.1, 0.0], (len(pieces), 1))
+    attention[number] = [0.0, 1.0, 0.0]
+    [part] = parts_of("one <b>two</b> three")
+    weights = unit_weights(["", text.strip(), ""], ["", part.text, ""], [(lengths, [4, 4, 6], attention)])
+    around = pieces[number].strip(" 。")
+    expected = text.strip().replace(around, f"<b>{around}</b>")
+    assert written(part, text.strip(), weights, Counter()) == expected
+
+
+def test_no_blank_is_put_beside_chinese():
+    [part] = parts_of("see {name} now")
+    weights = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1.0]])
+    assert written(part, "看她吧。", weights, Counter()) == "看{name}吧。"
+    assert [one.text for one in parts_of("<b>看</b><i>她</i>")] == ["看她"]
+
+
 HOSTILE = ["<", "<b>", "</b>", "<i></b>", "<!--", "<script>", "<b translate=no>", "x<br>", "a<b>", "&lt;a ", '<a "x ']
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from applications import composed
 from torch.nn import functional as F
 
 from aiayn.data.sources import text_of
@@ -13,6 +14,7 @@ from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.search.translator import Translator
 from aiayn.token_ids import PAD_ID
+from aiayn.training.context import validated_lines
 from aiayn.training.run import train
 
 
@@ -43,3 +45,11 @@ def test_loss_and_perplexity_are_means_over_all_target_tokens_however_the_text_i
     assert len(sources) > 20
     assert reported["val/loss"] == pytest.approx(float(sums[0]) / tokens, rel=1e-5)
     assert reported["val/ppl"] == pytest.approx(float((sums[1] / tokens).exp()), rel=1e-5)
+
+
+def test_of_one_file_the_first_sentences_are_translated_and_of_several_files_some_of_each():
+    config = composed("data=files", "data.train=a", "data.val=b", "trainer.val_bleu_sentences=4")
+    assert list(validated_lines(config, 10)) == [0, 1, 2, 3]
+    several = replace(config, data=replace(config.data, val=["b", "c"]))
+    assert [n < 5 for n in validated_lines(several, 10)] == [True, True, False, False]
+    assert list(validated_lines(several, 3)) == [0, 1, 2]

@@ -41,12 +41,13 @@ def primary(code: str) -> str:
 def best_match(code: str, langs: tuple[str, ...]) -> str | None:
     """Returns which of these languages a code stands for: itself, else the one that it is a variant of, else None.
 
-    en-GB (or en_gb, or eng-GB) is en, but if en-GB itself is one of them, that one.
+    en-GB (or en_gb, or eng-GB) is en, but if en-GB itself is one of them, that one; en is the only one of its variants.
     """
     code, *names = map(short_code, (code, *langs))
     own = dict(zip(names, langs, strict=True))
-    variants = [name for name in own if code.startswith(f"{name}-")]
-    return own.get(code) or own.get(max(variants, key=len, default=""))
+    wider = [name for name in own if f"{code}-".startswith(f"{name}-")]
+    narrower = [name for name in own if name.startswith(f"{code}-")]
+    return own[max(wider, key=len)] if wider else own[narrower[0]] if len(narrower) == 1 else None
 
 
 def target_language(sources: Iterable[str], tgt_lang: str) -> str:

@@ -25,6 +25,8 @@ TAG = re.compile(
 )
 # And what a translation may not have more of: braces, which `str.format` refuses, and where a parser begins a tag.
 MARK = re.compile(rf"{TAG.pattern}|{PLACEHOLDER.pattern}|[{{}}]|<(?=[A-Za-z_/!?])", re.DOTALL)
+# Chinese and Japanese, with their punctuation: nothing separates words, and no blank belongs beside them.
+CJK = "\u3001-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U000323af"
 MARK_LENGTH = 500  # characters searched on each side of a joint; longer marks are hardly ever written
 
 

@@ -19,6 +19,7 @@ from aiayn.data.formats.catalogue import quoted, read_messages
 from aiayn.data.formats.exchange import read_memory, read_xliff
 from aiayn.data.formats.tables import header_columns, is_quoted, table_delimiter
 from aiayn.data.languages import best_match
+from aiayn.data.placeholders import CJK
 from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
 from aiayn.errors import DataError
 from aiayn.search.markup import Part, Pieces, escaped_html, html_text, parse_markup, read_parts
@@ -34,6 +35,11 @@ PROSE = {
 KINDS = {**PROSE, "csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "tmx": "tmx"}
 # Of subtitles: blank lines, and a line with times and the number before it.
 TIMES = re.compile(r"((?:^[ \t]*\r?\n)+|(?:^\d+[ \t]*\r?\n)?^.*-->.*(?:\r?\n|\Z))", re.MULTILINE)
+# Where a line may end: at blanks, and between characters of Chinese and Japanese; not in a tag.
+BREAK = re.compile(
+    rf"( +|(?<=[{CJK}])(?<![\u3008-\u3010（［｛])(?=[{CJK}])(?![\u3001-\u3002\u3005\u3009\u300b\u300d\u300f\u3011"
+    r"ー）］｝，．！？：；]))(?![^<]*>)"
+)
 DASH = re.compile(r"(?:\{\\[^{}]*\})*\s*[-\u2013\u2014](?!\d)\s*")  # before what somebody says
 DECLARING = ("html", "xliff", "po")  # these say in which encoding they are
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -192,13 +198,15 @@ def _subtitles(source: Source) -> Pieces:
 
 def in_lines(text: str, count: int, end: str) -> str:
     """Returns a text in up to so many lines of about equal length, with a line end between them."""
-    words = re.split(r" +(?![^<]*>)", text)
+    words = BREAK.split(text.lstrip(" "))  # a word, the blank before the next or nothing, the next, ...
     lines: list[str] = []
     for left in range(count, 0, -1):
-        line, wanted = "", len(" ".join(words)) / left
-        while words and (not line or left == 1 or len(line) + (len(words[0]) + 1) / 2 <= wanted):
-            line = f"{line} {words.pop(0)}".lstrip()
+        line, wanted = "", len("".join(words)) / left
+        while words and (not line or left == 1 or len(line) + len("".join(words[:2])) / 2 <= wanted):
+            blank = words.pop(0) if line else ""
+            line += blank + words.pop(0)
         lines += [line] if line else []
+        del words[:1]
     return end.join(lines)
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from html.parser import HTMLParser
 from itertools import groupby
 
-from aiayn.data.placeholders import PLACEHOLDER, changes_marks
+from aiayn.data.placeholders import CJK, PLACEHOLDER, changes_marks
 
 # These end a sentence: what is between two of them is translated by itself.
 BLOCK = """address article aside blockquote body br caption col colgroup dd details dialog div dl dt fieldset figcaption
@@ -32,6 +32,7 @@ TEXT_TAG = re.compile(
     re.DOTALL,
 )
 TEXT_TAG_NAME = re.compile(r"(?:&lt;|<%?|\{%-?|\{\{)\s*(end|/?)(\w*)")
+TWO_WORDS = re.compile(rf"(?![{CJK}]{{2}})\w\w")  # the last letter of one, the first of the next
 NO_BREAK = re.compile("&(?:nbsp|#160|#[xX][aA]0);")
 # Where comments and the like end in a browser; Python's versions differ in that.
 ENDS = {"<!--": "--!?>", "<![CDATA[": r"\]\]>", "<?": r"\?>", "": ">"}
@@ -181,7 +182,7 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
         between += "" if kind == "text" else "alone" if raw[0] == "{" else kind
         if words:
             # Words of two elements are two, as are those beside a tag alone or code, but `<b>S</b>ave` is one.
-            divides = re.search("close.*open|alone|kept", between) and re.fullmatch(r"\w\w", text[-1:] + words[0])
+            divides = re.search("close.*open|alone|kept", between) and TWO_WORDS.fullmatch(text[-1:] + words[0])
             if words[0] == " " and tags and tags[-1].place == len(text):
                 tags[-1].raw += " "
             if between and (divides or changes_marks(text, words)):

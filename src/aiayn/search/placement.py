@@ -1,6 +1,7 @@
 """Puts the tags and placeholders of a source into its translation, by how their subwords attend to each other."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -9,13 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from aiayn.data.placeholders import MARK, MARK_LENGTH, PLACEHOLDER, changes_marks
+from aiayn.data.placeholders import CJK, MARK, MARK_LENGTH, PLACEHOLDER, changes_marks
 from aiayn.search.markup import Part
 
-# Marks, words and punctuation marks. A web address begins a unit even where a tag was between it and the word before.
-UNIT = re.compile(rf"({MARK.pattern})|\w(?:(?!(?:https?|ftp|file)://)\w)*|[^\w\s]", re.DOTALL)
+# What belongs to the character before it: accents, vowel signs, joiners, colours of skin.
+SIGNS = "".join(chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code))[0] == "M")
+SIGNS += "\u200c\u200d\U0001f3fb-\U0001f3ff"
+UNSPACED = f"{CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # and Thai, Lao, Burmese, Khmer: words without blanks
+# Marks, words, characters of scripts without blanks, and punctuation marks. A web address begins a unit even where a
+# tag was between it and the word before; a joiner is followed by a part of the same emoji.
+UNIT = re.compile(
+    rf"({MARK.pattern})|[{UNSPACED}][{SIGNS}]*"
+    rf"|[^\W{UNSPACED}](?:(?!(?:https?|ftp|file)://)[^\W{UNSPACED}]|[{SIGNS}])*"
+    rf"|[^\w\s](?:[{SIGNS}]|(?<=\u200d)[^\w\s])*",
+    re.DOTALL,
+)
+BESIDE_NO_BLANK = re.compile(f"[{CJK}]")
 SURE = 0.2  # share of a word's attention below which a place is a guess
-OPENING, CLOSING = "([{«„", ".,;:!?)]}»“"  # without a blank after and before them
+OPENING, CLOSING = "([{«„", ".,;:!?)]}»“…،؛؟।"  # without a blank after and before them
 ZERO_WIDTH_SPACE = "\u200b"  # divides two placeholders where a blank does not
 
 # Of a translated sentence: lengths in bytes of its subwords and of the source's, and their attention (T, S), if any.
@@ -29,21 +41,35 @@ def unit_weights(translated: list[str], cut: list[str], attention: Sequence[Atte
 
     Both texts are given as blank, sentence, blank, ..., blank. Rows sum to 1 or are 0.
     """
-    sides = []  # for each sentence (subwords,): the unit that a subword's last byte is in, or that follows it
+    sides = []  # for each sentence which subwords are in which units: pairs, and how many units each subword is in
     counts = []
     for number, pieces in enumerate((translated, cut)):
         text = "".join(pieces)
         bytes_until = np.cumsum([0, *(len(character.encode()) for character in text)])
         stops = bytes_until[[unit.end() for unit in UNIT.finditer(text)]]
         starts = bytes_until[list(accumulate(map(len, pieces)))[::2]] - 1  # the first subword has a space of its own
-        ends = [start + np.cumsum(one[number]) for start, one in zip(starts, attention, strict=False)]
-        sides.append([np.searchsorted(stops[:-1], some) for some in ends])
+        lengths = [np.array(one[number], int) for one in attention]
+        sides.append([_units_of(stops, *one) for one in zip(starts, lengths, strict=False)])
         counts.append(len(stops))
     weights = np.zeros(counts)
-    for rows, columns, (_, _, some) in zip(*sides, attention, strict=True):
+    for (rows, units, _), (columns, src_units, shares), (_, _, some) in zip(*sides, attention, strict=True):
         if some is not None and weights.size:
-            np.add.at(weights, (rows[:, None], columns), some)
+            np.add.at(weights, (units[:, None], src_units), np.asarray(some)[np.ix_(rows, columns)] / shares)
     return weights / weights.sum(1, keepdims=True).clip(1e-9)
+
+
+def _units_of(stops: np.ndarray, start: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the subwords of a sentence, once for each unit that they are in or before, these, and how many each has.
+
+    stops: the bytes that units end before; start: that of the blank of the sentence's first subword.
+    """
+    ends = start + np.cumsum(lengths)
+    last = np.searchsorted(stops[:-1], ends)
+    first = np.minimum(np.searchsorted(stops[:-1], np.maximum(ends - lengths, start + 1), "right"), last)
+    counts = last - first + 1
+    subwords = np.repeat(np.arange(len(lengths)), counts)
+    units = np.arange(len(subwords)) + np.repeat(first - counts.cumsum() + counts, counts)
+    return subwords, units, counts[subwords]
 
 
 def written(part: Part, text: str, weights: np.ndarray, places: Counter[str]) -> str:
@@ -61,7 +87,8 @@ def written(part: Part, text: str, weights: np.ndarray, places: Counter[str]) ->
         gap = text[done:start]
         if is_new or was_new or gap.strip():  # they were no neighbours
             after = word if is_new else text[start : start + MARK_LENGTH]
-            gap = "" if not before or after[0] in CLOSING or before[-1] in OPENING else " "
+            is_spaced = before and not any(map(BESIDE_NO_BLANK.match, (before[-1], after[0])))
+            gap = " " if is_spaced and after[0] not in CLOSING and before[-1] not in OPENING else ""
             # They and placeholders must not run together.
             gap = next((one for one in (gap, " ") if not changes_marks(before + one, after)), ZERO_WIDTH_SPACE)
         events += [(number, 1, 0, 0, gap), (number, 3, 0, 0, word)]

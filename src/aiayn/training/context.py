@@ -1,10 +1,11 @@
 """What callbacks need to know of the run they are part of; each takes a RunContext as its one argument."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from aiayn.config.rules import listed
 from aiayn.config.schema import Config
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedCorpus
@@ -67,3 +68,9 @@ class RunContext:
         """Translates with the model in training, greedily."""
         search = replace(self.config.search, beam_size=1)
         return Translator(module.model, self.prepared.tokenizer, search, module.device)
+
+
+def validated_lines(config: Config, total: int) -> Sequence[int]:
+    """Returns which lines of the validation text are translated: the first, or of several files some of each."""
+    count = min(config.trainer.val_bleu_sentences, total)
+    return range(count) if len(listed(config.data.val)) == 1 else [n * total // count for n in range(count)]

@@ -21,7 +21,7 @@ from aiayn.runs.run_folder import RunFolder
 from aiayn.runs.validations import ValidationHistory
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
-from aiayn.training.context import RunContext, TrainingClock
+from aiayn.training.context import RunContext, TrainingClock, validated_lines
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.research import Research, why_not_packed
@@ -151,9 +151,11 @@ def check_positions(config: Config, prepared: PreparedCorpus, validation: RawTex
     if longest + 1 + extra <= most:
         return
     sides = config.data.src_lang, config.data.tgt_lang
-    for number, pair in enumerate(zip(*validation.read(), strict=True), 1):
+    pairs = list(zip(*validation.read(), strict=True))
+    chosen = {*validated_lines(config, len(pairs))}
+    for number, pair in enumerate(pairs, 1):
         # The end mark takes a position; a translation may have max_extra_tokens more than its source.
-        translated = number <= config.trainer.val_bleu_sentences
+        translated = number - 1 in chosen
         limits = most - 1 - extra * translated, most - 1
         tokenizers = prepared.tokenizer.source, prepared.tokenizer
         for side, tokenizer, line, limit in zip(sides, tokenizers, pair, limits, strict=True):

@@ -15,6 +15,7 @@ from xml.parsers import expat
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from aiayn.data.languages import best_match
+from aiayn.data.placeholders import CJK
 from aiayn.data.text_files import opened
 from aiayn.errors import DataError
 
@@ -33,9 +34,9 @@ CODE = "\0"  # stands for a code in a text; XML cannot hold it
 def without_codes(text: str) -> str:
     """Returns a text in which `CODE` stands for codes as a line without them.
 
-    One between two letters is a blank: `Click<ph/>here` are two words.
+    One between two letters is a blank: `Click<ph/>here` are two words. Chinese and Japanese get none.
     """
-    text = re.sub(rf"(?<=\w){CODE}+(?=\w)", " ", text).replace(CODE, "")
+    text = re.sub(rf"(?<=\w){CODE}+(?=\w)", " ", re.sub(f"(?<=[{CJK}]){CODE}+(?=[{CJK}])", "", text)).replace(CODE, "")
     return re.sub(r"[ \t]*\n[ \t]*", " ", text).strip()
 
 

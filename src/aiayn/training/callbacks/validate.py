@@ -18,7 +18,7 @@ from aiayn.runs.extensions import measure
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.search.translator import evaluating
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
-from aiayn.training.context import RunContext
+from aiayn.training.context import RunContext, validated_lines
 from aiayn.training.distributed.control_group import ValidationInterrupted
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.module import TranslationModule
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 
 class ValidationScores(pl.Callback):
-    """The task's score of the first validation sentences, for Lightning's callbacks to see as they see `val/loss`.
+    """The task's score of some validation sentences, for Lightning's callbacks to see as they see `val/loss`.
 
     Comes before callbacks of extensions, which may put other weights in place for a validation.
     """
 
     def __init__(self, run: RunContext):
-        self.run, count = run, run.config.trainer.val_bleu_sentences
-        self.sources, self.references = (side[:count] for side in run.validation_text)
+        self.run, lines = run, validated_lines(run.config, len(run.validation_text[0]))
+        self.sources, self.references = ([side[n] for n in lines] for side in run.validation_text)
         self.hypotheses: list[str] = []  # of the current validation
         self.failed: list[str] = []  # metrics that gave no number in it; Lightning keeps their last ones
         self.task = task_of(run.config.data.task)
