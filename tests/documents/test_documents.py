@@ -325,9 +325,12 @@ def test_what_the_text_says_of_encodings_is_text(name, content):
 
 
 def test_definitions_and_attributes_of_other_dialects_stay_on_lines_of_their_own():
-    text = "# a cat\n{: .no_toc }\n\nthe `x`\n: a *house*\n:   the man: old\n{: .note #b }\n"
+    text = "# 1. a cat\n{: .no_toc }\n\nthe `x`\n: a *house*\n:   the man: old\n{: .note #b }\n"
     assert translated("a.md", text) == (
-        "# A CAT\n{: .no_toc }\n\nTHE `x`\n: A *HOUSE*\n:   THE MAN: OLD\n{: .note #b }\n"
+        "# 1. A CAT\n{: .no_toc }\n\nTHE `x`\n: A *HOUSE*\n:   THE MAN: OLD\n{: .note #b }\n"
+    )
+    assert translated("a.md", "> [!NOTE]\n> the cat\n> sees\n\n> \\[!tip]- a title\n>\n> 5+ cats\n") == (
+        "> [!NOTE]\n> THE CAT SEES\n\n> \\[!tip]- A TITLE\n>\n> 5+ CATS\n"
     )
 
 
@@ -339,7 +342,24 @@ def test_what_would_be_a_mark_in_markdown_is_written_as_text():
 
 
 WORDS = st.sampled_from(
-    ["or", "org", "json", "a", "b.", "5", "x_y", ".", "-", "\\*", "\\_a\\_", "&amp;", "[0]", "it's", "\n"]
+    [
+        "or",
+        "org",
+        "json",
+        "a",
+        "b.",
+        "5",
+        "x_y",
+        ".",
+        "-",
+        "\\*",
+        "\\_a\\_",
+        "\\_\\_a\\_\\_",
+        "&amp;",
+        "[0]",
+        "it's",
+        "\n",
+    ]
 )
 INLINE = st.one_of(
     WORDS,

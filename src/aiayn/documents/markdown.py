@@ -16,10 +16,17 @@ from aiayn.search.markup import Pieces, Reader, Token, parse_markup, read_parts
 
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
-LINE_START = re.compile(r"\A(\d{0,9})([-+*.)](?=\s|$)|#{1,6}(?=\s|$)|>|=+$|-+$|~~~)")  # of no paragraph
+LINE_START = re.compile(
+    r"\A(\d{1,9}(?=[.)](?:\s|$))|(?=[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|=+$|-+$|~~~))"
+)  # of no paragraph
 FOOTNOTE = re.compile(r"(^\[[ xX]\](?=\s)|\[\^[^\]\s]+\]:?)")  # and the box of a task; rules of neither are read
-# Of other dialects lines that begin or end a note, a box or a formula, or hold attributes; what begins a definition.
-DIRECTIVE = re.compile(r"(^[ \t]*(?:!!!|\?\?\?|:::|\$\$|\{:)[^\r\n]*(?:\r?\n|\Z)|(?<=\n)[ \t]*:[ \t]+)", re.MULTILINE)
+# Of other dialects lines that begin or end a note, a box or a formula, or hold attributes; what begins a definition,
+# and an alert in a quotation (`[!NOTE]`).
+DIRECTIVE = re.compile(
+    r"(^[ \t]*(?:!!!|\?\?\?|:::|\$\$|\{:)[^\r\n]*(?:\r?\n|\Z)|(?<=\n)[ \t]*:[ \t]+"
+    r"|^\\?\[!\w+\][-+]?[ \t]*(?:\r?\n[ \t>]*)?)",
+    re.MULTILINE,
+)
 # A formula, as Pandoc and GitHub tell it from an amount of money: no blank inside, no letter or digit outside of it.
 FORMULA = re.compile(r"(?<![\w$\\])\$(?![\s$])(?:[^\\$\n]|\\.)+?(?<!\s)\$(?![\w$])")
 PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
@@ -42,14 +49,16 @@ def parse_markdown(text: str) -> Pieces:
             begin, end = starts[first], starts[last]
             found = parse_markup(text[begin:end], is_html=True)
         else:
-            in_cell = tokens[number - 1].type in ("th_open", "td_open")
+            opening = tokens[number - 1]
+            in_cell = opening.type in ("th_open", "td_open")
             places = _places(token.content, in_cell, lines[first:last], starts[first:], done)
             if places is None:  # it is written in a way that cannot be found again
                 continue
             begin, end = places[0], places[-1]
             if re.fullmatch(r"\$\$[^$]*\$\$\s*", text[begin:end]):
                 continue
-            found = _inline(text, token, places, in_cell)
+            begins_line = not in_cell and not opening.markup.startswith("#")
+            found = _inline(text, token, places, in_cell, _finish if begins_line else str)
         pieces += [text[done:begin], *found]
         done = end
     return [*pieces, text[done:]]
@@ -69,8 +78,8 @@ def _places(content: str, in_cell: bool, lines: list[str], starts: list[int], do
     return places if len(places) == len(content) + 1 else None
 
 
-def _inline(text: str, block: Mark, places: list[int], in_cell: bool) -> Pieces:
-    """Reads what is in a block; all of it is a slice of the text."""
+def _inline(text: str, block: Mark, places: list[int], in_cell: bool, finish: Callable[[str], str]) -> Pieces:
+    """Reads what is in a block; all of it is a slice of the text. `finish` is given the translations."""
     tokens: list[Token] = []
     done = 0
 
@@ -98,7 +107,7 @@ def _inline(text: str, block: Mark, places: list[int], in_cell: bool) -> Pieces:
     # What stands in the source as text, such as in `a[0]`, may stand in the translation.
     harmless = set(ESCAPED.sub("", written)) - set(ESCAPED.findall(written))
     special = set("\\`*_[]<" + "|" * in_cell) - harmless
-    return read_parts(tokens, _read, _escape(special), _finish)
+    return read_parts(tokens, _read, _escape(special), finish)
 
 
 def _marks(mark: Mark, raw: str) -> Iterator[Token]:
@@ -121,14 +130,14 @@ def _read(raw: str) -> str:
 
 def _escape(special: set[str]) -> Callable[[str], str]:
     """Returns what writes a word or a punctuation mark so that it is text; an underline within a word is."""
-    edge = r"|(?<!\w)_|_(?!\w)" if "_" in special else ""
+    edge = r"|(?<![^\W_])_|_(?![^\W_])" if "_" in special else ""
     pattern = re.compile(f"[{re.escape(''.join(special - {'_'}))}]{edge}" if special - {"_"} else f"(?!){edge}")
     return lambda text: pattern.sub(r"\\\g<0>", text)
 
 
 def _finish(text: str) -> str:
     """A line must not begin as a heading, an item or a quotation does."""
-    return LINE_START.sub(r"\1\\\2", text)
+    return LINE_START.sub(r"\1\\", text)
 
 
 def _parser() -> MarkdownIt:
