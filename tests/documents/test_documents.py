@@ -281,6 +281,19 @@ def test_the_dash_before_what_somebody_says_is_no_part_of_it():
     assert [piece.text for piece in found.pieces if isinstance(piece, Part)] == ["Where?", "Here.", "-5 cats"]
 
 
+@pytest.mark.parametrize("message", ["{n, plural, one {a cat} other {# cats}}", "the {x,select, f {her} other {it}}"])
+def test_messages_of_icu_are_left_alone(message):
+    for name, text, expected in (
+        ("a.po", 'msgid "%s"\nmsgstr ""\n\nmsgid "a"\nmsgstr ""\n', 'msgid "%s"\nmsgstr ""\n\nmsgid "a"\nmsgstr "A"\n'),
+        ("a.xlf", "<xliff><trans-unit><source>%s</source></trans-unit></xliff>", ""),
+        ("a.md", "%s\n\na cat\n", "%s\n\nA CAT\n"),
+    ):
+        assert translated(name, text.replace("%s", message)) == (expected or text).replace("%s", message)
+        assert any("ICU" in remark for remark in document(name, text.replace("%s", message)).remarks) == (
+            name != "a.md"
+        )
+
+
 def test_xliff_2_and_prefixed_names_are_read_too():
     source = """<x:xliff version="2.0" srcLang="en" trgLang="de" xmlns:x="urn:oasis:names:tc:xliff:document:2.0">
     <x:file><x:unit><x:segment><x:source>see <x:pc id="1">the cat</x:pc></x:source></x:segment></x:unit></x:file>

@@ -1,6 +1,7 @@
 """The card beside a Marian export: a header that parses, and the scores of evaluation.json of this checkpoint only."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from applications import composed, run_application
 
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.export import export as module
+from aiayn.export.model_card import model_card
 from aiayn.files import sha256
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
@@ -83,6 +85,16 @@ def test_the_card_has_a_header_that_parses_and_the_scores_of_this_checkpoint(run
     assert "MarianMTModel.from_pretrained" in text
     assert "/secret" not in text
     assert "(train)" in text
+
+
+def test_a_card_names_every_target_and_its_tag(run):
+    [found] = [checkpoints.load(path) for path in (run / "checkpoints").glob("*.ckpt")]
+    data = replace(found.config.data, train=["<2no>a/train", "<2sv>train", "<news>c"])
+    card = model_card(replace(found, config=replace(found.config, data=data)), "several", {}, "mit")
+    assert yaml.safe_load(card.split("---\n")[1])["language"] == ["en", "no", "sv"]
+    assert "Translates en to no, sv" in card
+    assert "<2no>, <2sv>" in card
+    assert "(train, train, c)" in card
 
 
 def test_a_licence_without_a_card_is_refused(run):

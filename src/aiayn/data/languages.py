@@ -57,3 +57,11 @@ def target_language(sources: Iterable[str], tgt_lang: str) -> str:
     """
     tags = {found[1] if (found := TARGET_TAG.match(source)) else tgt_lang for source in sources if source.strip()}
     return tgt_lang if not tags else tags.pop() if len(set(map(short_code, tags))) == 1 else SEVERAL
+
+
+def tags_of_targets(symbols: Iterable[str], tgt_lang: str) -> dict[str, str]:
+    """Returns the languages that a model translates into, each with the tag that its texts begin with; "" for none.
+
+    The first is `tgt_lang`; `symbols` are those of the run.
+    """
+    return {tgt_lang: ""} | {tag[1]: tag[0] for tag in map(TARGET_TAG.fullmatch, symbols) if tag}

@@ -22,7 +22,7 @@ from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK
 from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
 from aiayn.errors import DataError
-from aiayn.search.markup import Part, Pieces, escaped_html, html_text, parse_markup, read_parts
+from aiayn.search.markup import MESSAGE, Part, Pieces, escaped_html, html_text, parse_markup, read_parts
 
 # Formats by suffix. In prose tags and placeholders are kept in any case, and paragraphs are cut into sentences.
 PROSE = {
@@ -55,6 +55,13 @@ class Source:
     markup: bool  # whether tags and placeholders of fields are kept
     content: bytes
     remarks: list[str] = field(default_factory=list)  # for the user
+
+    def is_no_text(self, text: str) -> bool:
+        """Whether a message is one of ICU, of which the user is told."""
+        if is_message := MESSAGE.search(text) is not None:
+            shown = " ".join(text.split())
+            self.remarks.append(f"{self.path}: not translated, because it is a message of ICU: {shown:.60}")
+        return is_message
 
     def field(self, text: str, write: Callable[[str], str]) -> Pieces:
         """Returns the pieces of a field that holds text; `write` escapes what is written into one."""
@@ -138,7 +145,7 @@ def _catalogue(source: Source) -> Pieces:
                 raise DataError(f"{source.path}: its language is {message.language:.40}, and not {source.langs[1]}")
             continue
         for name, text in message.targets.items():
-            if text:
+            if text or source.is_no_text(message.source(name)):
                 continue
             start, end = message.spans[name]
             pieces += [source.text[done:start], '"']
@@ -160,7 +167,7 @@ def _xliff(source: Source) -> Pieces:
         ):
             here, there = (" to ".join(filter(None, pair)) for pair in (unit.languages, source.langs))
             raise DataError(f"{source.path}: line {unit.line}: it is {here}, and the model translates {there}")
-        if unit.is_kept or unit.translation or not unit.text:
+        if unit.is_kept or unit.translation or not unit.text or source.is_no_text(unit.text):
             continue
         opening, closing = unit.tags
         pieces += [

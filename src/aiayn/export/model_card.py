@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.config.data import DataConfig
-from aiayn.config.rules import Paths, listed
+from aiayn.config.rules import Paths, listed, tagged
+from aiayn.data.languages import tags_of_targets
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import METRIC_KINDS
@@ -18,6 +19,9 @@ def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Mapp
     """Returns the card of a Marian export; `evaluations` holds the evaluation.json of this checkpoint by test set."""
     data, model = checkpoint.config.data, checkpoint.config.model
     weights = f"the average of {len(checkpoint.averaged)} checkpoints" if checkpoint.averaged else "one checkpoint"
+    targets = tags_of_targets(data.all_symbols, data.tgt_lang)
+    tags = ", ".join(filter(None, targets.values()))
+    tags = f" A text begins with the tag of its target: {tags}." if tags else ""
     parameters = sum(weight.numel() for weight in checkpoint.weights.values()) / 1e6
     return f"""---
 {_header(data, name, evaluations, licence)}
@@ -25,9 +29,9 @@ def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Mapp
 
 # {name}
 
-Translates {data.src_lang} to {data.tgt_lang}: a Transformer ("Attention Is All You Need") with {parameters:.1f} M
+Translates {data.src_lang} to {", ".join(targets)}: a Transformer ("Attention Is All You Need") with {parameters:.1f} M
 parameters, {model.n_layers} + {model.decoder_layers} layers, d_model {model.d_model}, trained for
-{checkpoint.step:,} steps; {weights}, in float32.
+{checkpoint.step:,} steps; {weights}, in float32.{tags}
 
 ## How to load it
 
@@ -58,7 +62,7 @@ PATH is this folder, or the name of the model on the hub. The tokenizer takes ra
 def _header(data: DataConfig, name: str, evaluations: Mapping[str, Mapping[str, Any]], licence: str) -> str:
     """Returns the YAML at the beginning of the card; its values are JSON, which is YAML, too."""
     header = {
-        "language": [data.src_lang, data.tgt_lang],
+        "language": [data.src_lang, *tags_of_targets(data.all_symbols, data.tgt_lang)],
         "license": licence,
         "library_name": "transformers",
         "pipeline_tag": "translation",
@@ -104,7 +108,7 @@ def _data(data: DataConfig) -> str:
 
 
 def _names(paths: Paths) -> str:
-    return ", ".join(Path(path).name for path in listed(paths))
+    return ", ".join(Path(tagged(path)[1]).name for path in listed(paths))
 
 
 def _table(evaluations: Mapping[str, Mapping[str, Any]]) -> str:

@@ -32,6 +32,8 @@ TEXT_TAG = re.compile(
     re.DOTALL,
 )
 TEXT_TAG_NAME = re.compile(r"(?:&lt;|<%?|\{%-?|\{\{)\s*(end|/?)(\w*)")
+# A message of ICU, `{n, plural, one {a cat} other {# cats}}`: what is text in it no model can tell.
+MESSAGE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|number|date|time|spellout|ordinal|duration)\b")
 TWO_WORDS = re.compile(rf"(?![{CJK}]{{2}})\w\w")  # the last letter of one, the first of the next
 NO_BREAK = re.compile("&(?:nbsp|#160|#[xX][aA]0);")
 # Where comments and the like end in a browser; Python's versions differ in that.
@@ -171,7 +173,7 @@ def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
 
 
 def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., Part]) -> Pieces:
-    """Returns a part between the white space around it; what has no letters is returned as it is."""
+    """Returns a part between the white space around it; what has no letters, or is a message, as it is."""
     text, between = "", ""  # the kinds of the tags after the last word
     tags: list[Tag] = []
     kept: list[tuple[int, int, str]] = []
@@ -209,7 +211,7 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
             names[name] += 1
         tags.append(tag)
     raw, text = "".join(raw for *_, raw in tokens), text.rstrip()
-    if not re.search(r"[^\W\d_]", PLACEHOLDER.sub("", text)):
+    if MESSAGE.search(text) or not re.search(r"[^\W\d_]", PLACEHOLDER.sub("", text)):
         return [raw] if raw else []
     # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a blank.
     blanks = NO_BREAK.sub(lambda found: "\xa0" * len(found[0]), raw) if read is html_text else raw

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
-from aiayn.data.languages import LANGUAGE_CODES, TARGET_TAG, short_code
+from aiayn.data.languages import LANGUAGE_CODES, short_code, tags_of_targets
 from aiayn.data.pair_files import OTHER_FORMATS
 from aiayn.data.text_files import SURROGATE, suffix
 from aiayn.documents.document import KINDS, Document, parse_document
@@ -195,9 +195,7 @@ def _cut_file(name: str, content: bytes, translator: LineTranslator, target: str
 
 
 def _targets(translator: LineTranslator) -> dict[str, str]:
-    """The languages to translate into, each with the tag that its texts begin with, such as <2de>; empty for none."""
-    symbols = translator.tokenizer.source.symbols
-    return {translator.languages[1]: ""} | {tag[1]: tag[0] for tag in map(TARGET_TAG.fullmatch, symbols) if tag}
+    return tags_of_targets(translator.tokenizer.source.symbols, translator.languages[1])
 
 
 def _target_of(fields: Fields, translator: LineTranslator) -> str:
