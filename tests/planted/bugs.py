@@ -252,14 +252,14 @@ BUGS = [
     ),
     Bug(
         "given_translations_without_the_end_mark",
-        "search/force_decode.py",
+        "search/translator.py",
         "log_probs = log_probs[: len(tokens)]",
         "log_probs = log_probs[: len(tokens) - 1]",
         "search/test_score.py::test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score",
     ),
     Bug(
         "samples_depend_on_the_place_in_the_batch",
-        "search/sampling.py",
+        "search/translator.py",
         "numbers = [first_line + number for number in batch]",
         "numbers = list(range(len(batch)))",
         "search/test_sampling.py::test_a_lines_sample_depends_on_seed_and_line_number_and_not_on_its_batch",
