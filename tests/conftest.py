@@ -54,9 +54,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _same_start() -> Iterator[None]:
-    """Random tensors and threads are the same whichever tests ran before."""
+    """Random tensors, threads and handlers of signals are the same whichever tests ran before."""
     torch.manual_seed(0)
+    hangup = signal.getsignal(signal.SIGHUP)
     yield
+    signal.signal(signal.SIGHUP, hangup)  # a server's command ignores it
     # CTranslate2 sets the threads of the OpenMP that torch uses, too. Afterwards: a module's fixtures come first.
     torch.set_num_threads(1)
 
