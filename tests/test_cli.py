@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from threading import Timer
@@ -101,6 +102,16 @@ def test_the_chunks_of_a_long_text_leave_no_trace(run, translator, tmp_path, mon
     assert output("translate", run, "--n-best", 1, text=text) == [
         f"{number} ||| {best.text} ||| {best.score:.4f}" for number, [best] in enumerate(translator.n_best(lines, 1))
     ]
+
+
+def test_a_file_need_not_fit_into_memory(tmp_path):
+    line = "the old house " * 8
+    (tmp_path / "text").write_text(f"{line}\n" * 60_000)
+    tracemalloc.start()
+    count, chunks = texts.file_chunks(tmp_path / "text")
+    assert count == sum(len(chunk.lines) for chunk in chunks) == 60_000
+    assert tracemalloc.get_traced_memory()[1] < 60_000 * len(line) / 4
+    tracemalloc.stop()
 
 
 def test_n_best_gives_index_text_and_score_best_first(run, translator):

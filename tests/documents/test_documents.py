@@ -274,6 +274,11 @@ def test_subtitles_keep_their_number_of_lines_where_words_have_no_blanks_between
         assert ("".join(found), len(found)) == (text, count)
         assert max(map(len, found)) < 2 * len(text) / count
         assert not any(line[0] in "，。" for line in found)
+    film = document(
+        "a.srt", "1\r\n00:01 --> 00:02\r\n今天\r\n天气 好\r\n\r\n2\r\n00:03 --> 00:04\r\n\u266a\r\n\u266a\r\n"
+    )
+    assert [piece.text for piece in film.pieces if isinstance(piece, Part)] == ["今天天气 好"]
+    assert "\u266a\r\n\u266a" in "".join(piece for piece in film.pieces if isinstance(piece, str))
 
 
 def test_the_dash_before_what_somebody_says_is_no_part_of_it():

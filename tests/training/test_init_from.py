@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from aiayn.runs.run_folder import read_jsonl
 from aiayn.search.translator import load_translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.init_from import fingerprint
+from aiayn.training.log_start import log_source
 from aiayn.training.run import train
 
 
@@ -202,6 +204,18 @@ def test_a_tokenizer_that_is_asked_for_and_would_be_ignored_is_refused(child, tm
     other = replace(child, data=replace(child.data, tokenizer="unigram"))
     with pytest.raises(RefusedError, match=r"\(data\.tokenizer: bpe -> unigram\); leave these options out"):
         train(other, tmp_path, chosen=["data.tokenizer"])
+
+
+def test_text_without_the_tags_that_the_source_had_is_warned_of(config, caplog):
+    def with_train(*names: str) -> Config:
+        return replace(config, init_from="multi", data=replace(config.data, train=list(names)))
+
+    source = SimpleNamespace(config=with_train("<2de>a", "<2fr>b"), step=6, averaged=[])
+    log_source(with_train("c", "<2de>d"), source)
+    log_source(with_train("c"), SimpleNamespace(config=with_train("a", "<2fr>b"), step=6, averaged=[]))
+    assert "tag" not in caplog.text
+    log_source(with_train("c"), source)
+    assert "its sources began with <2de>, <2fr>; write a tag" in caplog.text
 
 
 def test_continuing_with_another_source_is_refused(child, parent, tmp_path):

@@ -4,6 +4,8 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 
 from aiayn.cli.output import FILE_LINES
 from aiayn.errors import DataError
@@ -19,10 +21,22 @@ class Chunk:
     written: Callable[[list[str]], Iterable[str]] = list
 
 
-def file_chunks(lines: list[str]) -> Iterator[Chunk]:
-    """The lines of a file."""
-    for start in range(0, len(lines), FILE_LINES):
-        yield Chunk(lines[start : start + FILE_LINES])
+def file_chunks(file: Path) -> tuple[int, Iterator[Chunk]]:
+    """Returns how many lines a file has, and these.
+
+    It is read twice if it can be: errors in it come before a model is loaded, and it need not fit into memory.
+    """
+    from aiayn.data.text_files import decoded_lines
+
+    kept = [] if file.is_file() else list(decoded_lines(file))  # of `<(command)`
+    count = len(kept) or sum(1 for _ in decoded_lines(file))
+
+    def chunks() -> Iterator[Chunk]:
+        lines = iter(kept or decoded_lines(file))
+        while some := list(islice(lines, FILE_LINES)):
+            yield Chunk(some)
+
+    return count, chunks()
 
 
 def stream_chunks() -> Iterator[Chunk]:

@@ -150,9 +150,9 @@ def translate(
     kind = _kind(run, file, output, sampling.sample)
     if devices > 1 and kind == "stream":
         raise ConfigError(f"--devices {devices}: for a FILE only; leave it out to translate a stream")
-    from aiayn.data.text_files import read_lines, suffix
+    from aiayn.data.text_files import suffix
 
-    lines = read_lines(file) if file and kind == "lines" else []  # errors in it before a model is loaded
+    count, chunks = texts.file_chunks(file) if file and kind == "lines" else (0, _stream(run))
     with model.open(run, devices, "--sample draws in torch" if drawing else None) as (translator, engine):
         _check_task(translator, run, output)
         print(engine, file=sys.stderr, flush=True)
@@ -163,13 +163,12 @@ def translate(
             if file and kind == "unknown":
                 if (ending := suffix(file.name)) not in translator.languages:
                     raise DataError(f"{file}: .{ending} files are not known; if it is lines of text, add --format text")
-                lines = read_lines(file)
-            chunks = _stream(run) if kind == "stream" else texts.file_chunks(lines)
-            with show_progress(len(lines)) as progress:
+                count, chunks = texts.file_chunks(file)
+            with show_progress(count) as progress:
                 done = 0
                 for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
                     chunk = texts.tagged_chunk(chunk, output.tag)
-                    on_batch = _within(progress, done, len(chunk.lines), len(lines))
+                    on_batch = _within(progress, done, len(chunk.lines), count)
                     write_lines(_translated(translator, output, drawing, chunk, done, places, on_batch))
                     done += len(chunk.lines)
         if output.markup or any(places.values()):

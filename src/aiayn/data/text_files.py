@@ -77,11 +77,16 @@ def suffix(name: str) -> str:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Reads the lines of a text file, plain or compressed.
+    """Reads the lines of a text file, plain or compressed. Raises what `decoded_lines` raises."""
+    return list(decoded_lines(path))
+
+
+def decoded_lines(path: str | Path) -> Iterator[str]:
+    """Yields the lines of a text file, plain or compressed.
 
     Raises DataError with file and line where one is not UTF-8 or longer than MAX_LINE_BYTES.
     """
-    return [decode(line, path, number) for number, line in enumerate(lines(Path(path)), 1)]
+    return (decode(line, path, number) for number, line in enumerate(lines(Path(path)), 1))
 
 
 def decode(line: bytes, where: str | Path, number: int) -> str:

@@ -197,7 +197,7 @@ def _subtitles(source: Source) -> Pieces:
             style = re.match(r"(?:\{\\[^{}]*\})*", shown)
             first = style.end() if style else 0
             finish = partial(in_lines, count=len(lines[::2]), end=(*lines, "")[1])
-            found = parse_markup(" ".join(lines[::2])[first:])
+            found = parse_markup(re.sub(rf"(?<=[{CJK}])\r?\n(?=[{CJK}])", "", shown)[first:])
             pieces += [shown[:first], *(one if isinstance(one, str) else replace(one, finish=finish) for one in found)]
         pieces.append(block[len(shown) :])
     return pieces

@@ -4,6 +4,7 @@ import logging
 
 import torch
 
+from aiayn.config.rules import listed, tagged
 from aiayn.config.schema import Config
 from aiayn.config.settle import FITS, fit, usual_steps
 from aiayn.data.batch_plan import device_counts
@@ -58,6 +59,9 @@ def log_source(config: Config, source: Checkpoint) -> None:
     before, now = (f"{data.src_lang}-{data.tgt_lang}" for data in (source.config.data, config.data))
     if before != now:
         log.info("         it translates %s, this text is %s", before, now)
+    tags = [tagged(name)[0] for name in listed(source.config.data.train)]
+    if tags and all(tags) and not any(tagged(name)[0] for name in listed(config.data.train)):
+        log.warning("warning  its sources began with %s; write a tag before the names of data.train", ", ".join(tags))
 
 
 def unusual_options(config: Config, pairs: int, steps_per_epoch: int, vocab_size: int) -> list[str]:
