@@ -126,7 +126,8 @@ class SweepLauncher(Launcher):
         loader, config = self.context.config_loader, self.config
         typed = list(config.hydra.overrides.task)
         jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), batch, typed)
-        jobs = [replace(job, scored=asked_scores(score)) for job in jobs]
+        asked = asked_scores(score)  # but of a try, of which nothing is kept
+        jobs = [replace(job, scored={} if job.config.trainer.fast_dev_run else asked) for job in jobs]
         if "test" in jobs[0].scored and any(job.config.data.test is None for job in jobs):
             raise ConfigError("hydra.launcher.score: there is no data.test to score; set it, or leave out test")
         check_texts(jobs)

@@ -42,6 +42,7 @@ def test_options_of_an_extension_have_its_defaults_and_the_values_that_are_typed
     options = aiayn.compose("extensions=[my/rotary.py]", "extension.rotary.base=500")
 
     assert options.extension == {"rotary": {"base": 500, "interleaved": True, "fraction": 1.0}}
+    assert isinstance(options.extension["rotary"]["base"], float), "as with 500.0: both are one row of a table"
     assert aiayn.compose().extension == {}
 
 

@@ -111,8 +111,9 @@ def test_a_run_whose_options_cannot_be_read_is_refused_and_its_checkpoints_know_
 
 
 def test_a_lower_end_than_was_reached_averages_what_there_is_and_then_is_finished(text, begun):
-    shorter = configured(text, "trainer.max_steps=4")
+    shorter = configured(text, "trainer.max_steps=4", "trainer.limit_val_batches=1")
     end = train(shorter, begun.parent)
     assert end.code == 0, end.said
+    assert "warning  trainer.limit_val_batches: 1.0 -> 1: validations before and after are of other" in end.said
     assert checkpoints.load(begun / "checkpoints" / "averaged.ckpt").averaged == [3, 6]
     assert "already finished at step 6" in train(shorter, begun.parent).said

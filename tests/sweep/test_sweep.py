@@ -111,6 +111,11 @@ def test_several_runs_are_scored_one_after_the_other_and_a_failure_ends_with_its
     assert not list(folder.glob("multirun*"))
 
 
+def test_a_few_steps_of_every_row_for_a_try_are_not_scored(folder, started):
+    assert run_application("train.py", "-m", *SMALL, "seed=1,2", "trainer.fast_dev_run=true").code == 0
+    assert [job.scored for job in started[0].jobs] == [{}, {}]
+
+
 def test_a_sweep_scores_what_it_is_asked_for():
     assert asked_scores(["val"]) == {"val": "last"}
     assert asked_scores(["val:averaged", "test"]) == {"val": "averaged", "test": "averaged"}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config
 from aiayn.config.settle import settle_sizes, settle_steps
+from aiayn.config.trainer import TrainerConfig
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.raw_text import RawText
@@ -98,6 +99,8 @@ def begin(
     start_step = found.checkpoint.step if found else 0
     falls = metric_falls(research.metrics, config.trainer.best_metric)
     recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]
+    if found and any("val/loss" in record for record in recorded):
+        warn_of_other_validations(found.checkpoint.config.trainer, config.trainer)
     return RunContext(
         config=config,
         research=research,
@@ -114,6 +117,17 @@ def begin(
         display=Display(config.trainer.max_steps, config.trainer.enable_progress_bar),
         check_folder=check_folder,
     )
+
+
+def warn_of_other_validations(before: TrainerConfig, now: TrainerConfig) -> None:
+    for key in ("limit_val_batches", "val_bleu_sentences"):
+        was, is_now = str(getattr(before, key)), str(getattr(now, key))  # 1 is one batch, and 1.0 are all
+        if was != is_now:
+            log.warning(
+                "warning  trainer.%s: %s -> %s: validations before and after are of other sentences; best.ckpt and "
+                "trainer.patience compare them all the same",
+                *(key, was, is_now),
+            )
 
 
 def check_size(
