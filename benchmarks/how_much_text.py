@@ -11,6 +11,7 @@ from pathlib import Path
 
 from table3_quarter import publish, wrapped
 
+from aiayn.errors import RefusedError
 from aiayn.reports.differences import interval
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.groups import Group, group_runs
@@ -36,9 +37,12 @@ COLUMNS = [
 
 
 def groups() -> dict[int, Group]:
-    """Returns the published runs by their number of pairs."""
-    found = group_runs(read_runs([RESULTS])[0])
-    return dict(sorted((int(group.name.split("_")[1]), group) for group in found))
+    """Returns the published runs by their number of pairs. Raises RefusedError for two groups of one number."""
+    several = group_runs(read_runs([RESULTS])[0])
+    found = {int(group.name.split("_")[1]): group for group in several}
+    if len(found) < len(several):
+        raise RefusedError(f"{RESULTS}: runs of one number of pairs differ in more than their seed; keep one kind")
+    return dict(sorted(found.items()))
 
 
 def facts() -> Record:
