@@ -307,6 +307,21 @@ def test_xliff_2_and_prefixed_names_are_read_too():
     assert translated("a.xlf", source) == source.replace("</x:source>", target)
 
 
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ('<bpt id="1">&lt;b></bpt>', '<ept id="1">&lt;/b></ept>'),
+        ('<bx id="1" rid="7"/>', '<ex id="2" rid="7"/>'),
+        ('<sc id="1"/>', '<ec startRef="1"/>'),
+    ],
+)
+def test_two_halves_of_a_code_stay_around_what_they_were_around(first, last):
+    text = f"<xliff><unit><segment><source>see {first}the cat{last} now</source></segment></unit></xliff>"
+    [part] = [piece for piece in document("a.xlf", text).pieces if isinstance(piece, Part)]
+    assert part.text == "see the cat now"
+    assert written(part, "NOW CAT THE SEE", np.eye(4)[::-1], Counter()) == f"NOW {first}CAT THE{last} SEE"
+
+
 def test_tags_in_the_fields_of_tables_are_kept_on_request():
     assert translated("a.csv", "en,de\na <b>cat</b>,\n", markup=True) == 'en,de\na <b>cat</b>,"A <b>CAT</b>"\n'
     found = translated("a.jsonl", r'{"en": "a <b x=\"y\">cat</b>"}', markup=True)

@@ -100,7 +100,8 @@ def test_where_a_tag_was_all_that_kept_a_placeholder_from_a_word_they_are_not_jo
 
 
 @pytest.mark.parametrize(
-    "name", ["%s", "%1$s", "%(count)d", "{name}", "{0}", "${HOME}", "https://a.org/b?c=d", "&amp;"]
+    "name",
+    ["%s", "%1$s", "%@", "%2$@", "%1", "%L2", "%(count)d", "{name}", "{0}", "${HOME}", "https://a.org/b?c=d", "&amp;"],
 )
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_spoilt_placeholder_takes_the_place_of_what_is_aligned_with_it(name, backwards):

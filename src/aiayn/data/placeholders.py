@@ -5,11 +5,12 @@ from collections import Counter
 
 # All patterns take time in proportion to a text's length, whatever is in it: no part of it is scanned for each of many
 # places where a match might begin.
-# `{name}`, `{0}`, `${name}`, `{{ name }}`, `{% if x %}`, `{# note #}`; `%s`, `%1$s`, `%(x)d`, `%{x}`, `%.2f`; `&amp;`;
-# web and mail addresses.
+# `{name}`, `{0}`, `${name}`, `{{ name }}`, `{% if x %}`, `{# note #}`; `%s`, `%1$s`, `%(x)d`, `%{x}`, `%.2f`; `%@` and
+# `%1$@` of Apple, `%1` and `%L1` of Qt; `&amp;`; web and mail addresses.
 PLACEHOLDER = re.compile(
     r"\{\{[^{}]{1,100}\}\}|\{%[^{}%]{1,100}%\}|\{#[^{}#]{1,100}#\}|\$?\{\{?[^\s{}]{0,60}\}?\}"
     r"|%(?:\d{1,4}\$)?[-+#0]{0,5}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGaAcspn](?![^\W\d_])"
+    r"|%(?:\d{1,4}\$)?@|(?<!%)%L?[1-9]\d?(?!\w|\$|[.,]\d)"
     r"|%\([^\s()]{1,60}\)[-+# 0]{0,5}\d{0,4}(?:\.\d{1,4})?[diouxXeEfFgGcrs]|%\{[^\s{}]{1,60}\}"
     r"|&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
     r"|(?:(?:https?|ftp|file)://|\bwww\.)[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}]"

@@ -154,6 +154,8 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
         settings["tokenizer"] = config.tokenizer
     if config.src_vocab_size is not None:
         settings["src_vocab_size"] = config.src_vocab_size
+    if config.drop_placeholder_mismatch:
+        settings["placeholders"] = 2  # raise it whenever other ones count
     if config.all_symbols:
         settings["symbols"] = config.all_symbols
     settings |= {split: texts[split].identity() for split in SPLITS}

@@ -24,6 +24,8 @@ LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 UNITS = ("trans-unit", "segment")  # of XLIFF 1.2 and 2
 OPEN_STATES = ("new", "needs-translation", "initial")  # of a target that is no translation yet
 PAIRED = ("g", "mrk", "pc", "sub")  # in XLIFF: elements around text; others are codes, and so is all that is in them
+# Codes that begin or end something, with the code of the same number as its other half.
+HALVES = {"bpt": "open", "bx": "open", "sc": "open", "ept": "close", "ex": "close", "ec": "close"}
 MAX_DEPTH = 200
 TAG = re.compile(rb"<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
 NOT_TEXT = re.compile(r"(<!--.*?-->|<\?.*?\?>)", re.DOTALL)
@@ -213,7 +215,8 @@ def _xliff_unit(node: Node, source: Node, content: bytes, is_kept: bool, languag
 
 def _text_without_codes(node: Node, content: bytes) -> str:
     """Returns the text of an element without codes; one between two letters is a blank."""
-    parts = [raw if kind == "text" else CODE * (kind == "alone") for kind, _, raw in _coded_tokens(node, content)]
+    tokens = _coded_tokens(node, content)
+    parts = [raw if kind == "text" else CODE * (kind == "alone" or name[:1] == CODE) for kind, name, raw in tokens]
     return without_codes(html.unescape("".join(parts)))
 
 
@@ -225,7 +228,9 @@ def _coded_tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
         given, start = child.attributes, child.end
         opening, closing = content[child.start : child.inner].decode(), content[child.stop : child.end].decode()
         if child.name not in PAIRED or child.inner == child.end:
-            yield "alone", child.name, content[child.start : child.end].decode()
+            number = given.get("rid") or given.get("startRef") or given.get("id")
+            kind, name = HALVES.get(child.name, "alone"), f"{CODE}{number}" if child.name in HALVES else child.name
+            yield kind, name, content[child.start : child.end].decode()
             continue
         is_segment = given.get("mtype") == "seg"
         is_kept = given.get("mtype") == "protected" or given.get("translate") == "no"
