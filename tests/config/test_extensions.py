@@ -63,7 +63,7 @@ def test_an_experiment_of_ones_own_may_name_extensions_and_their_options(folder)
         (["extension.rotary.q=5"], "extension.rotary.q: no such option; it has base, interleaved, fraction"),
         (["extension.rotary.base=high"], "extension.rotary.base=high: must be of type float"),
         (["extension.rotary.interleaved=3"], "extension.rotary.interleaved=3: must be of type bool"),
-        (["extension.rotary.fraction=2"], "extension.rotary: fraction=2: must be above 0 and at most 1"),
+        (["extension.rotary.fraction=2"], "extension.rotary: fraction=2.0: must be above 0 and at most 1"),
         (["extension.rotary=5"], "extension.rotary: write extension.rotary.OPTION=value"),
         (["extension.rotarry.base=5"], "extension.rotarry: no such extension; name its file as well"),
         (["extensions=[my/rotary.py,my/nothing.py]"], "extensions: my/nothing.py: cannot be read (No such file"),
@@ -106,7 +106,7 @@ def test_an_option_of_an_extension_that_changes_is_a_change_of_the_training(fold
 
     now = aiayn.compose("extensions=[my/rotary.py]", "extension.rotary.base=500")
 
-    assert changed_options(before, now) == {"extension.rotary.base": "10000.0 -> 500"}
+    assert changed_options(before, now) == {"extension.rotary.base": "10000.0 -> 500.0"}
     assert "extension.rotary.base" in changed_options(before, aiayn.compose())
 
 

@@ -129,7 +129,7 @@ def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:
     """Returns the options of the checkpoint's text, and of a run those of today: data.test may have changed since."""
     with suppress(RefusedError):  # a checkpoint by itself
         stored = RunFolder(folder_of(run)).read_config()["data"]
-        return replace(checkpoint.config.data, test=stored.get("test"))
+        return replace(checkpoint.config.data, test=stored.get("test", checkpoint.config.data.test))
     return checkpoint.config.data
 
 
