@@ -101,6 +101,9 @@ def check_extensions(paths: Sequence[str], given: Mapping[str, Any]) -> dict[str
 
 def _options_of(extension: Extension, values: Mapping[str, Any]) -> Any:
     assert extension.options is not None
+    # What Hydra does to options of this program: 1 and 1.0 would be two rows of a table.
+    floats = {option.name for option in fields(extension.options) if option.type in (float, float | None)}
+    values = {key: float(one) if key in floats and type(one) is int else one for key, one in values.items()}
     try:
         return from_plain(extension.options, values, f"extension.{extension.name}.")
     except (ValueError, TypeError) as error:  # from its __post_init__

@@ -81,9 +81,6 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     require(kind is Any or type(value) in kinds, f"{key}={value!s:.80}: must be of type {name}")
     texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
     require(not any("\0" in text for text in texts), f"{key}={value!r:.80}: contains a NUL character")
-    # What Hydra does to options of this program: 1 and 1.0 of an extension's option would be two rows of a table.
-    if isinstance(value, int) and not isinstance(value, bool) and float in kinds and int not in (either or (kind,)):
-        return float(value)
     return value
 
 
