@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +22,13 @@ from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.run_folder import find_checkpoints
 from aiayn.search.beam_search import beam_search
 from aiayn.search.build import load_model
-from aiayn.search.ensemble import Ensemble, refuse_different
-from aiayn.search.force_decode import ScoredPair, force_decode
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
-from aiayn.search.sampling import sample
 from aiayn.search.translations import Hypothesis, Translation, length_penalty
 from aiayn.token_ids import EOS_ID
+
+if TYPE_CHECKING:
+    from aiayn.search.ensemble import Ensemble
+    from aiayn.search.force_decode import ScoredPair
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class Translator(LineTranslator):
 
     def __init__(
         self,
-        model: Transformer | Ensemble,
+        model: "Transformer | Ensemble",
         tokenizer: Tokenizer,
         search: SearchConfig,
         device: torch.device | str,
@@ -105,6 +106,8 @@ class Translator(LineTranslator):
         A line's sample depends on the model, `sampling` and the line's number (lines[0] has `first_line`), not on the
         other lines. Raises what `translate` raises.
         """
+        from aiayn.search.sampling import sample
+
         src_ids = self.sources(lines, first_line)
 
         def draw(batch: list[int]) -> list[Translation]:
@@ -116,13 +119,15 @@ class Translator(LineTranslator):
 
     def score(
         self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
-    ) -> list[ScoredPair]:
+    ) -> "list[ScoredPair]":
         """Returns how probable the model finds each target as the translation of its source, by forced decoding.
 
         `log_prob` and `score` are those that a search gives if it finds the same subwords. A pair of two blank lines
         has no tokens and log P = 0. Arguments and errors are those of `n_best`; raises DataError for lists of unequal
         lengths.
         """
+        from aiayn.search.force_decode import ScoredPair, force_decode
+
         if len(sources) != len(targets):
             raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
         src_ids, tgt_ids = self.source_ids(sources, first_line), self.target_ids(targets, first_line)
@@ -218,6 +223,8 @@ def load_translator(
     others: Sequence[Checkpoint] = (),
 ) -> Translator:
     """Returns the translator of a checkpoint, or of several as an ensemble. Raises what `from_run` raises."""
+    from aiayn.search.ensemble import Ensemble, refuse_different
+
     one_of("precision", precision, PRECISIONS)
     if precision == "int8":
         raise ConfigError("precision=int8: only CTranslate2 computes in it; choose float32 or bfloat16")
