@@ -28,11 +28,11 @@ def file_chunks(file: Path) -> tuple[int, Iterator[Chunk]]:
     """
     from aiayn.data.text_files import decoded_lines
 
-    kept = [] if file.is_file() else list(decoded_lines(file))  # of `<(command)`
-    count = len(kept) or sum(1 for _ in decoded_lines(file))
+    kept = None if file.is_file() else list(decoded_lines(file))  # of `<(command)`
+    count = sum(1 for _ in decoded_lines(file)) if kept is None else len(kept)
 
     def chunks() -> Iterator[Chunk]:
-        lines = iter(kept or decoded_lines(file))
+        lines = decoded_lines(file) if kept is None else iter(kept)
         while some := list(islice(lines, FILE_LINES)):
             yield Chunk(some)
 

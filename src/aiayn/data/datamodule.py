@@ -25,7 +25,7 @@ from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, rep
 from aiayn.data.cleaning import learned_target
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
-from aiayn.data.loaders import Numbered, RankSampler, StepLoader, training_numbers
+from aiayn.data.loaders import Numbered, RankSampler, StepLoader, limited_batches, training_numbers
 from aiayn.data.prepare import prepare, wait_for
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
@@ -102,13 +102,12 @@ class TranslationDataModule(pl.LightningDataModule):
         trainer, plan = self.trainer, self.plan
         count, make = plan.steps_per_epoch * plan.micro_batches, partial(_training_batch, self.corpus.train, plan)
         if trainer:
-            limit = trainer.limit_train_batches
-            batches = limit if isinstance(limit, int) else int(limit * (count // trainer.world_size))
+            batches = limited_batches(plan, trainer)
             if batches % trainer.accumulate_grad_batches:
                 raise ConfigError(
-                    f"Trainer(limit_train_batches={limit}), which overfit_batches and fast_dev_run set, too, takes "
-                    f"{batches} batches and ends within a step of accumulate_grad_batches="
-                    f"{trainer.accumulate_grad_batches}: set a multiple of that"
+                    f"Trainer(limit_train_batches={trainer.limit_train_batches}), which overfit_batches and "
+                    f"fast_dev_run set, too, takes {batches} batches and ends within a step of "
+                    f"accumulate_grad_batches={trainer.accumulate_grad_batches}: set a multiple of that"
                 )
         return self._loader(count, make, partial(training_numbers, plan, trainer), self.config.num_workers)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiayn.data.cleaning import CleaningReport, CleanPair, clean, normalise, normalised
+from aiayn.data.cleaning import CleaningReport, CleanPair, clean, normalised
 from aiayn.data.pair_files import FileText
 from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError, RefusedError, writing
@@ -42,9 +42,11 @@ def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], s
         if path.exists():
             raise RefusedError(f"{path}: already exists; choose another folder with --out")
     report = CleaningReport()
-    found = clean(FileText("FILES", names, langs).pairs(), report)
-    pairs = [(pair.raw.src.decode(), pair.raw.tgt.decode()) for pair in found]
-    parts = _divided(pairs, sizes, seed)
+    pairs, keys = [], []
+    for pair in clean(FileText("FILES", names, langs).pairs(), report):
+        pairs.append((pair.raw.src.decode(), pair.raw.tgt.decode()))
+        keys.append((normalised(pair.src), normalised(pair.tgt)))
+    parts = _divided(pairs, keys, sizes, seed)
     parts.dropped = sum(report.dropped.values())
     with writing(out, "choose another --out"):
         out.mkdir(parents=True, exist_ok=True)
@@ -54,8 +56,8 @@ def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], s
     return parts
 
 
-def _divided(pairs: list[Pair], sizes: tuple[int, int], seed: int) -> HeldOut:
-    keys = [(normalised(normalise(src)), normalised(normalise(tgt))) for src, tgt in pairs]
+def _divided(pairs: list[Pair], keys: list[Pair], sizes: tuple[int, int], seed: int) -> HeldOut:
+    """Divides pairs; `keys` are what they are compared by."""
     order = list(zip(pairs, keys, strict=True))
     random.Random(seed).shuffle(order)
     parts, sources, targets = HeldOut(), set[str](), set[str]()

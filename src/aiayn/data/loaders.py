@@ -49,15 +49,19 @@ class RankSampler(DistributedSampler, SequentialSampler):
         return iter(self.numbers()[self.rank :: self.world_size])
 
 
+def limited_batches(plan: BatchPlan, trainer: "pl.Trainer") -> int:
+    """Returns a rank's batches of an epoch by `limit_train_batches`: a number, which may exceed all, or a share."""
+    limit, share = trainer.limit_train_batches, plan.steps_per_epoch * plan.micro_batches // trainer.world_size
+    return limit if isinstance(limit, int) else int(limit * share)
+
+
 def training_numbers(plan: BatchPlan, trainer: "pl.Trainer | None") -> range:
     """Returns the micro-batches from the Trainer's present optimizer step to the end of its epoch."""
     steps, size = plan.steps_per_epoch, plan.micro_batches
     step, taken = 0, steps
     if trainer:
-        # The Trainer's `limit_train_batches` may leave some steps of an epoch out.
-        step, limit, share = trainer.global_step, trainer.limit_train_batches, steps * size // trainer.world_size
-        batches = min(share, limit) if isinstance(limit, int) else int(share * limit)
-        taken = max(1, math.ceil(batches * trainer.world_size / size))
+        step, batches = trainer.global_step, limited_batches(plan, trainer)
+        taken = max(1, min(steps, math.ceil(batches * trainer.world_size / size)))
     epoch, place = divmod(step, taken)
     if getattr(trainer, "overfit_batches", 0):  # the Trainer sets it without declaring it
         epoch = 0

@@ -18,7 +18,7 @@ from aiayn.config.stored import changed_options, filled, short_names, to_plain
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
 from aiayn.runs.extensions import id_of_file, ids_of_builders, metric_falls, metrics_of
-from aiayn.runs.results import search_of
+from aiayn.runs.results import is_of_split, search_of
 from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
 from aiayn.runs.validations import ValidationHistory
 
@@ -72,10 +72,12 @@ def make_jobs(
     jobs = []
     for name, overrides, options in zip(names, batch, found, strict=True):
         job = _job(name, sweep, overrides, options)
-        # Begun before there were other seeds: its folder is named without one.
-        earlier = _job(SEED.sub("", name).strip("_") or "base", sweep, overrides, options)
-        is_begun = earlier.name not in names and not job.folder.exists() and _began_as(earlier)
-        jobs.append(earlier if is_begun else job)
+        earlier = SEED.sub("", name).strip("_") or "base"
+        if earlier not in names and not job.folder.exists():
+            # Begun before there were other seeds: its folder is named without one.
+            begun = _job(earlier, sweep, overrides, options)
+            job = begun if _began_as(begun) else job
+        jobs.append(job)
     return jobs
 
 
@@ -182,7 +184,7 @@ def is_scored(job: SweepJob, split: str) -> bool:
     scored = read_json(run.evaluation(split).scores)
     if search_of(scored) != search_of(to_plain(job.config)) or scored.get("checkpoint") != f"{checkpoint}.ckpt":
         return False
-    if scored.get("prefix", text) != text:
+    if not is_of_split(scored, split, text):
         return False
     if checkpoint == "best":  # of any step
         return run.best.exists() and scored.get("checkpoint_sha256") == sha256(run.best)

@@ -52,9 +52,7 @@ class ValidationScores(pl.Callback):
             scores = self.task.val_scores(self.hypotheses, self.sources, self.references, self.language)
             metrics = self.run.research.metrics if trainer.is_global_zero else {}
             # One rank's for all: of a metric that draws samples each would have its own, and stop at its own step.
-            measured = trainer.strategy.broadcast(
-                measure(metrics, self.hypotheses, self.references, self.sources),
-            )
+            measured = trainer.strategy.broadcast(measure(metrics, self.hypotheses, self.references, self.sources))
             scores |= {f"val/{name}": value for name, value in measured.items() if value is not None}
             self.failed = [f"val/{name}" for name, value in measured.items() if value is None]
             trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
