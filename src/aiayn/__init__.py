@@ -12,9 +12,9 @@ From Python:
 
 Options are those of the command line. Public as well:
 
-    aiayn.runs.checkpoints.load         a checkpoint file: weights, configuration, tokenizer
+    aiayn.runs.checkpoints.load    a checkpoint file: weights, configuration, tokenizer
     aiayn.model.transformer        Transformer, the model of the paper, in torch alone
-    aiayn.search.translator     Translator: translate, n_best
+    aiayn.search.translator        Translator: translate, n_best
     aiayn.visualize.maps           attention weights of a sentence
     aiayn.evaluation.scoring       BLEU, chrF and TER of text
     aiayn.errors                   UserError and its kinds, which all of these raise

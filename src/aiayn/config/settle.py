@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fit:
-    """Options that fit a text of at most so many pairs."""
+    """Options that fit a text of at most `pairs` pairs."""
 
     pairs: float
     epochs: int

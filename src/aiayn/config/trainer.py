@@ -83,7 +83,7 @@ class TrainerConfig:
         return self.devices * self.num_nodes
 
     def steps_of_epoch(self, steps: int) -> int:
-        """Returns the optimizer steps of an epoch of so many, as `overfit_steps` or `limit_train_steps` limits them."""
+        """Returns how many of an epoch's steps are taken, by `overfit_steps` or `limit_train_steps`."""
         limit = self.overfit_steps or self.limit_train_steps
         return min(limit, steps) if isinstance(limit, int) else max(1, int(limit * steps))
 

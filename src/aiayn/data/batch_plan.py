@@ -162,7 +162,7 @@ def _total(lengths: np.ndarray) -> int:
 
 
 def _piece(parts: list[np.ndarray], micro_batches: int, place: int) -> np.ndarray:
-    """Returns the pairs of one of so many micro-batches of a step."""
+    """Returns the pairs of micro-batch `place` of a step that is cut into `micro_batches`."""
     if micro_batches <= len(parts):
         together = len(parts) // micro_batches
         return np.concatenate(parts[place * together : (place + 1) * together])
@@ -186,7 +186,7 @@ def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.nd
 
 
 def device_counts(micro_batches: int) -> str:
-    """Says how many devices can share so many micro-batches of a step: 1, 2 or 4."""
+    """Says how many devices can share the micro-batches of a step, such as "1, 2 or 4"."""
     counts = [str(count) for count in range(1, micro_batches + 1) if micro_batches % count == 0]
     return " or ".join([", ".join(counts[:-1]), counts[-1]] if counts[:-1] else counts)
 

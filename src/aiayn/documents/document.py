@@ -204,7 +204,7 @@ def _subtitles(source: Source) -> Pieces:
 
 
 def in_lines(text: str, count: int, end: str) -> str:
-    """Returns a text in up to so many lines of about equal length, with a line end between them."""
+    """Returns a text in up to `count` lines of about equal length, with a line end between them."""
     words = BREAK.split(text.lstrip(" "))  # a word, the blank before the next or nothing, the next, ...
     lines: list[str] = []
     for left in range(count, 0, -1):

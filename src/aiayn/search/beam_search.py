@@ -46,7 +46,7 @@ class Beams(NamedTuple):
 
     sentence: Tensor  # (N,) its row in the input
     limit: Tensor  # (N,) most tokens before eos
-    largest_penalty: Tensor  # (N,) that of an output of so many tokens and eos
+    largest_penalty: Tensor  # (N,) that of an output of `limit` tokens and eos
     done: Tensor  # (N,) bool
     n_ended: Tensor  # (N,) hypotheses that ended among the best K of their step
     log_probs: Tensor  # (N, K) of the alive hypotheses, best first; (N, 1) at the start; -inf once done
@@ -151,7 +151,7 @@ def _n_candidates(config: SearchConfig) -> int:
 
 
 def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
-    """Returns beams of one alive hypothesis per sentence, which is empty, and none finished, for so many steps."""
+    """Returns beams of one alive hypothesis per sentence, which is empty, and none finished, for `longest` steps."""
     unfinished = torch.full((len(limit), config.beam_size), -torch.inf, device=limit.device)
     steps = limit.new_zeros(*unfinished.shape, longest)
     return Beams(
@@ -227,7 +227,7 @@ def _collect(beams: Beams, results: list[list[Hypothesis]]) -> None:
 
 
 def _tokens_of(tokens: list[list[int]], parents: list[list[int]], length: int, beam: int) -> list[int]:
-    """Returns the tokens of the hypothesis `beam` among those alive after so many steps; both lists are (K, L)."""
+    """Returns the tokens of the hypothesis `beam` among those alive after `length` steps; both lists are (K, L)."""
     found = []
     for step in reversed(range(length)):
         found.append(tokens[beam][step])
