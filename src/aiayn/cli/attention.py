@@ -18,9 +18,10 @@ def attention(
     extension: Extensions = None,
     debug: Debug = False,
 ) -> None:
-    """Translates a sentence and writes index.html, a page to explore the attention of every head.
+    """Draws where the heads look in a sentence and its translation.
 
-    Also writes the paper's Figures 3 to 5 for this model (figure_3, figure_4, figure_5; .png and .svg).
+    Writes index.html, a page to explore the attention of every head, and the paper's Figures 3 to 5 for this model
+    (figure_3, figure_4, figure_5; .png and .svg).
     """
     from aiayn.runs.run_folder import RunFolder, folder_of
     from aiayn.visualize.explorer import position_tables, write_explorer

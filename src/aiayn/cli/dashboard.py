@@ -15,9 +15,10 @@ def dashboard(
     show: Annotated[bool, typer.Option("--show", help="Print the definition as JSON and send nothing.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Creates a workspace of panels for training, translation quality, performance and sweeps.
+    """Creates a workspace of panels in Weights & Biases.
 
-    Needs the extra `dashboard`. Without a W&B key, or offline, the definition is printed as with --show.
+    They show training, translation quality, performance and sweeps. Needs the extra `dashboard`. Without a W&B key, or
+    offline, the definition is printed as with --show.
     """
     from aiayn.reports.wandb_workspace import create, definition
     from aiayn.training.wandb_run import wandb_mode

@@ -23,7 +23,7 @@ def export(
     extension: Extensions = None,
     debug: Debug = False,
 ) -> None:
-    """Writes the model and its tokenizer in the format of another engine.
+    """Writes model and tokenizer for another engine.
 
     Options that the other engine does not support are refused by name.
 

@@ -18,9 +18,10 @@ def pack(
     checkpoint: CheckpointName = None,
     debug: Debug = False,
 ) -> None:
-    """Writes a checkpoint as one file: weights, tokenizer and options, all that `aiayn translate FILE` needs.
+    """Writes a model as one small file.
 
-    bfloat16 halves it; a few translations differ, as with `translate --precision bfloat16`.
+    It holds weights, tokenizer and options, all that `aiayn translate FILE` needs. bfloat16 halves it; a few
+    translations differ, as with `translate --precision bfloat16`.
     """
     one_of("--precision", precision, ("bfloat16", "float32"))
     if file.exists():

@@ -14,7 +14,7 @@ def prepare(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Prepares the corpus that `aiayn train` with the same options trains on.
+    """Prepares a corpus for `aiayn train` with the same options.
 
     Downloads, cleans, learns the vocabulary and encodes, by all cores of this machine.
     """

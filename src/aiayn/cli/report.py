@@ -14,10 +14,10 @@ def report(
     ],
     debug: Debug = False,
 ) -> None:
-    """Writes FOLDER/report.html: curves, scores, samples, configuration, corpus and machine.
+    """Writes FOLDER/report.html: curves, scores, samples, options.
 
-    The page is one file and needs no network. For a folder of runs it compares scores, curves and options; curves are
-    means over seeds in a band from the lowest to the highest.
+    The page is one file and needs no network; it also describes corpus and machine. For a folder of runs it compares
+    scores, curves and options; curves are means over seeds in a band from the lowest to the highest.
     """
     from aiayn.reports.report import write_report
 

@@ -49,10 +49,11 @@ def score(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Prints log P of given translations, in nats, a line for each line.
+    """Prints log P of given translations, line by line.
 
-    It is the log-probability of the line's subwords and the end mark after them: what `aiayn translate --format jsonl`
-    calls log_prob if the text is cut into the same subwords. The perplexity of all lines goes to standard error.
+    It is the log-probability, in nats, of the line's subwords and the end mark after them: what `aiayn translate
+    --format jsonl` calls log_prob if the text is cut into the same subwords. The perplexity of all lines goes to
+    standard error.
 
     With --per-token it is divided by the number of these subwords, which tells wrong pairs from right ones; with
     --reverse RUN2 it is the mean of that and of the same in the other direction.

@@ -10,11 +10,12 @@ from aiayn.server.options import ServeOptions, read_keys
 
 @with_options
 def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch, debug: Debug = False) -> None:
-    """Serves a page to translate on, and LibreTranslate's API: /translate, /detect, /languages, /frontend/settings,
-    /health. /metrics is for Prometheus.
+    """Serves a page to translate on, and LibreTranslate's API.
 
-    Requests that wait are translated together; answers are those of `aiayn translate`. By default only this machine can
-    connect. SIGTERM and Ctrl-C end the server once accepted requests are answered; SIGHUP reloads model and keys.
+    Paths are /translate, /translate_file, /detect, /languages, /frontend/settings and /health; /metrics is for
+    Prometheus. Requests that wait are translated together; answers are those of `aiayn translate`. By default only this
+    machine can connect. SIGTERM and Ctrl-C end the server once accepted requests are answered; SIGHUP reloads model and
+    keys.
 
     Needs the extra `serve`.
     """

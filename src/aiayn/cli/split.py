@@ -19,10 +19,10 @@ def split(
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
     debug: Debug = False,
 ) -> None:
-    """Divides parallel text into training, development and test text without leakage.
+    """Divides parallel text: training, development and test set.
 
-    Held-out pairs are drawn evenly from all. A pair that shares its source or its target with one of them, ignoring
-    case and punctuation, is left out of the training text.
+    There is no leakage: held-out pairs are drawn evenly from all, and a pair that shares its source or its target with
+    one of them, ignoring case and punctuation, is left out of the training text.
     """
     for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
         language_code(option, code)

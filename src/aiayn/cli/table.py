@@ -41,11 +41,12 @@ def table(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Runs grouped by what differs, with mean and standard deviation over seeds; then Tables 2, 3 and 4 of the paper.
+    """Prints means and differences of runs, and the paper's tables.
 
-    Groups with the same seeds are compared seed by seed. Differences from the baseline come with 95 % intervals of
-    Student's t; p-values are corrected for the whole table (Holm), and only what survives is marked. Missing and
-    damaged files are listed below the tables. CSV holds one table: the first, or that of --table.
+    Each group has its mean and standard deviation; Tables 2, 3 and 4 of the paper follow. Groups with the same seeds
+    are compared seed by seed. Differences from the baseline come with 95 % intervals of Student's t; p-values are
+    corrected for the whole table (Holm), and only what survives is marked. Missing and damaged files are listed below
+    the tables. CSV holds one table: the first, or that of --table.
     """
     one_of("--format", form, FORMATS)
     one_of("--split", split or "val", ("val", "test"))

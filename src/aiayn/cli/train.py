@@ -4,7 +4,7 @@ import sys
 
 
 def train() -> None:
-    """Trains a model, or continues a run: options are written key=value."""
+    """Trains a model, or continues a run (options: key=value)."""
     from aiayn.cli import hydra_commands
 
     del sys.argv[1]  # Hydra reads the rest
@@ -12,7 +12,7 @@ def train() -> None:
 
 
 def evaluate() -> None:
-    """Scores a run on a test set: options are written key=value."""
+    """Scores a run on a test set (options: key=value)."""
     from aiayn.cli import hydra_commands
 
     del sys.argv[1]

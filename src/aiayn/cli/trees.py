@@ -15,7 +15,7 @@ def trees(
     out: Annotated[Path, typer.Option(metavar="PREFIX", help="Writes PREFIX.words and PREFIX.trees.")],
     debug: Debug = False,
 ) -> None:
-    """Turns bracketed trees into sentences and their linear trees, line by line.
+    """Turns bracketed trees into text that a parser trains on.
 
     PREFIX.words has a sentence a line, its words separated by spaces. PREFIX.trees has its tree without the words:
     (S (NP DT NN )NP (VP VBZ )VP . )S. Traces, function tags and the outer label are removed. Train on them with
