@@ -150,6 +150,21 @@ def test_all_ranks_together_evaluate_every_pair_once_in_equally_many_batches(con
     assert len(lengths) == 1
 
 
+@pytest.mark.parametrize(("limit", "batches"), [(4, 4), (0.5, 3), (1, 1)])
+def test_a_limited_validation_is_of_the_same_batches_on_any_number_of_devices(config, limit, batches):
+    found = []
+    for world_size in (1, 2, 3):
+        seen = []
+        for rank in range(world_size):
+            data = TranslationDataModule(replace(config, max_tokens_per_device=90))
+            data.trainer, data.limit_val_batches = trainer(0, rank, world_size), limit
+            data.setup("validate")
+            seen += [batch.tgt_out.tolist() for batch in data.val_dataloader() if batch.n_tokens]
+        found.append(sorted(seen))
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == batches
+
+
 def test_all_ranks_together_translate_every_line_that_is_not_blank_once(config, tmp_path):
     lines = ["one two", "", "three three three four", "five"]
     for side in ("en", "de"):

@@ -39,9 +39,9 @@ def callbacks(run):
 """
 
 
-def test_only_the_first_process_speaks_and_both_hear_of_one_metric(corpus, tmp_path):
+def test_only_the_first_process_speaks_and_both_hear_of_one_metric(corpus, tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(OWN_OF_EACH_PROCESS)
-    few = ("trainer.limit_val_batches=0.7", "data.max_tokens_per_device=70", "trainer.average_last=1")
+    few = ("trainer.limit_val_batches=3", "data.max_tokens_per_device=70", "trainer.average_last=1")
     few = (*few, "extensions=[own.py]", "trainer.best_metric=val/process")
     two = in_new_interpreter(tmp_path, *arguments(corpus, "two", "trainer.devices=2", *few))
     assert two.returncode == 0, two.stderr
@@ -54,6 +54,11 @@ def test_only_the_first_process_speaks_and_both_hear_of_one_metric(corpus, tmp_p
     [validated] = [each for each in read_jsonl(tmp_path / "outputs/two/metrics.jsonl") if "val/loss" in each][-1:]
     alone = read_json(tmp_path / "outputs/two/averaged.json")["averaged"]
     assert (validated["step"], alone["val/loss"]) == (8, pytest.approx(validated["val/loss"], rel=1e-5))
+    # A limit is of all processes together.
+    monkeypatch.chdir(tmp_path)
+    assert run_application(*arguments(corpus, "one", *few)).code == 0
+    by_one = [each for each in read_jsonl(tmp_path / "outputs/one/metrics.jsonl") if "val/loss" in each][-1]
+    assert validated["val/loss"] == pytest.approx(by_one["val/loss"], rel=1e-4)
 
 
 def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(corpus, tmp_path, monkeypatch):

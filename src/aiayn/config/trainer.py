@@ -29,6 +29,11 @@ def _switch_or_count(key: str, value: Any) -> None:
     at_least(key, int(value), 0)
 
 
+def limited(limit: int | float, count: int) -> int:
+    """Returns how many of so many are left by a limit: a number, or a share, which leaves at least one."""
+    return min(limit, count) if isinstance(limit, int) else max(1, int(limit * count))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
     """How long to train, on which devices, and how often to validate, log and save, counted in optimizer steps.
@@ -84,8 +89,7 @@ class TrainerConfig:
 
     def steps_of_epoch(self, steps: int) -> int:
         """Returns how many of an epoch's steps are taken, by `overfit_steps` or `limit_train_steps`."""
-        limit = self.overfit_steps or self.limit_train_steps
-        return min(limit, steps) if isinstance(limit, int) else max(1, int(limit * steps))
+        return limited(self.overfit_steps or self.limit_train_steps, steps)
 
     def last_step(self, steps_per_epoch: int) -> int | None:
         """Returns the step that ends a training: `max_steps`, or the end of `max_epochs` if it comes before."""

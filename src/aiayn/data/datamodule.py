@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 
 from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
+from aiayn.config.trainer import limited
 from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources, padded, without_padding
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, repetitions
 from aiayn.data.cleaning import learned_target
@@ -60,6 +61,7 @@ class TranslationDataModule(pl.LightningDataModule):
         self.seed = seed
         self.devices = devices
         self.packed = False  # whether training sentences lie one after the other, unpadded, in a `PackedBatch`
+        self.limit_val_batches: int | float = 1.0  # batches of all ranks together, or a share of them
         self._given_tokenizer = tokenizer
         self._corpus: PreparedCorpus | None = None
         self._plan: BatchPlan | None = None
@@ -113,7 +115,7 @@ class TranslationDataModule(pl.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader:
         """This rank's share of the validation pairs, in the largest batches that a device takes."""
-        return self._evaluation_loader(self.corpus.val)
+        return self._evaluation_loader(self.corpus.val, self.limit_val_batches)
 
     def test_dataloader(self) -> DataLoader:
         """This rank's share of the test pairs, which are neither cleaned nor dropped."""
@@ -195,8 +197,9 @@ class TranslationDataModule(pl.LightningDataModule):
         assert self._test is not None
         return self._test
 
-    def _evaluation_loader(self, split: PreparedSplit) -> DataLoader:
+    def _evaluation_loader(self, split: PreparedSplit, limit: int | float = 1.0) -> DataLoader:
         batches = evaluation_batches([split.src.lengths, split.tgt.lengths], self._max_tokens())
+        batches = batches[: limited(limit, len(batches))]
         return self._loader(len(batches), partial(_evaluation_batch, split, batches))
 
     def _loader(

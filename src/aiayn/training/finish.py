@@ -101,21 +101,9 @@ def validate(
     alone = copy(data)
     alone.trainer = None  # else these would be the batches of one rank of several
     scores = ValidationScores(replace(run, stop=StopRequest()))
-    limit, ranks, loader = run.config.trainer.limit_val_batches, run.config.trainer.world_size, alone.val_dataloader()
-    if isinstance(limit, int):  # of each rank
-        limit *= ranks
-    elif limit < 1:  # a share of the batches of each rank
-        limit = ranks * int(limit * -(-len(loader) // ranks))
-    trainer = quiet_trainer(
-        hardware,
-        devices=1,
-        limit_val_batches=limit,
-        logger=False,
-        enable_checkpointing=False,
-        callbacks=[scores],
-    )
+    trainer = quiet_trainer(hardware, devices=1, logger=False, enable_checkpointing=False, callbacks=[scores])
     with torch.compiler.set_stance("force_eager"):  # as in `run_validation_loop`
-        trainer.validate(module, loader, verbose=False)
+        trainer.validate(module, alone.val_dataloader(), verbose=False)
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 

@@ -62,6 +62,7 @@ def prepare(config: Config, source: Checkpoint | None, research: Research, hardw
         tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
     )
     data.packed = why_not_packed(config, hardware, research) is None
+    data.limit_val_batches = config.trainer.limit_val_batches
     if data.prepare_data_per_node or global_rank() == 0:
         data.prepare_data()
     else:

@@ -54,7 +54,7 @@ def make_trainer(
         gradient_clip_val=settings.gradient_clip_val,
         gradient_clip_algorithm=settings.gradient_clip_algorithm,
         limit_train_batches=run.epoch_steps * accumulate,
-        limit_val_batches=settings.limit_val_batches,
+        limit_val_batches=float(settings.limit_val_batches > 0),  # the data module limits those of all ranks together
         num_sanity_val_steps=settings.num_sanity_val_steps,
         check_val_every_n_epoch=NEVER,
         log_every_n_steps=settings.log_every,
