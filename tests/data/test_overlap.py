@@ -29,6 +29,17 @@ def test_held_out_pairs_that_are_training_text_are_counted_in_one_line(tmp_path,
     assert f"3 of 4 of data.val={tmp_path}/val, 1 of 2 of data.test={tmp_path}/test" in line
 
 
+def test_a_corpus_that_is_prepared_already_is_looked_at_again_with_the_test_text_of_today(tmp_path, caplog):
+    warnings_for(tmp_path, caplog)
+    caplog.clear()
+    test = write_lines(tmp_path / "later", [TRAIN[7], TRAIN[8], TRAIN[8]], [TRAIN[7].upper(), *[TRAIN[8].upper()] * 2])
+
+    [line] = warnings_for(tmp_path, caplog, test=test)
+
+    assert f"3 of 4 of data.val={tmp_path}/val, 2 of 2 of data.test={test}" in line
+    assert len(list((tmp_path / "data").glob("en-de-*"))) == 1, "of the same corpus"
+
+
 def test_a_pair_that_is_too_long_to_be_learned_is_no_overlap(tmp_path, caplog):
     [line] = warnings_for(
         tmp_path,

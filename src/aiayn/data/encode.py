@@ -16,7 +16,6 @@ import numpy as np
 
 from aiayn.config.data import DataConfig
 from aiayn.data.cleaning import CleaningReport, CleanPair, clean, grouped, is_plain, training_rules
-from aiayn.data.held_out import Leakage
 from aiayn.data.raw_text import RawText, with_progress
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ResourceError
@@ -78,16 +77,11 @@ class CachedTokenizer:
 
 
 def encode_split(
-    split: str,
-    config: DataConfig,
-    text: RawText,
-    tokenizer: Tokenizer,
-    report: CleaningReport,
-    leakage: Leakage | None = None,
+    split: str, config: DataConfig, text: RawText, tokenizer: Tokenizer, report: CleaningReport
 ) -> Iterator[tuple[Sentences, Sentences]]:
     """Yields the ids of a split's usable pairs, sources and targets, some at a time.
 
-    Of training, pairs that are too long are dropped, and `leakage` looks at the others.
+    Of training, pairs that are too long are dropped.
     """
     training = split == "train"
     total = text.count() if training and config.source == "files" else None
@@ -103,10 +97,7 @@ def encode_split(
                 report.kept -= 1
                 report.normalised -= chunk[number].is_normalised
                 report.drop(chunk[number].raw, "too_long" if too_long[number] else "length_ratio")
-            kept = [chunk[number] for number in np.flatnonzero(keep)]
-            report.corpora.update(pair.raw.corpus for pair in kept)
-            if leakage:
-                leakage.look_at(kept)
+            report.corpora.update(chunk[number].raw.corpus for number in np.flatnonzero(keep))
             src, tgt = src.where(keep), tgt.where(keep)
         yield src, tgt
 

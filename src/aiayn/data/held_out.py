@@ -2,13 +2,17 @@
 
 import logging
 import random
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiayn.data.cleaning import CleaningReport, CleanPair, clean, normalised
+import numpy as np
+
+from aiayn.config.data import DataConfig
+from aiayn.data.cleaning import CleaningReport, clean, normalised
+from aiayn.data.corpus import PreparedCorpus
+from aiayn.data.encode import Sentences, encode
 from aiayn.data.pair_files import FileText
 from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError, RefusedError, writing
@@ -17,6 +21,7 @@ from aiayn.files import atomic_write_text
 log = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
+LOOKED_AT = 1 << 20  # pairs at once
 
 
 @dataclass
@@ -78,38 +83,46 @@ def _divided(pairs: list[Pair], keys: list[Pair], sizes: tuple[int, int], seed: 
     return parts
 
 
-class Leakage:
-    """Train/test leakage: looks for pairs of the development and test text among the training pairs.
+def warn_of_leakage(prepared: PreparedCorpus, texts: Mapping[str, RawText], config: DataConfig) -> None:
+    """Logs a line if development or test pairs are also training pairs, and one if a training file is listed twice.
 
-    Test text that cannot be read yet counts as empty.
+    texts: by split. Pairs are compared as the model reads them. Test text that cannot be read yet counts as empty.
     """
+    held_out = {"val": [(prepared.val.src, prepared.val.tgt)]}
+    with suppress(DataError, KeyError):
+        pairs = clean(texts["test"].pairs(), CleaningReport(), tags=config.tags)
+        held_out["test"] = [(src, tgt) for _, src, tgt in encode(pairs, prepared.tokenizer, processes=1)]
+    wanted = np.concatenate([_signatures(*part) for parts in held_out.values() for part in parts])
+    learned = set()
+    for begin in range(0, len(prepared.train), LOOKED_AT):
+        places = slice(begin, begin + LOOKED_AT + 1)
+        src, tgt = (Sentences(side.flat, side.starts[places]) for side in (prepared.train.src, prepared.train.tgt))
+        learned |= {_ids(src, tgt, number) for number in np.flatnonzero(np.isin(_signatures(src, tgt), wanted))}
+    said = []
+    for split, parts in held_out.items():
+        pairs = {_ids(src, tgt, number) for src, tgt in parts for number in range(len(src))}
+        if found := pairs & learned:
+            said.append(f"{len(found):,} of {len(pairs):,} of {texts[split].option}")
+    if said:
+        log.warning(
+            "warning: train/test leakage: %s are also training pairs; scores on them say little", ", ".join(said)
+        )
+    train = texts["train"]
+    files = list(map(str, train.identity())) if isinstance(train, FileText) else []
+    if len(set(files)) < len(files):
+        log.warning("warning: %s: the same text is listed twice", train.option)
 
-    def __init__(self, texts: dict[str, RawText], tags: str):
-        """texts: by split; tags: `data.tags`."""
-        self.texts = texts
-        self._held_out: dict[Pair, list[str]] = {}  # pairs with the splits that they are held out in
-        self._found: set[Pair] = set()
-        for split in (split for split in texts if split != "train"):
-            with suppress(DataError):
-                pairs = {(pair.src, pair.tgt) for pair in clean(texts[split].pairs(), CleaningReport(), tags=tags)}
-                for pair in pairs:
-                    self._held_out.setdefault(pair, []).append(split)
 
-    def look_at(self, pairs: Iterable[CleanPair]) -> None:
-        """Looks at training pairs as the model learns them."""
-        self._found |= self._held_out.keys() & {(pair.src, pair.tgt) for pair in pairs}
+def _ids(src: Sentences, tgt: Sentences, number: int) -> tuple[bytes, bytes]:
+    return src[number].tobytes(), tgt[number].tobytes()
 
-    def warn(self) -> None:
-        """Logs a line if any pair was found, and one if a training file is listed twice."""
-        total = Counter(split for splits in self._held_out.values() for split in splits)
-        found = Counter(split for pair in self._found for split in self._held_out[pair])
-        leaking = [split for split in self.texts if found[split]]
-        if leaking:
-            said = (f"{found[split]:,} of {total[split]:,} of {self.texts[split].option}" for split in leaking)
-            log.warning(
-                "warning: train/test leakage: %s are also training pairs; scores on them say little", ", ".join(said)
-            )
-        train = self.texts["train"]
-        files = list(map(str, train.identity())) if isinstance(train, FileText) else []
-        if len(set(files)) < len(files):
-            log.warning("warning: %s: the same text is listed twice", train.option)
+
+def _signatures(*sides: Sentences) -> np.ndarray:
+    """Returns a number that few pairs share, made of lengths and four tokens of each side, (pairs,) uint64."""
+    found = np.zeros(len(sides[0]), np.uint64)
+    for side in sides:
+        starts, lengths = side.starts[:-1], np.diff(side.starts)
+        tokens = (side.flat[starts + lengths * quarter // 4] for quarter in range(4))
+        for values in (lengths, *tokens):
+            found = found * np.uint64(1_000_003) + values.astype(np.uint64)
+    return found

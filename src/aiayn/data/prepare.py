@@ -23,7 +23,7 @@ from aiayn.config.stored import as_option
 from aiayn.data.cleaning import FILTERS, CleaningReport, clean
 from aiayn.data.corpus import SPLITS, PreparedCorpus, fingerprint_of, open_verified, store_split, write_manifest
 from aiayn.data.encode import encode_split
-from aiayn.data.held_out import Leakage
+from aiayn.data.held_out import warn_of_leakage
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer, given_tokenizer, learn_tokenizer
@@ -130,6 +130,7 @@ def _described(prepared: PreparedCorpus, config: DataConfig, wanted: Wanted) -> 
     counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
     said = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
     log.info("%s: %s%s", wanted.target, counts, said)
+    warn_of_leakage(prepared, wanted.texts, config)
     return prepared
 
 
@@ -175,14 +176,13 @@ def _build(config: DataConfig, wanted: Wanted) -> None:
     work.mkdir()
     try:
         tokenizer = tokenizer or learn_tokenizer(config, texts["train"])
-        leakage, reports = Leakage(texts, config.tags), {}
+        reports = {}
         for split in SPLITS:
             report = CleaningReport()
-            ids = encode_split(split, config, texts[split], tokenizer, report, leakage)
+            ids = encode_split(split, config, texts[split], tokenizer, report)
             tokens = store_split(work, split, ids)
             report.check(texts[split], config)
             reports[split] = report.as_dict() | tokens
-        leakage.warn()
         if any(texts[split].identity() != settings[split] for split in SPLITS):
             raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
         atomic_write_text(work / "tokenizer.json", tokenizer.to_json())
