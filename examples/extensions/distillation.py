@@ -15,6 +15,7 @@ import aiayn
 from aiayn.data.batch import Batch
 from aiayn.errors import ConfigError
 from aiayn.token_ids import PAD_ID
+from aiayn.training.loss import cross_entropy
 from aiayn.training.module import TranslationModule
 
 
@@ -37,6 +38,6 @@ class Module(TranslationModule):
         with torch.no_grad():
             expected = self.teacher[0](batch.src, batch.tgt_in, batch.src_mask)[real].softmax(-1)
         logits = self.model(batch.src, batch.tgt_in, batch.src_mask)
-        words = F.cross_entropy(logits[real], batch.tgt_out[real], reduction="sum", label_smoothing=0.1)
+        words = cross_entropy(logits, batch.tgt_out, self.config.optim.label_smoothing)
         teacher = F.cross_entropy(logits[real], expected, reduction="sum")
         return (1 - self.own.weight) * words + self.own.weight * teacher

@@ -26,7 +26,7 @@ class Module(TranslationModule):
         lines = [batch.number * 10_000 + row for row in range(len(batch.src))]
         drawn = [
             sample(self.model, batch.src, batch.src_mask, lines, SamplingConfig(seed=seed), self.config.search)
-            for seed in range(SAMPLES)
+            for seed in range(SAMPLES * self.config.seed, SAMPLES * (self.config.seed + 1))
         ]
         self.model.train()
         decode = self.trainer.datamodule.tokenizer.decode

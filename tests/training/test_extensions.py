@@ -209,6 +209,24 @@ def test_an_adapter_learns_beside_a_finished_model_that_stays_as_it_is(text, pla
     assert min(float(weight.abs().max()) for weight in learned.values()) > 0
 
 
+def test_distillation_with_a_teacher_of_no_weight_is_the_papers_loss(text, plain, tmp_path):
+    more, teacher = ("optim.label_smoothing=0.3", "trainer.max_steps=2"), f"extension.distillation.teacher={plain}"
+    losses = []
+    for name, own in (("", ()), ("distillation", (teacher, "extension.distillation.weight=0"))):
+        folder = aiayn.train(*options(text, tmp_path, name, *more, *own, f"name=run{name}"))
+        losses.append([record["train/loss"] for record in series(folder) if "train/loss" in record])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_what_minimum_risk_draws_follows_from_the_seed(text, tmp_path, monkeypatch):
+    own = load_extension(f"{EXAMPLES}/minimum_risk.py").module
+    seen, sample = [], own.sample
+    monkeypatch.setattr(own, "sample", lambda *given: seen.append(given[4].seed) or sample(*given))
+    for seed in (4, 5):
+        aiayn.train(*options(text, tmp_path, "minimum_risk", "trainer.max_steps=1", f"seed={seed}", f"name=run{seed}"))
+    assert len(set(seen)) == 2 * own.SAMPLES
+
+
 def test_a_module_given_in_python_builds_the_model_of_its_checkpoints(text, tmp_path, monkeypatch):
     class Short(TranslationModule):
         @classmethod

@@ -29,8 +29,8 @@ class PrepackedLinear(nn.Module):
         return self.prepacked.to_dense()
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (..., D). Returns (..., M)."""
-        return torch.ops.mkldnn._linear_pointwise(x, self.prepacked, self.bias, "none", [], "")
+        """x (..., D), also what autocast has made bfloat16. Returns (..., M)."""
+        return torch.ops.mkldnn._linear_pointwise(x.float(), self.prepacked, self.bias, "none", [], "")
 
 
 def prepack(model: Transformer) -> None:
