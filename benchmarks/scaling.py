@@ -47,7 +47,7 @@ def step(config: ModelConfig, tokens: int, length: int, vocabulary: int, layers:
     src, tgt = ids
     every = np.full(len(tgt), length)
     batch = Batch(0, src, shift_right(tgt), tgt, (every, every), tgt.numel())
-    return implementation("aiayn", replace(config, n_layers=layers), vocabulary, [batch], "cpu", bf16)
+    return implementation("aiayn", replace(config, n_layers=layers), vocabulary, [[batch]], "cpu", bf16)
 
 
 def measured(config: ModelConfig, sizes: dict[str, int], rounds: int, bf16: bool) -> dict[str, float]:

@@ -1,12 +1,13 @@
 """Target tokens per second of a training step, beside other implementations of the same model.
 
-    python benchmarks/train_step.py [PREFIX] [--src en --tgt de] [--model base] [--tokens 4096] [--batches 3]
-                                    [--rounds 9] [--threads 2] [--device cuda] [--compile] [--float32]
+    python benchmarks/train_step.py [PREFIX] [--src en --tgt de] [--model base] [--tokens 4096] [--parts 4]
+                                    [--steps 3] [--rounds 9] [--threads 2] [--device cuda] [--compile] [--float32]
                                     [--peers NAME ...]
 
-PREFIX names raw text, as for `train.py data=files`; the default is the generated phrasebook. All implementations get
-the same batches, loss (label smoothing 0.1), Adam (fused) and dropout, in bfloat16 autocast (or --float32). Our step is
-that of `train.py`, dropout reseeding included; --compile adds it with `trainer.compile=true`. The matrix rate is the
+PREFIX names raw text, as for `train.py data=files`; the default is the generated phrasebook. All implementations take
+the first steps of `train.py`, each of --parts micro-batches of other lengths, whose gradients they accumulate, with the
+same loss (label smoothing 0.1), Adam (fused) and dropout, in bfloat16 autocast (or --float32). Our step is that of
+`train.py`, dropout reseeding included; --compile adds it with `trainer.compile=true`. The matrix rate is the
 speed of the feed-forward network's first product, measured in turn with the steps; the share of it that a step reaches
 counts matrix products only (`aiayn.model.flops`, real tokens).
 """
@@ -37,13 +38,13 @@ from aiayn.training.module import compile_layers, dropout_seed
 PRODUCTS = 100  # matrix products that take about as long as a step of the base model
 
 
-def first_batches(config: Config, count: int) -> tuple[list[Batch], int]:
-    """Returns the first steps of a run, each as one micro-batch, and the size of the vocabulary."""
+def first_steps(config: Config, count: int) -> tuple[list[list[Batch]], int]:
+    """Returns the first steps of a run, each as its micro-batches, and the size of the vocabulary."""
     prepared = prepare(config.data)
-    tokens = config.data.tokens_per_step
-    split = prepared.train
-    plan = BatchPlan(split.src.lengths, split.tgt.lengths, tokens_per_step=tokens, parts=1, seed=0)
-    return [collate(split, plan.micro_batch(i), i) for i in range(count)], prepared.tokenizer.vocab_size
+    tokens, parts, split = config.data.tokens_per_step, config.data.parts_per_step, prepared.train
+    plan = BatchPlan(split.src.lengths, split.tgt.lengths, tokens_per_step=tokens, parts=parts, seed=0)
+    numbers = (range(step * parts, (step + 1) * parts) for step in range(count))
+    return [[collate(split, plan.micro_batch(n), n) for n in step] for step in numbers], prepared.tokenizer.vocab_size
 
 
 def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Tensor]:
@@ -65,34 +66,35 @@ def their_loss(forward: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
 
 
 def training(
-    model: nn.Module, loss: Callable[[Batch], Tensor], batches: list[Batch], device: str, bf16: bool
+    model: nn.Module, loss: Callable[[Batch], Tensor], steps: list[list[Batch]], device: str, bf16: bool
 ) -> Callable[[], None]:
-    """Returns a function that trains one step on each batch."""
+    """Returns a function that trains these steps."""
     model.to(device).train()
     adam = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    batches = [batch.to(torch.device(device)) for batch in batches]
+    steps = [[batch.to(torch.device(device)) for batch in step] for step in steps]
 
-    def steps() -> None:
-        for batch in batches:
-            with torch.autocast(device, torch.bfloat16, enabled=bf16):
-                value = loss(batch) / batch.n_tokens
-            value.backward()
+    def train() -> None:
+        for step in steps:
+            for batch in step:
+                with torch.autocast(device, torch.bfloat16, enabled=bf16):
+                    value = loss(batch) / batch.step_tokens
+                value.backward()
             adam.step()
             adam.zero_grad()
 
-    return steps
+    return train
 
 
 def implementation(
-    name: str, config: ModelConfig, vocab_size: int, batches: list[Batch], device: str, bf16: bool
+    name: str, config: ModelConfig, vocab_size: int, steps: list[list[Batch]], device: str, bf16: bool
 ) -> Callable[[], None]:
     """Returns the training of aiayn, by name compiled, or of one of PEERS; raises ImportError without it."""
     torch.manual_seed(0)
     if name in PEERS:
         model, forward = PEERS[name](config, vocab_size)
-        return training(model, their_loss(forward), batches, device, bf16)
+        return training(model, their_loss(forward), steps, device, bf16)
     model = accelerate(Transformer(config, vocab_size), torch.device(device))
-    return training(model, our_loss(model, "compiled" in name), batches, device, bf16)
+    return training(model, our_loss(model, "compiled" in name), steps, device, bf16)
 
 
 def products(config: ModelConfig, rows: int, device: str, bf16: bool) -> Callable[[], None]:
@@ -114,7 +116,8 @@ def flops(config: ModelConfig, vocab_size: int, batch: Batch) -> int:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    sizes: dict[str, Any] = {"model": "base", "tokens": 4096, "batches": 3, "rounds": 9, "threads": 1, "device": "cpu"}
+    sizes: dict[str, Any] = {"model": "base", "tokens": 4096, "parts": 4, "steps": 3, "rounds": 9}
+    sizes |= {"threads": 1, "device": "cpu"}
     flags = {"compile": False, "float32": False, "peers": list(PEERS)}
     options = parse_options(__doc__, arguments, {"prefix": "?"}, src="en", tgt="de", **sizes, **flags)
     text = ["data=phrasebook"]
@@ -122,18 +125,20 @@ def main(arguments: list[str] | None = None) -> None:
         text = ["data=files", *(f"data.{split}={options.prefix}" for split in ("train", "val", "test"))]
         text += [f"data.src_lang={options.src}", f"data.tgt_lang={options.tgt}", "data.vocab_size=10000"]
         text += ["optim=adam", "trainer=default"]
-    whole_config = settled(aiayn.compose(*text, f"model={options.model}", f"data.tokens_per_step={options.tokens}"))
-    batches, vocab_size = first_batches(whole_config, options.batches)
+    text += [f"data.tokens_per_step={options.tokens}", f"data.parts_per_step={options.parts}"]
+    whole_config = settled(aiayn.compose(*text, f"model={options.model}"))
+    steps, vocab_size = first_steps(whole_config, options.steps)
     config = whole_config.model
     workers, bf16 = {}, not options.float32
     for name in ["aiayn", *["aiayn, compiled"] * options.compile, *options.peers]:
         try:
-            workers[name] = Worker(implementation, name, config, vocab_size, batches, options.device, bf16)
+            workers[name] = Worker(implementation, name, config, vocab_size, steps, options.device, bf16)
         except ImportError as error:
             print(f"without {name}: {error}")
     workers["products"] = Worker(products, config, options.tokens, options.device, bf16)
 
-    # A round is one pass through all batches, so that every round is the same work.
+    batches = [batch for step in steps for batch in step]
+    # A round is one pass through all steps, so that every round is the same work.
     seconds = {name: spread(taken) for name, taken in interleaved(workers, options.rounds).items()}
     rate = PRODUCTS * 2 * options.tokens * config.d_model * config.d_ff / seconds.pop("products")["median"]
     tokens = sum(batch.n_tokens for batch in batches)
