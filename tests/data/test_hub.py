@@ -6,7 +6,8 @@ import pytest
 from texts import data_config, read_pairs
 
 from aiayn.config.data import DataConfig
-from aiayn.data.sources import text_of
+from aiayn.data.prepare import prepare
+from aiayn.data.sources import HubText, text_of
 from aiayn.errors import DataError
 
 
@@ -44,8 +45,8 @@ def wmt(tmp_path):
     return folder
 
 
-def hub(folder, **changes) -> DataConfig:
-    defaults = {"train": "train", "val": "validation", "test": "test", "hub_path": str(folder)}
+def hub(path, **changes) -> DataConfig:
+    defaults = {"train": "train", "val": "validation", "test": "test", "hub_path": str(path)}
     return data_config(**({"source": "hub"} | defaults | changes))
 
 
@@ -71,6 +72,18 @@ def test_columns_named_by_language_as_in_multi30k_are_read_and_nulls_are_empty(t
         list(text_of(hub(tmp_path, tgt_lang="fr"), "train").pairs())
     with pytest.raises(DataError, match="split dev"):
         text_of(hub(tmp_path, val="dev"), "val").pairs()
+
+
+def test_a_prepared_corpus_is_opened_without_its_text(tmp_path, offline, monkeypatch):
+    (tmp_path / "set").mkdir()
+    for split in ("train", "validation", "test"):
+        rows = [{"en": f"{split} dog {number}", "de": f"{split} Hund {number}"} for number in range(40)]
+        (tmp_path / f"set/{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = hub(tmp_path / "set", hub_name=None, vocab_size=270, folder=str(tmp_path / "data"))
+    built = prepare(config)
+    monkeypatch.setattr(HubText, "_load", lambda self, name: pytest.fail(f"it loads {name}"))
+    assert prepare(config).fingerprint == built.fingerprint
+    assert offline == []
 
 
 def test_a_hub_name_without_network_fails_at_once_with_the_remedies(offline, monkeypatch):

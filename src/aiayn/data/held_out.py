@@ -88,6 +88,8 @@ def warn_of_leakage(prepared: PreparedCorpus, texts: Mapping[str, RawText], conf
 
     texts: by split. Pairs are compared as the model reads them. Test text that cannot be read yet counts as empty.
     """
+    if not log.isEnabledFor(logging.WARNING):
+        return  # another rank says it
     held_out = {"val": [(prepared.val.src, prepared.val.tgt)]}
     with suppress(DataError, KeyError):
         pairs = clean(texts["test"].pairs(), CleaningReport(), tags=config.tags)

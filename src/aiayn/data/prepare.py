@@ -75,6 +75,7 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
     target = wanted.target
     with _explained(config, target):
         found = open_verified(target)
+        is_new = isinstance(found, str)
         if isinstance(found, str):
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(_lock_file(target), config.prepare_per_node):
@@ -84,7 +85,7 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
                         log.warning("%s is damaged (%s): building it again", target, found)
                     _build(config, wanted)
                     found = PreparedCorpus.open(target)
-        return _described(found, config, wanted)
+        return _described(found, config, wanted, is_new)
 
 
 def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) -> PreparedCorpus:
@@ -106,7 +107,7 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
                     f"{silence:g} seconds; all machines must see the same folder, or set data.prepare_per_node=true"
                 )
             time.sleep(POLL)
-        return _described(found, config, wanted)
+        return _described(found, config, wanted, is_new=False)
 
 
 @contextmanager
@@ -121,7 +122,7 @@ def _explained(config: DataConfig, target: Path) -> Iterator[None]:
         ) from error
 
 
-def _described(prepared: PreparedCorpus, config: DataConfig, wanted: Wanted) -> PreparedCorpus:
+def _described(prepared: PreparedCorpus, config: DataConfig, wanted: Wanted, is_new: bool) -> PreparedCorpus:
     """Returns the corpus, and says what is in it."""
     if config.write_dropped:
         _write_dropped(config, wanted.texts, prepared)
@@ -130,6 +131,8 @@ def _described(prepared: PreparedCorpus, config: DataConfig, wanted: Wanted) -> 
     counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
     said = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
     log.info("%s: %s%s", wanted.target, counts, said)
+    if config.source == "hub" and not is_new:  # opening a prepared corpus needs no network
+        wanted.texts.pop("test", None)
     warn_of_leakage(prepared, wanted.texts, config)
     return prepared
 
