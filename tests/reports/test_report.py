@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 from datetime import date
 from html import escape, unescape
 
@@ -209,7 +210,10 @@ def test_groups_of_one_name_in_two_folders_each_have_a_curve(tmp_path):
             run.rename(run.with_name(f"base_{run.name.rpartition('_')[2]}"))
     page = write_report(tmp_path / "both").read_text()
     [legend] = re.findall('<p class="legend">(.*?)</p>', page, re.DOTALL)
-    assert re.findall(">(.*?)</span>", legend) == ["fast/base_seed-1 (2 seeds)", "slow/base_seed-1 (2 seeds)"]
+    names = ["fast/base_seed-1 (2 seeds)", "slow/base_seed-1 (2 seeds)"]
+    assert re.findall(">(.*?)</span>", legend) == names
+    shutil.copytree(tmp_path / "both/fast/base_seed-1", tmp_path / "both/fast/copy")
+    assert names[0] in write_report(tmp_path / "both").read_text()
 
 
 def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
@@ -257,15 +261,17 @@ def test_curves_of_groups_are_means_over_seeds_in_a_band_at_the_steps_that_all_o
     other = [{"step": 2, "train/loss": 3.0, "train/lr": 1e-4, "mine/entropy": 0.5}]
     both = [(1, 5.0)], [(1, 4.0, 6.0)]
 
-    found = {panel.title: panel.curves for panel in panels({"two": [first, second], "one": [other]})}
+    two, one = [(1, first), (2, second), (1, first)], [(1, other)]  # with a copy, which counts once
+    found = {panel.title: panel.curves for panel in panels({"two": two, "one": one})}
 
     assert found == {
         "loss per token (nats), train/loss": {"two": both, "one": ([(2, 3.0)], [])},
         "mine/entropy": {"two": ([], []), "one": ([(2, 0.5)], [])},
     }
-    [loss] = panels({"two": [first, second]})
+    [loss] = panels({"two": two})
     assert (loss.title, loss.curves, loss.rate) == ("loss per token (nats)", {"train/loss": both}, [])
-    assert panels({"one": [other]})[0].rate == [(2, 1e-4)]
+    assert panels({"one": one})[0].rate == [(2, 1e-4)]
+    assert panels({"copied": one * 2})[0].curves == {"train/loss": ([(2, 3.0)], [])}
 
 
 EXTREMES = [

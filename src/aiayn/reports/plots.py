@@ -29,6 +29,7 @@ USUAL = (
     ("model FLOPs utilisation (MFU)", ("perf/mfu",), False),
 )
 
+Runs = Sequence[tuple[Any, list[Record]]]  # seed and records of each
 Points = Sequence[tuple[float, float]]  # (step, value)
 Band = Sequence[tuple[float, float, float]]  # (step, low, high)
 
@@ -43,35 +44,37 @@ class Panel:
     rate: Points = ()
 
 
-def panels(groups: Mapping[str, Sequence[list[Record]]]) -> list[Panel]:
-    """Returns what was measured of groups, each the records of its seeds: the usual panels, then every other series.
+def panels(groups: Mapping[str, Runs]) -> list[Panel]:
+    """Returns what was measured of groups: the usual panels, then every other series.
 
     One group has a curve for each series of a panel. Several have a panel for each series and a curve for each group:
     the mean over its seeds, in a band from the lowest to the highest, at the steps that all of them logged.
     """
-    records = [record for seeds in groups.values() for run in seeds for record in run]
+    records = [record for runs in groups.values() for _, measured in runs for record in measured]
     shown = {"train/lr", *UNINTERESTING, *(key for _, keys, _ in USUAL for key in keys)}
     others = dict.fromkeys(key for record in records for key in record if "/" in key and key not in shown)
     found = []
     for title, keys, log_scale in [*USUAL, *((key, (key,), False) for key in others)]:
         if len(groups) == 1:
-            [seeds] = groups.values()
-            curves = {key: curve for key in keys if (curve := _mean_and_band(seeds, key))[0]}
-            found.append(Panel(title, log_scale, curves, series(seeds[0], "train/lr") if "train/loss" in keys else ()))
+            [runs] = groups.values()
+            curves = {key: curve for key in keys if (curve := _mean_and_band(runs, key))[0]}
+            rate = series(runs[0][1], "train/lr") if "train/loss" in keys else ()
+            found.append(Panel(title, log_scale, curves, rate))
             continue
         for key in keys:
-            curves = {name: _mean_and_band(seeds, key) for name, seeds in groups.items()}
+            curves = {name: _mean_and_band(runs, key) for name, runs in groups.items()}
             found.append(Panel(title if len(keys) == 1 else f"{title}, {key}", log_scale, curves))
     return [panel for panel in found if any(points for points, _ in panel.curves.values())]
 
 
-def _mean_and_band(seeds: Sequence[list[Record]], key: str) -> tuple[Points, Band]:
-    """Returns (step, mean over seeds) and (step, lowest, highest); a single seed has no band."""
-    if len(seeds) == 1:
-        return series(seeds[0], key), []
+def _mean_and_band(runs: Runs, key: str) -> tuple[Points, Band]:
+    """Returns (step, mean over seeds) and (step, lowest, highest); a single seed, however often it ran, has no band."""
+    if len({seed for seed, _ in runs}) == 1:
+        return series(runs[0][1], key), []
     import pandas as pd
 
-    frame: Any = pd.DataFrame([dict(series(records, key)) for records in seeds]).T.dropna()  # (steps, seeds)
+    measured: Any = pd.DataFrame([dict(series(records, key)) for _, records in runs], [seed for seed, _ in runs])
+    frame = measured.groupby(level=0, sort=False, dropna=False).mean().T.dropna()  # (steps, seeds)
     return [*frame.mean(axis=1).items()], [*zip(frame.index, frame.min(axis=1), frame.max(axis=1), strict=True)]
 
 

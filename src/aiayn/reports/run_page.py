@@ -47,7 +47,7 @@ def run_page(folder: RunFolder) -> str:
         ],
         tiles=_tiles(run),
         scores=_table_of_scores(run),
-        panels=[(panel, panel_svg(panel, step)) for panel in panels({run.name: [run.records]})],
+        panels=[(panel, panel_svg(panel, step)) for panel in panels({run.name: [(run.seed, run.records)]})],
         scored=[(split, readable_samples(run.task, found)) for split, found in scored.items() if found],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
         evolution=[(source, _plain_table(lines, "step", "hypothesis")) for (source, _), lines in evolution.items()],

@@ -27,9 +27,8 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
     first, *_ = runs.values()
     differ = [key for key in differing([run.options for run in runs.values()]) if key not in NOT_COMPARED]
     groups, steps = group_runs(runs.values()), [last_step(run.records) for run in runs.values()]
-    drawn = panels(
-        dict(zip(_curve_names(groups, folder), ([run.records for run in one.runs] for one in groups), strict=True))
-    )
+    curves = ([(run.seed, run.records) for run in group.runs] for group in groups)
+    drawn = panels(dict(zip(_curve_names(groups, folder), curves, strict=True)))
     machines = {name: read_json(run.folder.machine) for name, run in runs.items()}
     facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
     return render_page(
@@ -73,10 +72,10 @@ def _curve_names(groups: Sequence[Group], folder: Path) -> list[str]:
     """Returns a name for each group, of the first run where several groups have one name."""
     names, found = [group.name for group in groups], []
     for group in groups:
-        is_seeds = len(group.runs) > 1
+        is_seeds = len(group.seeds) > 1
         first = group.runs[0].folder.path.relative_to(folder).as_posix()
         name = group.name if is_seeds and names.count(group.name) == 1 else first
-        found.append(f"{name} ({len(group.runs)} seeds)" if is_seeds else name)
+        found.append(f"{name} ({len(group.seeds)} seeds)" if is_seeds else name)
     return found
 
 
