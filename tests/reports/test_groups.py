@@ -297,6 +297,27 @@ def test_scores_of_another_text_or_signature_stand_in_a_table_of_their_own(tmp_p
     assert len(comparisons(read_runs([tmp_path])[0], metrics=["val/ppl"])) == 1
 
 
+def test_greedy_scores_of_other_sentences_are_neither_averaged_nor_compared(tmp_path, base):
+    for name, seed, rate, sentences, bleu in (
+        ("one", 1, 1.0, 500, 20.0),
+        ("two", 2, 1.0, 9, 60.0),
+        ("three", 3, 1.0, 500, 22.0),
+        ("other", 1, 2.0, 9, 61.0),
+        ("others", 3, 2.0, 9, 62.0),
+    ):
+        trainer, optim = replace(base.trainer, val_bleu_sentences=sentences), replace(base.optim, lr_scale=rate)
+        run = store(tmp_path / name, replace(base, seed=seed, trainer=trainer, optim=optim), 5.0 + seed / 100)
+        with open(run / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": 40, "val/bleu": bleu}) + "\n")
+    groups = {group.name: group for group in group_runs(read_runs([tmp_path])[0])}
+    [first, second] = [group.sample(Metric("val/bleu")) for group in groups.values()]
+    assert (first, second) == (Sample({1: 20.0, 3: 22.0}), Sample({1: 61.0, 3: 62.0}))
+    assert [group.sample(PPL).n for group in groups.values()] == [3, 2]
+    shown = printed(str(tmp_path), "--metrics", "val/bleu,val/ppl", "--baseline", "optim.lr_scale=1")
+    assert "val/bleu is not compared across" in shown
+    assert "val/ppl is not compared across" not in shown
+
+
 def test_perplexities_of_other_vocabularies_are_not_compared_and_their_scores_are(tmp_path, base):
     store(tmp_path / "base", base, 5.0, val=20.0)
     store(tmp_path / "words", replace(base, data=replace(base.data, vocab_size=900)), 3.0, val=21.0)

@@ -67,11 +67,15 @@ class Metric:
             scored = evaluation.get("text_sha256") or f"test set {evaluation.get('test_set')}"
             signature = (evaluation.get("signatures") or {}).get(self.name.removesuffix(RATIO))
             return run.languages, scored, tokenizer if self.name in FORCED else signature
+        # How much of the text a validation translates, or reads.
+        limited = [run.options.get(f"trainer.{key}") for key in ("val_bleu_sentences", "limit_val_batches")]
         if self.name in VAL_METRICS:
-            return run.languages, run.content.get("val_text") or (str(text["data.val"]), str(text["data.source"]))
+            text = run.content.get("val_text") or (str(text["data.val"]), str(text["data.source"]))
+            return run.languages, text, limited[0]
         smoothing = run.options.get("optim.label_smoothing") if self.name.endswith("loss") else None
         if self.name.startswith("val/"):
-            return tokenizer, run.content.get("val") or str(text), smoothing
+            limit = limited[self.name in ("val/loss", "val/ppl", "val/accuracy")]
+            return tokenizer, run.content.get("val") or str(text), smoothing, limit
         return (run.content.get("corpus") or str(text), smoothing) if self.name == "train/loss" else None
 
 
