@@ -1,6 +1,7 @@
 """TensorBoard and CSV hold what metrics.jsonl holds, also of a run that was killed and continued."""
 
 import csv
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,15 @@ from wandb_file import SPEED, TRAINING, VALIDATION
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
+from aiayn.training.module import TranslationModule
 from aiayn.training.run import train
+
+
+class Logging(TranslationModule):
+    def training_loss(self, batch):
+        self.log("own/step", self.trainer.global_step + 1.0)
+        self.log("own/never", math.nan)
+        return super().training_loss(batch)
 
 
 @pytest.fixture
@@ -20,7 +29,7 @@ def killed_and_continued(config, tmp_path, monkeypatch):
     """
     at_death: dict[str, str] = {}
 
-    def run(kind):
+    def run(kind, module=None):
         settings = replace(config, logger=replace(config.logger, kind=kind))
         plain = CheckpointSaver.on_step_end
 
@@ -33,8 +42,8 @@ def killed_and_continued(config, tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(CheckpointSaver, "on_step_end", die)
             with pytest.raises(RuntimeError, match="planted"):
-                train(settings, tmp_path)
-        return train(settings, tmp_path), at_death
+                train(settings, tmp_path, module=module)
+        return train(settings, tmp_path, module=module), at_death
 
     return run
 
@@ -46,7 +55,7 @@ def of_the_run(folder):
 
 
 def test_csv_files_hold_every_series_and_each_start_has_its_own(killed_and_continued):
-    folder, at_death = killed_and_continued("csv")
+    folder, at_death = killed_and_continued("csv", Logging)
     kept = [int(row["step"]) for row in csv.DictReader(at_death["from_step_0"].splitlines())]
     assert sorted(set(kept)) == [*range(1, 9)]
     found = {}
@@ -54,10 +63,12 @@ def test_csv_files_hold_every_series_and_each_start_has_its_own(killed_and_conti
     for path in starts:
         with open(path, encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
-                found |= {(int(row["step"]), k): float(v) for k, v in row.items() if v and k not in ("step", "epoch")}
+                found |= {(int(row["step"]), k): float(v) for k, v in row.items() if v and k != "step"}
     assert [path.parent.name for path in starts] == ["from_step_0", "from_step_6"]
-    assert {key for _, key in found} == TRAINING | SPEED | VALIDATION
+    assert {key for _, key in found} == (TRAINING | SPEED | VALIDATION | {"own/step"}) - {"perf/mfu"}
     assert found == pytest.approx(of_the_run(folder))
+    logged = {step: value for (step, key), value in found.items() if key == "own/step"}
+    assert logged == {step: step for step in range(1, 13)}
 
 
 def test_tensorboard_holds_every_series_samples_and_options_and_no_step_twice(killed_and_continued):

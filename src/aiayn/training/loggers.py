@@ -1,6 +1,5 @@
 """Where measurements go: always to the run's metrics.jsonl, and to the dashboard that `logger=` names."""
 
-import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,11 +35,7 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        step = step or 0
-        if "epoch" in metrics:  # by Lightning, for what a module has logged: it numbers the step under way from 0
-            step += 1
-            metrics = {name: value for name, value in metrics.items() if name != "epoch" and math.isfinite(value)}
-        append_jsonl(self.path, [{"step": step, **metrics}])
+        append_jsonl(self.path, [{"step": step or 0, **metrics}])
 
     def log_hyperparams(self, params: dict[str, Any]) -> None:
         """Nothing to do: they are in the run's config.yaml."""

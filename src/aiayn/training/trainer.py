@@ -1,6 +1,7 @@
 """Lightning's Trainer as this project uses it: what it does and what it leaves to us is in docs/lightning.md."""
 
 import logging
+import math
 import sys
 import warnings
 from datetime import timedelta
@@ -68,7 +69,19 @@ def make_trainer(
     )
     # For the sampler: Lightning would limit the validation as well.
     trainer.overfit_batches = settings.overfit_steps  # pyright: ignore[reportAttributeAccessIssue]
+    number_logged_steps(trainer)
     return trainer
+
+
+def number_logged_steps(trainer: pl.Trainer) -> None:
+    """Gives what modules and callbacks `log` the number of its step, from 1 as everywhere; Lightning counts from 0."""
+    log_metrics = trainer._logger_connector.log_metrics
+
+    def log_finite(metrics: dict[str, Any], step: int | None = None) -> None:
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        log_metrics(finite, trainer.global_step if step is None else step)
+
+    trainer._logger_connector.log_metrics = log_finite
 
 
 def quiet_trainer(hardware: Hardware, **options: Any) -> pl.Trainer:
