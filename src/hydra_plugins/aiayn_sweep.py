@@ -5,6 +5,7 @@ leftover state of distributed training, loggers and allocators: with several dev
 train on a part of its data.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -26,8 +27,8 @@ from omegaconf import DictConfig, open_dict, read_write
 
 from aiayn.config import program
 from aiayn.config.rules import at_least
-from aiayn.errors import ConfigError, FailedJobsError
-from aiayn.runs.run_folder import RunFolder
+from aiayn.errors import ConfigError, DivergedError, FailedJobsError
+from aiayn.runs.run_folder import RunFolder, series
 from aiayn.sweep.jobs import SweepJob, asked_scores, check_texts, make_jobs
 from aiayn.sweep.processes import Processes
 from aiayn.sweep.slurm import check_slurm, submit
@@ -141,14 +142,25 @@ class ProcessLauncher(SweepLauncher):
         self.jobs, self.score = jobs, score
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Trains and scores every job that is not finished. What a job returns is its `optimized_metric`.
+        """Trains and scores every job that is not finished. A job returns the last value of its `optimized_metric`, to
+        a search the worst of all if it diverged.
 
         Raises ConfigError or DataError before the first job starts, and InterruptedRunError after a signal.
         """
         at_least("hydra.launcher.jobs", self.jobs, 1)
         jobs = self.checked_jobs(job_overrides, self.score)
         failed = Processes(jobs, self.command("train"), program.process("evaluate"), self.jobs).run()
-        return [_returned(job.name, failed.get(job.name, 0), _optimized_metric(job)) for job in jobs]
+        results, direction = [], self.config.hydra.sweeper.get("direction")  # of a search
+        for job in jobs:
+            code, values = (
+                failed.get(job.name, 0),
+                series(RunFolder(job.folder).read_metrics(), job.config.optimized_metric),
+            )
+            value = values[-1][1] if values else None
+            if direction and code == DivergedError.exit_code:  # which teaches a search something, and does not end it
+                code, value = 0, -math.inf if "maximize" in str(direction) else math.inf
+            results.append(_returned(job.name, code, value))
+        return results
 
 
 class SlurmLauncher(SweepLauncher):
@@ -183,12 +195,6 @@ def _returned(name: str, code: int, value: float | None = None) -> JobReturn:
     result = JobReturn(status=JobStatus.FAILED if code else JobStatus.COMPLETED)
     result.return_value = FailedJobsError(f"{name} (exit {code})", code) if code else value
     return result
-
-
-def _optimized_metric(job: SweepJob) -> float | None:
-    """Returns the last value of `optimized_metric` in the run's metrics.jsonl."""
-    key = job.config.optimized_metric
-    return next((one[key] for one in reversed(RunFolder(job.folder).read_metrics()) if key in one), None)
 
 
 store = ConfigStore.instance()

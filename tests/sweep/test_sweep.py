@@ -178,8 +178,18 @@ def test_a_row_that_was_begun_before_there_were_other_seeds_is_one_of_them(score
 
     assert folders() == ["d_ls00", "d_ls00_seed-1"]
     assert folders("model.dropout=0.2") == ["d_ls00_seed-0", "d_ls00_seed-1"]  # another training
-    (scored.folder.parent / "d_ls00_seed-0").mkdir()
-    assert folders() == ["d_ls00_seed-0", "d_ls00_seed-1"]
+
+
+def test_another_seed_by_itself_has_a_folder_beside_the_first(scored):
+    def folder(*more: str) -> str:
+        return composed_jobs([*SMALL, "ablation=d_ls00", *more])[0].folder.name
+
+    assert [folder(f"seed={seed}") for seed in (0, 1, 2)] == ["d_ls00", "d_ls00_seed-1", "d_ls00_seed-2"]
+    assert folder("seed=1", "model.dropout=0.2") == "d_ls00", "is refused there: it is another training"
+    begun = scored.folder.rename(scored.folder.with_name("d_ls00_seed-0"))
+    assert [folder("seed=0"), folder("seed=1")] == ["d_ls00_seed-0", "d_ls00"]
+    shutil.copytree(begun, scored.folder)
+    assert [folder("seed=0"), folder("seed=1")] == ["d_ls00", "d_ls00_seed-1"]
 
 
 def test_scores_that_stand_are_not_made_again_where_a_row_is_trained_on_in_vain(scored, folder):
@@ -595,11 +605,25 @@ def test_optuna_searches_over_rows_which_return_what_optimized_metric_says(folde
     assert best["best_value"] == min(abs(dropout - 0.3) for dropout in seen.values())
 
 
-def test_a_row_that_fails_ends_a_search_with_its_exit_code(folder, monkeypatch):
+def test_a_row_that_fails_ends_a_search_with_its_exit_code_and_one_that_diverges_is_the_worst(folder, monkeypatch):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
-    monkeypatch.setattr(Processes, "run", lambda sweep: {sweep.jobs[0].name: 5})
+    command = ("train.py", "-m", *SMALL, "hydra/sweeper=optuna", "model.dropout=interval(0.1,0.5)", "sweep=s")
+    monkeypatch.setattr(Processes, "run", lambda sweep: {sweep.jobs[0].name: 6})
+    outcome = run_application(*command)
+    assert outcome.code == 6
+    assert "(exit 6)" in outcome.err.split("\n")[-2]
 
-    outcome = run_application("train.py", "-m", *SMALL, "hydra/sweeper=optuna", "model.dropout=interval(0.1,0.5)")
+    def run(sweep: Processes) -> dict[str, int]:
+        for job in sweep.jobs:
+            job.folder.mkdir(parents=True, exist_ok=True)
+            measured = {"step": 1, "val/loss": job.config.model.dropout}
+            (job.folder / "metrics.jsonl").write_text(f"{json.dumps(measured)}\n")
+        return {job.name: 5 for job in sweep.jobs if job.config.model.dropout > 0.3}
 
-    assert outcome.code == 5
-    assert "(exit 5)" in outcome.err.split("\n")[-2]
+    monkeypatch.setattr(Processes, "run", run)
+    grid = [each.replace("interval(0.1,0.5)", "choice(0.2,0.3,0.4,0.5)") for each in command]
+    more = ("hydra.sweeper.n_trials=12", "hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=1")
+    outcome = run_application(*grid, *more, "hydra.sweeper.direction=maximize")
+    assert outcome.code == 0, outcome.err
+    best = yaml.safe_load((folder / "outputs/sweeps/s/optimization_results.yaml").read_text())
+    assert best["best_value"] == best["best_params"]["model.dropout"] == 0.3

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def make_jobs(
     fixed = {key: line for key, line in fixed.items() if not parser.parse_override(line).is_sweep_override()}
     batch = [[for_hydra(override, Config) for override in job] for job in batch]
     batch = [[fixed.get(line.partition("=")[0], line) for line in job] for job in batch]
-    names = job_names(batch, typed)
+    names, with_seeds = job_names(batch, typed), job_names(batch, [one for one in typed if one[:5] != "seed="])
     found, choices, mistakes = [], [], {}
     for name, overrides in zip(names, batch, strict=True):
         try:
@@ -70,14 +71,12 @@ def make_jobs(
     _refuse(mistakes, len(batch), ConfigError)
     sweep = found[0].sweep or _sweep_name(choices)
     jobs = []
-    for name, overrides, options in zip(names, batch, found, strict=True):
-        job = _job(name, sweep, overrides, options)
-        earlier = SEED.sub("", name).strip("_") or "base"
-        if earlier not in names and not job.folder.exists():
-            # Begun before there were other seeds: its folder is named without one.
-            begun = _job(earlier, sweep, overrides, options)
-            job = begun if _began_as(begun) else job
-        jobs.append(job)
+    for name, with_seed, overrides, options in zip(names, with_seeds, batch, found, strict=True):
+        without = SEED.sub("", with_seed).strip("_") or "base"
+        ways = [_job(each, sweep, overrides, options) for each in (name, with_seed, without)]
+        # Its folder may be named otherwise, of a time with other seeds; and another seed may have the one without.
+        begun = (job for job in ways if _began_as(job))
+        jobs.append(next(begun, ways[_began_as(ways[0], but={"seed"}) is not None]))
     return jobs
 
 
@@ -147,12 +146,14 @@ def is_finished(job: SweepJob) -> bool:
     return is_trained and all(is_scored(job, split) for split in job.scored)
 
 
-def _began_as(job: SweepJob) -> Config | None:
-    """Returns the job's options, those that are open as its run settled them; None unless that began with the same."""
+def _began_as(job: SweepJob, but: AbstractSet[str] = frozenset()) -> Config | None:
+    """Returns the job's options, those that are open as its run settled them; None unless that began with the same,
+    `but` for some.
+    """
     try:
         stored = RunFolder(job.folder).read_config()
         config = filled(_with_code(job.config), stored)
-        changed = set(changed_options(stored, config))
+        changed = set(changed_options(stored, config)) - but
     except RefusedError:
         return None
     if job.config.init_from is not None:
