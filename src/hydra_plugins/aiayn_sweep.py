@@ -152,11 +152,8 @@ class ProcessLauncher(SweepLauncher):
         failed = Processes(jobs, self.command("train"), program.process("evaluate"), self.jobs).run()
         results, direction = [], self.config.hydra.sweeper.get("direction")  # of a search
         for job in jobs:
-            code, values = (
-                failed.get(job.name, 0),
-                series(RunFolder(job.folder).read_metrics(), job.config.optimized_metric),
-            )
-            value = values[-1][1] if values else None
+            values = series(RunFolder(job.folder).read_metrics(), job.config.optimized_metric)
+            code, value = failed.get(job.name, 0), values[-1][1] if values else None
             if direction and code == DivergedError.exit_code:  # which teaches a search something, and does not end it
                 code, value = 0, -math.inf if "maximize" in str(direction) else math.inf
             results.append(_returned(job.name, code, value))

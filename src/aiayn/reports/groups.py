@@ -51,16 +51,17 @@ class Group:
         """Returns the scores of a split of the first run that has some; empty where none has."""
         return next((run.evaluations[split] for run in self.runs if split in run.evaluations), {})
 
-    def measured(self, metric: Metric) -> list[MeasuredRun]:
-        """Returns the runs, in the order of `seeds`, that measured a metric in one unit: the first run's."""
-        found = [run for seed in self.seeds for run in self.runs if run.seed == seed and metric.of(run) is not None]
-        return [run for run in found if str(metric.unit(run)) == str(metric.unit(found[0]))]
+    def measured(self, metric: Metric) -> list[tuple[MeasuredRun, float]]:
+        """Returns runs and values, in the order of `seeds`, of a metric in one unit: the first run's."""
+        runs = [run for seed in self.seeds for run in self.runs if run.seed == seed]
+        found = [(run, value) for run in runs if (value := metric.of(run)) is not None]
+        return [(run, value) for run, value in found if str(metric.unit(run)) == str(metric.unit(found[0][0]))]
 
     def sample(self, metric: Metric | None) -> Sample | None:
         """Returns one measurement per seed, in the order of `seeds`, the mean of its runs; None without any."""
         found: dict[Any, list[float]] = {}
-        for run in self.measured(metric) if metric else ():
-            found.setdefault(run.seed, []).append(metric.of(run))
+        for run, value in self.measured(metric) if metric else ():
+            found.setdefault(run.seed, []).append(value)
         return Sample({seed: fmean(values) for seed, values in found.items()}) if found else None
 
     def record(self) -> Record:
@@ -78,7 +79,8 @@ class Group:
 
 def comparable(metric: Metric, *groups: Group) -> bool:
     """Whether a metric has the same unit in all groups."""
-    return len({str(metric.unit(run)) for group in groups for run in (group.measured(metric) or group.runs)[:1]}) == 1
+    first = [next((run for run, _ in group.measured(metric)), group.runs[0]) for group in groups]
+    return len({str(metric.unit(run)) for run in first}) == 1
 
 
 def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[list[MeasuredRun]]:
