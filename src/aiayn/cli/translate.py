@@ -191,7 +191,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     from aiayn.data.languages import LANGUAGE_CODES, short_code
     from aiayn.data.pair_files import OTHER_FORMATS
     from aiayn.data.text_files import suffix
-    from aiayn.documents.document import KINDS
+    from aiayn.documents.document import READERS
 
     if not file.exists():
         raise DataError(
@@ -201,7 +201,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     ending = suffix(file.name)
     if output.tsv or output.given_style == "text":
         return "lines"
-    if ending in KINDS:
+    if ending in READERS:
         output.require_one_translation(f"a .{ending} file", sample)
         return "document"
     if remedy := OTHER_FORMATS.get(ending):

@@ -24,15 +24,6 @@ from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
 from aiayn.errors import DataError
 from aiayn.search.markup import MESSAGE, Part, Pieces, escaped_html, html_text, parse_markup, read_parts
 
-# Formats by suffix. In prose tags and placeholders are kept in any case, and paragraphs are cut into sentences.
-PROSE = {
-    **dict.fromkeys(("html", "htm", "xhtml"), "html"),
-    **dict.fromkeys(("md", "markdown"), "md"),
-    **dict.fromkeys(("po", "pot"), "po"),
-    **dict.fromkeys(("xlf", "xliff"), "xliff"),
-    **dict.fromkeys(("srt", "vtt"), "srt"),
-}
-KINDS = {**PROSE, "csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "tmx": "tmx"}
 # Of subtitles: blank lines, and a line with times and the number before it.
 TIMES = re.compile(r"((?:^[ \t]*\r?\n)+|(?:^\d+[ \t]*\r?\n)?^.*-->.*(?:\r?\n|\Z))", re.MULTILINE)
 # Where a line may end: at blanks, and between characters of Chinese and Japanese; not in a tag.
@@ -41,7 +32,6 @@ BREAK = re.compile(
     r"ー）］｝，．！？：；]))(?![^<]*>)"
 )
 DASH = re.compile(r"(?:\{\\[^{}]*\})*\s*[-\u2013\u2014](?!\d)\s*")  # before what somebody says
-DECLARING = ("html", "xliff", "po")  # these say in which encoding they are
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -69,12 +59,15 @@ class Source:
         return [write(one) if isinstance(one, str) else replace(one, finish=write) for one in pieces]
 
 
+Read = Callable[[Source], Pieces]
+
+
 @dataclass(frozen=True)
 class Document:
-    """What is kept of a file, and between that the parts to translate; `kind` is one of `KINDS`."""
+    """What is kept of a file, and between that the parts to translate."""
 
     path: Path
-    kind: str
+    read: Read
     pieces: Pieces
     encoding: str
     markup: bool
@@ -82,7 +75,7 @@ class Document:
 
     @property
     def is_prose(self) -> bool:
-        return self.kind in PROSE.values()
+        return self.read in PROSE.values()
 
     def groups(self, size: int) -> Iterator[Pieces]:
         """Yields all pieces in groups of up to `size` parts."""
@@ -98,7 +91,7 @@ class Document:
     def encode(self, text: str) -> bytes:
         """Returns text as the file has it. Raises DataError for characters that its encoding does not have."""
         try:
-            return text.encode(self.encoding, "xmlcharrefreplace" if self.kind in ("html", "xliff") else "strict")
+            return text.encode(self.encoding, "xmlcharrefreplace" if self.read in (_html, _xliff) else "strict")
         except UnicodeEncodeError as error:
             character = text[error.start]
             raise DataError(
@@ -108,7 +101,7 @@ class Document:
 
 
 def read_document(path: Path, langs: tuple[str, str], markup: bool = False) -> Document:
-    """Reads a file of one of `KINDS`, plain or compressed. Raises what `parse_document` raises."""
+    """Reads a file with one of the suffixes of `READERS`, plain or compressed. Raises what `parse_document` raises."""
     return parse_document(path, read_whole(path), langs, markup)
 
 
@@ -117,12 +110,12 @@ def parse_document(path: Path, content: bytes, langs: tuple[str, str], markup: b
 
     Raises DataError with file and line if it is not what its suffix says.
     """
-    kind = KINDS[suffix(path.name)]
+    read = READERS[suffix(path.name)]
     # A memory is written anew; its parser knows the encodings of XML.
-    text, encoding = ("", "utf-8") if kind == "tmx" else decode_document(path, content, kind in DECLARING)
-    source = Source(path, text.removeprefix("\ufeff"), langs, markup or kind in PROSE.values(), content)
-    pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *READERS[kind](source)]
-    return Document(path, kind, pieces, encoding, source.markup, source.remarks)
+    text, encoding = ("", "utf-8") if read is _memory else decode_document(path, content, read in DECLARING)
+    source = Source(path, text.removeprefix("\ufeff"), langs, markup or read in PROSE.values(), content)
+    pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *read(source)]
+    return Document(path, read, pieces, encoding, source.markup, source.remarks)
 
 
 def _html(source: Source) -> Pieces:
@@ -381,14 +374,13 @@ def _in_xml(text: str) -> str:
     return escape(NOT_XML.sub("", text))
 
 
-READERS: dict[str, Callable[[Source], Pieces]] = {
-    "html": _html,
-    "md": _markdown_pieces,
-    "po": _catalogue,
-    "xliff": _xliff,
-    "srt": _subtitles,
-    "csv": _table_pieces,
-    "tsv": _table_pieces,
-    "jsonl": _json_lines,
-    "tmx": _memory,
+# Readers by suffix. In prose tags and placeholders are kept in any case, and paragraphs are cut into sentences.
+PROSE: dict[str, Read] = {
+    **dict.fromkeys(("html", "htm", "xhtml"), _html),
+    **dict.fromkeys(("md", "markdown"), _markdown_pieces),
+    **dict.fromkeys(("po", "pot"), _catalogue),
+    **dict.fromkeys(("xlf", "xliff"), _xliff),
+    **dict.fromkeys(("srt", "vtt"), _subtitles),
 }
+READERS = PROSE | {"csv": _table_pieces, "tsv": _table_pieces, "jsonl": _json_lines, "tmx": _memory}
+DECLARING = (_html, _xliff, _catalogue)  # these say in which encoding they are

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from aiayn.data.languages import LANGUAGE_CODES, short_code, tags_of_targets
 from aiayn.data.pair_files import OTHER_FORMATS
 from aiayn.data.text_files import SURROGATE, suffix
-from aiayn.documents.document import KINDS, Document, parse_document
+from aiayn.documents.document import READERS, Document, parse_document
 from aiayn.errors import DataError
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.markup import Part
@@ -62,7 +62,7 @@ class Answers:
             "keyRequired": bool(served.api_keys),
             "charLimit": -1,
             "filesTranslation": True,
-            "supportedFilesFormat": [f".{suffix}" for suffix in KINDS],
+            "supportedFilesFormat": [f".{suffix}" for suffix in READERS],
             "suggestions": False,
             "frontendTimeout": 500,
             "language": {"source": _language(source), "target": _language(target)},
@@ -183,8 +183,8 @@ def _cut(texts: list[str], translator: LineTranslator, is_html: bool, tag: str) 
 def _cut_file(name: str, content: bytes, translator: LineTranslator, target: str) -> tuple[Document, Texts]:
     """Cuts a document into sentences. Raises DataError for one that cannot be read, 413 for too many tags in a part."""
     path = Path(PurePosixPath(name.replace("\\", "/")).name)
-    if suffix(path.name) not in KINDS:
-        known = f"choose a file of {', '.join(KINDS)}"
+    if suffix(path.name) not in READERS:
+        known = f"choose a file of {', '.join(READERS)}"
         raise DataError(f"{path}: {OTHER_FORMATS.get(suffix(path.name), known)}")
     source, tag = translator.languages[0], _targets(translator)[target]
     document = parse_document(path, content, (source, target))
