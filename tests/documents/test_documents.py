@@ -256,6 +256,7 @@ CASES = {
         '<p {% if a > b %}class="x"{% endif %}>the {{ x|default("<b>") }} cat <%= a > 0 %> {{ x }}</p><i>{{ a<b }}</i>',
         '<p {% if a > b %}class="x"{% endif %}>THE {{ x|default("<b>") }} CAT <%= a > 0 %> {{ x }}</p><i>{{ a<b }}</i>',
     ),
+    "blanks.csv": ('en, de\n"a, b", ""\n "a",\n', 'en, de\n"a, b","A, B"\n "a",A\n'),
     "excel.tsv": ('"en"\t"de"\n"a ""b"""\t""\n', '"en"\t"de"\n"a ""b"""\t"A ""B"""\n'),
 }
 

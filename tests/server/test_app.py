@@ -198,6 +198,18 @@ def test_files_that_cannot_be_translated_are_refused_in_words(http, status, says
     assert (answer.status_code, says in answer.json()["error"]) == (status, True), answer.text
 
 
+def test_plain_text_is_translated_alike_as_a_file_and_in_a_request_however_long_its_paragraphs_are(
+    http, best, monkeypatch
+):
+    monkeypatch.setattr(texts, "MAX_WORDS", 2)  # of what has mark-up
+    text = "the old house\r\n\n<b> {x  two cats. The man."
+    answer = http.post("/translate_file", data=PAIR, files={"file": ("a.txt", f"\ufeff{text}".encode("utf-16-le"))})
+    found = http.get(answer.json()["translatedFileUrl"]).content.decode("utf-16")
+    assert found == posted(http, q=text)["translatedText"]
+    assert found == f"{best('the old house')}\r\n\n{best('<b> {x  two cats.')} {best('The man.')}"
+    assert ".txt" in http.get("/frontend/settings").json()["supportedFilesFormat"]
+
+
 def test_a_file_needs_a_key_and_a_form_and_old_files_make_room_for_new_ones(translator, monkeypatch):
     with client(translator, keys=["one"]) as http:
         assert http.post("/translate_file", data=PAIR, files={"file": ("a.md", b"the")}).status_code == 401

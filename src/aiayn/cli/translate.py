@@ -199,7 +199,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
             f"echo {shlex.quote(str(file))} | aiayn translate {run}"
         )
     ending = suffix(file.name)
-    if output.tsv or output.given_style == "text":
+    if output.tsv or output.given_style == "text" or ending in ("", "txt", "text"):
         return "lines"
     if ending in READERS:
         output.require_one_translation(f"a .{ending} file", sample)
@@ -207,7 +207,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     if remedy := OTHER_FORMATS.get(ending):
         raise DataError(f"{file}: {remedy}")
     is_language = short_code(ending) in LANGUAGE_CODES.values() or re.fullmatch("[a-z]{2,3}[-_][a-z]{2,4}", ending)
-    return "lines" if is_language or ending in ("", "txt", "text") else "unknown"
+    return "lines" if is_language else "unknown"
 
 
 def _stream(run: Path) -> Iterator[Chunk]:

@@ -75,7 +75,7 @@ class Document:
 
     @property
     def is_prose(self) -> bool:
-        return self.read in PROSE.values()
+        return self.read in (*PROSE.values(), _plain)
 
     def groups(self, size: int) -> Iterator[Pieces]:
         """Yields all pieces in groups of up to `size` parts."""
@@ -116,6 +116,10 @@ def parse_document(path: Path, content: bytes, langs: tuple[str, str], markup: b
     source = Source(path, text.removeprefix("\ufeff"), langs, markup or read in PROSE.values(), content)
     pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *read(source)]
     return Document(path, read, pieces, encoding, source.markup, source.remarks)
+
+
+def _plain(source: Source) -> Pieces:
+    return [Part(source.text)]
 
 
 def _html(source: Source) -> Pieces:
@@ -246,7 +250,7 @@ def _table_pieces(source: Source) -> Pieces:
 def _rows(text: str, delimiter: str, by_rules: bool) -> Iterator[list[tuple[str, str]]]:
     """Yields rows of cells as they are written, each with the delimiter or line end after it."""
     if by_rules:
-        cells = re.compile(rf'("(?:[^"]|"")*"[^{delimiter}\r\n]*|[^{delimiter}\r\n]*)({delimiter}|\r?\n|\r|\Z)')
+        cells = re.compile(rf'( *"(?:[^"]|"")*"[^{delimiter}\r\n]*|[^{delimiter}\r\n]*)({delimiter}|\r?\n|\r|\Z)')
     else:
         cells = re.compile(r"([^\t\n]*?)(\t|\r?\n|\Z)")
     row: list[tuple[str, str]] = []
@@ -265,6 +269,7 @@ def _quoted_if_needed(cell: str, delimiter: str) -> str:
 
 
 def _unquoted(raw: str) -> str:
+    raw = raw.lstrip(" ")  # as for training
     if raw[:1] != '"':
         return raw
     inside, _, after = raw[1:].rpartition('"')
@@ -382,5 +387,5 @@ PROSE: dict[str, Read] = {
     **dict.fromkeys(("xlf", "xliff"), _xliff),
     **dict.fromkeys(("srt", "vtt"), _subtitles),
 }
-READERS = PROSE | {"csv": _table_pieces, "tsv": _table_pieces, "jsonl": _json_lines, "tmx": _memory}
+READERS = PROSE | {"txt": _plain, "csv": _table_pieces, "tsv": _table_pieces, "jsonl": _json_lines, "tmx": _memory}
 DECLARING = (_html, _xliff, _catalogue)  # these say in which encoding they are

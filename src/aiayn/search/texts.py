@@ -94,7 +94,7 @@ class Texts:
                 pieces = parse_markup(rest if is_tagged else pieces, markup, is_html)
             self._texts.append(pieces)
             for part in (piece for piece in pieces if isinstance(piece, Part)):
-                if (words := len(UNIT.findall(part.text))) > MAX_WORDS:
+                if markup and (words := len(UNIT.findall(part.text))) > MAX_WORDS:
                     raise DataError(
                         f"text {number} has {words:,} words between two tags that end a sentence; mark-up is put back "
                         f"among {MAX_WORDS:,} at most: divide it by tags such as <p>, or into lines"

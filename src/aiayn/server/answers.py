@@ -188,7 +188,7 @@ def _cut_file(name: str, content: bytes, translator: LineTranslator, target: str
         raise DataError(f"{path}: {OTHER_FORMATS.get(suffix(path.name), known)}")
     source, tag = translator.languages[0], _targets(translator)[target]
     document = parse_document(path, content, (source, target))
-    for part in (piece for piece in document.pieces if isinstance(piece, Part)):
+    for part in (piece for piece in document.pieces if isinstance(piece, Part) and document.markup):
         if len(part.text) > MAX_HTML or len(part.tags) + len(part.kept) > MAX_TAGS:
             raise HTTPException(413, f"a paragraph may have {MAX_HTML:,} characters and {MAX_TAGS:,} tags; divide it")
     return document, Texts([document.pieces], source, document.markup, document.is_prose, tag=tag)
