@@ -4,6 +4,7 @@ import math
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -267,6 +268,13 @@ def test_where_nothing_can_be_written_beside_the_checkpoint_it_is_converted_for_
     monkeypatch.setattr(convert, "atomic_folder", refuses)
     assert opened(path)[0].translate(lines(2)) == opened(path, engine="torch")[0].translate(lines(2))
     assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with open_translator(Choice(checkpoints=[path], search=SearchOverrides(patience=2), accelerator="cpu")) as opening:
+        left = list((tmp_path / "tmp").iterdir())  # a signal would end the command now
+    assert isinstance(opening[0], FastTranslator)
+    assert left == []
 
 
 def test_a_checkpoint_that_changes_while_a_command_runs_is_not_mixed_with_the_model_that_was_converted(

@@ -52,17 +52,17 @@ def open_translator(choice: Choice) -> Iterator[tuple[LineTranslator, str]]:
     Raises ConfigError for an engine that cannot do what is asked, RefusedError for a damaged checkpoint.
     """
     device, reason = _device(choice)
-    with tempfile.TemporaryDirectory(prefix="aiayn-") as temporary:
-        if reason is None:
+    if reason is None:
+        with tempfile.TemporaryDirectory(prefix="aiayn-") as temporary:
             made = _in_ctranslate2(choice, device, Path(temporary))
-            if isinstance(made, FastTranslator):
-                yield made, f"engine   CTranslate2, {choice.precision}, {device}"
-                return
-            reason = made
-        if choice.engine == "ctranslate2":
-            raise ConfigError(f"engine=ctranslate2: {reason}; choose torch or auto")
-        if choice.precision == "int8":
-            raise ConfigError(f"precision=int8: needs CTranslate2, but {reason}; choose float32")
+        if isinstance(made, FastTranslator):  # which has read its files: a signal that ends the command leaves none
+            yield made, f"engine   CTranslate2, {choice.precision}, {device}"
+            return
+        reason = made
+    if choice.engine == "ctranslate2":
+        raise ConfigError(f"engine=ctranslate2: {reason}; choose torch or auto")
+    if choice.precision == "int8":
+        raise ConfigError(f"precision=int8: needs CTranslate2, but {reason}; choose float32")
     from aiayn.runs.extensions import name_extensions
     from aiayn.search.processes import on_devices
     from aiayn.search.translator import load_translator
