@@ -26,6 +26,19 @@ def exit_signal(number: int) -> int:
     return int(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
 
 
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raises KeyboardInterrupt, which no `except Exception` catches; but some libraries do while they are imported.
+
+    Then the process ends at once.
+    """
+    while frame and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    if frame:
+        os.write(2, b"error: interrupted\n")
+        os._exit(128 + exit_signal(number))
+    raise KeyboardInterrupt(exit_signal(number))
+
+
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Handles the termination signals inside the context, except those already ignored (as under `nohup`)."""

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,17 @@ def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(begin, 
     assert "Traceback" not in said
     assert said.count("\n") <= 1
     assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_every_command_even_while_a_library_is_loaded_that_catches_it(tmp_path, number, code):
+    zipfile.ZipFile(tmp_path / "x.ckpt", "w").close()
+    caught = f"    os.kill(os.getpid(), {int(number)})\nexcept BaseException:\n    raise ImportError from None\n"
+    (tmp_path / "torch.py").write_text(f"import os\ntry:\n{caught}")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
+    command = [sys.executable, "-m", "aiayn", "pack", "x.ckpt", "y.ckpt"]
+    end = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (end.returncode, end.stderr) == (code, "error: interrupted\n")
 
 
 @pytest.mark.slow

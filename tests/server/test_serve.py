@@ -80,6 +80,9 @@ def test_a_body_of_10_mb_is_refused_in_words(server):
     assert "longer than 1,000,000 bytes" in answer["error"]
 
 
+ENDS = signal.SIGPIPE, signal.SIGTERM  # the first must not end a server, and an exit code not stand for the second
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_accepted_requests_finish_and_no_new_ones_begin(translator, best, tmp_path, monkeypatch, number):
     expected = json.dumps(best("the old house"), ensure_ascii=False).encode()
@@ -168,15 +171,19 @@ def test_the_command_loads_model_and_keys_and_outlives_clients_that_close_their_
     tmp_path, monkeypatch
 ):
     seen = []
-    monkeypatch.setattr(module, "serve", lambda *given: seen.append((signal.getsignal(signal.SIGPIPE), *given)))
+    monkeypatch.setattr(module, "serve", lambda *given: seen.append(([*map(signal.getsignal, ENDS)], *given)))
     run = write_run(tmp_path / "run")
     (tmp_path / "keys").write_text("one\ntwo\n")
 
     outcome = run_application("aiayn", "serve", f"{run}", "--api-key-file", f"{tmp_path}/keys", "--beam-size", "2")
 
     assert outcome.code == 0, outcome.err
-    [(handler, service, name, options)] = seen
-    assert (handler, name, options) == (signal.SIG_IGN, "run", ServeOptions(api_key_file=tmp_path / "keys"))
+    [(handlers, service, name, options)] = seen
+    assert (handlers, name, options) == (
+        [signal.SIG_IGN, signal.SIG_DFL],
+        "run",
+        ServeOptions(api_key_file=tmp_path / "keys"),
+    )
     assert service.now.api_keys == ["one", "two"]
     assert service.now.translator.search.beam_size == 2
     assert service.now.source.endswith(".ckpt")

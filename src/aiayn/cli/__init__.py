@@ -23,6 +23,7 @@ from aiayn.cli.train import evaluate, train
 from aiayn.cli.translate import translate
 from aiayn.cli.trees import trees
 from aiayn.errors import ConfigError, one_line_errors
+from aiayn.signals import handle_signals, interrupt
 
 # A thread that waits for its next product spins: by default for milliseconds, which takes the processor from others,
 # and on a busy machine from the product's own threads. Read when torch is loaded.
@@ -66,7 +67,7 @@ def main() -> None:
     if command not in (["train"], ["evaluate"], ["serve"]) and hasattr(signal, "SIGPIPE"):  # not on Windows
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     closed = sys.stdout is None or sys.stdin is None
-    with one_line_errors():
+    with one_line_errors(), handle_signals(interrupt):
         if closed and command in (["translate"], ["score"]):
             raise ConfigError("standard input or output is closed; use /dev/null to leave it out")
         try:

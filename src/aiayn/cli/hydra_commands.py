@@ -2,10 +2,8 @@
 
 import argparse
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,7 +16,7 @@ from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupport
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError, one_line_errors
 from aiayn.runs.run_folder import find_checkpoint
-from aiayn.signals import exit_signal, handle_signals, refuse_windows
+from aiayn.signals import handle_signals, interrupt, refuse_windows
 
 
 def train(script: str | None = None) -> None:
@@ -37,7 +35,7 @@ def _start_application(
     name: str, schema: type, run: Callable[[Sequence[str], compose.Sources], None], script: str | None
 ) -> None:
     """Answers --help and --version, runs what the options say, and leaves everything else to Hydra."""
-    with program.started_as(script, None if script else name), one_line_errors():
+    with program.started_as(script, None if script else name), one_line_errors(), handle_signals(interrupt):
         arguments = _parse(sys.argv[1:])
         sources = compose.Sources(arguments.config_name or name, arguments.config_path, arguments.config_dir)
         if arguments.version:
@@ -121,8 +119,7 @@ def _run_training(overrides: Sequence[str], sources: compose.Sources) -> None:
         from aiayn.data.prepare import check_text
 
         check_text(options.data)
-    with _loading():
-        from aiayn.training.run import train  # imports torch: only once configuration and text are checked
+    from aiayn.training.run import train  # imports torch: only once configuration and text are checked
 
     train(options, chosen=compose.chosen_options(overrides, options))
 
@@ -130,30 +127,6 @@ def _run_training(overrides: Sequence[str], sources: compose.Sources) -> None:
 def _run_evaluation(overrides: Sequence[str], sources: compose.Sources) -> None:
     config = compose.compose_evaluation(overrides, sources)
     find_checkpoint(Path(config.run), config.checkpoint)
-    with _loading():
-        from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
+    from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
 
-    with handle_signals(_interrupt):
-        evaluate(config)
-
-
-def _interrupt(number: int, frame: object) -> NoReturn:
-    # KeyboardInterrupt, because no `except Exception` on the way catches it.
-    raise KeyboardInterrupt(exit_signal(number))
-
-
-@contextmanager
-def _loading() -> Iterator[None]:
-    """Lets Ctrl-C end the import of large libraries, some of which swallow KeyboardInterrupt."""
-
-    def end(number: int, frame: object) -> NoReturn:
-        os.write(2, b"error: interrupted\n")
-        os._exit(130)  # nothing has been opened yet
-
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN:  # a script's background job ignores it
-        signal.signal(signal.SIGINT, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    evaluate(config)

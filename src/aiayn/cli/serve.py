@@ -34,4 +34,6 @@ def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch, debug:
         with model.open(run) as (translator, engine):
             return Served(translator, api_keys, str(find_checkpoint(run, model.checkpoint)), engine)
 
-    serve_until_stopped(Service(load), run.resolve().name, options)
+    service = Service(load)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # once all is answered: systemd takes no exit code for a clean end
+    serve_until_stopped(service, run.resolve().name, options)
