@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytorch_lightning.callbacks import Callback, EMAWeightAveraging
 
+from aiayn.config.rules import require
 from aiayn.training.context import RunContext
 
 
@@ -14,7 +15,12 @@ from aiayn.training.context import RunContext
 class Options:
     decay: float = 0.999
 
+    def __post_init__(self) -> None:
+        require(0 < self.decay < 1, f"extension.ema.decay={self.decay}: must be above 0 and below 1")
+
 
 def callbacks(run: RunContext) -> list[Callback]:
+    precision = run.config.trainer.precision
+    require(precision != "bf16-true", f"ema.py: trainer.precision={precision} rounds a thousandth of a change away")
     # Tables of positions and counters are no weights: their rounding errors would add up.
     return [EMAWeightAveraging(use_buffers=False, decay=Options(**run.config.extension["ema"]).decay)]

@@ -203,6 +203,16 @@ def test_a_sweep_over_seeds_ends_with_mean_and_standard_deviation(tmp_path):
     assert shown[start : start + 4] == ["seeds", "3", "6.00\u00a0±\u00a01.00", "22.00\u00a0±\u00a02.65"]
 
 
+def test_scores_of_other_text_stand_in_no_column_of_a_sweeps_page_together(tmp_path):
+    sweep = write_sweep(tmp_path / "grid", *[(f"model.n_heads={h}", "model.d_k=8", 9.0, float(h)) for h in (8, 16)])
+    assert cells(write_report(sweep).read_text()).count("run") == 2
+    path = sweep / "n_heads-8_d_k-8/evaluation/val/evaluation.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"text_sha256": "a" * 64}))
+    page = write_report(sweep).read_text()
+    assert cells(page).count("run") == 4, "of runs and of groups two tables each"
+    assert "by number of heads" not in page
+
+
 def test_groups_of_one_name_in_two_folders_each_have_a_curve(tmp_path):
     for place, rate in (("slow", 1), ("fast", 3)):
         write_sweep(tmp_path / "both" / place, *((f"optim.lr_scale={rate}", f"seed={n}", 5.0, 20.0) for n in (1, 2)))

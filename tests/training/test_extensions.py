@@ -218,6 +218,13 @@ def test_distillation_with_a_teacher_of_no_weight_is_the_papers_loss(text, plain
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.parametrize("wrong", ["trainer.precision=bf16-true", "extension.ema.decay=1"])
+def test_a_moving_average_that_would_not_move_is_refused(wrong, text, tmp_path):
+    with pytest.raises(ConfigError, match=wrong):
+        aiayn.train(*options(text, tmp_path, "ema", wrong, "name=run"))
+    assert not (tmp_path / "run/config.yaml").exists()
+
+
 def test_what_minimum_risk_draws_follows_from_the_seed(text, tmp_path, monkeypatch):
     own = load_extension(f"{EXAMPLES}/minimum_risk.py").module
     seen, sample = [], own.sample

@@ -70,7 +70,7 @@ class Metric:
         # How much of the text a validation translates, or reads.
         limited = [run.options.get(f"trainer.{key}") for key in ("val_bleu_sentences", "limit_val_batches")]
         if self.name in VAL_METRICS:
-            text = run.content.get("val_text") or (str(text["data.val"]), str(text["data.source"]))
+            text = run.content.get("val_text") or (str(text.get("data.val")), str(text.get("data.source")))
             return run.languages, text, limited[0]
         smoothing = run.options.get("optim.label_smoothing") if self.name.endswith("loss") else None
         if self.name.startswith("val/"):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.reports.comparison import comparisons, option_columns
-from aiayn.reports.groups import Group, differing, differing_options, group_runs, option_text
+from aiayn.reports.groups import Group, comparable, differing, differing_options, group_runs, option_text, partitions
 from aiayn.reports.metrics import Metric
 from aiayn.reports.page import link, render_page
 from aiayn.reports.plots import panel_svg, panels
@@ -36,7 +36,10 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
         title=folder.resolve().name,
         about=[f"{len(runs)} runs"],
         heads=_heads_and_sizes(groups),
-        runs=_runs_table(runs, differ),
+        runs=[
+            _runs_table({name: run for name, run in runs.items() if any(run is one for one in part)}, differ)
+            for part in partitions([*runs.values()], [*TITLES])
+        ],
         # As `aiayn table` has them; without measurements there are no more columns.
         groups=[table for table in comparisons([*runs.values()]) if len(table.columns) > 3] if len(runs) > 1 else [],
         names=list(drawn[0].curves) if len(groups) > 1 and drawn else [],
@@ -101,7 +104,7 @@ def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
         return None
     for metric in (Metric("sacrebleu", "val"), Metric("val/bleu"), Metric("val/ppl")):
         samples = [sample for group in groups if (sample := group.sample(metric))]
-        if len(samples) == len(groups):
+        if len(samples) == len(groups) and comparable(metric, *groups):
             rows = [{name: group.options.get(key) for name, key in sizes.items()} for group in groups]
             frame: Any = pd.DataFrame(rows, dtype=float).assign(of=[sample.mean for sample in samples])
             grid = frame.pivot_table("of", "heads", "d_k")
