@@ -493,8 +493,8 @@ def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_cos
     assert first.stdout == ""
     page, last = first.stderr.split("\n")[-3:-1]
     assert (page, last) == ("page     outputs/sweeps/table/report.html", "next     aiayn table outputs/sweeps/table")
-    scores = re.findall(r"^scores   (\w+) +val/ppl [\d.]+  val sacrebleu [\d.]+$", first.stderr, re.MULTILINE)
-    assert scores == ["base", "d_ls00"]
+    scores = re.findall(r"^(base|d_ls00) +0(?:\.1)? +1 +[\d.]+ +[\d.]+ ", first.stderr, re.MULTILINE)
+    assert scores == ["base", "d_ls00"], first.stderr
     assert "base/report.html" in (done / "report.html").read_text()
 
     # As if one job had been killed after its first step, and the other had been started with another seed.

@@ -2,23 +2,16 @@
 
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from aiayn.config import program
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.errors import RefusedError, writing
 from aiayn.files import atomic_write
-from aiayn.reports.groups import group_runs
-from aiayn.reports.metrics import Metric
 from aiayn.reports.run_page import run_page
-from aiayn.reports.runs import read_run
 from aiayn.reports.sweep_page import sweep_page
-from aiayn.reports.tables import of_fewer
 from aiayn.runs.results import best_and_last, last_step, runs_within
 from aiayn.runs.run_folder import RunFolder
-
-SUMMED_UP = {"val/ppl": Metric("val/ppl"), "val sacrebleu": Metric("sacrebleu", "val")}
 
 
 def write_report(folder: Path) -> Path:
@@ -65,29 +58,3 @@ def summary(run: Path) -> str:
 def extension_flags(files: Sequence[str]) -> str:
     """Returns the flags that name extensions to a command, each after a space."""
     return "".join(f" --extension {shlex.quote(file)}" for file in files)
-
-
-def sweep_summary(folder: Path) -> str:
-    """Returns a line for each run of a sweep, its scores on the development set, and for the mean of several seeds."""
-    runs = []
-    for run in runs_within(folder):
-        with suppress(RefusedError):  # ended before it wrote its configuration
-            runs.append(read_run(run))
-    width = max((len(run.folder.path.name) for run in runs), default=0)
-    lines = []
-    for run in runs:
-        measured = {name: metric.of(run) for name, metric in SUMMED_UP.items()}
-        found = [f"{name} {value:.2f}" for name, value in measured.items() if value is not None]
-        lines.append(f"scores   {run.folder.path.name:<{width}}  {'  '.join(found) or 'none yet'}")
-    for group in group_runs(runs) if len(runs) > 1 else ():
-        if len(group.seeds) > 1:
-            means = {name: sample for name, metric in SUMMED_UP.items() if (sample := group.sample(metric))}
-            n = len(group.seeds)
-            found = [
-                f"{name} {one.mean:.2f}\u00a0±\u00a0{one.sd:.2f}{of_fewer(one, n)}"
-                for name, one in means.items()
-                if one.sd is not None
-            ]
-            said = f"mean     {group.name}, {n} seeds, with standard deviation  "
-            lines.append(said + ("  ".join(found) or "none yet"))
-    return "\n".join(lines)

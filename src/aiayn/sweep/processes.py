@@ -51,11 +51,14 @@ class Processes:
         if self.requested:
             raise InterruptedRunError(f"sweep stopped, {done}; run the same command to continue", self.requested)
         say(f"sweep {self.folder}: {done}")
-        from aiayn.reports.report import sweep_summary, write_report
+        from aiayn.reports.comparison import comparisons
+        from aiayn.reports.report import write_report
+        from aiayn.reports.runs import read_runs
+        from aiayn.reports.tables import text
 
         with suppress(UserError):  # jobs that failed before they wrote anything
             page = write_report(self.folder) if to_run else RunFolder(self.folder).report
-            say(f"{sweep_summary(self.folder)}\npage     {page}")
+            say(f"{text(comparisons(read_runs([self.folder])[0]))}\npage     {page}")
         say(f"next     aiayn table {self.folder}")
         return self.failed
 
