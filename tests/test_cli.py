@@ -358,7 +358,7 @@ def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(r
     tokens = sum(len(pair.tokens) for pair in pairs)
     word, value, rest = result.stderr.split(" ", 2)
     assert (word, rest) == ("perplexity", f"(6 lines, {tokens} subwords with end marks)\n")
-    assert float(value) == pytest.approx(perplexity(pairs), rel=1e-4)
+    assert float(value) == pytest.approx(perplexity(sum(pair.log_prob for pair in pairs), tokens), rel=1e-4)
     objects = [json.loads(line) for line in invoke(*arguments, "--format", "jsonl").stdout.split("\n")[:-1]]
     assert [(one["index"], one["translation"]) for one in objects] == list(enumerate(translations))
     assert [one["token_log_probs"] for one in objects] == [

@@ -97,7 +97,8 @@ def test_the_perplexity_of_the_validation_text_is_val_ppl(tmp_path):
     reported = [record["val/ppl"] for record in read_jsonl(folder / "metrics.jsonl") if "val/ppl" in record]
     pairs = Translator.from_run(folder, "last").score(*text_of(config.data, "val").read())
     assert checkpoints.load(folder / "checkpoints/last.ckpt").step == 12
-    assert perplexity(pairs) == pytest.approx(reported[-1], rel=1e-5)
+    log_prob, tokens = (sum(map(of, pairs)) for of in (lambda pair: pair.log_prob, lambda pair: len(pair.tokens)))
+    assert perplexity(log_prob, tokens) == pytest.approx(reported[-1], rel=1e-5)
 
 
 def test_accuracy_counts_the_tokens_that_no_other_is_likelier_than():

@@ -72,7 +72,7 @@ def score(
     backwards = _reversed_translator(translator, output.reverse, model) if output.reverse else None
     from aiayn.search.force_decode import perplexity
 
-    scored: list[ScoredPair] = []
+    log_prob, tokens = 0.0, 0
     with show_progress(len(sources)) as progress:
         for start in range(0, len(sources), FILE_LINES):
             chunk = slice(start, start + FILE_LINES)
@@ -87,11 +87,10 @@ def score(
                 write_lines(f"{(per_token(there) + per_token(back)) / 2:.6f}" for there, back in both)
             else:
                 write_lines(f"{per_token(pair) if output.per_token else pair.log_prob:.6f}" for pair in pairs)
-            scored += pairs
-    tokens = sum(len(pair.tokens) for pair in scored)
-    print(
-        f"perplexity {perplexity(scored):.4f} ({len(scored)} lines, {tokens} subwords with end marks)", file=sys.stderr
-    )
+            log_prob += sum(pair.log_prob for pair in pairs)
+            tokens += sum(len(pair.tokens) for pair in pairs)
+    said = f"({len(sources)} lines, {tokens} subwords with end marks)"
+    print(f"perplexity {perplexity(log_prob, tokens):.4f} {said}", file=sys.stderr)
 
 
 def per_token(pair: "ScoredPair") -> float:

@@ -144,7 +144,8 @@ def _forced_decoding(
         return None
     if not (tokens := sum(len(pair.tokens) for pair in pairs)):
         return None
-    return {"perplexity": perplexity(pairs), "accuracy": 100 * accuracy(pairs), "tokens": tokens}
+    log_prob = sum(pair.log_prob for pair in pairs)
+    return {"perplexity": perplexity(log_prob, tokens), "accuracy": 100 * accuracy(pairs), "tokens": tokens}
 
 
 def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], dict[str, Any]]:

@@ -74,8 +74,6 @@ def accuracy(pairs: list[ScoredPair]) -> float:
     return sum(pair.n_likeliest for pair in pairs) / tokens if tokens else math.nan
 
 
-def perplexity(pairs: list[ScoredPair]) -> float:
+def perplexity(log_prob: float, tokens: int) -> float:
     """Returns the perplexity per target token, eos included, as `val/ppl` is. NaN without any token."""
-    tokens = sum(len(pair.tokens) for pair in pairs)
-    nll = -math.fsum(pair.log_prob for pair in pairs)
-    return math.exp(min(nll / tokens, 700)) if tokens else math.nan
+    return math.exp(min(-log_prob / tokens, 700)) if tokens else math.nan
