@@ -4,6 +4,7 @@ import pytest
 from applications import run_application
 from texts import write_lines
 
+from aiayn.data import held_out
 from aiayn.data.cleaning import normalised
 from aiayn.data.text_files import read_lines
 
@@ -38,6 +39,20 @@ def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
     again = run_application("aiayn", "split", prefix, *options)
     assert again.code == 4
     assert "already exists" in again.err
+
+
+def test_where_one_file_cannot_be_written_there_is_none(tmp_path, monkeypatch):
+    def write(path, text, write=held_out.atomic_write_text):
+        if path.name == "val.de":
+            raise OSError(28, "No space left on device")
+        write(path, text)
+
+    monkeypatch.setattr(held_out, "atomic_write_text", write)
+    prefix = write_lines(tmp_path / "all", [f"a {n}" for n in range(40)], [f"b {n}" for n in range(40)])
+    options = ("--src-lang", "en", "--tgt-lang", "de", "--val", "5", "--test", "7", "--out", f"{tmp_path}/parts")
+    done = run_application("aiayn", "split", prefix, *options)
+    assert (done.code, "No space left on device" in done.err) == (6, True)
+    assert list((tmp_path / "parts").iterdir()) == []
 
 
 @pytest.mark.parametrize("count", [3, 20])

@@ -5,6 +5,7 @@ import random
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], s
     text, RefusedError if a file already exists, ResourceError if it cannot be written.
     """
     files = {name: [out / f"{name}.{lang}" for lang in langs] for name in ("train", "val", "test")}
-    for path in (path for paths in files.values() for path in paths):
+    for path in chain.from_iterable(files.values()):
         if path.exists():
             raise RefusedError(f"{path}: already exists; choose another folder with --out")
     report = CleaningReport()
@@ -55,9 +56,14 @@ def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], s
     parts.dropped = sum(report.dropped.values())
     with writing(out, "choose another --out"):
         out.mkdir(parents=True, exist_ok=True)
-        for name, paths in files.items():
-            for side, path in enumerate(paths):
-                atomic_write_text(path, "".join(f"{pair[side]}\n" for pair in getattr(parts, name)))
+        try:
+            for name, paths in files.items():
+                for side, path in enumerate(paths):
+                    atomic_write_text(path, "".join(f"{pair[side]}\n" for pair in getattr(parts, name)))
+        except BaseException:
+            for path in chain.from_iterable(files.values()):  # all or none of them: none was there before
+                path.unlink(missing_ok=True)
+            raise
     return parts
 
 
