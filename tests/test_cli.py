@@ -221,6 +221,13 @@ def test_a_document_keeps_all_but_its_texts_and_its_mark_up_is_counted(run, tran
     )
 
 
+def test_a_document_in_which_no_text_is_found_comes_back_and_the_user_is_told(run, tmp_path):
+    content = b"1\r00:00:01,000 --> 00:00:02,000\rthe cat\r"
+    (tmp_path / "x.srt").write_bytes(content)
+    result = invoke("translate", run, tmp_path / "x.srt")
+    assert (result.stdout_bytes, f"{tmp_path}/x.srt: " in result.stderr) == (content, True)
+
+
 def test_an_unknown_suffix_asks_for_format_text_which_reads_any_file_as_lines(run, translator, tmp_path):
     for name in ("x.rst", "x.md", "x.docx"):
         (tmp_path / name).write_text("the cat\n", encoding="utf-8")

@@ -258,7 +258,7 @@ def _write_document(translator: "LineTranslator", file: Path, output: OutputOpti
             done += count
     if document.is_prose and not output.tag and (known := translator.tokenizer.source.symbols):
         print(f"{file}: without --tag, though this model has learned {', '.join(known)}", file=sys.stderr)
-    for remark in document.remarks:
+    for remark in document.remarks + [f"{file}: there is no text to translate in it"] * (not total):
         print(remark, file=sys.stderr)
 
 
