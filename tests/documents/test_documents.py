@@ -248,9 +248,9 @@ CASES = {
     ),
     "film.vtt": (
         "WEBVTT - the\n\nNOTE the\n\nthe id\n00:01.000 --> 00:02.000\n\n00:03.000 --> 00:04.000\nthe\n \n"
-        "2\n00:05.000 --> 00:06.000\n<v Bob>the cat</v>\n00:07.000 --> 00:08.000\nthe end\n",
+        "2\n00:05.000 --> 00:06.000\n<v Bob>the <00:05.500>cat</v>\n00:07.000 --> 00:08.000\nthe end\n",
         "WEBVTT - the\n\nNOTE the\n\nthe id\n00:01.000 --> 00:02.000\n\n00:03.000 --> 00:04.000\nTHE\n \n"
-        "2\n00:05.000 --> 00:06.000\n<v Bob>THE CAT</v>\n00:07.000 --> 00:08.000\nTHE END\n",
+        "2\n00:05.000 --> 00:06.000\n<v Bob>THE <00:05.500>CAT</v>\n00:07.000 --> 00:08.000\nTHE END\n",
     ),
     "template.html": (
         '<p {% if a > b %}class="x"{% endif %}>the {{ x|default("<b>") }} cat <%= a > 0 %> {{ x }}</p><i>{{ a<b }}</i>',
@@ -344,6 +344,7 @@ def test_a_file_stays_in_the_encoding_that_it_says(encoding):
     ("name", "content"),
     [
         ("a.html", "<p>charset=iso-8859-1 für</p>"),
+        ("a.html", "\n<p>Content-Type: text/html; charset=iso-8859-1 für</p>"),
         ("a.po", 'msgid "charset=koi8-r für"\nmsgstr ""\n'),
         (
             "a.xliff",

@@ -27,9 +27,10 @@ MAX_LINE_BYTES = 32_768
 READ_BYTES = MAX_LINE_BYTES + 8  # read of one line: enough to see that it is too long, with BOM and line ending
 ENDLESS = 256 << 20  # bytes without a line end
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is parsed as a whole
-# In HTML, in the header of a catalogue and in XML: elsewhere it is text.
+# In HTML, in the header of a catalogue (which does not begin with a tag) and in XML: elsewhere it is text.
 DECLARED = re.compile(
-    rb"(?i:<meta\s[^>]*|content-type:[^\n]*)\bcharset=[\"']?\s*([\w.:-]+)|<\?xml[^>]*\sencoding=[\"']([\w.:-]+)"
+    rb"(?i:<meta\s[^>]*|\A(?!\s*<)(?s:.*?)content-type:[^\n]*)\bcharset=[\"']?\s*([\w.:-]+)"
+    rb"|<\?xml[^>]*\sencoding=[\"']([\w.:-]+)"
 )
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}

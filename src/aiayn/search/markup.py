@@ -24,11 +24,12 @@ KEPT = "address code iframe kbd math noembed noframes pre samp script style svg 
 RAW_TEXT = "iframe noembed noframes textarea title xmp"  # tags in them are text
 EMPTY = "area base embed img input meta param source track"  # have no closing tag, and divide words
 BLOCK, KEPT, RAW_TEXT, EMPTY = (frozenset(names.split()) for names in (BLOCK, KEPT, RAW_TEXT, EMPTY))
-# In text: tags of templates, of itstool (`<_:media-1/>`), and of HTML that is shown instead of used. Those of templates
-# may have anything in them, and stand in tags: `<p {% if a > b %}class="x"{% endif %}>`.
+# In text: tags of templates, of itstool (`<_:media-1/>`), times of words in subtitles (`<00:01.500>`), and tags of HTML
+# that is shown instead of used. Those of templates may have anything in them, and stand in tags:
+# `<p {% if a > b %}class="x"{% endif %}>`.
 TEXT_TAG = re.compile(
     r"(\{%[^{}%]{1,100}%\}|\{\{(?=[^{}]{0,100}[<>&])[^{}]{1,100}\}\}|<%(?:(?!%>).){1,200}%>|</?_[^<>\"']*>"
-    r"|&lt;/?[A-Za-z](?:(?!&[lg]t;)[^<>])*&gt;)",
+    r"|<\d\d:[\d:.]+>|&lt;/?[A-Za-z](?:(?!&[lg]t;)[^<>])*&gt;)",
     re.DOTALL,
 )
 TEXT_TAG_NAME = re.compile(r"(?:&lt;|<%?|\{%-?|\{\{)\s*(end|/?)(\w*)")
