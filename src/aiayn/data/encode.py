@@ -4,13 +4,13 @@ import os
 import signal
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, count, islice
 
 import numpy as np
 
@@ -48,6 +48,10 @@ class Sentences:
         """Tokens of every sentence with its end mark, (sentences,) int32."""
         return np.diff(self.starts).astype(np.int32) + 1
 
+    def __add__(self, other: "Sentences") -> "Sentences":
+        starts = np.concatenate([self.starts, self.starts[-1] + other.starts[1:]])
+        return Sentences(np.concatenate([self.flat, other.flat]), starts)
+
     def where(self, keep: np.ndarray) -> "Sentences":
         """Returns those of the sentences for which `keep`, (sentences,) bool, is true."""
         lengths = np.diff(self.starts)
@@ -64,16 +68,27 @@ class CachedTokenizer:
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
         self._dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
-        self._words: dict[str, list[int]] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._numbers = defaultdict[str, int](count().__next__)  # of words, in the order in which they were first met
+        self._words = Sentences.of([], self._dtype)  # the ids of each
 
     def __call__(self, lines: list[str]) -> Sentences:
-        if len(self._words) > MAX_WORDS:
-            self._words = {}
-        split = [line.split(" ") if is_plain(line) and "  " not in f" {line} " else [line] for line in lines]
-        new = list(set(chain.from_iterable(split)).difference(self._words))
-        self._words.update(zip(new, self._tokenizer.encode(new), strict=True))
-        rows = [list(chain.from_iterable(map(self._words.__getitem__, words))) for words in split]
-        return Sentences.of(rows, self._dtype)
+        if len(self._numbers) > MAX_WORDS:
+            self._forget()
+        words: list[str] = []
+        words_before = [0]
+        for line in lines:
+            words += line.split(" ") if is_plain(line) and "  " not in f" {line} " else [line]
+            words_before.append(len(words))
+        numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
+        new = list(islice(self._numbers, len(self._words), None))
+        self._words += Sentences.of(self._tokenizer.encode(new), self._dtype)
+        begin, lengths = self._words.starts[numbers], np.diff(self._words.starts)[numbers]
+        ends = np.concatenate([[0], lengths.cumsum()])  # of the words, one after the other
+        flat = self._words.flat[np.arange(ends[-1]) + np.repeat(begin - ends[:-1], lengths)]
+        return Sentences(flat, ends[words_before])
 
 
 def encode_split(
