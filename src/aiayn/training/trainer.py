@@ -79,7 +79,8 @@ def number_logged_steps(trainer: pl.Trainer) -> None:
 
     def log_finite(metrics: dict[str, Any], step: int | None = None) -> None:
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        log_metrics(finite, trainer.global_step if step is None else step)
+        is_numbered = step is not None or "step" in finite  # which Lightning takes for its number
+        log_metrics(finite, step if is_numbered else trainer.global_step)
 
     trainer._logger_connector.log_metrics = log_finite
 
