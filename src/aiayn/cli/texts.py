@@ -3,7 +3,7 @@
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -77,11 +77,6 @@ def prompted_chunks(greeting: str) -> Iterator[Chunk]:
         except EOFError:
             print()
             return
-
-
-def tagged_chunk(chunk: Chunk, tag: str | None) -> Chunk:
-    """The chunk with a tag before every line that is not blank."""
-    return replace(chunk, lines=[f"{tag} {line}" if line.strip() else line for line in chunk.lines]) if tag else chunk
 
 
 def column_chunks(chunks: Iterable[Chunk], column: int) -> Iterator[Chunk]:

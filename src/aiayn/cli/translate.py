@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -167,7 +167,9 @@ def translate(
             with show_progress(count) as progress:
                 done = 0
                 for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
-                    chunk = texts.tagged_chunk(chunk, output.tag)
+                    if output.tag:
+                        lines = [f"{output.tag} {line}" if line.strip() else line for line in chunk.lines]
+                        chunk = replace(chunk, lines=lines)
                     on_batch = _within(progress, done, len(chunk.lines), count)
                     write_lines(_translated(translator, output, drawing, chunk, done, places, on_batch))
                     done += len(chunk.lines)
