@@ -65,6 +65,10 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
     assert "tok:moses-fr" in french["signatures"]["bleu_tokenized"]
     with pytest.raises(RefusedError, match="leads out of this folder"):
         aiayn.evaluate(f"run={run}", "accelerator=cpu")
+    with pytest.raises(ConfigError, match=r"test=<2it>.*: <2it> is no tag"):
+        aiayn.evaluate(f"run={run}", "accelerator=cpu", f'test="<2it>{text}/test-fr"')
+    with pytest.raises(ConfigError, match=r"data\.val: <2it> is no tag"):
+        aiayn.train(*(each.replace("<2fr>", "<2it>") if "data.val" in each else each for each in options(text)))
     lines = ["<2de> one two three", "<2fr> seven"]
     Path("lines.en").write_text("\n".join(lines) + "\n")
     command = ("aiayn", "translate", str(run), "lines.en", "--accelerator", "cpu", "--beam-size", "1")

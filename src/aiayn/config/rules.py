@@ -6,7 +6,7 @@ Everything about an option stands where it is declared: type, default, rule, and
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import Field, field, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -131,6 +131,12 @@ def tagged(name: str) -> tuple[str, str]:
     found = re.fullmatch(rf"({TAG})?(.*)", name, re.DOTALL)
     assert found is not None
     return found[1] or "", found[2]
+
+
+def known_tags(key: str, names: Paths, known: Collection[str]) -> None:
+    """Refuses tags before names that a model has not learned: it would read them letter by letter."""
+    for tag in filter(None, (tagged(name)[0] for name in listed(names))):
+        require(tag in known, f"{key}: {tag} is no tag of the training text ({', '.join(known) or 'it has none'})")
 
 
 def listed(values: Paths) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import filelock
 
 from aiayn.config.data import DataConfig
+from aiayn.config.rules import known_tags
 from aiayn.config.stored import as_option
 from aiayn.data.cleaning import FILTERS, CleaningReport, clean
 from aiayn.data.corpus import SPLITS, PreparedCorpus, fingerprint_of, open_verified, store_split, write_manifest
@@ -149,6 +150,7 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
     if tokenizer and config.src_vocab_size != size:
         said = f"data.src_vocab_size={as_option(config.src_vocab_size)}"
         raise DataError(f"{said}: set {as_option(size)}, that of the given tokenizer")
+    known_tags("data.val", config.val, tokenizer.symbols if tokenizer else config.all_symbols)
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}
     settings = {"format": FORMAT} | {name: getattr(config, name) for name in SHAPING}

@@ -9,11 +9,10 @@ from typing import Any
 from aiayn.config import program
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.rules import listed
+from aiayn.config.rules import known_tags, listed
 from aiayn.config.stored import to_plain
 from aiayn.data.cleaning import learned_target
 from aiayn.data.text_files import read_lines
-from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.score_table import made_with, score_table
@@ -67,6 +66,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
     made_of = (checkpoint, config.search, config.accelerator, "float32", others)
     translator = load_translator(*made_of)
+    known_tags(test.option, test.prefix, translator.tokenizer.source.symbols)
     with on_devices(translator, config.devices, made_of, config.extensions) as translator:
         progress = TranslationProgress()
         try:
@@ -92,7 +92,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "prefix": test.prefix,
         "text_sha256": test.fingerprint,
         "corpus": checkpoint.corpus,
-        "tokenizer_sha256": Tokenizer.from_json(checkpoint.tokenizer).fingerprint,
+        "tokenizer_sha256": translator.tokenizer.fingerprint,
         "src_lang": data.src_lang,
         "tgt_lang": test.tgt_lang,
         "checkpoint": paths[0].name,
