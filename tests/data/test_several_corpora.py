@@ -178,7 +178,7 @@ def test_copies_of_a_pair_are_in_different_steps():
 @pytest.mark.parametrize("option", ["data.temperature=5", "data.weights=[2]"])
 def test_a_mixture_of_one_corpus_is_refused(text, option):
     with pytest.raises(DataError, match=rf"{re.escape(option[:-1])}.*: it mixes several files"):
-        aiayn.train(*options(text, "name=one", option, f"data.train={text}/train-de"))
+        aiayn.train(*options(text, "name=one", option, f"data.train={text}/train-de", f"data.val={text}/val-de"))
 
 
 @pytest.mark.parametrize(
