@@ -52,10 +52,10 @@ class Group:
         return next((run.evaluations[split] for run in self.runs if split in run.evaluations), {})
 
     def measured(self, metric: Metric) -> list[tuple[MeasuredRun, float]]:
-        """Returns runs and values, in the order of `seeds`, of a metric in one unit: the first run's."""
+        """Returns runs and values, in the order of `seeds`, of a metric of as much of the text as the first run's."""
         runs = [run for seed in self.seeds for run in self.runs if run.seed == seed]
         found = [(run, value) for run in runs if (value := metric.of(run)) is not None]
-        return [(run, value) for run, value in found if str(metric.unit(run)) == str(metric.unit(found[0][0]))]
+        return [(run, value) for run, value in found if metric.amount(run) == metric.amount(found[0][0])]
 
     def sample(self, metric: Metric | None) -> Sample | None:
         """Returns one measurement per seed, in the order of `seeds`, the mean of its runs; None without any."""

@@ -53,6 +53,12 @@ class Metric:
             return lengths["hypothesis_tokens"] / tokens if tokens else None
         return evaluation.get("metrics", {}).get(self.name)
 
+    def amount(self, run: MeasuredRun) -> str:
+        """Returns how much of its text a validation translated, or read; "" for a score."""
+        is_read = self.name in ("val/loss", "val/ppl", "val/accuracy")
+        option = "trainer.limit_val_batches" if is_read else "trainer.val_bleu_sentences"
+        return str(run.options.get(option)) if self.split is None else ""
+
     def unit(self, run: MeasuredRun) -> object:
         """Returns what the values of two runs must have in common to be compared, by content.
 
@@ -67,15 +73,12 @@ class Metric:
             scored = evaluation.get("text_sha256") or f"test set {evaluation.get('test_set')}"
             signature = (evaluation.get("signatures") or {}).get(self.name.removesuffix(RATIO))
             return run.languages, scored, tokenizer if self.name in FORCED else signature
-        # How much of the text a validation translates, or reads.
-        limited = [run.options.get(f"trainer.{key}") for key in ("val_bleu_sentences", "limit_val_batches")]
         if self.name in VAL_METRICS:
             text = run.content.get("val_text") or (str(text.get("data.val")), str(text.get("data.source")))
-            return run.languages, text, limited[0]
+            return run.languages, text, self.amount(run)
         smoothing = run.options.get("optim.label_smoothing") if self.name.endswith("loss") else None
         if self.name.startswith("val/"):
-            limit = limited[self.name in ("val/loss", "val/ppl", "val/accuracy")]
-            return tokenizer, run.content.get("val") or str(text), smoothing, limit
+            return tokenizer, run.content.get("val") or str(text), smoothing, self.amount(run)
         return (run.content.get("corpus") or str(text), smoothing) if self.name == "train/loss" else None
 
 
