@@ -130,6 +130,19 @@ def test_a_row_that_diverged_hides_no_other():
     assert "their seeds spread far more: diverged in val/ppl." in said({**rows, "runs/diverged": sample(3e5, 9.0, 7e7)})
 
 
+def test_intervals_of_a_row_that_spreads_far_more_hold_although_seeds_move_all_rows():
+    generator = random.Random(5)
+    held = alarms = 0
+    for _ in range(TRIALS):
+        of_seed = [generator.gauss(0, 1) for _ in range(3)]
+        rows = {name: draw(generator, of_seed, 30, 0.1) for name in ("base", "one", "two", "three")}
+        found = compare({**rows, "noisy": draw(generator, of_seed, 30, 3)}, "base").differences
+        held += found["noisy"].low <= 0 <= found["noisy"].high
+        alarms += any(one.p_holm < LEVEL for one in holm([*found.values()]))
+    assert held / TRIALS > 0.95 - SLACK
+    assert alarms / TRIALS < 0.05 + SLACK
+
+
 def test_a_mean_has_the_interval_of_students_t():
     values = (3.0, 4.5, 4.0, 6.0)
     found = interval(sum(values) / 4, float(stats.sem(values)), 3)

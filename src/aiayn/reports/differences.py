@@ -8,12 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from statistics import fmean, median, stdev
+from statistics import fmean, median, median_low, stdev
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 LEVEL = 0.05  # significance level; intervals are 95 % confidence intervals
-DIVERGING = 10  # times the median of the groups' standard deviations: such a group is compared by itself
+DIVERGING = 0.02  # level of an F test against the median of the groups' spreads: such a group is compared by itself
 HOPELESS = 10  # standard errors: with so few seeds that a difference needs more, hardly any will ever be significant
 
 
@@ -94,20 +94,30 @@ def compare(samples: Mapping[str, Sample], base: str) -> Comparison:
 
     All groups that share seeds with the baseline are taken to have one standard deviation around the sum of an effect
     of the group and one of the seed (two-way analysis of variance; of two groups it is the paired t-test), but for
-    those that spread more than DIVERGING times as much as most: one that diverged would hide all others, and has a
-    paired t-test of its own. Nothing is claimed of single seeds.
+    those that spread far more than most: one that diverged would hide all others, and has a paired t-test of its own.
+    Nothing is claimed of single seeds.
     """
+    from scipy import stats
+
     differences = {name: _welch(one, samples[base]) for name, one in samples.items() if name != base}
     seeds = set(samples[base].by_seed)
     shared = [name for name in differences if len(seeds & set(samples[name].by_seed)) > 1]
-    spreads = [samples[name].sd or 0 for name in (base, *shared)]
-    usual = DIVERGING * median(spreads)
-    diverging = tuple(name for name, sd in zip(shared, spreads[1:], strict=True) if sd > usual or spreads[0] > usual)
+    spreads = {name: _spread(samples, name, (base, *shared)) for name in (base, *shared) if shared}
+    times = {name: math.sqrt(stats.f.isf(DIVERGING, samples[name].n - 1, samples[name].n - 1)) for name in spreads}
+    far = [name for name, spread in spreads.items() if 0 < times[name] * median(spreads.values()) < spread]
+    diverging = tuple(name for name in shared if name in far or base in far)
     for name in diverging:
         differences |= _blocked({key: samples[key] for key in (base, name)}, base)[0]
     together = [name for name in shared if name not in diverging]
     found, effect = _blocked({name: samples[name] for name in (base, *together)}, base) if together else ({}, None)
     return Comparison(differences | found, effect, frozenset(shared), diverging)
+
+
+def _spread(samples: Mapping[str, Sample], name: str, groups: Sequence[str]) -> float:
+    """The standard deviation of a group's differences from most others, seed by seed: what seeds do to all cancels."""
+    own, others = samples[name].by_seed, [samples[other].by_seed for other in groups if other != name]
+    apart = [[own[seed] - other[seed] for seed in own.keys() & other.keys()] for other in others]
+    return median_low(stdev(one) for one in apart if len(one) > 1)
 
 
 def _welch(sample: Sample, base: Sample) -> Difference:
