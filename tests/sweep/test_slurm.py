@@ -195,7 +195,7 @@ def test_a_job_trains_and_scores_its_row_which_is_then_passed_over(cluster):
     result = json.loads((job.folder / "evaluation/val/evaluation.json").read_text())
     assert (result["checkpoint"], result["step"], result["lines"]) == ("last.ckpt", 2, 5)
     again = run_application("train.py", *SLURM, "seed=1")
-    assert (again.code, "1 jobs, 1 finished before" in again.err, "val sacrebleu" in again.err) == (0, True, True)
+    assert (again.code, "1 jobs, 1 finished before" in again.err, "sacrebleu (val)" in again.err) == (0, True, True)
     assert not (cluster / "script.4711").exists()
 
 

@@ -67,8 +67,8 @@ def test_the_notebook_the_trainer_and_the_search_of_the_page_run(options, tmp_pa
 
     run("In a notebook")
     assert names["batch"].src.size(0) > 1
-    run("A Trainer of one's own")
+    run("Your own Trainer")
     assert names["trainer"].global_step == 2
     names |= {"module": names["trainer"].lightning_module, "src": torch.tensor([[5, 6, 2], [7, 2, 0]])}
-    run("Search with a module of one's own")
+    run("Search with your own module")
     assert len(names["found"]) == 2
