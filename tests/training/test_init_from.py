@@ -21,7 +21,7 @@ from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.search.translator import load_translator
 from aiayn.token_ids import BOS_ID, EOS_ID
-from aiayn.training.init_from import fingerprint
+from aiayn.training.init_from import weights_sha256
 from aiayn.training.log_start import log_source
 from aiayn.training.run import train
 
@@ -116,8 +116,8 @@ def test_the_source_is_the_default_checkpoint_of_a_run_or_the_file_named(child, 
         once = replace(child, name=name, init_from=str(init_from), trainer=replace(child.trainer, max_steps=1))
         return averaged(train(once, tmp_path)).config.init_fingerprint
 
-    averages, last = (fingerprint(checkpoints.load(place / f"{name}.ckpt").weights) for name in ("averaged", "last"))
-    third = fingerprint(checkpoints.load(place / "step_3.ckpt").weights)
+    averages, last = (weights_sha256(checkpoints.load(place / f"{name}.ckpt").weights) for name in ("averaged", "last"))
+    third = weights_sha256(checkpoints.load(place / "step_3.ckpt").weights)
     assert len({averages, last, third}) == 3
     assert started_from(parent, "a") == averages
     assert started_from(place / "step_3.ckpt", "b") == third
@@ -139,7 +139,7 @@ def test_what_the_user_did_not_set_follows_the_source_and_is_recorded(child, par
         stored = yaml.safe_load((run / "config.yaml").read_text())
         assert stored["model"] == vars(source.config.model) | {"dropout": dropout}
         assert (stored["data"]["vocab_size"], stored["data"]["tokenizer_pairs"]) == (290, None)
-        assert (stored["init_from"], stored["init_fingerprint"]) == (str(parent), fingerprint(source.weights))
+        assert (stored["init_from"], stored["init_fingerprint"]) == (str(parent), weights_sha256(source.weights))
         assert averaged(run).tokenizer == source.tokenizer
 
 
@@ -180,7 +180,7 @@ def test_sources_that_are_missing_damaged_or_other_than_said_are_refused(child, 
 
 
 def averaged_fingerprint(run: Path) -> str:
-    return fingerprint(averaged(run).weights)
+    return weights_sha256(averaged(run).weights)
 
 
 def test_a_run_cannot_start_from_itself(child, parent, tmp_path):

@@ -63,10 +63,10 @@ def _with_optimizer(folder: Path, steps: list[int]) -> list[int]:
 
 def update_last(folder: Path, step: int) -> None:
     """Makes `last.ckpt` the checkpoint of `step`, atomically. Raises ResourceError if the disk is full."""
-    link(folder, step, "last.ckpt")
+    link_step(folder, step, "last.ckpt")
 
 
-def link(folder: Path, step: int, name: str) -> None:
+def link_step(folder: Path, step: int, name: str) -> None:
     """Makes the file of this name the checkpoint of `step`, as `update_last` does."""
     temporary = folder / f".{name}.{os.getpid()}.part"
     temporary.unlink(missing_ok=True)

@@ -31,7 +31,7 @@ def resolve_init_from(
     """
     own = _own_checkpoint(folder, init_from)
     source = own or _load(init_from)
-    found = own.config.init_fingerprint if own else fingerprint(source.weights)
+    found = own.config.init_fingerprint if own else weights_sha256(source.weights)
     built_by, named = ((parts or "").split(",") for parts in (source.config.model.parts, config.model.parts))
     if lost := [each for each in built_by if each and each not in named]:  # others may be added to it
         raise RefusedError(
@@ -92,7 +92,7 @@ def _load(init_from: str) -> Checkpoint:
         raise RefusedError(f"init_from={init_from}: {error}") from error
 
 
-def fingerprint(weights: Mapping[str, Tensor]) -> str:
+def weights_sha256(weights: Mapping[str, Tensor]) -> str:
     """SHA-256 of names, types, shapes and values, as hexadecimal digits."""
     digest = hashlib.sha256()
     for name in sorted(weights):

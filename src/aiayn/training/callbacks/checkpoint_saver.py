@@ -97,7 +97,7 @@ class CheckpointSaver(StepCallback, Checkpoint):
             with self.run.clock.paused():
                 self._save(trainer, folder.best, with_state=False)
         elif trainer.is_global_zero:  # a link: costs no disk space
-            self.run.writer.submit(checkpoint_folder.link, folder.checkpoints, step, folder.best.name)
+            self.run.writer.submit(checkpoint_folder.link_step, folder.checkpoints, step, folder.best.name)
 
     def _save(self, trainer: pl.Trainer, path: Path, with_state: bool) -> None:
         """Not by Lightning's `weights_only`, which passes over callbacks that save other weights, as a moving average.
