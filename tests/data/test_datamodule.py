@@ -165,6 +165,17 @@ def test_a_limited_validation_is_of_the_same_batches_on_any_number_of_devices(co
     assert len(found[0]) == batches
 
 
+def test_a_limited_validation_is_of_short_and_of_long_sentences(config):
+    data = TranslationDataModule(replace(config, max_tokens_per_device=60))
+    data.setup("validate")
+    widths = [batch.tgt_out.size(1) for batch in data.val_dataloader()]
+    data.limit_val_batches = 3
+    kept = [batch.tgt_out.size(1) for batch in data.val_dataloader()]
+    assert widths == sorted(widths, reverse=True)
+    assert kept == [widths[number * len(widths) // 3] for number in range(3)]
+    assert kept[-1] < widths[2]
+
+
 def test_all_ranks_together_translate_every_line_that_is_not_blank_once(config, tmp_path):
     lines = ["one two", "", "three three three four", "five"]
     for side in ("en", "de"):

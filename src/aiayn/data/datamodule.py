@@ -199,7 +199,8 @@ class TranslationDataModule(pl.LightningDataModule):
 
     def _evaluation_loader(self, split: PreparedSplit, limit: int | float = 1.0) -> DataLoader:
         batches = evaluation_batches([split.src.lengths, split.tgt.lengths], self._max_tokens())
-        batches = batches[: limited(limit, len(batches))]
+        count = limited(limit, len(batches))
+        batches = [batches[number * len(batches) // count] for number in range(count)]  # of all lengths
         return self._loader(len(batches), partial(_evaluation_batch, split, batches))
 
     def _loader(
