@@ -30,7 +30,7 @@ def _switch_or_count(key: str, value: Any) -> None:
 
 
 def limited(limit: int | float, count: int) -> int:
-    """Returns how many of so many are left by a limit: a number, or a share, which leaves at least one."""
+    """Returns how many of `count` a limit leaves: a number, or a share, which leaves at least one."""
     return min(limit, count) if isinstance(limit, int) else max(1, int(limit * count))
 
 

@@ -97,8 +97,9 @@ def warn_of_leakage(prepared: PreparedCorpus, texts: Mapping[str, RawText], conf
     if not log.isEnabledFor(logging.WARNING):
         return  # another rank says it
     held_out = {"val": [(prepared.val.src, prepared.val.tgt)]}
-    with suppress(DataError, KeyError):
-        pairs = clean(texts["test"].pairs(), CleaningReport(), tags=config.tags)
+    with suppress(DataError):
+        raw = texts["test"].pairs() if "test" in texts else ()
+        pairs = clean(raw, CleaningReport(), tags=config.tags)
         held_out["test"] = [(src, tgt) for _, src, tgt in encode(pairs, prepared.tokenizer, processes=1)]
     wanted = np.concatenate([_signatures(*part) for parts in held_out.values() for part in parts])
     learned = set()

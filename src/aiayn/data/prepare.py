@@ -132,9 +132,8 @@ def _described(prepared: PreparedCorpus, config: DataConfig, wanted: Wanted, is_
     counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
     said = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
     log.info("%s: %s%s", wanted.target, counts, said)
-    if config.source == "hub" and not is_new:  # opening a prepared corpus needs no network
-        wanted.texts.pop("test", None)
-    warn_of_leakage(prepared, wanted.texts, config)
+    looked_at = (*SPLITS, "test") if is_new or config.source != "hub" else SPLITS  # opening it needs no network
+    warn_of_leakage(prepared, {split: wanted.texts[split] for split in looked_at if split in wanted.texts}, config)
     return prepared
 
 

@@ -24,6 +24,7 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
     """Returns the whole page. Raises RefusedError for a run without a readable configuration."""
     named = {run.path.relative_to(folder).as_posix(): run for run in folders}
     runs = {name: read_run(named[name]) for name in sorted(named, key=_by_number)}
+    names = {id(run): name for name, run in runs.items()}
     first, *_ = runs.values()
     differ = [key for key in differing([run.options for run in runs.values()]) if key not in NOT_COMPARED]
     groups, steps = group_runs(runs.values()), [last_step(run.records) for run in runs.values()]
@@ -37,7 +38,7 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
         about=[f"{len(runs)} runs"],
         heads=_heads_and_sizes(groups),
         runs=[
-            _runs_table({name: run for name, run in runs.items() if any(run is one for one in part)}, differ)
+            _runs_table({names[id(run)]: run for run in part}, differ)
             for part in partitions([*runs.values()], [*TITLES])
         ],
         # As `aiayn table` has them; without measurements there are no more columns.

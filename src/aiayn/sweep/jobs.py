@@ -76,7 +76,8 @@ def make_jobs(
         ways = [_job(each, sweep, overrides, options) for each in (name, with_seed, without)]
         # Its folder may be named otherwise, of a time with other seeds; and another seed may have the one without.
         begun = (job for job in ways if _began_as(job))
-        jobs.append(next(begun, ways[_began_as(ways[0], but={"seed"}) is not None]))
+        is_taken = _began_as(ways[0], but={"seed"}) is not None
+        jobs.append(next(begun, ways[1] if is_taken else ways[0]))
     return jobs
 
 
