@@ -107,8 +107,7 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
     if precision == "tf32":
         precision = "32-true"
     if precision == "auto":
-        device = torch.device("cuda" if accelerator == "gpu" else "cpu")
-        precision = "bf16-mixed" if has_bfloat16(device) else "32-true"
+        precision = "bf16-mixed" if has_bfloat16(accelerator) else "32-true"
         # Tensor cores came with compute capability 7.0, bfloat16 in them with 8.0.
         if precision == "32-true" and accelerator == "gpu" and torch.cuda.get_device_capability() >= (7, 0):
             precision = "16-mixed"
@@ -155,9 +154,9 @@ def training_threads(d_model: int, accelerator: str) -> Iterator[int]:
         torch.set_num_threads(before)
 
 
-def has_bfloat16(device: torch.device) -> bool:
+def has_bfloat16(accelerator: str) -> bool:
     """Whether the hardware itself computes in bfloat16: emulation is slower than float32."""
-    if device.type == "cuda":
+    if accelerator == "gpu":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)  # not in macOS' wheels
     return is_supported is not None and is_supported()

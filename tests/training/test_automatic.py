@@ -11,6 +11,7 @@ from aiayn.config import settle
 from aiayn.config.settle import open_options, settle_sizes, settle_steps
 from aiayn.errors import RefusedError
 from aiayn.runs.run_folder import RunFolder, saved_steps
+from aiayn.training import log_start
 from aiayn.training.callbacks import throughput_monitor
 from aiayn.training.log_start import unusual_options
 from aiayn.training.resume import fill_as_stored
@@ -96,3 +97,23 @@ def test_a_loss_that_stays_at_the_unigram_loss_is_named_once_after_the_warm_up(
     assert len(stuck) == named
     assert all(line.startswith("step 6: ") and "optim.warmup_steps" in line for line in stuck)
     assert any(line.startswith("steps    12, peak learning rate 0.014 at step 3") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("precision", "in_hardware", "warned"),
+    [
+        ("bf16-mixed", False, True),
+        ("bf16-mixed", True, False),
+        ("32-true", False, False),
+    ],
+)
+def test_bfloat16_that_is_only_emulated_is_warned_of_before_the_first_step(
+    small, tmp_path, caplog, monkeypatch, precision, in_hardware, warned
+):
+    monkeypatch.setattr(log_start, "has_bfloat16", lambda accelerator: in_hardware)
+
+    train(replace(small, trainer=replace(small.trainer, precision=precision, max_steps=1)), tmp_path)
+
+    emulated = [line for line in caplog.messages if line.startswith(f"warning  trainer.precision={precision}: ")]
+    assert len(emulated) == warned
+    assert all("trainer.precision=auto" in line for line in emulated)

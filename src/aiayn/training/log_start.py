@@ -8,7 +8,7 @@ from aiayn.config.rules import listed, tagged
 from aiayn.config.schema import Config
 from aiayn.config.settle import FITS, fit, usual_steps
 from aiayn.data.batch_plan import device_counts
-from aiayn.hardware import Hardware, why_not_compiled
+from aiayn.hardware import Hardware, has_bfloat16, why_not_compiled
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.training.context import RunContext
@@ -42,6 +42,12 @@ def log_start(run: RunContext, module: TranslationModule, hardware: Hardware) ->
         compiled = f"not compiled: {reason}" if reason else "layers compiled, the loss in Triton"
         padded = why_not_packed(config, hardware, run.research)
         log.info("         %s; %s", compiled, f"padded: {padded}" if padded else "sentences packed")
+    if precision.startswith("bf16") and not has_bfloat16(accelerator):
+        log.warning(
+            "warning  trainer.precision=%s: this hardware only emulates bfloat16, many times slower than float32; set "
+            "trainer.precision=auto, for all rows of a table",
+            precision,
+        )
     warmup, own = config.optim.warmup_steps, type(module)
     peak = f", peak learning rate {module.rate(warmup):.2g} at step {warmup}"
     if own.rate is not TranslationModule.rate or own.configure_optimizers is not TranslationModule.configure_optimizers:
