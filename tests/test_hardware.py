@@ -13,6 +13,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from aiayn import hardware
 from aiayn.errors import ConfigError
 from aiayn.hardware import (
+    Hardware,
     choose_device,
     choose_hardware,
     has_own_gpu,
@@ -149,21 +150,27 @@ def test_a_model_that_a_gpu_cannot_train_is_refused_before_it_is_built(monkeypat
 
 
 @pytest.mark.parametrize(
-    ("d_model", "accelerator", "environment", "expected"),
-    [(128, "cpu", {}, 1), (256, "cpu", {}, 2), (128, "gpu", {}, 2), (128, "cpu", {"OMP_NUM_THREADS": "2"}, 2)],
+    ("d_model", "chosen", "environment", "expected"),
+    [
+        (128, ("cpu", "bf16-mixed"), {}, 1),
+        (128, ("cpu", "32-true"), {}, 2),
+        (256, ("cpu", "bf16-mixed"), {}, 3),
+        (128, ("gpu", "bf16-mixed"), {}, 3),
+        (128, ("cpu", "bf16-mixed"), {"OMP_NUM_THREADS": "3"}, 3),
+    ],
 )
-def test_a_narrow_model_trains_in_one_thread_unless_the_environment_says_how_many(
-    d_model, accelerator, environment, expected, monkeypatch
+def test_a_narrow_model_trains_in_few_threads_unless_the_environment_says_how_many(
+    d_model, chosen, environment, expected, monkeypatch
 ):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     before = torch.get_num_threads()
     try:
-        torch.set_num_threads(2)
-        with training_threads(d_model, accelerator) as threads:
+        torch.set_num_threads(3)
+        with training_threads(d_model, Hardware(*chosen)) as threads:
             assert threads == torch.get_num_threads() == expected
-        assert torch.get_num_threads() == 2
+        assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
 

@@ -97,7 +97,7 @@ def _train(
             log.info("already finished at step %d%s: %s", run.start_step, early, folder.path)
             store_test(folder, run.config)
             return
-        with training_threads(sized.model.d_model, hardware.accelerator):
+        with training_threads(sized.model.d_model, hardware):
             if not run.validations.is_out_of_patience():
                 _fit(run, data, hardware, found, source)
             stop.enter_phase("stopped after the last step")
