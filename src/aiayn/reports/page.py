@@ -52,7 +52,7 @@ def _marked(text: str, tag: str) -> Markup:
 PAGE = Style(
     plus_minus="\u00a0±\u00a0",
     escape=escape,
-    number=lambda cell: escape(cell.replace(" ", "\u00a0")),
+    number=lambda cell: escape(cell.replace(" ", "\u00a0").replace("]\u00a0", "] ")),
     strong=lambda cell: Markup("<b>{}</b>").format(cell),
     missing="–",
 )

@@ -68,7 +68,8 @@ def _runs_table(runs: dict[str, MeasuredRun], differ: Sequence[str]) -> Table:
         record |= {"step": last_step(run.records)}
         record |= {metric.key: metric.of(run) for metric in TITLES}
         records.append(record | {key: option_text(run.options.get(key)) for key in differ})
-    measured = [Column(metric.key, title, 2) for metric, title in TITLES.items()]
+    titles = {metric.key: title for metric, title in TITLES.items()}
+    measured = [Column(key, titles[key], 2) for key in titles if any(record[key] is not None for record in records)]
     return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *option_columns(differ)], records)
 
 
