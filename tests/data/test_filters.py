@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from texts import data_config, write_lines
 
+from aiayn.data.cleaning import training_rules
 from aiayn.data.prepare import prepare
 from aiayn.errors import ConfigError
 
@@ -57,6 +58,41 @@ def test_pairs_that_are_dropped_for_their_length_are_not_counted_as_normalised(c
     write_lines(Path(config.train), ["a\u00a0b", "c\u00a0d " + "e " * 99, "f"], ["g", "h", "i"])
     report = prepare(replace(config, vocab_size=261)).report["train"]
     assert (report["kept"], report["dropped"], report["normalised"]) == (2, {"too_long": 1}, 1)
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "same"),
+    [
+        ("5,000 in 2010", "5000 in 2010", True),
+        ("1,234.5", "1234,5", True),
+        ("1,000,000.25", "1.000.000,25", True),
+        ("0.125", "0,125", True),
+        ("86,400 seconds, 12,000", "86 400 Sekunden, 12'000", True),
+        ("4 of 176,000", "4 von 176 000", True),
+        ("in 2010, 300", "in 2010,300", True),
+        ("5,000", "5,0001", False),
+        ("1,50", "150", False),
+    ],
+)
+def test_numbers_with_and_without_groups_of_digits_are_the_same(src, tgt, same):
+    (rule,) = training_rules(data_config(drop_number_mismatch=True))
+    assert rule(src, tgt) == (None if same else "numbers")
+
+
+def test_a_pair_that_is_dropped_for_its_length_does_not_hide_its_twin(config):
+    write_lines(Path(config.train), ["one" + "!" * 99, "one", "One."], ["eins", "eins", "Eins"])
+    prepared = prepare(replace(config, vocab_size=261, drop_duplicates="normalised"))
+    assert prepared.report["train"]["dropped"] == {"length_ratio": 1, "duplicate": 1}
+    assert prepared.tokenizer.decode([prepared.train.src[0].tolist()]) == ["one"]
+
+
+def test_a_text_of_which_most_is_dropped_is_warned_of_as_is_one_in_letters_that_a_vocabulary_lacks(config, caplog):
+    tokenizer = prepare(config).tokenizer
+    write_lines(Path(config.train), ["house 12", "house 13", "house 14"], ["घर " * 4, "घर " * 5, "Haus 14"])
+    for ratio in (100, 4):
+        assert "dropped" not in caplog.text
+        prepare(replace(config, vocab_size=tokenizer.vocab_size, max_length_ratio=ratio), tokenizer)
+    assert f"warning: most pairs of data.train={config.train} are dropped, above all as length_ratio" in caplog.text
 
 
 def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config, caplog):

@@ -195,7 +195,7 @@ def training_rules(config: DataConfig) -> list[Rule]:
     if config.drop_equal:
         rules.append(lambda src, tgt: "equal_sides" if normalised(plain(src)) == normalised(plain(tgt)) else None)
     if config.drop_number_mismatch:
-        rules.append(lambda src, tgt: "numbers" if _numbers(plain(src)) != _numbers(plain(tgt)) else None)
+        rules.append(lambda src, tgt: None if _same_numbers(plain(src), plain(tgt)) else "numbers")
     if config.drop_placeholder_mismatch:
         rules.append(lambda src, tgt: "placeholders" if placeholders(plain(src)) != placeholders(plain(tgt)) else None)
     if config.drop_duplicates:
@@ -215,8 +215,17 @@ def training_rules(config: DataConfig) -> list[Rule]:
     return rules
 
 
+GROUPED = re.compile(r"(?<=\d)[.,'’ ](?=\d{3}(?!\d))")  # what a number's groups of three digits are divided by
+
+
+def _same_numbers(src: str, tgt: str) -> bool:
+    """Whether two texts have the same numbers, such as 1,234.5, 1.234,5 and 1234.5; either way of reading will do."""
+    ungrouped = [_numbers(GROUPED.sub("", side)) for side in (src, tgt)]
+    return _numbers(src) == _numbers(tgt) or ungrouped[0] == ungrouped[1]
+
+
 def _numbers(text: str) -> Counter[int]:
-    """Returns the runs of digits in a text as numbers: 1,234.5 and 1.234,5 have the same ones."""
+    """Returns the runs of digits in a text as numbers."""
     return Counter(int(digits) for digits in re.findall(r"\d+", text) if len(digits) < 40)
 
 

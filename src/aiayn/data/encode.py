@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count, islice
+from itertools import chain, count, islice, product
 
 import numpy as np
 
@@ -96,22 +96,27 @@ def encode_split(
 ) -> Iterator[tuple[Sentences, Sentences]]:
     """Yields the ids of a split's usable pairs, sources and targets, some at a time.
 
-    Of training, pairs that are too long are dropped.
+    Of training, pairs that are too long, and repeated ones, are dropped.
     """
     training = split == "train"
     total = text.count() if training and config.source == "files" else None
     raw = with_progress(text.pairs(), f"encoding {split}", total)
-    pairs = clean(raw, report, training_rules(config) if training else (), config.tags)
+    rules = training_rules(config) if training else []
+    last = [rules.pop()] if training and config.drop_duplicates else []  # of the pairs that stay
+    pairs = clean(raw, report, rules, config.tags)
     for chunk, src, tgt in encode(pairs, tokenizer, config.prepare_processes):
         if training:
             src_lengths, tgt_lengths = np.diff(src.starts), np.diff(tgt.starts)
             longer, shorter = np.maximum(src_lengths, tgt_lengths), np.minimum(src_lengths, tgt_lengths)
-            too_long = longer > config.max_length
-            keep = ~too_long & (longer <= config.max_length_ratio * shorter + 5)
+            flaws = [longer > config.max_length, longer > config.max_length_ratio * shorter + 5]
+            reasons = np.select(flaws, ["too_long", "length_ratio"], "")
+            for number, repeated in product(np.flatnonzero(reasons == ""), last):
+                reasons[number] = repeated(chunk[number].src, chunk[number].tgt) or ""
+            keep = reasons == ""
             for number in np.flatnonzero(~keep):
                 report.kept -= 1
                 report.normalised -= chunk[number].is_normalised
-                report.drop(chunk[number].raw, "too_long" if too_long[number] else "length_ratio")
+                report.drop(chunk[number].raw, str(reasons[number]))
             report.corpora.update(chunk[number].raw.corpus for number in np.flatnonzero(keep))
             src, tgt = src.where(keep), tgt.where(keep)
         yield src, tgt

@@ -132,6 +132,9 @@ def _described(prepared: PreparedCorpus, config: DataConfig, wanted: Wanted, is_
     counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
     said = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
     log.info("%s: %s%s", wanted.target, counts, said)
+    if sum(dropped.values()) > len(prepared.train):
+        most = max(dropped, key=lambda reason: dropped[reason])
+        log.warning("warning: most pairs of %s are dropped, above all as %s", wanted.texts["train"].option, most)
     looked_at = (*SPLITS, "test") if is_new or config.source != "hub" else SPLITS  # opening it needs no network
     warn_of_leakage(prepared, {split: wanted.texts[split] for split in looked_at if split in wanted.texts}, config)
     return prepared
@@ -159,8 +162,10 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
         settings["tokenizer"] = config.tokenizer
     if config.src_vocab_size is not None:
         settings["src_vocab_size"] = config.src_vocab_size
-    if config.drop_placeholder_mismatch:
-        settings["placeholders"] = 2  # raise it whenever other ones count
+    changed = {"duplicates": "duplicates", "number_mismatch": "numbers", "placeholder_mismatch": "placeholders"}
+    for option, name in changed.items():
+        if getattr(config, f"drop_{option}"):
+            settings[name] = 2  # raise it whenever other ones count
     if config.all_symbols:
         settings["symbols"] = config.all_symbols
     settings |= {split: texts[split].identity() for split in SPLITS}
