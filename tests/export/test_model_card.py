@@ -97,6 +97,14 @@ def test_a_card_names_every_target_and_its_tag(run):
     assert "(train, train, c)" in card
 
 
+def test_a_card_of_a_fine_tuned_model_says_that_its_training_began_elsewhere(run):
+    found = checkpoints.load(run / "checkpoints/last.ckpt")
+    assert "another model" not in model_card(found, "general", {}, "mit")
+    card = model_card(replace(found, config=replace(found.config, init_from="outputs/general")), "own", {}, "mit")
+    assert "1,200 steps from the weights of another model; one checkpoint" in card
+    assert "were left out. The training data of that model is not listed here." in card
+
+
 def test_a_licence_without_a_card_is_refused(run):
     outcome = run_application("aiayn", "export", str(run), "new", "--format", "ctranslate2", "--licence", "mit")
     assert (outcome.code, "--licence is for the model card of --format marian" in outcome.err) == (2, True)

@@ -18,10 +18,10 @@ from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
-from aiayn.runs.run_folder import read_jsonl
+from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.search.translator import load_translator
 from aiayn.token_ids import BOS_ID, EOS_ID
-from aiayn.training.init_from import weights_sha256
+from aiayn.training.init_from import resolve_init_from, weights_sha256
 from aiayn.training.log_start import log_source
 from aiayn.training.run import train
 
@@ -204,6 +204,15 @@ def test_a_tokenizer_that_is_asked_for_and_would_be_ignored_is_refused(child, tm
     other = replace(child, data=replace(child.data, tokenizer="unigram"))
     with pytest.raises(RefusedError, match=r"\(data\.tokenizer: bpe -> unigram\); leave these options out"):
         train(other, tmp_path, chosen=["data.tokenizer"])
+
+
+def test_the_kind_of_tokenizer_follows_the_source_and_several_machines_need_not_learn_it(child, parent, tmp_path):
+    source = averaged(parent)
+    unigram = replace(source, config=replace(source.config, data=replace(source.config.data, tokenizer="unigram")))
+    checkpoints.save(tmp_path / "unigram.ckpt", unigram)
+    found, _ = resolve_init_from(child, str(tmp_path / "unigram.ckpt"), RunFolder(tmp_path / "child"), ())
+    assert found.data.tokenizer == "unigram"
+    assert replace(found, trainer=replace(found.trainer, num_nodes=2)).data == found.data
 
 
 def test_text_without_the_tags_that_the_source_had_is_warned_of(config, caplog):

@@ -64,9 +64,9 @@ class Config:
             f"data.src_vocab_size={self.data.src_vocab_size}: two vocabularies have no matrix in common; set "
             "model.tie_embeddings=decoder (or none)",
         )
-        alike = self.data.tokenizer != "unigram" or self.trainer.num_nodes == 1 or not self.data.prepare_per_node
+        learns = self.data.tokenizer == "unigram" and self.init_from is None
         require(
-            alike,
+            not learns or self.trainer.num_nodes == 1 or not self.data.prepare_per_node,
             "data.tokenizer=unigram: no two machines learn the same; set data.prepare_per_node=false, or give them one "
             "tokenizer.json",
         )

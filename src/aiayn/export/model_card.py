@@ -22,6 +22,8 @@ def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Mapp
     targets = tags_of_targets(data.all_symbols, data.tgt_lang)
     tags = ", ".join(filter(None, targets.values()))
     tags = f" A text begins with the tag of its target: {tags}." if tags else ""
+    began = " from the weights of another model" if checkpoint.config.init_from else ""
+    before = " The training data of that model is not listed here." if began else ""
     parameters = sum(weight.numel() for weight in checkpoint.weights.values()) / 1e6
     return f"""---
 {_header(data, name, evaluations, licence)}
@@ -31,7 +33,7 @@ def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Mapp
 
 Translates {data.src_lang} to {", ".join(targets)}: a Transformer ("Attention Is All You Need") with {parameters:.1f} M
 parameters, {model.n_layers} + {model.decoder_layers} layers, d_model {model.d_model}, trained for
-{checkpoint.step:,} steps; {weights}, in float32.{tags}
+{checkpoint.step:,} steps{began}; {weights}, in float32.{tags}
 
 ## How to load it
 
@@ -47,7 +49,7 @@ PATH is this folder, or the name of the model on the hub. The tokenizer takes ra
 
 ## Training data
 
-{_data(data)}
+{_data(data)}{before}
 
 ## Scores
 

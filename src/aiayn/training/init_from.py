@@ -63,7 +63,7 @@ def resolve_init_from(
     if "model.dropout" not in unset and (chosen is None or "model.dropout" in chosen):
         model = replace(model, dropout=config.model.dropout)
     model = replace(model, parts=config.model.parts)
-    data = replace(config.data, **vocabulary)
+    data = replace(config.data, **vocabulary, tokenizer=source.config.data.tokenizer)
     return replace(config, model=model, data=data, init_fingerprint=found), source
 
 
