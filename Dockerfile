@@ -1,7 +1,8 @@
 # Trains, translates and serves, with the current folder as /work:
 #   docker build -t aiayn .                          for CPUs; for NVIDIA GPUs: --build-arg TORCH=cuda
 #   docker run --rm --user "$(id -u)" -v "$PWD:/work" aiayn train experiment=quickstart logger=none
-#   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD:/work:ro" aiayn serve outputs/quickstart --host 0.0.0.0
+#   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD:/work:ro" aiayn serve outputs/quickstart \
+#     --host 0.0.0.0 --allow-host localhost
 FROM python:3.11-slim
 ARG TORCH=cpu
 WORKDIR /src

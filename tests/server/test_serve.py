@@ -205,6 +205,16 @@ def test_the_systemd_unit_of_the_docs_is_a_command_that_runs_and_waits_long_enou
     assert int(fields["TimeoutStopSec"]) > ServeOptions.time_limit + module.SHUTDOWN_GRACE
 
 
+def test_the_servers_command_in_the_dockerfile_has_all_options_that_it_needs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = (ROOT / "Dockerfile").read_text().replace("\\\n#", "")
+    words = re.search(r"(aiayn serve .*)", lines)[1].split()
+
+    outcome = run_application(*words)
+
+    assert (outcome.code, "outputs/quickstart: neither a run" in outcome.err) == (4, True)
+
+
 ODD_PARTS = [
     "",
     " ",

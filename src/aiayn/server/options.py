@@ -25,7 +25,7 @@ class ServeOptions:
     host: str = flag("127.0.0.1", "Address to listen on.")
     allow_host: list[str] = flag(list, "A name that clients call the server by; may be repeated.", "NAME")
     allow_origin: list[str] = flag(list, "A web page that may use the server; may be repeated.", "URL")
-    api_key_file: Path | None = flag(None, "Accepted API keys, one per line; lines with # are comments.", "FILE")
+    api_key_file: Path | None = flag(None, "Accepted API keys, one per line; # begins a comment line.", "FILE")
     access_log: bool = flag(False, "Log a line per request to standard error, without text.")
     max_body: int = flag(1_000_000, "Bytes of a request.")
     max_line: int = flag(500, "Subwords of a line.")
