@@ -3,11 +3,14 @@
 import ast
 import re
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
 from applications import ROOT
 from test_imports import MODULES, WALLS
+
+from aiayn.sweep.jobs import job_names
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 # Paths in the pages are relative to one of these.
@@ -80,6 +83,15 @@ def test_a_link_to_a_module_names_what_is_defined_there(page):
 
 def test_there_are_links_from_the_paper_to_the_code():
     assert len(LINK.findall(read(ROOT / "docs/reading.md"))) >= 20
+
+
+def test_the_baseline_that_the_page_on_sweeps_names_is_a_row_of_its_sweep():
+    page = read(ROOT / "docs/sweeps.md")
+    swept = re.search(r"train.py -m (.*) sweep=heads", page)[1].split()
+    options = [(key, values.split(",")) for key, values in (one.split("=") for one in swept)]
+    rows = product(*([f"{key}={value}" for value in values] for key, values in options))
+
+    assert re.search(r"--baseline (\S+)", page)[1] in job_names([list(row) for row in rows], swept)
 
 
 @every_page

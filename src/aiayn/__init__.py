@@ -86,8 +86,8 @@ def train(
     """Trains, or continues, the run that the options describe, or one that `compose` returned; returns its folder.
 
     `module` and `datamodule` take the place of our own, `callbacks` are called beside ours; a run stores SHA-256 of
-    their files. It runs in this process, on one device. Raises UserError for whatever `aiayn train` would refuse, and
-    InterruptedRunError if Ctrl-C stops it, after everything has been saved.
+    their files. It runs in this process, in a notebook on one device. Raises UserError for whatever `aiayn train` would
+    refuse, and InterruptedRunError if Ctrl-C stops it, after everything has been saved.
     """
     from aiayn.config.compose import chosen_options, compose_training
     from aiayn.config.schema import Config

@@ -112,7 +112,9 @@ def translate(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
     ] = None,
-    devices: Annotated[int, typer.Option(min=1, metavar="N", help="Processes that share the lines of FILE.")] = 1,
+    devices: Annotated[
+        int, typer.Option(min=1, metavar="N", help="GPUs, or parts of the cores, for the lines of FILE.")
+    ] = 1,
     debug: Debug = False,
 ) -> None:
     """Translates text, one line for one line.

@@ -48,7 +48,7 @@ class RunFolder:
         self.path = path
         # For continuing and translating.
         self.config = path / "config.yaml"
-        self.checkpoints = path / "checkpoints"  # step_N.ckpt, step_N.optim and the next three; see runs/checkpoints.py
+        self.checkpoints = path / "checkpoints"  # step_N.ckpt, step_N.optim and the next three: checkpoint_folder.py
         self.averaged = self.checkpoints / "averaged.ckpt"
         self.validated = path / "averaged.json"  # the average's metrics, and whether best.ckpt is better
         self.best = self.checkpoints / "best.ckpt"

@@ -74,7 +74,7 @@ class Translator(LineTranslator):
         precision: str = "float32",
         ensemble: Sequence[Path | str] = (),
     ) -> "Translator":
-        """Loads a checkpoint of a run folder, by default the averaged one if it exists, else the last.
+        """Loads a checkpoint of a run folder, by default that of `RunFolder.default_checkpoint`.
 
         `ensemble` names further runs that translate together with it, by the mean of their log-probabilities; of each
         the same `checkpoint` is taken. Search options are the first run's. With `precision` bfloat16 scores differ in

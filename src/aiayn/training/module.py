@@ -36,7 +36,7 @@ class TranslationModule(pl.LightningModule):
     """The Transformer with its loss, its optimizer and its search, without files or scores of text.
 
     For research, subclass it: `build_model`, `training_loss`, `rate` and `configure_optimizers` are meant to be
-    overridden (docs/lightning.md has a recipe for each).
+    overridden (docs/lightning.md, and examples/extensions for each).
     """
 
     skipped: Tensor  # steps skipped because their gradient was NaN or infinite, () int64
