@@ -139,5 +139,7 @@ def test_the_readme_links_every_page():
     readme = read(ROOT / "README.md")
 
     assert [
-        page for page in PAGES if "docs" in page.parts and f"({page.relative_to(ROOT).as_posix()})" not in readme
+        page
+        for page in PAGES
+        if page.is_relative_to(ROOT / "docs") and f"({page.relative_to(ROOT).as_posix()})" not in readme
     ] == []
