@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from figures import assert_same_figures
 from how_much_text import PAGE, RESULTS, facts, page_blocks
 from scipy import stats
 from table3_quarter import replaced
@@ -14,7 +15,7 @@ from aiayn.reports.tables import json_text
 def test_page_and_table_are_what_one_command_makes_of_the_results():
     found, page = facts(), PAGE.read_text(encoding="utf-8")
     assert replaced(page, page_blocks(found)) == page
-    assert json.loads((RESULTS / "table.json").read_text(encoding="utf-8")) == json.loads(json_text(found))
+    assert_same_figures((RESULTS / "table.json").read_text(encoding="utf-8"), json_text(found))
 
 
 def test_intervals_are_students_t_of_one_spread_between_seeds_shared_by_all_sizes():

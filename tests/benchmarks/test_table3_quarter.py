@@ -1,9 +1,8 @@
 """The findings on Table 3 at a quarter of its widths are what the results say."""
 
-import json
-
 import pytest
 import table3_quarter
+from figures import assert_same_figures
 from scipy import stats
 from table3_quarter import PAGE, RESULTS, facts, page_blocks, replaced, tables_of
 
@@ -16,7 +15,7 @@ def test_page_and_table_are_what_one_command_makes_of_the_results():
 
     page = PAGE.read_text(encoding="utf-8")
     assert replaced(page, page_blocks(found)) == page
-    assert json.loads((RESULTS / "table.json").read_text()) == json.loads(json_text(found))
+    assert_same_figures((RESULTS / "table.json").read_text(encoding="utf-8"), json_text(found))
     assert {record["row"] for record in found["changes"]} == set(table3_quarter.NAMES)
 
 
