@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count, islice, product
+from itertools import chain, count, islice
 
 import numpy as np
 
@@ -102,7 +102,7 @@ def encode_split(
     total = text.count() if training and config.source == "files" else None
     raw = with_progress(text.pairs(), f"encoding {split}", total)
     rules = training_rules(config) if training else []
-    last = [rules.pop()] if training and config.drop_duplicates else []  # of the pairs that stay
+    repeated = rules.pop() if training and config.drop_duplicates else None  # asked of the pairs that stay
     pairs = clean(raw, report, rules, config.tags)
     for chunk, src, tgt in encode(pairs, tokenizer, config.prepare_processes):
         if training:
@@ -110,8 +110,9 @@ def encode_split(
             longer, shorter = np.maximum(src_lengths, tgt_lengths), np.minimum(src_lengths, tgt_lengths)
             flaws = [longer > config.max_length, longer > config.max_length_ratio * shorter + 5]
             reasons = np.select(flaws, ["too_long", "length_ratio"], "")
-            for number, repeated in product(np.flatnonzero(reasons == ""), last):
-                reasons[number] = repeated(chunk[number].src, chunk[number].tgt) or ""
+            if repeated:
+                for number in np.flatnonzero(reasons == ""):
+                    reasons[number] = repeated(chunk[number].src, chunk[number].tgt) or ""
             keep = reasons == ""
             for number in np.flatnonzero(~keep):
                 report.kept -= 1
