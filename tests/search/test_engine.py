@@ -132,6 +132,35 @@ def forced(slow: Translator, line: str, output: list[int]) -> float:
     return float(logits.double().log_softmax(-1)[range(len(output) + 1), [*output, EOS_ID]].sum())
 
 
+def plain_search(slow: Translator, line: str, k: int) -> list[int]:
+    """The output of highest log P, of all until the k-th ended, an end counting among the best k of its step."""
+    src = torch.tensor([[*slow.source_ids([line])[0], EOS_ID]])
+    mask = torch.ones(1, 1, 1, src.size(1), dtype=torch.bool)
+    alive, ended = [(0.0, [])], []
+    while len(ended) < k:
+        with torch.no_grad():
+            rows = [
+                slow.models[0](src, torch.tensor([[BOS_ID, *ids]]), mask)[0, -1].log_softmax(-1) for _, ids in alive
+            ]
+        best, places = (torch.stack(rows) + torch.tensor([[total] for total, _ in alive])).flatten().topk(2 * k)
+        found = [
+            (total, alive[place // len(rows[0])][1], place % len(rows[0]))
+            for total, place in zip(best.tolist(), places.tolist(), strict=True)
+        ]
+        ended += [(total, ids) for total, ids, token in found[:k] if token == EOS_ID]
+        alive = [(total, [*ids, token]) for total, ids, token in found if token != EOS_ID][:k]
+    return max(ended)[1]
+
+
+def test_the_best_output_is_found_however_many_end_in_the_last_step(tmp_path):
+    """CTranslate2 returns no more than it waits for: which of them it drops must not be the best."""
+    search = {"beam_size": 4, "patience": 1, "length_penalty": 0, "max_extra_tokens": 200}
+    path, text = stored(taught(steps=150), tmp_path), lines(20)
+    fast, slow = (opened(path, engine=engine, search=search)[0] for engine in ("ctranslate2", "torch"))
+    assert isinstance(slow, Translator)
+    assert [best.tokens for best, *_ in fast.n_best(text, 1)] == [plain_search(slow, line, 4) for line in text]
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_an_output_that_is_cut_at_its_own_limit_is_scored_with_its_end(tmp_path, beam_size):
     """Untaught, the model does not end, and lines of a batch have limits of their own."""

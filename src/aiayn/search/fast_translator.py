@@ -3,8 +3,9 @@
 The model was converted once, into a folder beside its checkpoint (`search/convert.py`). What CTranslate2 does otherwise
 than `beam_search`, and how the results become the same:
 
-- It divides log P by |Y|^alpha. So it is asked for all hypotheses that it finished, with alpha = 1, and they are ranked
-  anew by the run's own length penalty.
+- It divides log P by |Y|^alpha. So it is asked for all hypotheses that it finished, and they are ranked anew by the
+  run's own length penalty. Where the last step finished more than end a search, it leaves the worst out: alpha is one
+  that orders them as the run's own penalty does, or nearly.
 - All lines of a call have one limit of lengths. A line with an output that reaches its own limit is searched again,
   with lines of the same limit.
 - It does not score the end of an output that it cut at the limit. That is added by scoring the output.
@@ -54,6 +55,8 @@ class FastTranslator(LineTranslator):
         self.is_learned: bool = about["learned"]
         self.devices = devices
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[device]
+        # With 0 a search would end with its best output; with half of it |Y|^alpha is close to ((5 + |Y|) / 6)^alpha.
+        self.exponent = max(search.length_penalty / (2 if search.penalty == "gnmt" else 1), 1e-3)
         self._load_in_torch = load_in_torch
         self._torch: Translator | None = None
         self._src_subwords, self._tgt_subwords = tokenizer.source.subwords, tokenizer.subwords
@@ -154,7 +157,7 @@ class FastTranslator(LineTranslator):
             beam_size=beams,
             patience=ended / beams,
             num_hypotheses=ended,
-            length_penalty=1,
+            length_penalty=self.exponent,
             min_decoding_length=0,
             max_decoding_length=len(sources[0]) + self.search.max_extra_tokens,
             max_input_length=0,
@@ -172,7 +175,7 @@ class FastTranslator(LineTranslator):
             for tokens, score in zip(result.hypotheses, result.scores, strict=True):
                 ids = [self._ids[token] for token in tokens]
                 if ids and ids[-1] == EOS_ID:
-                    of_source.append((ids[:-1], score * len(ids)))
+                    of_source.append((ids[:-1], score * len(ids) ** self.exponent))
                 else:
                     cut.append((number, len(of_source)))
                     of_source.append((ids, math.nan))
