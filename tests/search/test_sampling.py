@@ -107,7 +107,7 @@ def test_top_k_and_top_p_keep_the_most_probable_tokens_in_proportion():
     assert frequencies(probabilities, top_p=0.6) == [0, 0.615, 0, 0.385, 0]
     assert frequencies(probabilities, top_p=0.7) == [0, 0.471, 0.235, 0.294, 0]
     assert frequencies([0.2, 0.8], temperature=0.5) == [0.059, 0.941]
-    assert frequencies([0.2, 0.8], temperature=1e-6) == [0, 1]
+    assert frequencies([0.8, 0.2], temperature=1e-6) == frequencies([0.8, 0.2], temperature=1e-310) == [1, 0]
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 25, 5000])

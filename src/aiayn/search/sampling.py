@@ -77,9 +77,9 @@ def draw_tokens(logits: Tensor, draws: Tensor, sampling: SamplingConfig) -> Tens
 
     Temperature comes first, then the k most probable tokens are kept, or the fewest whose probabilities sum to p.
     """
-    scaled = logits / sampling.temperature
-    scaled[:, PAD_ID] = scaled[:, BOS_ID] = -torch.inf
-    probs = scaled.softmax(-1)
+    allowed = logits.clone()
+    allowed[:, PAD_ID] = allowed[:, BOS_ID] = -torch.inf
+    probs = ((allowed - allowed.amax(-1, keepdim=True)) / sampling.temperature).softmax(-1)  # nothing overflows
     if sampling.top_k is not None and sampling.top_k < probs.size(1):
         least = probs.topk(sampling.top_k).values[:, -1:]
         probs = probs.masked_fill(probs < least, 0)
