@@ -89,7 +89,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_dropped_from_files_and_stan
 
 
 def test_the_chunks_of_a_long_text_leave_no_trace(run, translator, tmp_path, monkeypatch):
-    lines = [f"the cat sees {number} cats" for number in range(23)]
+    lines = [f"the cat sees {number} cats" for number in range(11)]
     text = "".join(f"{line}\n" for line in lines).encode()
     (tmp_path / "text").write_bytes(text)
     expected = translator.translate(lines)

@@ -230,8 +230,9 @@ def matmul_rate(device: torch.device, precision: str, threads: int) -> float:
     matrix = torch.randn(size, size, device=device, generator=generator).to(dtype)
     if device.type == "cuda":
         return 2 * size**3 / gpu_seconds(lambda: torch.mm(matrix, matrix))
-    torch.mm(matrix, matrix)  # the first product also chooses a kernel
-    return 2 * size**3 / min(timeit.repeat(lambda: torch.mm(matrix, matrix), number=1, repeat=5))
+    first = timeit.timeit(lambda: torch.mm(matrix, matrix), number=1)  # also chooses a kernel
+    repeats = 5 if first < 0.5 else 0  # seconds, as where a precision is emulated
+    return 2 * size**3 / min([first, *timeit.repeat(lambda: torch.mm(matrix, matrix), number=1, repeat=repeats)])
 
 
 def gpu_seconds(work: Callable[[], Any], repeats: int = 20, warmup_seconds: float = 0.3) -> float:

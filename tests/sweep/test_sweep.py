@@ -398,12 +398,13 @@ def test_parallel_jobs_have_gpus_of_their_own(folder, monkeypatch, visible, devi
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    sweep = fake_sweep(folder, ["a_h1", "a_h4", "c_n2"][:parallel], parallel)
+    on_cpu = ["base"] if visible == "4,5" else []
+    sweep = fake_sweep(folder, ["a_h1", "a_h4", "c_n2"][:parallel] + on_cpu, parallel)
     shows = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
     sweep.commands = ([sys.executable, "-c", shows], [sys.executable, "-c", ""])
     sweep.waiting = [with_trainer(job, devices=devices, accelerator="auto") for job in sweep.waiting]
-    if visible == "4,5":
-        sweep.waiting.append(with_trainer(sweep.waiting[0], accelerator="cpu"))
+    if on_cpu:
+        sweep.waiting[-1] = with_trainer(sweep.waiting[-1], accelerator="cpu")
     sweep.jobs = list(sweep.waiting)
     sweep.run()
 
