@@ -19,7 +19,8 @@ PIP := uv pip install --python $(BIN)/python -c constraints.txt
 TORCH_BUILD = --torch-backend=$(if $(filter cpu,$(TORCH)),cpu,auto)
 else
 VENV = $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+# Without bytecode, as with uv: it is written as modules are loaded, and that of all takes half of the time.
+PIP := $(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt
 # Everywhere but on Linux there is only one build.
 TORCH_BUILD = $(if $(filter cpu-Linux,$(TORCH)-$(shell uname)),--retries 1 --extra-index-url https://download.pytorch.org/whl/cpu)
 endif
