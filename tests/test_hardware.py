@@ -150,27 +150,28 @@ def test_a_model_that_a_gpu_cannot_train_is_refused_before_it_is_built(monkeypat
 
 
 @pytest.mark.parametrize(
-    ("d_model", "chosen", "environment", "expected"),
+    ("cores", "d_model", "chosen", "environment", "expected"),
     [
-        (128, ("cpu", "bf16-mixed"), {}, 1),
-        (128, ("cpu", "32-true"), {}, 2),
-        (256, ("cpu", "bf16-mixed"), {}, 3),
-        (128, ("gpu", "bf16-mixed"), {}, 3),
-        (128, ("cpu", "bf16-mixed"), {"OMP_NUM_THREADS": "3"}, 3),
+        (4, 128, ("cpu", "bf16-mixed"), {}, 1),
+        (4, 128, ("cpu", "32-true"), {}, 2),
+        (3, 128, ("cpu", "32-true"), {}, 1),
+        (4, 256, ("cpu", "bf16-mixed"), {}, 4),
+        (4, 128, ("gpu", "bf16-mixed"), {}, 4),
+        (4, 128, ("cpu", "bf16-mixed"), {"OMP_NUM_THREADS": "4"}, 4),
     ],
 )
 def test_a_narrow_model_trains_in_few_threads_unless_the_environment_says_how_many(
-    d_model, chosen, environment, expected, monkeypatch
+    cores, d_model, chosen, environment, expected, monkeypatch
 ):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     before = torch.get_num_threads()
     try:
-        torch.set_num_threads(3)
+        torch.set_num_threads(cores)
         with training_threads(d_model, Hardware(*chosen)) as threads:
             assert threads == torch.get_num_threads() == expected
-        assert torch.get_num_threads() == 3
+        assert torch.get_num_threads() == cores
     finally:
         torch.set_num_threads(before)
 
