@@ -220,8 +220,7 @@ GROUPED = re.compile(r"(?<=\d)[.,'’ ](?=\d{3}(?!\d))")  # what a number's grou
 
 def _same_numbers(src: str, tgt: str) -> bool:
     """Whether two texts have the same numbers, such as 1,234.5, 1.234,5 and 1234.5; either way of reading will do."""
-    ungrouped = [_numbers(GROUPED.sub("", side)) for side in (src, tgt)]
-    return _numbers(src) == _numbers(tgt) or ungrouped[0] == ungrouped[1]
+    return _numbers(src) == _numbers(tgt) or _numbers(GROUPED.sub("", src)) == _numbers(GROUPED.sub("", tgt))
 
 
 def _numbers(text: str) -> Counter[int]:

@@ -102,7 +102,7 @@ def encode_split(
     total = text.count() if training and config.source == "files" else None
     raw = with_progress(text.pairs(), f"encoding {split}", total)
     rules = training_rules(config) if training else []
-    repeated = rules.pop() if training and config.drop_duplicates else None  # asked of the pairs that stay
+    repeated = rules.pop() if training and config.drop_duplicates else None  # the last; of pairs that stay
     pairs = clean(raw, report, rules, config.tags)
     for chunk, src, tgt in encode(pairs, tokenizer, config.prepare_processes):
         if training:

@@ -162,10 +162,13 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
         settings["tokenizer"] = config.tokenizer
     if config.src_vocab_size is not None:
         settings["src_vocab_size"] = config.src_vocab_size
-    changed = {"duplicates": "duplicates", "number_mismatch": "numbers", "placeholder_mismatch": "placeholders"}
-    for option, name in changed.items():
-        if getattr(config, f"drop_{option}"):
-            settings[name] = 2  # raise it whenever other ones count
+    # Versions of rules: raise one whenever it drops other pairs.
+    if config.drop_duplicates:
+        settings["duplicates"] = 2
+    if config.drop_number_mismatch:
+        settings["numbers"] = 2
+    if config.drop_placeholder_mismatch:
+        settings["placeholders"] = 2
     if config.all_symbols:
         settings["symbols"] = config.all_symbols
     settings |= {split: texts[split].identity() for split in SPLITS}

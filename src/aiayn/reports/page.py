@@ -48,7 +48,7 @@ def _marked(text: str, tag: str) -> Markup:
     return escape(space) + Markup(f"<{tag}>{{}}</{tag}>").format(words) if words else escape(text)
 
 
-# A cell of numbers stays on one line.
+# A cell of numbers stays on one line, but for what follows an interval.
 PAGE = Style(
     plus_minus="\u00a0±\u00a0",
     escape=escape,

@@ -68,8 +68,8 @@ def _runs_table(runs: dict[str, MeasuredRun], differ: Sequence[str]) -> Table:
         record |= {"step": last_step(run.records)}
         record |= {metric.key: metric.of(run) for metric in TITLES}
         records.append(record | {key: option_text(run.options.get(key)) for key in differ})
-    titles = {metric.key: title for metric, title in TITLES.items()}
-    measured = [Column(key, titles[key], 2) for key in titles if any(record[key] is not None for record in records)]
+    filled = {key for record in records for key, value in record.items() if value is not None}
+    measured = [Column(metric.key, title, 2) for metric, title in TITLES.items() if metric.key in filled]
     return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *option_columns(differ)], records)
 
 

@@ -55,7 +55,7 @@ class FastTranslator(LineTranslator):
         self.is_learned: bool = about["learned"]
         self.devices = devices
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[device]
-        # With 0 a search would end with its best output; with half of it |Y|^alpha is close to ((5 + |Y|) / 6)^alpha.
+        # |Y|^(alpha / 2) is close to ((5 + |Y|) / 6)^alpha. With 0 CTranslate2 ends a search at its best output.
         self.exponent = max(search.length_penalty / (2 if search.penalty == "gnmt" else 1), 1e-3)
         self._load_in_torch = load_in_torch
         self._torch: Translator | None = None
