@@ -7,6 +7,11 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
+# Equality to the bit holds for one number of threads only, and small tensors are fastest on one: CTranslate2's, too,
+# which wait for each other on a busy machine.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import torch
 from applications import small_model
 from chromium import Chromium, find_chromium
@@ -14,7 +19,6 @@ from hypothesis import HealthCheck, settings
 
 from aiayn.config.model import ModelConfig
 
-# Equality to the bit holds for one number of threads only, and small tensors are fastest on one.
 torch.set_num_threads(1)
 
 # What a shell starts in the background ignores Ctrl-C, what nohup starts the terminal's end, and so do their children;

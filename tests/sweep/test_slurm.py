@@ -182,9 +182,9 @@ def test_the_other_tasks_of_a_job_become_the_other_ranks(in_job, monkeypatch):
     assert started == [(sys.executable, [*each.train, *each.job.overrides])]
 
 
-def test_a_job_trains_and_scores_its_row_which_is_then_passed_over(cluster):
+def test_a_job_trains_and_scores_its_row_which_is_then_passed_over(cluster, warm_program):
     [job] = composed_jobs([*TEXT, *TINY, "sweep=s", "seed=1"])
-    train, evaluate = ([sys.executable, str(ROOT / script)] for script in ("train.py", "evaluate.py"))
+    train, evaluate = ([warm_program, str(ROOT / script)] for script in ("train.py", "evaluate.py"))
     executor = submitit.AutoExecutor(cluster / "submitit", cluster="local")
     executor.update_parameters(timeout_min=10)
 

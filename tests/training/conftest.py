@@ -39,7 +39,7 @@ def config(corpus) -> Config:
     return composed(*TWELVE_STEPS, *text_in(corpus, "xx"), *unequal, *data, "name=run", "seed=3")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def no_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         spare_the_pictures(patch)

@@ -61,7 +61,7 @@ def test_only_the_first_process_speaks_and_both_hear_of_one_metric(corpus, tmp_p
     assert validated["val/loss"] == pytest.approx(by_one["val/loss"], rel=1e-4)
 
 
-def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(corpus, tmp_path, monkeypatch):
+def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(corpus, tmp_path, monkeypatch, warm):
     monkeypatch.chdir(tmp_path)
     alone = ("data.parts_per_step=1", "data.micro_batches=null", "data.max_tokens_per_device=5000", "model.dropout=0")
     assert run_application(*arguments(corpus, "whole", *alone)).code == 0
@@ -94,7 +94,7 @@ class Module(TranslationModule):
 
 
 def test_a_rank_that_leaves_parameters_out_ends_the_run_with_their_names_and_the_strategy_that_allows_it(
-    corpus, tmp_path
+    corpus, tmp_path, warm
 ):
     (tmp_path / "drop.py").write_text(LAYER_DROP)
     given = arguments(corpus, "drop", "trainer.devices=2", "trainer.max_steps=2", "extensions=[drop.py]")
@@ -123,7 +123,7 @@ PARTS = Parts(feed_forward=lambda config, place: Counting(config.d_model, config
 """
 
 
-def test_a_counter_of_each_rank_that_no_checkpoint_could_hold_ends_the_run_at_its_first_step(corpus, tmp_path):
+def test_a_counter_of_each_rank_that_no_checkpoint_could_hold_ends_the_run_at_its_first_step(corpus, tmp_path, warm):
     (tmp_path / "counter.py").write_text(COUNTER)
     given = arguments(corpus, "counter", "trainer.devices=2", "extensions=[counter.py]")
     ended = in_new_interpreter(tmp_path, *given)
