@@ -185,12 +185,6 @@ def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.nd
     return batches
 
 
-def device_counts(micro_batches: int) -> str:
-    """Says how many devices can share the micro-batches of a step, such as "1, 2 or 4"."""
-    counts = [str(count) for count in range(1, micro_batches + 1) if micro_batches % count == 0]
-    return " or ".join([", ".join(counts[:-1]), counts[-1]] if counts[:-1] else counts)
-
-
 def repetitions(corpus: PreparedCorpus, temperature: float, weights: list[float] | None = None) -> np.ndarray | None:
     """How often an epoch has each training pair on average, (pairs,); None: every pair once.
 
