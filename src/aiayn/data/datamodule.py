@@ -9,6 +9,7 @@ It works without a Trainer, as here, and with any Lightning Trainer.
 """
 
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, rep
 from aiayn.data.cleaning import learned_target
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
-from aiayn.data.loaders import Numbered, RankSampler, StepLoader, limited_batches, training_numbers
+from aiayn.data.loaders import RankSampler, StepLoader, limited_batches, training_numbers
 from aiayn.data.prepare import prepare, wait_for
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
@@ -206,15 +207,17 @@ class TranslationDataModule(pl.LightningDataModule):
     def _loader(
         self,
         count: int,
-        make: Callable[[int], Any],
+        make: Callable[[Any], Any],
         numbers: Callable[[], range] | None = None,
         workers: int = 0,
     ) -> DataLoader:
         """Loads what `make` returns for this rank's of `count` numbers, or of those that `numbers` returns."""
+        items: Any = range(sys.maxsize)  # each is its own number
         return StepLoader(
-            Numbered(count, make),
+            items,
             sampler=RankSampler(count, self.trainer, numbers),
             batch_size=None,
+            collate_fn=make,
             num_workers=workers,
             pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
             persistent_workers=workers > 0,

@@ -2,27 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, SequentialSampler
+from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
 from aiayn.data.batch_plan import BatchPlan
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
-
-
-class Numbered(Dataset):
-    """What a function makes of each number: `count` of them, but it is asked for numbers beyond that, too."""
-
-    def __init__(self, count: int, make: Callable[[int], Any]):
-        self.count, self.make = count, make
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, number: int) -> Any:
-        return self.make(number)
 
 
 class RankSampler(DistributedSampler, SequentialSampler):
