@@ -16,7 +16,8 @@ class RankSampler(DistributedSampler, SequentialSampler):
     """This rank's numbers of a range, every W-th; all of W ranks get equally many.
 
     Lightning would replace a sampler of any other class than these two bases: on several devices by its own
-    DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what makes up a step.
+    DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what makes up a step. What is loaded
+    follows from the step, which a resumed training has restored, too, and not from the epoch that Lightning sets.
     """
 
     def __init__(self, count: int, trainer: "pl.Trainer | None", numbers: Callable[[], range] | None = None):
@@ -25,9 +26,6 @@ class RankSampler(DistributedSampler, SequentialSampler):
         self.world_size = trainer.world_size if trainer else 1
         self.count = -(-count // self.world_size)
         self.numbers = numbers or (lambda: range(self.count * self.world_size))
-
-    def set_epoch(self, epoch: int) -> None:
-        """Does nothing: what is loaded follows from the step, which a resumed training has restored, too."""
 
     def __len__(self) -> int:
         return self.count
