@@ -36,9 +36,7 @@ class OnDevice:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
         changed = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(changed, name, function(value))
+        vars(changed).update({name: function(ids) for name, ids in vars(self).items() if isinstance(ids, Tensor)})
         return changed
 
 
@@ -92,9 +90,7 @@ def _by_value(batch: Batch) -> tuple[Callable[..., Batch], tuple[Any, ...]]:
 
 
 def _from_arrays(kind: type[Batch], values: dict[str, Any]) -> Batch:
-    for name, value in values.items():
-        if isinstance(value, np.ndarray):
-            values[name] = torch.from_numpy(value)
+    values |= {name: torch.from_numpy(value) for name, value in values.items() if isinstance(value, np.ndarray)}
     return kind(**values)
 
 
