@@ -174,20 +174,16 @@ class TranslationDataModule(pl.LightningDataModule):
             repetitions=repetitions(self.corpus, config.temperature, config.weights),
             packed=self.packed,
         )
-        count, parts = plan.micro_batches, plan.parts
+        count, parts, limit = plan.micro_batches, plan.parts, self._max_tokens()
         if trainer is None or taken in (None, count):
             return plan
-        if (
-            config.micro_batches is not None
-            or (taken % parts and parts % taken)
-            or not plan.fits(taken, self._max_tokens())
-        ):
+        if config.micro_batches or (taken % parts and parts % taken) or not plan.fits(taken, limit):
             raise ConfigError(
                 f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {trainer.world_size} devices "
                 f"takes {taken} micro-batches a step, and a step of data.tokens_per_step={config.tokens_per_step} in "
                 f"data.parts_per_step={parts} parts is made of {count}, as data.micro_batches or "
-                f"data.max_tokens_per_device={self._max_tokens()} have it: set "
-                f"accumulate_grad_batches={-(-count // trainer.world_size)}"
+                f"data.max_tokens_per_device={limit} have it: set accumulate_grad_batches="
+                f"{-(-count // trainer.world_size)}"
             )
         plan.cut_into(taken)
         return plan
