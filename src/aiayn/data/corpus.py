@@ -13,7 +13,6 @@ A folder under its final name is complete.
 
 import hashlib
 import json
-import mmap
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -105,15 +104,11 @@ def store_split(folder: Path, name: str, ids: Iterable[tuple[Sentences, Sentence
 
 def open_sentences(path: Path) -> Sentences:
     """Maps the files of a side, such as train.src. Raises ValueError if they do not belong together."""
-    starts = np.load(f"{path}.npy", mmap_mode="r")
-    with open(f"{path}.bin", "rb") as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if hasattr(mmap, "MADV_WILLNEED"):
-        mapping.madvise(mmap.MADV_WILLNEED)  # pairs are read from all over the file
-    width, rest = divmod(len(mapping), int(starts[-1]))
+    starts, stored = np.load(f"{path}.npy", mmap_mode="r"), np.memmap(f"{path}.bin", mode="r")
+    width, rest = divmod(len(stored), int(starts[-1]))
     if rest or width not in (2, 4):
         raise ValueError(f"{path.name}.bin does not hold {starts[-1]} ids")
-    return Sentences(np.frombuffer(mapping, f"<u{width}"), starts)
+    return Sentences(np.asarray(stored).view(f"<u{width}"), starts)
 
 
 def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) -> float:
