@@ -182,8 +182,8 @@ class TranslationDataModule(pl.LightningDataModule):
                 f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {trainer.world_size} devices "
                 f"takes {taken} micro-batches a step, and a step of data.tokens_per_step={config.tokens_per_step} in "
                 f"data.parts_per_step={parts} parts is made of {count}, as data.micro_batches or "
-                f"data.max_tokens_per_device={limit} have it: set accumulate_grad_batches="
-                f"{-(-count // trainer.world_size)}"
+                f"data.max_tokens_per_device={limit} have it: set "
+                f"accumulate_grad_batches={-(-count // trainer.world_size)}"
             )
         plan.cut_into(taken)
         return plan
