@@ -130,7 +130,7 @@ def encode(
 
     Raises ResourceError if a process is killed, as for want of memory.
     """
-    processes = processes or cores()
+    processes = processes or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     chunks = grouped(pairs, CHUNK_PAIRS, CHUNK_CHARACTERS)
     src, tgt = _cached(tokenizer)
     for chunk in islice(chunks, SEVERAL if processes > 1 else None):
@@ -184,8 +184,3 @@ def _start(tokenizer: Tokenizer, parent: int) -> None:
 def _encode(sources: list[str], targets: list[str]) -> tuple[Sentences, Sentences]:
     assert _tokenizers is not None
     return _tokenizers[0](sources), _tokenizers[1](targets)
-
-
-def cores() -> int:
-    """Returns how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
