@@ -16,8 +16,8 @@ class RankSampler(DistributedSampler, SequentialSampler):
     """This rank's numbers of a range, every W-th; all of W ranks get equally many.
 
     Lightning would replace a sampler of any other class than these two bases: on several devices by its own
-    DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what makes up a step. What is loaded
-    follows from the step, which a resumed training has restored, too, and not from the epoch that Lightning sets.
+    DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what makes up a step. What is
+    loaded follows from the step, which a resumed training has restored, too, not from the epoch that Lightning sets.
     """
 
     def __init__(self, count: int, trainer: "pl.Trainer | None", numbers: Callable[[], range] | None = None):
