@@ -107,10 +107,7 @@ class Tokenizer:
             found = json.loads(text)
             model = found["model"]
             kinds = [step["type"] for step in found["normalizer"].get("normalizers", [found["normalizer"]])]
-            core = _untrained(
-                pretokenized=found["pre_tokenizer"]["type"] == "Sequence",
-                lowercase="Lowercase" in kinds,
-            )
+            core = _untrained(found["pre_tokenizer"]["type"] == "Sequence", "Lowercase" in kinds)
             if model["type"] == "Unigram":
                 core.model = models.Unigram(_scored(model["vocab"]), UNK_ID, False)
             else:
