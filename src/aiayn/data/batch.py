@@ -137,13 +137,12 @@ def pad_sources(sentences: list[list[int]]) -> Tensor:
 
 def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """Returns sentences with eos added, padded, (B, L) int64; and their lengths, (B,) int64."""
-    starts = side.starts[numbers]
-    lengths = side.starts[numbers + 1] - starts
+    some = side.take(numbers)
+    lengths = np.diff(some.starts)
     columns = np.arange(lengths.max() + 1)
-    padded = np.full((len(starts), len(columns)), PAD_ID, np.int64)
-    inside = columns < lengths[:, None]
-    padded[inside] = side.flat[(starts[:, None] + columns)[inside]]
-    padded[np.arange(len(starts)), lengths] = EOS_ID
+    padded = np.full((len(lengths), len(columns)), PAD_ID, np.int64)
+    padded[columns < lengths[:, None]] = some.flat
+    padded[np.arange(len(lengths)), lengths] = EOS_ID
     return torch.from_numpy(padded), lengths + 1
 
 
