@@ -114,12 +114,11 @@ def source_mask(src: Tensor) -> Tensor:
 
 def collate(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch:
     """Gathers the pairs of a micro-batch from the prepared ids. `number` is its number in the run."""
-    if len(micro_batch.pairs) == 0:
-        eos, bos, pad = (torch.tensor([[i]]) for i in (EOS_ID, BOS_ID, PAD_ID))
-        none = np.empty(0, np.int64)
-        return Batch(number, eos, bos, pad, (none, none), micro_batch.step_tokens, micro_batch.micro_batches)
-    src, src_lengths = padded(split.src, micro_batch.pairs)
-    tgt, tgt_lengths = padded(split.tgt, micro_batch.pairs)
+    if len(micro_batch.pairs):
+        (src, src_lengths), (tgt, tgt_lengths) = (padded(side, micro_batch.pairs) for side in (split.src, split.tgt))
+    else:
+        src, tgt = torch.tensor([[EOS_ID]]), torch.tensor([[PAD_ID]])
+        src_lengths = tgt_lengths = np.empty(0, np.int64)
     counts = (src_lengths, tgt_lengths), micro_batch.step_tokens, micro_batch.micro_batches
     return Batch(number, src, shift_right(tgt), tgt, *counts)
 
