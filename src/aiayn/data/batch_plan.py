@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.data.corpus import PreparedCorpus
+from aiayn.data.corpus import SIDES, PreparedCorpus
 from aiayn.errors import DataError
 
 SAMPLED = 1000  # steps of an epoch from which padding and memory are estimated
@@ -210,10 +210,7 @@ def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]
         "vocab_size": prepared.tokenizer.vocab_size,
         "steps_per_epoch": plan.steps_per_epoch,
         "micro_batches": plan.micro_batches,
-        "lengths": {
-            "src": np.bincount(train.src.lengths - 1).tolist(),
-            "tgt": np.bincount(train.tgt.lengths - 1).tolist(),
-        },
+        "lengths": {side: np.bincount(getattr(train, side).lengths - 1).tolist() for side in SIDES},
         "padding": float(padding.mean()),
         "padding_of_parts": np.histogram(padding, bins=BINS, range=(0, 1))[0].tolist(),
     }
