@@ -70,5 +70,5 @@ def test_text_is_encoded_in_order_by_several_processes_in_any_chunks(tokenizer, 
 
 
 def test_sentences_are_left_out_with_their_ids():
-    kept = Sentences.of([[5, 6], [7], [8, 9, 10]]).where(np.array([True, False, True]))
+    kept = Sentences.of([[5, 6], [7], [8, 9, 10]]).take(np.array([0, 2]))
     assert (rows(kept), kept.lengths.tolist()) == ([[5, 6], [8, 9, 10]], [3, 4])

@@ -29,10 +29,10 @@ def split(
     require(src_lang != tgt_lang, f"--src-lang and --tgt-lang are both {src_lang}: name two languages")
     from aiayn.data.held_out import hold_out
 
-    parts = hold_out(files, (src_lang, tgt_lang), (val, test), seed, out)
+    train, leaking, unusable = hold_out(files, (src_lang, tgt_lang), (val, test), seed, out)
     print(
-        f"{len(parts.train):,} pairs for training, {val:,} for development, {test:,} for the test; left out: "
-        f"{parts.leaking:,} with a side in common with the held-out ones, {parts.dropped:,} unusable"
+        f"{train:,} pairs for training, {val:,} for development, {test:,} for the test; left out: "
+        f"{leaking:,} with a side in common with the held-out ones, {unusable:,} unusable"
     )
     print(f"next     aiayn train data=files data.train={out}/train data.val={out}/val data.test={out}/test \\")
     print(f"           data.src_lang={src_lang} data.tgt_lang={tgt_lang} name=mine")

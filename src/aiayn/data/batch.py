@@ -36,9 +36,7 @@ class OnDevice:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
         changed = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(changed, name, function(value))
+        vars(changed).update({name: function(ids) for name, ids in vars(self).items() if isinstance(ids, Tensor)})
         return changed
 
 
@@ -92,9 +90,7 @@ def _by_value(batch: Batch) -> tuple[Callable[..., Batch], tuple[Any, ...]]:
 
 
 def _from_arrays(kind: type[Batch], values: dict[str, Any]) -> Batch:
-    for name, value in values.items():
-        if isinstance(value, np.ndarray):
-            values[name] = torch.from_numpy(value)
+    values |= {name: torch.from_numpy(value) for name, value in values.items() if isinstance(value, np.ndarray)}
     return kind(**values)
 
 
@@ -118,12 +114,11 @@ def source_mask(src: Tensor) -> Tensor:
 
 def collate(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch:
     """Gathers the pairs of a micro-batch from the prepared ids. `number` is its number in the run."""
-    if len(micro_batch.pairs) == 0:
-        eos, bos, pad = (torch.tensor([[i]]) for i in (EOS_ID, BOS_ID, PAD_ID))
-        none = np.empty(0, np.int64)
-        return Batch(number, eos, bos, pad, (none, none), micro_batch.step_tokens, micro_batch.micro_batches)
-    src, src_lengths = padded(split.src, micro_batch.pairs)
-    tgt, tgt_lengths = padded(split.tgt, micro_batch.pairs)
+    if len(micro_batch.pairs):
+        (src, src_lengths), (tgt, tgt_lengths) = (padded(side, micro_batch.pairs) for side in (split.src, split.tgt))
+    else:
+        src, tgt = torch.tensor([[EOS_ID]]), torch.tensor([[PAD_ID]])
+        src_lengths = tgt_lengths = np.empty(0, np.int64)
     counts = (src_lengths, tgt_lengths), micro_batch.step_tokens, micro_batch.micro_batches
     return Batch(number, src, shift_right(tgt), tgt, *counts)
 
@@ -141,13 +136,12 @@ def pad_sources(sentences: list[list[int]]) -> Tensor:
 
 def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """Returns sentences with eos added, padded, (B, L) int64; and their lengths, (B,) int64."""
-    starts = side.starts[numbers]
-    lengths = side.starts[numbers + 1] - starts
+    some = side.take(numbers)
+    lengths = np.diff(some.starts)
     columns = np.arange(lengths.max() + 1)
-    padded = np.full((len(starts), len(columns)), PAD_ID, np.int64)
-    inside = columns < lengths[:, None]
-    padded[inside] = side.flat[(starts[:, None] + columns)[inside]]
-    padded[np.arange(len(starts)), lengths] = EOS_ID
+    padded = np.full((len(lengths), len(columns)), PAD_ID, np.int64)
+    padded[columns < lengths[:, None]] = some.flat
+    padded[np.arange(len(lengths)), lengths] = EOS_ID
     return torch.from_numpy(padded), lengths + 1
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.data.corpus import PreparedCorpus
+from aiayn.data.corpus import SIDES, PreparedCorpus
 from aiayn.errors import DataError
 
 SAMPLED = 1000  # steps of an epoch from which padding and memory are estimated
@@ -73,10 +73,9 @@ class BatchPlan:
         # Lengths of 16 bits are sorted in linear time.
         self._longer = longer.astype(np.uint16) if longer.max() < 2**16 else longer
         self.repetitions = repetitions
-        totals = [
-            _total(side) if repetitions is None else float(side @ repetitions) for side in (src_lengths, tgt_lengths)
-        ]
-        self.steps_per_epoch = max(1, math.ceil(max(totals) / tokens_per_step))
+        sides = src_lengths, tgt_lengths
+        tokens = max(side.sum() if repetitions is None else side @ repetitions for side in sides)
+        self.steps_per_epoch = max(1, math.ceil(tokens / tokens_per_step))
         self._epoch: tuple[int, np.ndarray, np.ndarray, np.ndarray] | None = None
         self._step: tuple[int, list[np.ndarray], int] | None = None
         if micro_batches is None:
@@ -99,7 +98,7 @@ class BatchPlan:
         step, place = divmod(number, self.micro_batches)
         if self._step is None or self._step[0] != step:
             parts = self.step(step)
-            self._step = step, parts, max(1, sum(_total(self.tgt_lengths[part]) for part in parts))
+            self._step = step, parts, max(1, int(sum(self.tgt_lengths[part].sum() for part in parts)))
         _, parts, tokens = self._step
         return MicroBatch(_piece(parts, self.micro_batches, place), tokens, self.micro_batches)
 
@@ -128,14 +127,13 @@ class BatchPlan:
 
     def fits(self, micro_batches: int, max_tokens_per_device: int) -> bool:
         """Whether no micro-batch has more padded tokens on a side than allowed, in the first epoch."""
-        return max(
-            max(self._positions(side[pairs]) for side in (self.src_lengths, self.tgt_lengths))
-            for pairs in self._sample(micro_batches)
-        ) <= max_tokens_per_device or micro_batches >= self.parts * len(self.src_lengths)
+        sides, sample = (self.src_lengths, self.tgt_lengths), self._sample(micro_batches)
+        largest = max(self._positions(side[pairs]) for pairs in sample for side in sides)
+        return largest <= max_tokens_per_device or micro_batches >= self.parts * len(self.src_lengths)
 
     def _positions(self, lengths: np.ndarray) -> int:
         """How many positions the sentences of a side take in a micro-batch."""
-        return _total(lengths) if self.packed else int(lengths.max()) * len(lengths)
+        return int(lengths.sum()) if self.packed else int(lengths.max()) * len(lengths)
 
     @property
     def padding(self) -> np.ndarray:
@@ -143,7 +141,7 @@ class BatchPlan:
         found = []
         for pairs in self._sample(self.micro_batches):
             sides = self.src_lengths[pairs], self.tgt_lengths[pairs]
-            found.append(1 - sum(map(_total, sides)) / sum(map(self._positions, sides)))
+            found.append(1 - sum(side.sum() for side in sides) / sum(map(self._positions, sides)))
         return np.array(found)
 
     def _sample(self, micro_batches: int) -> Iterator[np.ndarray]:
@@ -155,10 +153,6 @@ class BatchPlan:
             parts = self.step(step)
             pieces = (_piece(parts, micro_batches, place) for place in range(micro_batches))
             yield from (pairs for pairs in pieces if len(pairs))
-
-
-def _total(lengths: np.ndarray) -> int:
-    return int(lengths.sum(dtype=np.int64))
 
 
 def _piece(parts: list[np.ndarray], micro_batches: int, place: int) -> np.ndarray:
@@ -183,12 +177,6 @@ def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.nd
         batches.append(order[start:stop])
         start = stop
     return batches
-
-
-def device_counts(micro_batches: int) -> str:
-    """Says how many devices can share the micro-batches of a step, such as "1, 2 or 4"."""
-    counts = [str(count) for count in range(1, micro_batches + 1) if micro_batches % count == 0]
-    return " or ".join([", ".join(counts[:-1]), counts[-1]] if counts[:-1] else counts)
 
 
 def repetitions(corpus: PreparedCorpus, temperature: float, weights: list[float] | None = None) -> np.ndarray | None:
@@ -222,10 +210,7 @@ def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]
         "vocab_size": prepared.tokenizer.vocab_size,
         "steps_per_epoch": plan.steps_per_epoch,
         "micro_batches": plan.micro_batches,
-        "lengths": {
-            "src": np.bincount(train.src.lengths - 1).tolist(),
-            "tgt": np.bincount(train.tgt.lengths - 1).tolist(),
-        },
+        "lengths": {side: np.bincount(getattr(train, side).lengths - 1).tolist() for side in SIDES},
         "padding": float(padding.mean()),
         "padding_of_parts": np.histogram(padding, bins=BINS, range=(0, 1))[0].tolist(),
     }

@@ -4,7 +4,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -112,13 +112,12 @@ def normalise(text: str) -> str:
 
 
 def clean(
-    pairs: Iterable[RawPair], report: CleaningReport, rules: Iterable[Rule] = (), tags: str = "kept"
+    pairs: Iterable[RawPair], report: CleaningReport, rules: Sequence[Rule] = (), tags: str = "kept"
 ) -> Iterator[CleanPair]:
     """Yields the usable pairs as text and counts the others in `report`. One bad side drops the pair.
 
     The rules are asked in their order, of pairs that are usable. `tags` is `data.tags`, see `learned_target`.
     """
-    rules = list(rules)
     for pair in pairs:
         report.read += 1
         try:

@@ -13,9 +13,7 @@ A folder under its final name is complete.
 
 import hashlib
 import json
-import mmap
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,16 +86,15 @@ class PreparedCorpus:
 
 def store_split(folder: Path, name: str, ids: Iterable[tuple[Sentences, Sentences]]) -> dict[str, int]:
     """Writes the ids of a split, sources and targets, some at a time. Returns the tokens of each side."""
-    lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
-    with ExitStack() as files:
-        flat = [files.enter_context(open(folder / f"{name}.{side}.bin", "wb")) for side in SIDES]
+    lengths: list[list[np.ndarray]] = [[], []]
+    with open(folder / f"{name}.src.bin", "wb") as src, open(folder / f"{name}.tgt.bin", "wb") as tgt:
         for both in ids:
-            for side, file, sentences in zip(SIDES, flat, both, strict=True):
+            for file, counts, sentences in zip((src, tgt), lengths, both, strict=True):
                 file.write(sentences.flat.data)
-                lengths[side].append(np.diff(sentences.starts))
+                counts.append(np.diff(sentences.starts))
     tokens = {}
-    for side in SIDES:
-        starts = np.concatenate([[0], *lengths[side]]).cumsum()
+    for side, counts in zip(SIDES, lengths, strict=True):
+        starts = np.concatenate([[0], *counts]).cumsum()
         np.save(folder / f"{name}.{side}.npy", starts)
         tokens[f"{side}_tokens"] = int(starts[-1])
     return tokens
@@ -105,15 +102,11 @@ def store_split(folder: Path, name: str, ids: Iterable[tuple[Sentences, Sentence
 
 def open_sentences(path: Path) -> Sentences:
     """Maps the files of a side, such as train.src. Raises ValueError if they do not belong together."""
-    starts = np.load(f"{path}.npy", mmap_mode="r")
-    with open(f"{path}.bin", "rb") as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if hasattr(mmap, "MADV_WILLNEED"):
-        mapping.madvise(mmap.MADV_WILLNEED)  # pairs are read from all over the file
-    width, rest = divmod(len(mapping), int(starts[-1]))
+    starts, stored = np.load(f"{path}.npy", mmap_mode="r"), np.memmap(f"{path}.bin", mode="r")
+    width, rest = divmod(len(stored), int(starts[-1]))
     if rest or width not in (2, 4):
         raise ValueError(f"{path.name}.bin does not hold {starts[-1]} ids")
-    return Sentences(np.frombuffer(mapping, f"<u{width}"), starts)
+    return Sentences(np.asarray(stored).view(f"<u{width}"), starts)
 
 
 def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) -> float:
@@ -121,10 +114,8 @@ def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) 
 
     No model that ignores the source and the previous tokens has a lower one.
     """
-    counts = np.zeros(vocab_size)
-    ids = split.tgt.flat
-    for start in range(0, len(ids), COUNTED):
-        counts += np.bincount(ids[start : start + COUNTED], minlength=vocab_size)
+    some = np.array_split(split.tgt.flat, -(-len(split.tgt.flat) // COUNTED))
+    counts = np.sum([np.bincount(ids, minlength=vocab_size) for ids in some], axis=0)
     counts[EOS_ID] += len(split)
     targets = (1 - label_smoothing) * counts / counts.sum() + label_smoothing / vocab_size
     return float(-(targets[targets > 0] * np.log(targets[targets > 0])).sum())
@@ -137,11 +128,7 @@ def fingerprint_of(settings: dict[str, Any]) -> str:
 
 def write_manifest(folder: Path, settings: dict[str, Any]) -> None:
     """Writes what shaped the corpus, and sizes and checksums of its files."""
-    files = {
-        path.name: {"size": path.stat().st_size, "sha256": sha256(path)}
-        for path in sorted(folder.iterdir())
-        if path.name != "dropped.jsonl"
-    }
+    files = {path.name: {"size": path.stat().st_size, "sha256": sha256(path)} for path in sorted(folder.iterdir())}
     manifest = {"fingerprint": fingerprint_of(settings), "settings": settings, "files": files}
     atomic_write_text(folder / "manifest.json", json.dumps(manifest, indent=2))
 

@@ -9,6 +9,7 @@ It works without a Trainer, as here, and with any Lightning Trainer.
 """
 
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, rep
 from aiayn.data.cleaning import learned_target
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
-from aiayn.data.loaders import Numbered, RankSampler, StepLoader, limited_batches, training_numbers
+from aiayn.data.loaders import RankSampler, StepLoader, limited_batches, training_numbers
 from aiayn.data.prepare import prepare, wait_for
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
@@ -173,19 +174,15 @@ class TranslationDataModule(pl.LightningDataModule):
             repetitions=repetitions(self.corpus, config.temperature, config.weights),
             packed=self.packed,
         )
-        count, parts = plan.micro_batches, plan.parts
+        count, parts, limit = plan.micro_batches, plan.parts, self._max_tokens()
         if trainer is None or taken in (None, count):
             return plan
-        if (
-            config.micro_batches is not None
-            or (taken % parts and parts % taken)
-            or not plan.fits(taken, self._max_tokens())
-        ):
+        if config.micro_batches or (taken % parts and parts % taken) or not plan.fits(taken, limit):
             raise ConfigError(
                 f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {trainer.world_size} devices "
                 f"takes {taken} micro-batches a step, and a step of data.tokens_per_step={config.tokens_per_step} in "
                 f"data.parts_per_step={parts} parts is made of {count}, as data.micro_batches or "
-                f"data.max_tokens_per_device={self._max_tokens()} have it: set "
+                f"data.max_tokens_per_device={limit} have it: set "
                 f"accumulate_grad_batches={-(-count // trainer.world_size)}"
             )
         plan.cut_into(taken)
@@ -206,15 +203,17 @@ class TranslationDataModule(pl.LightningDataModule):
     def _loader(
         self,
         count: int,
-        make: Callable[[int], Any],
+        make: Callable[[Any], Any],
         numbers: Callable[[], range] | None = None,
         workers: int = 0,
     ) -> DataLoader:
         """Loads what `make` returns for this rank's of `count` numbers, or of those that `numbers` returns."""
+        items: Any = range(sys.maxsize)  # each is its own number
         return StepLoader(
-            Numbered(count, make),
+            items,
             sampler=RankSampler(count, self.trainer, numbers),
             batch_size=None,
+            collate_fn=make,
             num_workers=workers,
             pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
             persistent_workers=workers > 0,

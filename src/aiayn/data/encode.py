@@ -52,10 +52,11 @@ class Sentences:
         starts = np.concatenate([self.starts, self.starts[-1] + other.starts[1:]])
         return Sentences(np.concatenate([self.flat, other.flat]), starts)
 
-    def where(self, keep: np.ndarray) -> "Sentences":
-        """Returns those of the sentences for which `keep`, (sentences,) bool, is true."""
-        lengths = np.diff(self.starts)
-        return Sentences(self.flat[np.repeat(keep, lengths)], np.concatenate([[0], lengths[keep]]).cumsum())
+    def take(self, numbers: np.ndarray) -> "Sentences":
+        """Returns the sentences of these numbers, (n,) integers, in their order."""
+        starts = self.starts[numbers]
+        ends = np.concatenate([[0], (self.starts[numbers + 1] - starts).cumsum()])
+        return Sentences(self.flat[np.arange(ends[-1]) + np.repeat(starts - ends[:-1], np.diff(ends))], ends)
 
 
 class CachedTokenizer:
@@ -85,10 +86,8 @@ class CachedTokenizer:
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
         new = list(islice(self._numbers, len(self._words), None))
         self._words += Sentences.of(self._tokenizer.encode(new), self._dtype)
-        begin, lengths = self._words.starts[numbers], np.diff(self._words.starts)[numbers]
-        ends = np.concatenate([[0], lengths.cumsum()])  # of the words, one after the other
-        flat = self._words.flat[np.arange(ends[-1]) + np.repeat(begin - ends[:-1], lengths)]
-        return Sentences(flat, ends[words_before])
+        found = self._words.take(numbers)  # one after the other
+        return Sentences(found.flat, found.starts[words_before])
 
 
 def encode_split(
@@ -113,13 +112,13 @@ def encode_split(
             if repeated:
                 for number in np.flatnonzero(reasons == ""):
                     reasons[number] = repeated(chunk[number].src, chunk[number].tgt) or ""
-            keep = reasons == ""
-            for number in np.flatnonzero(~keep):
+            kept = np.flatnonzero(reasons == "")
+            for number in np.flatnonzero(reasons):
                 report.kept -= 1
                 report.normalised -= chunk[number].is_normalised
                 report.drop(chunk[number].raw, str(reasons[number]))
-            report.corpora.update(chunk[number].raw.corpus for number in np.flatnonzero(keep))
-            src, tgt = src.where(keep), tgt.where(keep)
+            report.corpora.update(chunk[number].raw.corpus for number in kept)
+            src, tgt = src.take(kept), tgt.take(kept)
         yield src, tgt
 
 
@@ -130,7 +129,7 @@ def encode(
 
     Raises ResourceError if a process is killed, as for want of memory.
     """
-    processes = processes or cores()
+    processes = processes or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     chunks = grouped(pairs, CHUNK_PAIRS, CHUNK_CHARACTERS)
     src, tgt = _cached(tokenizer)
     for chunk in islice(chunks, SEVERAL if processes > 1 else None):
@@ -184,8 +183,3 @@ def _start(tokenizer: Tokenizer, parent: int) -> None:
 def _encode(sources: list[str], targets: list[str]) -> tuple[Sentences, Sentences]:
     assert _tokenizers is not None
     return _tokenizers[0](sources), _tokenizers[1](targets)
-
-
-def cores() -> int:
-    """Returns how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,10 +2,9 @@
 
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -21,72 +20,55 @@ from aiayn.files import atomic_write_text
 
 log = logging.getLogger(__name__)
 
-Pair = tuple[str, str]
 LOOKED_AT = 1 << 20  # pairs at once
 
 
-@dataclass
-class HeldOut:
-    """What a text was divided into; `leaking` pairs have a side in common with a held-out one, and are in no part."""
-
-    train: list[Pair] = field(default_factory=list)
-    val: list[Pair] = field(default_factory=list)
-    test: list[Pair] = field(default_factory=list)
-    leaking: int = 0
-    dropped: int = 0  # pairs without usable text
-
-
-def hold_out(names: list[str], langs: tuple[str, str], sizes: tuple[int, int], seed: int, out: Path) -> HeldOut:
+def hold_out(
+    names: list[str], langs: tuple[str, str], sizes: tuple[int, int], seed: int, out: Path
+) -> tuple[int, int, int]:
     """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of pairs, text as it came.
 
     `sizes` are those of val and test, drawn evenly from all different pairs. Other pairs that share a source or a
-    target with a held-out one, ignoring case and punctuation, are left out. Raises DataError for unusable or too little
-    text, RefusedError if a file already exists, ResourceError if it cannot be written.
+    target with a held-out one, ignoring case and punctuation, are left out. Returns how many pairs are in train, share
+    a side and are unusable. Raises DataError for unusable or too little text, RefusedError if a file already exists,
+    ResourceError if it cannot be written.
     """
     files = {name: [out / f"{name}.{lang}" for lang in langs] for name in ("train", "val", "test")}
     for path in chain.from_iterable(files.values()):
         if path.exists():
             raise RefusedError(f"{path}: already exists; choose another folder with --out")
     report = CleaningReport()
-    pairs, keys = [], []
+    pairs, keys = [], []  # as they are written, and what they are compared by
     for pair in clean(FileText("FILES", names, langs).pairs(), report):
         pairs.append((pair.raw.src.decode(), pair.raw.tgt.decode()))
         keys.append((normalised(pair.src), normalised(pair.tgt)))
-    parts = _divided(pairs, keys, sizes, seed)
-    parts.dropped = sum(report.dropped.values())
+    order, sources, targets = list(range(len(pairs))), set[str](), set[str]()
+    random.Random(seed).shuffle(order)
+
+    def drawn() -> Iterator[tuple[str, str]]:
+        for number in order:
+            src, tgt = keys[number]
+            if src not in sources and tgt not in targets:
+                sources.add(src)
+                targets.add(tgt)
+                yield pairs[number]
+
+    held_out = list(islice(drawn(), sum(sizes)))
+    train = [pair for pair, (src, tgt) in zip(pairs, keys, strict=True) if src not in sources and tgt not in targets]
+    if len(held_out) < sum(sizes) or len(train) < sum(sizes):
+        raise DataError(f"{len(pairs)} usable pairs are too few to hold {sum(sizes)} out; lower --val and --test")
+    parts = {"train": train, "val": held_out[: sizes[0]], "test": held_out[sizes[0] :]}
     with writing(out, "choose another --out"):
         out.mkdir(parents=True, exist_ok=True)
         try:
             for name, paths in files.items():
                 for side, path in enumerate(paths):
-                    atomic_write_text(path, "".join(f"{pair[side]}\n" for pair in getattr(parts, name)))
+                    atomic_write_text(path, "".join(f"{pair[side]}\n" for pair in parts[name]))
         except BaseException:
             for path in chain.from_iterable(files.values()):  # all or none of them: none was there before
                 path.unlink(missing_ok=True)
             raise
-    return parts
-
-
-def _divided(pairs: list[Pair], keys: list[Pair], sizes: tuple[int, int], seed: int) -> HeldOut:
-    """Divides pairs; `keys` are what they are compared by."""
-    order = list(zip(pairs, keys, strict=True))
-    random.Random(seed).shuffle(order)
-    parts, sources, targets = HeldOut(), set[str](), set[str]()
-    drawn = iter(order)
-    for part, size in zip((parts.val, parts.test), sizes, strict=True):
-        while len(part) < size and (one := next(drawn, None)):
-            pair, (src, tgt) = one
-            if src not in sources and tgt not in targets:
-                part.append(pair)
-                sources.add(src)
-                targets.add(tgt)
-    in_order = zip(pairs, keys, strict=True)
-    parts.train = [pair for pair, (src, tgt) in in_order if src not in sources and tgt not in targets]
-    held_out = len(parts.val) + len(parts.test)
-    parts.leaking = len(pairs) - len(parts.train) - held_out
-    if held_out < sum(sizes) or len(parts.train) < sum(sizes):
-        raise DataError(f"{len(pairs)} usable pairs are too few to hold {sum(sizes)} out; lower --val and --test")
-    return parts
+    return len(train), len(pairs) - len(train) - len(held_out), sum(report.dropped.values())
 
 
 def warn_of_leakage(prepared: PreparedCorpus, texts: Mapping[str, RawText], config: DataConfig) -> None:

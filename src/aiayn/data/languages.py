@@ -17,12 +17,10 @@ OTHERS = (
     "as=asm bn=ben bo=bod=tib ca=cat dz=dzo ga=gle gu=guj is=isl=ice km=khm kn=kan lo=lao ml=mal mr=mar my=mya=bur "
     "or=ori pa=pan ta=tam te=tel th=tha"
 )
-LANGUAGE_CODES = {name: code for name, code, *_ in (entry.split("=") for entry in LANGUAGES.split())}
-SHORT = {
-    other: code
-    for code, *others in [entry.split("=")[1:] for entry in LANGUAGES.split()] + [e.split("=") for e in OTHERS.split()]
-    for other in others
-}
+_NAMED = [entry.split("=") for entry in LANGUAGES.split()]
+LANGUAGE_CODES = {name: code for name, code, *_ in _NAMED}
+_CODES = [codes for _, *codes in _NAMED] + [entry.split("=") for entry in OTHERS.split()]
+SHORT = {other: code for code, *others in _CODES for other in others}
 SEVERAL = "mul"  # the code of text in several languages
 TARGET_TAG = re.compile(r"<2([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)>(?!\S)")  # of a language to translate into
 

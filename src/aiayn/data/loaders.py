@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, SequentialSampler
+from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
 from aiayn.data.batch_plan import BatchPlan
 
@@ -12,24 +12,12 @@ if TYPE_CHECKING:
     import pytorch_lightning as pl
 
 
-class Numbered(Dataset):
-    """What a function makes of each number: `count` of them, but it is asked for numbers beyond that, too."""
-
-    def __init__(self, count: int, make: Callable[[int], Any]):
-        self.count, self.make = count, make
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, number: int) -> Any:
-        return self.make(number)
-
-
 class RankSampler(DistributedSampler, SequentialSampler):
     """This rank's numbers of a range, every W-th; all of W ranks get equally many.
 
     Lightning would replace a sampler of any other class than these two bases: on several devices by its own
-    DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what makes up a step.
+    DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what makes up a step. What is
+    loaded follows from the step, which a resumed training has restored, too, not from the epoch that Lightning sets.
     """
 
     def __init__(self, count: int, trainer: "pl.Trainer | None", numbers: Callable[[], range] | None = None):
@@ -38,9 +26,6 @@ class RankSampler(DistributedSampler, SequentialSampler):
         self.world_size = trainer.world_size if trainer else 1
         self.count = -(-count // self.world_size)
         self.numbers = numbers or (lambda: range(self.count * self.world_size))
-
-    def set_epoch(self, epoch: int) -> None:
-        """Does nothing: what is loaded follows from the step, which a resumed training has restored, too."""
 
     def __len__(self) -> int:
         return self.count

@@ -24,9 +24,7 @@ class FileText(RawText):
     """One or several names, each of a file of pairs, or the prefix of a file of each language."""
 
     def __init__(self, key: str, names: list[str], langs: tuple[str, str]):
-        """langs: the languages of source and target."""
-        super().__init__(key, names)
-        self.langs = langs
+        super().__init__(key, names, langs)
         self.tags, self.paths = zip(*map(tagged, names), strict=True)
 
     @cached_property

@@ -24,20 +24,11 @@ TAG = re.compile(
     r"|&lt;/?[A-Za-z_][\w:.-]*(?:\s(?:(?!&[lg]t;)[^<>])*)?/?&gt;",
     re.DOTALL,
 )
-# And what a translation may not have more of: braces, which `str.format` refuses, and where a parser begins a tag.
-MARK = re.compile(rf"{TAG.pattern}|{PLACEHOLDER.pattern}|[{{}}]|<(?=[A-Za-z_/!?])", re.DOTALL)
 # Chinese and Japanese, with their punctuation: nothing separates words, and no blank belongs beside them.
 CJK = "\u3001-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U000323af"
-MARK_LENGTH = 500  # characters searched on each side of a joint; longer marks are hardly ever written
 
 
 def placeholders(text: str) -> Counter[str]:
     """Returns the placeholders and tags of a text, with how often each occurs."""
     without_tags = TAG.sub("\n", text)  # which is in none of them
     return Counter(TAG.findall(text)) + Counter(PLACEHOLDER.findall(without_tags))
-
-
-def changes_marks(before: str, after: str) -> bool:
-    """Whether joining two texts changes their placeholders or tags, as it does for `%s` and `a`."""
-    before, after = before[-MARK_LENGTH:], after[:MARK_LENGTH]
-    return MARK.findall(before + after) != MARK.findall(before) + MARK.findall(after)

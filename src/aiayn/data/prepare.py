@@ -156,21 +156,16 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}
     settings = {"format": FORMAT} | {name: getattr(config, name) for name in SHAPING}
-    if tokenizer:
-        settings["tokenizer"] = tokenizer.fingerprint
-    elif config.tokenizer != "bpe":
-        settings["tokenizer"] = config.tokenizer
-    if config.src_vocab_size is not None:
-        settings["src_vocab_size"] = config.src_vocab_size
-    # Versions of rules: raise one whenever it drops other pairs.
-    if config.drop_duplicates:
-        settings["duplicates"] = 2
-    if config.drop_number_mismatch:
-        settings["numbers"] = 2
-    if config.drop_placeholder_mismatch:
-        settings["placeholders"] = 2
-    if config.all_symbols:
-        settings["symbols"] = config.all_symbols
+    optional = {
+        "tokenizer": tokenizer.fingerprint if tokenizer else config.tokenizer if config.tokenizer != "bpe" else None,
+        "src_vocab_size": config.src_vocab_size,
+        # Versions of rules: raise one whenever it drops other pairs.
+        "duplicates": config.drop_duplicates and 2,
+        "numbers": config.drop_number_mismatch and 2,
+        "placeholders": config.drop_placeholder_mismatch and 2,
+        "symbols": config.all_symbols,
+    }
+    settings |= {name: value for name, value in optional.items() if value}
     settings |= {split: texts[split].identity() for split in SPLITS}
     name = f"{config.src_lang}-{config.tgt_lang}-{fingerprint_of(settings)[:16]}"
     return Wanted(texts, tokenizer, settings, Path(config.folder).expanduser() / name)
@@ -210,14 +205,12 @@ def _build(config: DataConfig, wanted: Wanted) -> None:
 
 
 def _put_in_place(corpus: Path, target: Path) -> None:
-    if target.exists():
-        if not isinstance(open_verified(target), str):  # built meanwhile by a machine that the lock does not reach
-            return
-        # At once, not file by file; processes that have it open keep its files.
-        shutil.rmtree(target.rename(corpus / "damaged"))
     try:
+        if target.exists() and isinstance(open_verified(target), str):
+            # At once, not file by file; processes that have it open keep its files.
+            shutil.rmtree(target.rename(corpus / "damaged"))
         corpus.rename(target)
-    except OSError:  # that machine finished just now
+    except OSError:  # built meanwhile by a machine that the lock does not reach
         if isinstance(open_verified(target), str):
             raise
     fsync_folder(target.parent)

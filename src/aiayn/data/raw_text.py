@@ -39,9 +39,9 @@ FLAWS = {
 class RawText(ABC):
     """Text that an option names. It can be read several times; `identity` identifies its content."""
 
-    def __init__(self, key: str, names: list[str]):
-        """key: the option, such as data.train; names: its value as a list."""
-        self.key, self.names = key, names
+    def __init__(self, key: str, names: list[str], langs: tuple[str, str]):
+        """key: the option, such as data.train; names: its value as a list; langs: those of source and target."""
+        self.key, self.names, self.langs = key, names, langs
 
     @abstractmethod
     def pairs(self) -> Iterator[RawPair]:

@@ -23,15 +23,11 @@ def text_of(config: DataConfig, split: str) -> RawText:
         return FileText(key, listed(value), langs)
     if config.source == "hub":
         return HubText(key, listed(value), config)
-    return PhrasebookText(key, split, langs)
+    return PhrasebookText(key, [split], langs)
 
 
 class PhrasebookText(RawText):
     """The generated English-German corpus that comes with the program."""
-
-    def __init__(self, key: str, split: str, langs: tuple[str, str]):
-        super().__init__(key, [split])
-        self.langs = langs
 
     def pairs(self) -> Iterator[RawPair]:
         if set(self.langs) != {"en", "de"}:
@@ -58,10 +54,9 @@ class HubText(RawText):
     """
 
     def __init__(self, key: str, names: list[str], config: DataConfig):
-        super().__init__(key, names)
+        super().__init__(key, names, (config.src_lang, config.tgt_lang))
         assert config.hub_path is not None  # DataConfig requires it with data.source=hub
         self.hub_path, self.hub_name, self.revision = config.hub_path, config.hub_name, config.hub_revision
-        self.langs = (config.src_lang, config.tgt_lang)
 
     def pairs(self) -> Iterator[RawPair]:
         rows = self._rows([self._load(name) for name in self.names])

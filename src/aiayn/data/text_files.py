@@ -36,8 +36,11 @@ MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.
 SURROGATE = re.compile("[\ud800-\udfff]")
-# How compressed files begin.
-COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\3\4": "zip", b"\x28\xb5\x2f\xfd": "zstd"}
+# How compressed files begin, with what, and what is done about it.
+COMPRESSED = {
+    **{b"\x1f\x8b": "gzip; name it .gz", b"BZh": "bzip2; name it .bz2", b"\xfd7zXZ\0": "xz; name it .xz"},
+    **{b"PK\3\4": "zip; decompress it", b"\x28\xb5\x2f\xfd": "zstd; decompress it"},
+}
 
 
 def scan(path: Path) -> tuple[int, str]:
@@ -164,13 +167,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         if stat.S_ISFIFO(mode) and not str(path).startswith(("/dev/", "/proc/")):
             raise DataError(f"{path}: this is a named pipe; store its text in a file, or pipe it to standard input")
         with open(path, "rb") as raw:
-            compression = next((name for magic, name in COMPRESSED.items() if raw.peek(6).startswith(magic)), None)
+            compression = next((said for magic, said in COMPRESSED.items() if raw.peek(6).startswith(magic)), None)
             opener = OPENERS.get(path.suffix)
             if compression and opener is None:
-                remedy = {"gzip": "name it .gz", "bzip2": "name it .bz2", "xz": "name it .xz"}.get(compression)
-                raise DataError(
-                    f"{path}: this is no text but compressed with {compression}; {remedy or 'decompress it'}"
-                )
+                raise DataError(f"{path}: this is no text but compressed with {compression}")
             # A second buffer makes reading lines four times as fast.
             yield io.BufferedReader(cast(io.RawIOBase, opener(raw)), 1 << 20) if opener else raw
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:

@@ -107,10 +107,7 @@ class Tokenizer:
             found = json.loads(text)
             model = found["model"]
             kinds = [step["type"] for step in found["normalizer"].get("normalizers", [found["normalizer"]])]
-            core = _untrained(
-                pretokenized=found["pre_tokenizer"]["type"] == "Sequence",
-                lowercase="Lowercase" in kinds,
-            )
+            core = _untrained(found["pre_tokenizer"]["type"] == "Sequence", "Lowercase" in kinds)
             if model["type"] == "Unigram":
                 core.model = models.Unigram(_scored(model["vocab"]), UNK_ID, False)
             else:
@@ -184,15 +181,13 @@ class Tokenizer:
 
     def byte_lengths(self, ids: list[int]) -> list[int]:
         """Returns how many bytes of text each id stands for, a line's added space included; 0 for special ids."""
-        special = set(SPECIAL_IDS.values())
         # The library writes every byte as one character.
-        return [0 if number in special else len(self.subword(number)) for number in ids]
+        return [0 if number in SPECIAL_IDS.values() else len(self.subword(number)) for number in ids]
 
     def tokens(self, ids: list[int]) -> list[str]:
         """Returns a readable subword for each id, for plots: `▁` is a space, U+FFFD a part of a character."""
         readable = decoders.ByteLevel()
-        special = {number: token for token, number in SPECIAL_IDS.items()}
-        return [special[i] if i in special else readable.decode([self.subword(i)]).replace(" ", "▁") for i in ids]
+        return [readable.decode([self.subword(number)]).replace(" ", "▁") for number in ids]
 
     @property
     def subwords(self) -> list[str]:

@@ -13,7 +13,7 @@ from functools import partial
 from html.parser import HTMLParser
 from itertools import groupby
 
-from aiayn.data.placeholders import CJK, PLACEHOLDER, changes_marks
+from aiayn.data.placeholders import CJK, PLACEHOLDER, TAG
 
 # These end a sentence: what is between two of them is translated by itself.
 BLOCK = """address article aside blockquote body br caption col colgroup dd details dialog div dl dt fieldset figcaption
@@ -24,6 +24,10 @@ KEPT = "address code iframe kbd math noembed noframes pre samp script style svg 
 RAW_TEXT = "iframe noembed noframes textarea title xmp"  # tags in them are text
 EMPTY = "area base embed img input meta param source track"  # have no closing tag, and divide words
 BLOCK, KEPT, RAW_TEXT, EMPTY = (frozenset(names.split()) for names in (BLOCK, KEPT, RAW_TEXT, EMPTY))
+# What a translation may not have more of: tags, placeholders, braces, which `str.format` refuses, and where a parser
+# begins a tag.
+MARK = re.compile(rf"{TAG.pattern}|{PLACEHOLDER.pattern}|[{{}}]|<(?=[A-Za-z_/!?])", re.DOTALL)
+MARK_LENGTH = 500  # characters searched on each side of a joint; longer marks are hardly ever written
 # In text: tags of templates, of itstool (`<_:media-1/>`), times of words in subtitles (`<00:01.500>`), and tags of HTML
 # that is shown instead of used. Those of templates may have anything in them, and stand in tags:
 # `<p {% if a > b %}class="x"{% endif %}>`.
@@ -65,6 +69,12 @@ class Part:
 
 
 Pieces = list[Part | str]
+
+
+def changes_marks(before: str, after: str) -> bool:
+    """Whether joining two texts changes their placeholders or tags, as it does for `%s` and `a`."""
+    before, after = before[-MARK_LENGTH:], after[:MARK_LENGTH]
+    return MARK.findall(before + after) != MARK.findall(before) + MARK.findall(after)
 
 
 class Reader(HTMLParser):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from aiayn.data.placeholders import CJK, MARK, MARK_LENGTH, PLACEHOLDER, changes_marks
-from aiayn.search.markup import Part
+from aiayn.data.placeholders import CJK, PLACEHOLDER
+from aiayn.search.markup import MARK, MARK_LENGTH, Part, changes_marks
 
 # What belongs to the character before it: accents, vowel signs, joiners, colours of skin.
 SIGNS = "".join(chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code))[0] == "M")

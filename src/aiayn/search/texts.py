@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from aiayn.data.languages import primary
-from aiayn.data.placeholders import MARK
 from aiayn.errors import ConfigError, DataError
 from aiayn.search.line_translator import LineTranslator, Progress
-from aiayn.search.markup import Part, Pieces, parse_markup
+from aiayn.search.markup import MARK, Part, Pieces, parse_markup
 from aiayn.search.placement import UNIT, Attention, unit_weights, written
 from aiayn.search.translations import Translation
 

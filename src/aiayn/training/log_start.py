@@ -7,7 +7,6 @@ import torch
 from aiayn.config.rules import listed, tagged
 from aiayn.config.schema import Config
 from aiayn.config.settle import FITS, fit, usual_steps
-from aiayn.data.batch_plan import device_counts
 from aiayn.hardware import Hardware, has_bfloat16, why_not_compiled
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
@@ -25,7 +24,8 @@ def log_start(run: RunContext, module: TranslationModule, hardware: Hardware) ->
     config, plan, accelerator, precision = run.config, run.plan, hardware.accelerator, hardware.precision
     weights = sum(parameter.numel() for parameter in module.model.parameters())
     start = f"continued at step {run.start_step}" if run.start_step else "new"
-    counts = device_counts(plan.micro_batches)
+    *others, last = (str(count) for count in range(1, plan.micro_batches + 1) if plan.micro_batches % count == 0)
+    counts = f"{', '.join(others)} or {last}" if others else last
     steps = f"{plan.steps_per_epoch} steps an epoch, micro-batches a step: {plan.micro_batches} (devices: {counts})"
     reason = ""
     if config.trainer.precision == "auto":
