@@ -50,9 +50,9 @@ class FastTranslator(LineTranslator):
         import ctranslate2
 
         tokenizer = Tokenizer.from_json(about["tokenizer"])
-        super().__init__(tokenizer, search, about["task"], (about["src_lang"], about["tgt_lang"]))
         self.positions: int = about["positions"]  # of its tables
-        self.is_learned: bool = about["learned"]
+        learned = self.positions if about["learned"] else None
+        super().__init__(tokenizer, search, about["task"], (about["src_lang"], about["tgt_lang"]), learned)
         self.devices = devices
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[device]
         # |Y|^(alpha / 2) is close to ((5 + |Y|) / 6)^alpha. With 0 CTranslate2 ends a search at its best output.
@@ -75,10 +75,6 @@ class FastTranslator(LineTranslator):
     def in_torch(self) -> "Translator":
         self._torch = self._torch or self._load_in_torch()
         return self._torch
-
-    @property
-    def max_positions(self) -> int | None:
-        return self.positions if self.is_learned else None
 
     def find(
         self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int

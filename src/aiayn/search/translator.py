@@ -60,8 +60,10 @@ class Translator(LineTranslator):
         languages: tuple[str, str] = ("", ""),
     ):
         """Moves the model to the device and changes nothing else about it, so a model in training may be used."""
-        super().__init__(tokenizer, search, task, languages)
         self.model = model.to(device)
+        self.models = [self.model] if isinstance(self.model, Transformer) else self.model.models  # of an ensemble
+        learned = [one.config.max_positions for one in self.models if one.config.positions == "learned"]
+        super().__init__(tokenizer, search, task, languages, min(learned, default=None))
         self.device = torch.device(device)
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[self.device.type]
 
@@ -152,17 +154,6 @@ class Translator(LineTranslator):
             return ScoredPair(tokens, log_probs, total, total / length_penalty(len(tokens), self.search), likeliest)
 
         return self.in_batches(longer, 1, force, ScoredPair, first_line, on_batch)
-
-    @property
-    def models(self) -> Sequence[Transformer]:
-        """The models of an ensemble, or the model alone."""
-        return [self.model] if isinstance(self.model, Transformer) else self.model.models
-
-    @property
-    def max_positions(self) -> int | None:
-        """The fewest learned positions of the models; None without any."""
-        configs = [model.config for model in self.models]
-        return min((config.max_positions for config in configs if config.positions == "learned"), default=None)
 
     def without_dropout(self) -> AbstractContextManager[None]:
         return evaluating(self.model)
