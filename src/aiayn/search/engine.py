@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiayn.config.rules import at_least, one_of
-from aiayn.config.search import ENGINES, PRECISIONS, SearchConfig, SearchOverrides
+from aiayn.config.rules import at_least
+from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.search.converted import converted_folder, fingerprint, read_converted
 from aiayn.search.fast_translator import FastTranslator
@@ -39,9 +39,6 @@ class Choice:
     only_torch: str | None = None  # why this command needs torch
 
     def __post_init__(self) -> None:
-        one_of("engine", self.engine, ENGINES)
-        one_of("precision", self.precision, PRECISIONS)
-        one_of("accelerator", self.accelerator, ("auto", "cpu", "gpu"))
         at_least("devices", self.devices, 1, most=1000)
 
 
@@ -63,23 +60,25 @@ def open_translator(choice: Choice) -> Iterator[tuple[LineTranslator, str]]:
         raise ConfigError(f"engine=ctranslate2: {reason}; choose torch or auto")
     if choice.precision == "int8":
         raise ConfigError(f"precision=int8: needs CTranslate2, but {reason}; choose float32")
-    from aiayn.runs.extensions import name_extensions
     from aiayn.search.processes import on_devices
     from aiayn.search.translator import load_translator
 
-    name_extensions(choice.extensions)
-    first, *others = _loaded(choice.checkpoints)
-    made_of = (first, choice.search, choice.accelerator, choice.precision, others)
+    made_of = _made_of(choice)
     translator = load_translator(*made_of)
     line = f"engine   torch, {choice.precision}, {translator.device.type}: {reason}"
     with on_devices(translator, choice.devices, made_of, choice.extensions) as shared:
         yield shared, line
 
 
-def _loaded(paths: Sequence[Path]) -> "list[Checkpoint]":
+def _made_of(choice: Choice) -> "tuple[Checkpoint, SearchOverrides, str, str, list[Checkpoint]]":
+    """Returns the arguments of `load_translator`, whose models may have parts of the extensions from now on."""
     from aiayn.runs.checkpoints import load
+    from aiayn.runs.extensions import name_extensions
 
-    return [load(path) for path in paths]
+    name_extensions(choice.extensions)
+    first, *others = map(load, choice.checkpoints)
+    precision = "float32" if choice.precision == "int8" else choice.precision
+    return first, choice.search, choice.accelerator, precision, others
 
 
 def _device(choice: Choice) -> tuple[str, str | None]:
@@ -139,15 +138,11 @@ def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTransla
         return "an exact search (search.patience=0 or null) is one of torch"
 
     def in_torch() -> "Translator":
-        from aiayn.runs.extensions import name_extensions
         from aiayn.search.translator import load_translator
 
         if fingerprint(path) != stamp:
             raise RefusedError(f"{path}: has been replaced since this command began; run it again")
-        name_extensions(choice.extensions)
-        precision = "float32" if choice.precision == "int8" else choice.precision
-        [checkpoint] = _loaded([path])
-        return load_translator(checkpoint, choice.search, choice.accelerator, precision)
+        return load_translator(*_made_of(choice))
 
     try:
         return FastTranslator(folder, about, search, device, choice.precision, choice.devices, in_torch)
@@ -157,12 +152,10 @@ def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTransla
 
 def _convert(choice: Choice, path: Path, temporary: Path) -> Path | str:
     """Returns the folder of the converted model, a temporary one where none can be written; or why there is none."""
-    from aiayn.runs.extensions import name_extensions
     from aiayn.search.build import load_model
     from aiayn.search.convert import why_not_converted, write_converted
 
-    name_extensions(choice.extensions)
-    [checkpoint] = _loaded([path])
+    checkpoint, *_ = _made_of(choice)
     model = load_model(checkpoint)
     if reason := why_not_converted(model):
         return f"CTranslate2 cannot express {reason}"

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from aiayn.config.rules import at_least
 from aiayn.config.search import SamplingConfig
 from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, ResourceError
 from aiayn.runs.extensions import name_extensions
@@ -89,7 +88,6 @@ def on_devices(
     `made_of` are the arguments of `load_translator` that made it, `extensions` the files whose parts it has.
     Raises ConfigError for devices that are not there.
     """
-    at_least("devices", devices, 1, most=1000)
     if devices == 1:
         yield translator
         return
