@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -155,9 +155,6 @@ class Translator(LineTranslator):
 
         return self.in_batches(longer, 1, force, ScoredPair, first_line, on_batch)
 
-    def without_dropout(self) -> AbstractContextManager[None]:
-        return evaluating(self.model)
-
     def padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
         """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""
         return pad_sources([ids[number] for number in batch]).to(self.device)
@@ -178,7 +175,7 @@ class Translator(LineTranslator):
         """
         order, results = longest_first(ids), [blank() for _ in ids]
         start, blanks = 0, len(ids) - len(order)
-        with self.without_dropout():
+        with evaluating(self.model):
             while start < len(order):
                 width = len(ids[order[start]]) + 1
                 batch = order[start : start + max(1, self.batch_tokens // (width * beams))]
