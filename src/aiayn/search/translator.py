@@ -142,16 +142,15 @@ class Translator(LineTranslator):
                 )
 
         def force(batch: list[int]) -> list[ScoredPair]:
-            src, tgt = self.padded(src_ids, batch), self.padded(tgt_ids, batch)
-            forced = force_decode(self.models, src, source_mask(src), tgt)
-            rows = zip(batch, forced.log_probs.tolist(), forced.is_likeliest.sum(1).tolist(), strict=True)
-            return [scored_pair(tgt_ids[n], log_probs, likeliest) for n, log_probs, likeliest in rows]
-
-        def scored_pair(tgt_ids: list[int], log_probs: list[float], likeliest: int) -> ScoredPair:
-            tokens = [*tgt_ids, EOS_ID]
-            log_probs = log_probs[: len(tokens)]  # the rest is padding
-            total = math.fsum(log_probs)
-            return ScoredPair(tokens, log_probs, total, total / length_penalty(len(tokens), self.search), likeliest)
+            src, pairs = self.padded(src_ids, batch), []
+            rows, likeliest = force_decode(self.models, src, source_mask(src), self.padded(tgt_ids, batch))
+            for number, row, count in zip(batch, rows.tolist(), likeliest.sum(1).tolist(), strict=True):
+                tokens = [*tgt_ids[number], EOS_ID]
+                log_probs = row[: len(tokens)]  # the rest is padding
+                total = math.fsum(log_probs)
+                score = total / length_penalty(len(tokens), self.search)
+                pairs.append(ScoredPair(tokens, log_probs, total, score, count))
+            return pairs
 
         return self.in_batches(longer, 1, force, ScoredPair, first_line, on_batch)
 
