@@ -40,16 +40,6 @@ def write_lines(lines: Iterable[str]) -> None:
     sys.stdout.buffer.flush()
 
 
-def as_text(results: "list[list[Translation]]", first_index: int, n_best: bool, scores: bool) -> Iterator[str]:
-    """Yields the output lines for the translations of each input line."""
-    for index, translations in enumerate(results, first_index):
-        for translation in translations:
-            if n_best:
-                yield f"{index} ||| {translation.text} ||| {translation.score:.4f}"
-            else:
-                yield f"{translation.text}\t{translation.score:.4f}" if scores else translation.text
-
-
 def as_json(
     translator: "LineTranslator", lines: list[str], results: "list[list[Translation]]", first_index: int
 ) -> Iterator[str]:

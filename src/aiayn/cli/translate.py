@@ -13,7 +13,7 @@ import typer
 
 from aiayn.cli import texts
 from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
-from aiayn.cli.output import FILE_LINES, as_json, as_text, show_progress, write_lines
+from aiayn.cli.output import FILE_LINES, as_json, show_progress, write_lines
 from aiayn.cli.texts import Chunk
 from aiayn.config.rules import at_least, one_of, require
 from aiayn.config.search import MAX_BEAM_SIZE, SamplingConfig
@@ -296,8 +296,10 @@ def _translated(
         return as_json(translator, lines, results, done)
     if show:
         return (show(line, one.text) for line, best in zip(lines, results, strict=True) for one in best)
-    if output.n_best or output.scores:
-        return as_text(results, done, output.n_best is not None, output.scores)
+    if output.n_best:
+        return (f"{n} ||| {one.text} ||| {one.score:.4f}" for n, best in enumerate(results, done) for one in best)
+    if output.scores:
+        return (f"{best.text}\t{best.score:.4f}" for best, *_ in results)
     return chunk.written([best.text for best, *_ in results])
 
 
