@@ -82,29 +82,23 @@ class FastTranslator(LineTranslator):
         extra, order = self.search.max_extra_tokens, longest_first(src_ids)
         found: list[list[Hypothesis]] = [[] for _ in src_ids]
         left = [line for line in order if len(src_ids[line]) + extra + 1 > self.positions]  # for torch
-        again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
-        done = len(src_ids) - len(order)
-
-        def keep(line: int, hypotheses: list[Hypothesis]) -> None:
-            if any(not {PAD_ID, BOS_ID}.isdisjoint(one.tokens) for one in hypotheses):
-                left.append(line)
-            found[line] = hypotheses
-
-        for batch, results in self._results(self._batches(order[len(left) :], src_ids), src_ids, first_line):
-            longest = len(src_ids[batch[0]]) + extra
-            for line, hypotheses in zip(batch, results, strict=True):
-                limit = len(src_ids[line]) + extra
-                if limit < longest and any(len(one.tokens) >= limit for one in hypotheses):
-                    again[limit].append(line)
-                else:
-                    keep(line, hypotheses)
-            done += len(batch)
-            if on_batch:
-                on_batch(done, len(src_ids))
-        alike = [batch for lines in again.values() for batch in self._batches(lines, src_ids)]
-        for batch, results in self._results(alike, src_ids, first_line):
-            for line, hypotheses in zip(batch, results, strict=True):
-                keep(line, hypotheses)
+        batches, done = self._batches(order[len(left) :], src_ids), len(src_ids) - len(order)
+        while batches:
+            again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
+            for batch, results in self._results(batches, src_ids, first_line):
+                longest = len(src_ids[batch[0]]) + extra
+                for line, hypotheses in zip(batch, results, strict=True):
+                    limit = len(src_ids[line]) + extra
+                    if limit < longest and any(len(one.tokens) >= limit for one in hypotheses):
+                        again[limit].append(line)
+                        continue
+                    found[line] = hypotheses
+                    if any(not {PAD_ID, BOS_ID}.isdisjoint(one.tokens) for one in hypotheses):
+                        left.append(line)
+                    done += 1
+                if on_batch:
+                    on_batch(done, len(src_ids))
+            batches = [batch for lines in again.values() for batch in self._batches(lines, src_ids)]
         if left:
             slowly = self.in_torch().find([src_ids[line] for line in left], n, None, first_line)
             for line, hypotheses in zip(left, slowly, strict=True):
