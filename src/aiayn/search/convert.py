@@ -98,26 +98,22 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
             positions.table if learned else sinusoids(POSITIONS, config.d_model)
         )
         for to, layer in zip(stack.layer, layers, strict=True):
-            norms = [(to.self_attention, layer.norm_1), (to.ffn, layer.norm_2)]
-            q, k, v, o = _projections(layer.self_attention)
-            _put(to.self_attention.linear[0], torch.cat([q, k, v]))
-            _put(to.self_attention.linear[1], o)
-            scaled = [to.self_attention]
+            attentions, norms = [(to.self_attention, layer.self_attention)], [layer.norm_1, layer.norm_2]
             if isinstance(layer, DecoderLayer):
-                norms = [norms[0], (to.attention, layer.norm_2), (to.ffn, layer.norm_3)]
-                q, k, v, o = _projections(layer.cross_attention)
-                for linear, matrix in zip(to.attention.linear, (q, torch.cat([k, v]), o), strict=True):
+                attentions.append((to.attention, layer.cross_attention))
+                norms.append(layer.norm_3)
+            for place, ours in attentions:
+                q, k, v, o = _projections(ours)
+                fused = [torch.cat([q, k, v]), o] if ours is layer.self_attention else [q, torch.cat([k, v]), o]
+                for linear, matrix in zip(place.linear, fused, strict=True):
                     _put(linear, matrix)
-                scaled.append(to.attention)
-            for each in scaled if "head_dim" in wide else []:
-                each.queries_scale = _array(torch.tensor(config.d_k**-0.5))
+                if "head_dim" in wide:
+                    place.queries_scale = _array(torch.tensor(config.d_k**-0.5))
             assert isinstance(layer.feed_forward, FeedForward)
-            for linear, ours in (
-                (to.ffn.linear_0, layer.feed_forward.w_1),
-                (to.ffn.linear_1, layer.feed_forward.w_2),
-            ):
-                _put(linear, ours.weight, ours.bias)
-            for place, add_norm in norms:
+            w_1, w_2 = layer.feed_forward.w_1, layer.feed_forward.w_2
+            _put(to.ffn.linear_0, w_1.weight, w_1.bias)
+            _put(to.ffn.linear_1, w_2.weight, w_2.bias)
+            for place, add_norm in zip([*(place for place, _ in attentions), to.ffn], norms, strict=True):
                 norm = cast(nn.LayerNorm, add_norm.norm)
                 place.layer_norm.gamma, place.layer_norm.beta = _array(norm.weight), _array(norm.bias)
     sources = model.src_embedding or model.embedding
