@@ -158,38 +158,31 @@ class FastTranslator(LineTranslator):
 
     def _ranked(self, sources: list[list[int]], results: list[Any]) -> list[list[Hypothesis]]:
         """Returns what was found, ranked by the run's own score."""
-        outputs: list[list[tuple[list[int], float]]] = []  # of each source ids and log P
-        cut: list[tuple[int, int]] = []  # places of those without an end
-        for number, result in enumerate(results):
-            of_source = []
-            for tokens, score in zip(result.hypotheses, result.scores, strict=True):
-                ids = [self._ids[token] for token in tokens]
-                if ids and ids[-1] == EOS_ID:
-                    of_source.append((ids[:-1], score * len(ids) ** self.exponent))
-                else:
-                    cut.append((number, len(of_source)))
-                    of_source.append((ids, math.nan))
-            outputs.append(of_source)
-        if cut:
-            rows = [(sources[number], outputs[number][place][0]) for number, place in cut]
-            scored = self._engine.score_batch(
-                [[self._src_subwords[number] for number in source] for source, _ in rows],
-                [[self._tgt_subwords[number] for number in ids] for _, ids in rows],
-                max_input_length=0,
-            )
-            for (number, place), one in zip(cut, scored, strict=True):
-                outputs[number][place] = outputs[number][place][0], math.fsum(one.log_probs)
-        if not all(outputs) or not all(math.isfinite(log_prob) for found in outputs for _, log_prob in found):
-            raise NonFiniteOutputError
-        found = []
-        for of_source in outputs:
-            hypotheses = [
-                Hypothesis(ids, log_prob / length_penalty(len(ids) + 1, self.search), log_prob)
-                for ids, log_prob in of_source
-            ]
+        outputs = [[[self._ids[token] for token in tokens] for tokens in result.hypotheses] for result in results]
+        cut = [(source, ids) for source, found in zip(sources, outputs, strict=True) for ids in found if not _ends(ids)]
+        ends = self._engine.score_batch(
+            [[self._src_subwords[number] for number in source] for source, _ in cut],
+            [[self._tgt_subwords[number] for number in ids] for _, ids in cut],
+            max_input_length=0,
+        )
+        scores_of_cut = iter([math.fsum(one.log_probs) for one in ends])
+        ranked = []
+        for found, result in zip(outputs, results, strict=True):
+            hypotheses = []
+            for ids, score in zip(found, result.scores, strict=True):
+                log_prob = score * len(ids) ** self.exponent if _ends(ids) else next(scores_of_cut)
+                ids = ids[: len(ids) - _ends(ids)]
+                hypotheses.append(Hypothesis(ids, log_prob / length_penalty(len(ids) + 1, self.search), log_prob))
+            if not hypotheses or not all(math.isfinite(one.log_prob) for one in hypotheses):
+                raise NonFiniteOutputError
             hypotheses.sort(key=lambda one: one.score, reverse=True)
-            found.append(hypotheses[: self.search.beam_size])
-        return found
+            ranked.append(hypotheses[: self.search.beam_size])
+        return ranked
+
+
+def _ends(ids: list[int]) -> bool:
+    """Whether an output has its end, which CTranslate2 leaves out where it cuts one at the limit."""
+    return ids[-1:] == [EOS_ID]
 
 
 def _threads() -> int:
