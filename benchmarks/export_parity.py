@@ -33,7 +33,8 @@ CASES = ((1, 0, 0.0), (4, 0, 0.0), (4, 1, 0.0), (4, 1, 0.6))  # beam size, fewes
 def log_prob(translator: Translator, source: list[int], output: list[int]) -> float:
     """Returns log P of an output and its eos."""
     src = pad_sources([source])
-    return float(force_decode(translator.models, src, source_mask(src), pad_sources([output])).log_probs.double().sum())
+    log_probs, _ = force_decode(translator.models, src, source_mask(src), pad_sources([output]))
+    return float(log_probs.double().sum())
 
 
 def translate(engine: Engine, sources: Ids, beam_size: int, shortest: int, alpha: float) -> Ids:

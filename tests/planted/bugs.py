@@ -253,8 +253,8 @@ BUGS = [
     Bug(
         "given_translations_without_the_end_mark",
         "search/translator.py",
-        "log_probs = log_probs[: len(tokens)]",
-        "log_probs = log_probs[: len(tokens) - 1]",
+        "log_probs = row[: len(tokens)]",
+        "log_probs = row[: len(tokens) - 1]",
         "search/test_score.py::test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score",
     ),
     Bug(

@@ -159,6 +159,15 @@ class Module(TranslationModule):
 """
 
 
+def test_a_file_that_builds_the_model_leaves_it_the_parts_of_a_file_before(text, tmp_path):
+    (tmp_path / "built.py").write_text(MODULE.format(change=BUILDERS["one decoder layer, an output of its own"]))
+    found = extensions.name_extensions([f"{EXAMPLES}/rotary.py", f"{tmp_path}/built.py"])
+    config = composed(*options(text, tmp_path, ""))
+    model = build_model(replace(config, model=replace(config.model, parts=extensions.ids_of_builders(found))), 280)
+    assert len(model.decoder) == 1
+    assert "RotaryAttention" in {type(module).__name__ for module in model.modules()}
+
+
 @pytest.mark.parametrize("change", BUILDERS)
 def test_what_builds_the_model_for_training_builds_it_everywhere(change, text, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,31 +17,19 @@ if TYPE_CHECKING:
     from aiayn.search.translator import Translator
 
 
-@dataclass(kw_only=True, frozen=True)
-class ScoreOptions:
-    """What is written for a pair."""
-
-    style: Annotated[str, typer.Option("--format", help="text, or jsonl: JSON objects with every token.")] = "text"
-    per_token: Annotated[
-        bool, typer.Option("--per-token", help="Divide by the number of subwords, the end mark included.")
-    ] = False
-    reverse: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN2", help="A run of the reverse direction: prints the mean of both, each per token."),
-    ] = None
-
-    def __post_init__(self) -> None:
-        one_of("--format", self.style, ("text", "jsonl"))
-        if (self.reverse or self.per_token) and self.style != "text":
-            option = "--reverse" if self.reverse else "--per-token"
-            raise ConfigError(f"{option} prints one number for each pair; leave out --format")
-
-
 @with_options
 def score(
     run: RunArgument,
     src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, or a file of pairs: .tsv, .jsonl, .tmx.")],
-    output: ScoreOptions,
+    *,
+    style: Annotated[str, typer.Option("--format", help="text, or jsonl: JSON objects with every token.")] = "text",
+    each_token: Annotated[
+        bool, typer.Option("--per-token", help="Divide by the number of subwords, the end mark included.")
+    ] = False,
+    reverse: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN2", help="A run of the reverse direction: prints the mean of both, each per token."),
+    ] = None,
     model: ModelChoice,
     tgt: Annotated[
         Path | None, typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz.")
@@ -61,6 +48,10 @@ def score(
     With --format jsonl every pair is one JSON object: index, source, translation, log_prob, score (log_prob divided by
     the length penalty), tokens, and token_log_probs: log P of each token given those before it.
     """
+    one_of("--format", style, ("text", "jsonl"))
+    if (reverse or each_token) and style != "text":
+        option = "--reverse" if reverse else "--per-token"
+        raise ConfigError(f"{option} prints one number for each pair; leave out --format")
     from aiayn.data.pair_files import FORMATS, FileText
     from aiayn.data.text_files import suffix
 
@@ -69,7 +60,7 @@ def score(
     lines = _aligned_lines(src, tgt) if tgt else None
     translator = model.load(run)
     sources, targets = lines or FileText("SRC", [str(src)], translator.languages).read()
-    backwards = _reversed_translator(translator, output.reverse, model) if output.reverse else None
+    backwards = _reversed_translator(translator, reverse, model) if reverse else None
     from aiayn.search.force_decode import perplexity
 
     log_prob, tokens = 0.0, 0
@@ -78,7 +69,7 @@ def score(
             chunk = slice(start, start + FILE_LINES)
             on_batch = progress and (lambda now, _, start=start: progress(start + now, len(sources)))
             pairs = translator.score(sources[chunk], targets[chunk], on_batch, start + 1)
-            if output.style == "jsonl":
+            if style == "jsonl":
                 texts = zip(sources[chunk], targets[chunk], pairs, strict=True)
                 write_lines(_as_json(translator, start + n, *one) for n, one in enumerate(texts))
             elif backwards:
@@ -86,7 +77,7 @@ def score(
                 both = zip(pairs, others, strict=True)
                 write_lines(f"{(per_token(there) + per_token(back)) / 2:.6f}" for there, back in both)
             else:
-                write_lines(f"{per_token(pair) if output.per_token else pair.log_prob:.6f}" for pair in pairs)
+                write_lines(f"{per_token(pair) if each_token else pair.log_prob:.6f}" for pair in pairs)
             log_prob += sum(pair.log_prob for pair in pairs)
             tokens += sum(len(pair.tokens) for pair in pairs)
     said = f"({len(sources)} lines, {tokens} subwords with end marks)"

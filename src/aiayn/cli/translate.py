@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -13,7 +13,7 @@ import typer
 
 from aiayn.cli import texts
 from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
-from aiayn.cli.output import FILE_LINES, as_json, as_text, show_progress, write_lines
+from aiayn.cli.output import FILE_LINES, as_json, show_progress, write_lines
 from aiayn.cli.texts import Chunk
 from aiayn.config.rules import at_least, one_of, require
 from aiayn.config.search import MAX_BEAM_SIZE, SamplingConfig
@@ -169,9 +169,6 @@ def translate(
             with show_progress(count) as progress:
                 done = 0
                 for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
-                    if output.tag:
-                        lines = [f"{output.tag} {line}" if line.strip() else line for line in chunk.lines]
-                        chunk = replace(chunk, lines=lines)
                     on_batch = _within(progress, done, len(chunk.lines), count)
                     write_lines(_translated(translator, output, drawing, chunk, done, places, on_batch))
                     done += len(chunk.lines)
@@ -279,7 +276,8 @@ def _translated(
     from aiayn.evaluation.tasks import task_of
     from aiayn.search.texts import translate_texts
 
-    task, lines = task_of(translator.task), chunk.lines
+    task, tag = task_of(translator.task), output.tag
+    lines = [f"{tag} {line}" if tag and line.strip() else line for line in chunk.lines]
     show = task.formats.get(output.style)
     if output.markup or output.paragraphs:
         found, counted = translate_texts(translator, lines, output.markup, False, output.paragraphs, on_batch, done + 1)
@@ -296,8 +294,10 @@ def _translated(
         return as_json(translator, lines, results, done)
     if show:
         return (show(line, one.text) for line, best in zip(lines, results, strict=True) for one in best)
-    if output.n_best or output.scores:
-        return as_text(results, done, output.n_best is not None, output.scores)
+    if output.n_best:
+        return (f"{n} ||| {one.text} ||| {one.score:.4f}" for n, best in enumerate(results, done) for one in best)
+    if output.scores:
+        return (f"{best.text}\t{best.score:.4f}" for best, *_ in results)
     return chunk.written([best.text for best, *_ in results])
 
 

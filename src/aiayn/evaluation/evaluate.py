@@ -67,13 +67,13 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     made_of = (checkpoint, config.search, config.accelerator, "float32", others)
     translator = load_translator(*made_of)
     known_tags(test.option, test.prefix, translator.tokenizer.source.symbols)
-    with on_devices(translator, config.devices, made_of, config.extensions) as translator:
+    with on_devices(translator, config.devices, made_of, config.extensions) as shared:
         progress = TranslationProgress()
         try:
-            hypotheses = translator.translate(test.sources, progress)
+            hypotheses = shared.translate(test.sources, progress)
         finally:  # a live line hides the terminal's cursor
             seconds = progress.finish()
-        forced = _forced_decoding(translator, data, test)
+        forced = _forced_decoding(shared, data, test)
 
     scores = task.score(hypotheses, test.sources, test.references, test.tgt_lang)
     result: dict[str, Any] = {

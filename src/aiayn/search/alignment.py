@@ -8,25 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiayn.data.batch import pad_sources, source_mask
+from aiayn.data.batch import shift_right, source_mask
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ResourceError
 from aiayn.hardware import is_out_of_memory
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.search.line_translator import LineTranslator
-from aiayn.token_ids import BOS_ID
+from aiayn.search.translator import evaluating
 
 BATCH_SIZE = 64  # pairs, at most
 BATCH_WEIGHTS = 4_000_000  # at once, for each head; one pair may have more
-
-
-def alignments(translator: LineTranslator, src_ids: list[list[int]], outputs: list[list[int]]) -> list[list[int]]:
-    """Returns for every target subword the position, from 0, of the source subword that it attends to most.
-
-    Attention is that of `alignment_weights`. An empty source or output has no alignment.
-    """
-    found = alignment_weights(translator, src_ids, outputs)
-    return [[] if weights is None else weights.argmax(-1).tolist() for weights in found]
 
 
 @torch.inference_mode()
@@ -45,13 +36,10 @@ def alignment_weights(
     found: list[Tensor | None] = [None for _ in outputs]
     pairs = [number for number, ids in enumerate(outputs) if ids and src_ids[number]]
     pairs.sort(key=lambda number: len(outputs[number]) + len(src_ids[number]))
-    with translator.without_dropout(), record_attention([layer]) as recorded:
-        for batch in _batches(pairs, [len(src_ids[n]) for n in pairs], [len(outputs[n]) for n in pairs]):
-            src = pad_sources([src_ids[number] for number in batch]).to(translator.device)
-            longest = max(len(outputs[number]) for number in batch)
-            # The decoder is causal, so any token can serve as padding.
-            rows = [[BOS_ID, *outputs[number][:-1]] for number in batch]
-            tgt_in = torch.tensor([ids + [BOS_ID] * (longest - len(ids)) for ids in rows], device=translator.device)
+    with evaluating(translator.model), record_attention([layer]) as recorded:
+        for batch in _batches(pairs, src_ids, outputs):
+            # The decoder is causal, so what follows a shorter output does not matter.
+            src, tgt_in = translator.padded(src_ids, batch), shift_right(translator.padded(outputs, batch))[:, :-1]
             with explain_memory(
                 f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split them"
             ):
@@ -84,11 +72,12 @@ def _words(tokenizer: Tokenizer, ids: list[int]) -> tuple[list[str], list[int]]:
     return words, starts
 
 
-def _batches(pairs: list[int], src_lengths: list[int], tgt_lengths: list[int]) -> Iterator[list[int]]:
+def _batches(pairs: list[int], src_ids: list[list[int]], outputs: list[list[int]]) -> Iterator[list[int]]:
     """Yields pairs that are aligned together."""
     batch: list[int] = []
     longest_src = longest_tgt = 0
-    for number, src, tgt in zip(pairs, src_lengths, tgt_lengths, strict=True):
+    for number in pairs:
+        src, tgt = len(src_ids[number]), len(outputs[number])
         longest_src, longest_tgt = max(longest_src, src), max(longest_tgt, tgt)
         if batch and (len(batch) == BATCH_SIZE or (len(batch) + 1) * longest_src * longest_tgt > BATCH_WEIGHTS):
             yield batch

@@ -76,7 +76,9 @@ def beam_search(model: Decoder, src: Tensor, src_mask: Tensor, config: SearchCon
     beams = _empty_beams(torch.tensor(limits, device=src.device), longest, config)
     last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)  # (N, 1), and (N, K) from then on
     steps_per_check = STEPS_PER_CHECK.get(src.device.type, 4)
-    n_best = _n_candidates(config)
+    # At most K of the best 2K continuations end, one per parent, so K stay alive. Greedy search considers only the
+    # single best: eos in second place must not finish a hypothesis.
+    n_best = 2 * config.beam_size if config.beam_size > 1 else 1
     results: list[list[Hypothesis]] = [[] for _ in limits]
     sums: list[Tensor] = []  # of log P in the steps since the last check; NaN if one of them is
 
@@ -139,15 +141,6 @@ def _best_of_part(
     missing = (0, n_best - best.size(1))
     best, places = F.pad(best, missing, value=-torch.inf), F.pad(places, missing)
     return best, places // vocab_size, places % vocab_size
-
-
-def _n_candidates(config: SearchConfig) -> int:
-    """Returns how many continuations of a sentence's hypotheses are considered in a step.
-
-    At most K of the best 2K end, one per parent, so K stay alive. Greedy search considers only the single best token:
-    eos in second place must not finish a hypothesis.
-    """
-    return 2 * config.beam_size if config.beam_size > 1 else 1
 
 
 def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:

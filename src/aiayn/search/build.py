@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from typing import Any
 
 from aiayn.config.rules import require
@@ -48,12 +47,11 @@ def build_from_parts(config: Config, vocab_size: int) -> Transformer:
 
     Raises ConfigError if two of them bring the same part.
     """
-    parts = Parts()
+    papers, brought = vars(Parts()), {}
     for code in builders_of(config.model.parts):
-        brought = getattr(code, "PARTS", parts)
-        for name in (field.name for field in fields(Parts)):
-            if (part := getattr(brought, name)) is not getattr(Parts(), name):
+        for name, part in vars(getattr(code, "PARTS", Parts())).items():
+            if part is not papers[name]:
                 twice = f"extensions: two of them bring the part {name}; make one of the other, in one file"
-                require(getattr(parts, name) is getattr(Parts(), name), twice)
-                parts = replace(parts, **{name: part})
-    return Transformer(config.model, vocab_size, parts, config.data.src_vocab_size)
+                require(name not in brought, twice)
+                brought[name] = part
+    return Transformer(config.model, vocab_size, Parts(**brought), config.data.src_vocab_size)

@@ -3,6 +3,7 @@
 The folder is named by the fingerprint of the checkpoint file, so it is never that of other weights.
 """
 
+import glob
 import json
 import math
 import shutil
@@ -23,7 +24,7 @@ from aiayn.model.masks import Masks
 from aiayn.model.overrides import is_exactly
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.search.converted import ABOUT, FORMAT, converted_folder, fingerprint, outdated_folders
+from aiayn.search.converted import ABOUT, FORMAT, converted_folder, fingerprint
 from aiayn.token_ids import BOS_ID, EOS_ID, UNK_ID
 
 POSITIONS = 4096  # of the tables that sinusoids are written into; longer lines are for torch
@@ -97,26 +98,22 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
             positions.table if learned else sinusoids(POSITIONS, config.d_model)
         )
         for to, layer in zip(stack.layer, layers, strict=True):
-            norms = [(to.self_attention, layer.norm_1), (to.ffn, layer.norm_2)]
-            q, k, v, o = _projections(layer.self_attention)
-            _put(to.self_attention.linear[0], torch.cat([q, k, v]))
-            _put(to.self_attention.linear[1], o)
-            scaled = [to.self_attention]
+            attentions, norms = [(to.self_attention, layer.self_attention)], [layer.norm_1, layer.norm_2]
             if isinstance(layer, DecoderLayer):
-                norms = [norms[0], (to.attention, layer.norm_2), (to.ffn, layer.norm_3)]
-                q, k, v, o = _projections(layer.cross_attention)
-                for linear, matrix in zip(to.attention.linear, (q, torch.cat([k, v]), o), strict=True):
+                attentions.append((to.attention, layer.cross_attention))
+                norms.append(layer.norm_3)
+            for place, ours in attentions:
+                q, k, v, o = _projections(ours)
+                fused = [torch.cat([q, k, v]), o] if ours is layer.self_attention else [q, torch.cat([k, v]), o]
+                for linear, matrix in zip(place.linear, fused, strict=True):
                     _put(linear, matrix)
-                scaled.append(to.attention)
-            for each in scaled if "head_dim" in wide else []:
-                each.queries_scale = _array(torch.tensor(config.d_k**-0.5))
+                if "head_dim" in wide:
+                    place.queries_scale = _array(torch.tensor(config.d_k**-0.5))
             assert isinstance(layer.feed_forward, FeedForward)
-            for linear, ours in (
-                (to.ffn.linear_0, layer.feed_forward.w_1),
-                (to.ffn.linear_1, layer.feed_forward.w_2),
-            ):
-                _put(linear, ours.weight, ours.bias)
-            for place, add_norm in norms:
+            w_1, w_2 = layer.feed_forward.w_1, layer.feed_forward.w_2
+            _put(to.ffn.linear_0, w_1.weight, w_1.bias)
+            _put(to.ffn.linear_1, w_2.weight, w_2.bias)
+            for place, add_norm in zip([*(place for place, _ in attentions), to.ffn], norms, strict=True):
                 norm = cast(nn.LayerNorm, add_norm.norm)
                 place.layer_norm.gamma, place.layer_norm.beta = _array(norm.weight), _array(norm.bias)
     sources = model.src_embedding or model.embedding
@@ -159,10 +156,20 @@ def _projections(module: MultiHeadAttention) -> list[Tensor]:
     return [q, k, v, padded(module.w_o.weight.T).T]
 
 
-def about(checkpoint: Checkpoint, model: Transformer) -> dict[str, Any]:
-    """Returns what `FastTranslator` needs besides CTranslate2's own files."""
+def write_converted(
+    path: Path, checkpoint: Checkpoint, model: Transformer, into: Path | None = None
+) -> tuple[Path, dict[str, Any]]:
+    """Converts the model of a checkpoint file, by default beside it, and removes what was converted of its name before.
+
+    Returns the new folder, whole under its final name, and what `FastTranslator` needs besides CTranslate2's own files.
+    Raises OSError if it cannot be written.
+    """
+    folder = into or converted_folder(path)
+    shutil.rmtree(folder, ignore_errors=True)  # a damaged one
     data, learned = checkpoint.config.data, model.config.positions == "learned"
-    return {
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "checkpoint": fingerprint(path),
         "search": to_plain(checkpoint.config.search),
         "task": data.task,
         "src_lang": data.src_lang,
@@ -171,21 +178,12 @@ def about(checkpoint: Checkpoint, model: Transformer) -> dict[str, Any]:
         "learned": learned,
         "tokenizer": checkpoint.tokenizer,
     }
-
-
-def write_converted(path: Path, checkpoint: Checkpoint, model: Transformer, into: Path | None = None) -> Path:
-    """Converts the model of a checkpoint file, by default beside it, and removes what was converted of its name before.
-
-    Returns the new folder, whole under its final name. Raises OSError if it cannot be written.
-    """
-    folder = into or converted_folder(path)
-    shutil.rmtree(folder, ignore_errors=True)  # a damaged one
-    tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
     with atomic_folder(folder) as unfinished:
-        write_ctranslate2(model, tokenizer, unfinished)
-        files = {file.name: sha256(file) for file in sorted(unfinished.iterdir())}
-        text = {"format": FORMAT, "checkpoint": fingerprint(path), "files": files, **about(checkpoint, model)}
-        atomic_write_text(unfinished / ABOUT, json.dumps(text, ensure_ascii=False))
-    for outdated in outdated_folders(path) if into is None else []:
-        shutil.rmtree(outdated, ignore_errors=True)
-    return folder
+        write_ctranslate2(model, Tokenizer.from_json(checkpoint.tokenizer), unfinished)
+        about["files"] = {file.name: sha256(file) for file in sorted(unfinished.iterdir())}
+        atomic_write_text(unfinished / ABOUT, json.dumps(about, ensure_ascii=False))
+    if into is None:
+        for other in path.parent.glob(f"{glob.escape(path.stem)}.ctranslate2-*"):  # of earlier checkpoints of this name
+            if other != folder:
+                shutil.rmtree(other, ignore_errors=True)
+    return folder, about

@@ -1,6 +1,5 @@
 """The folder of a model that was converted for CTranslate2: its name, and what it holds. Read without torch."""
 
-import glob
 import json
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,6 @@ def fingerprint(checkpoint: Path) -> str:
 def converted_folder(checkpoint: Path) -> Path:
     """Returns where the converted model of a checkpoint file is."""
     return checkpoint.with_name(f"{checkpoint.stem}.ctranslate2-{fingerprint(checkpoint)[:16]}")
-
-
-def outdated_folders(checkpoint: Path) -> list[Path]:
-    """Returns the converted models of earlier checkpoints under this name."""
-    found = checkpoint.parent.glob(f"{glob.escape(checkpoint.stem)}.ctranslate2-*")
-    return [folder for folder in found if folder != converted_folder(checkpoint)]
 
 
 def read_converted(folder: Path, checkpoint: Path) -> dict[str, Any] | None:

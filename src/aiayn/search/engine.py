@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from aiayn.config.rules import at_least, one_of
-from aiayn.config.search import ENGINES, PRECISIONS, SearchConfig, SearchOverrides
+from aiayn.config.rules import at_least
+from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.search.converted import converted_folder, fingerprint, read_converted
 from aiayn.search.fast_translator import FastTranslator
@@ -39,10 +39,11 @@ class Choice:
     only_torch: str | None = None  # why this command needs torch
 
     def __post_init__(self) -> None:
-        one_of("engine", self.engine, ENGINES)
-        one_of("precision", self.precision, PRECISIONS)
-        one_of("accelerator", self.accelerator, ("auto", "cpu", "gpu"))
         at_least("devices", self.devices, 1, most=1000)
+
+
+class _UnableError(Exception):
+    """Says why CTranslate2 does not translate this."""
 
 
 @contextmanager
@@ -51,60 +52,64 @@ def open_translator(choice: Choice) -> Iterator[tuple[LineTranslator, str]]:
 
     Raises ConfigError for an engine that cannot do what is asked, RefusedError for a damaged checkpoint.
     """
-    device, reason = _device(choice)
-    if reason is None:
+    try:
+        device = _device(choice)
         with tempfile.TemporaryDirectory(prefix="aiayn-") as temporary:
             made = _in_ctranslate2(choice, device, Path(temporary))
-        if isinstance(made, FastTranslator):  # which has read its files: a signal that ends the command leaves none
-            yield made, f"engine   CTranslate2, {choice.precision}, {device}"
-            return
-        reason = made
+    except _UnableError as error:
+        reason = error
+    else:  # it has read its files: a signal that ends the command leaves none
+        yield made, f"engine   CTranslate2, {choice.precision}, {device}"
+        return
     if choice.engine == "ctranslate2":
         raise ConfigError(f"engine=ctranslate2: {reason}; choose torch or auto")
     if choice.precision == "int8":
         raise ConfigError(f"precision=int8: needs CTranslate2, but {reason}; choose float32")
-    from aiayn.runs.extensions import name_extensions
     from aiayn.search.processes import on_devices
     from aiayn.search.translator import load_translator
 
-    name_extensions(choice.extensions)
-    first, *others = _loaded(choice.checkpoints)
-    made_of = (first, choice.search, choice.accelerator, choice.precision, others)
+    made_of = _made_of(choice)
     translator = load_translator(*made_of)
     line = f"engine   torch, {choice.precision}, {translator.device.type}: {reason}"
     with on_devices(translator, choice.devices, made_of, choice.extensions) as shared:
         yield shared, line
 
 
-def _loaded(paths: Sequence[Path]) -> "list[Checkpoint]":
+def _made_of(choice: Choice) -> "tuple[Checkpoint, SearchOverrides, str, str, list[Checkpoint]]":
+    """Returns the arguments of `load_translator`, whose models may have parts of the extensions from now on."""
     from aiayn.runs.checkpoints import load
+    from aiayn.runs.extensions import name_extensions
 
-    return [load(path) for path in paths]
+    name_extensions(choice.extensions)
+    first, *others = map(load, choice.checkpoints)
+    precision = "float32" if choice.precision == "int8" else choice.precision
+    return first, choice.search, choice.accelerator, precision, others
 
 
-def _device(choice: Choice) -> tuple[str, str | None]:
-    """Returns CTranslate2's device, and what keeps it from what is asked, as far as is known without the model."""
+def _device(choice: Choice) -> str:
+    """Returns CTranslate2's device. Raises _UnableError for what it cannot do, as far as known without the model."""
     if choice.engine == "torch":
-        return "cpu", "as --engine says"
+        raise _UnableError("as --engine says")
     if choice.only_torch:
-        return "cpu", choice.only_torch
+        raise _UnableError(choice.only_torch)
     if len(choice.checkpoints) > 1:
-        return "cpu", "several models translate as one"
+        raise _UnableError("several models translate as one")
     try:
         import ctranslate2
     except (ImportError, OSError) as error:
-        return "cpu", f"CTranslate2 cannot be imported ({error!s:.100})"
+        raise _UnableError(f"CTranslate2 cannot be imported ({error!s:.100})") from error
     gpus = ctranslate2.get_cuda_device_count()
     if choice.accelerator == "gpu" and not gpus:
-        return "cuda", "CTranslate2 finds no GPU"
+        raise _UnableError("CTranslate2 finds no GPU")
     device = "cuda" if gpus and choice.accelerator != "cpu" else "cpu"
     if device == "cuda" and choice.devices > gpus:
         raise ConfigError(f"devices={choice.devices}: this machine has {gpus} GPUs; lower it, or set accelerator=cpu")
     if device == "cuda" and not _load_cublas():
-        return device, "CTranslate2 needs libcublas.so.12, which is not found here (pip install nvidia-cublas-cu12)"
+        remedy = "(pip install nvidia-cublas-cu12)"
+        raise _UnableError(f"CTranslate2 needs libcublas.so.12, which is not found here {remedy}")
     if choice.precision == "bfloat16" and "bfloat16" not in ctranslate2.get_supported_compute_types(device):
-        return device, f"CTranslate2 does not compute in bfloat16 on this {device}"
-    return device, None
+        raise _UnableError(f"CTranslate2 does not compute in bfloat16 on this {device}")
+    return device
 
 
 def _load_cublas() -> bool:
@@ -123,49 +128,42 @@ def _load_cublas() -> bool:
     return False
 
 
-def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTranslator | str:
-    """Returns a translator, with a model that is converted if it was not yet, or why there is none."""
+def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTranslator:
+    """Returns a translator, with a model that is converted if it was not yet. Raises _UnableError."""
     [path] = choice.checkpoints
     stamp, folder = fingerprint(path), converted_folder(path)
     about = read_converted(folder, path)
     if about is None:
-        folder = _convert(choice, path, temporary)
-        if isinstance(folder, str):
-            return folder
-        about = read_converted(folder, path)
-        assert about is not None
+        folder, about = _convert(choice, path, temporary)
     search = choice.search.apply(SearchConfig(**about["search"]))
     if search.beam_size > 1 and search.patience is None:
-        return "an exact search (search.patience=0 or null) is one of torch"
+        raise _UnableError("an exact search (search.patience=0 or null) is one of torch")
 
     def in_torch() -> "Translator":
-        from aiayn.runs.extensions import name_extensions
         from aiayn.search.translator import load_translator
 
         if fingerprint(path) != stamp:
             raise RefusedError(f"{path}: has been replaced since this command began; run it again")
-        name_extensions(choice.extensions)
-        precision = "float32" if choice.precision == "int8" else choice.precision
-        [checkpoint] = _loaded([path])
-        return load_translator(checkpoint, choice.search, choice.accelerator, precision)
+        return load_translator(*_made_of(choice))
 
     try:
         return FastTranslator(folder, about, search, device, choice.precision, choice.devices, in_torch)
     except RuntimeError as error:  # such as a GPU without its libraries
-        return f"CTranslate2 fails ({error!s:.200})"
+        raise _UnableError(f"CTranslate2 fails ({error!s:.200})") from error
 
 
-def _convert(choice: Choice, path: Path, temporary: Path) -> Path | str:
-    """Returns the folder of the converted model, a temporary one where none can be written; or why there is none."""
-    from aiayn.runs.extensions import name_extensions
+def _convert(choice: Choice, path: Path, temporary: Path) -> tuple[Path, dict[str, Any]]:
+    """Returns the folder of the converted model, a temporary one where none can be written, and its settings.
+
+    Raises _UnableError for a model that cannot be converted.
+    """
     from aiayn.search.build import load_model
     from aiayn.search.convert import why_not_converted, write_converted
 
-    name_extensions(choice.extensions)
-    [checkpoint] = _loaded([path])
+    checkpoint, *_ = _made_of(choice)
     model = load_model(checkpoint)
     if reason := why_not_converted(model):
-        return f"CTranslate2 cannot express {reason}"
+        raise _UnableError(f"CTranslate2 cannot express {reason}")
     try:
         return write_converted(path, checkpoint, model)
     except OSError:  # a folder that only its owner may write, or a full disk

@@ -50,9 +50,9 @@ class FastTranslator(LineTranslator):
         import ctranslate2
 
         tokenizer = Tokenizer.from_json(about["tokenizer"])
-        super().__init__(tokenizer, search, about["task"], (about["src_lang"], about["tgt_lang"]))
         self.positions: int = about["positions"]  # of its tables
-        self.is_learned: bool = about["learned"]
+        learned = self.positions if about["learned"] else None
+        super().__init__(tokenizer, search, about["task"], (about["src_lang"], about["tgt_lang"]), learned)
         self.devices = devices
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[device]
         # |Y|^(alpha / 2) is close to ((5 + |Y|) / 6)^alpha. With 0 CTranslate2 ends a search at its best output.
@@ -76,39 +76,29 @@ class FastTranslator(LineTranslator):
         self._torch = self._torch or self._load_in_torch()
         return self._torch
 
-    @property
-    def max_positions(self) -> int | None:
-        return self.positions if self.is_learned else None
-
     def find(
         self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
     ) -> list[list[Hypothesis]]:
         extra, order = self.search.max_extra_tokens, longest_first(src_ids)
         found: list[list[Hypothesis]] = [[] for _ in src_ids]
         left = [line for line in order if len(src_ids[line]) + extra + 1 > self.positions]  # for torch
-        again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
-        done = len(src_ids) - len(order)
-
-        def keep(line: int, hypotheses: list[Hypothesis]) -> None:
-            if any(not {PAD_ID, BOS_ID}.isdisjoint(one.tokens) for one in hypotheses):
-                left.append(line)
-            found[line] = hypotheses
-
-        for batch, results in self._results(self._batches(order[len(left) :], src_ids), src_ids, first_line):
-            longest = len(src_ids[batch[0]]) + extra
-            for line, hypotheses in zip(batch, results, strict=True):
-                limit = len(src_ids[line]) + extra
-                if limit < longest and any(len(one.tokens) >= limit for one in hypotheses):
-                    again[limit].append(line)
-                else:
-                    keep(line, hypotheses)
-            done += len(batch)
-            if on_batch:
-                on_batch(done, len(src_ids))
-        alike = [batch for lines in again.values() for batch in self._batches(lines, src_ids)]
-        for batch, results in self._results(alike, src_ids, first_line):
-            for line, hypotheses in zip(batch, results, strict=True):
-                keep(line, hypotheses)
+        batches, done = self._batches(order[len(left) :], src_ids), len(src_ids) - len(order)
+        while batches:
+            again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
+            for batch, results in self._results(batches, src_ids, first_line):
+                longest = len(src_ids[batch[0]]) + extra
+                for line, hypotheses in zip(batch, results, strict=True):
+                    limit = len(src_ids[line]) + extra
+                    if limit < longest and any(len(one.tokens) >= limit for one in hypotheses):
+                        again[limit].append(line)
+                        continue
+                    found[line] = hypotheses
+                    if any(not {PAD_ID, BOS_ID}.isdisjoint(one.tokens) for one in hypotheses):
+                        left.append(line)
+                    done += 1
+                if on_batch:
+                    on_batch(done, len(src_ids))
+            batches = [batch for lines in again.values() for batch in self._batches(lines, src_ids)]
         if left:
             slowly = self.in_torch().find([src_ids[line] for line in left], n, None, first_line)
             for line, hypotheses in zip(left, slowly, strict=True):
@@ -168,38 +158,31 @@ class FastTranslator(LineTranslator):
 
     def _ranked(self, sources: list[list[int]], results: list[Any]) -> list[list[Hypothesis]]:
         """Returns what was found, ranked by the run's own score."""
-        outputs: list[list[tuple[list[int], float]]] = []  # of each source ids and log P
-        cut: list[tuple[int, int]] = []  # places of those without an end
-        for number, result in enumerate(results):
-            of_source = []
-            for tokens, score in zip(result.hypotheses, result.scores, strict=True):
-                ids = [self._ids[token] for token in tokens]
-                if ids and ids[-1] == EOS_ID:
-                    of_source.append((ids[:-1], score * len(ids) ** self.exponent))
-                else:
-                    cut.append((number, len(of_source)))
-                    of_source.append((ids, math.nan))
-            outputs.append(of_source)
-        if cut:
-            rows = [(sources[number], outputs[number][place][0]) for number, place in cut]
-            scored = self._engine.score_batch(
-                [[self._src_subwords[number] for number in source] for source, _ in rows],
-                [[self._tgt_subwords[number] for number in ids] for _, ids in rows],
-                max_input_length=0,
-            )
-            for (number, place), one in zip(cut, scored, strict=True):
-                outputs[number][place] = outputs[number][place][0], math.fsum(one.log_probs)
-        if not all(outputs) or not all(math.isfinite(log_prob) for found in outputs for _, log_prob in found):
-            raise NonFiniteOutputError
-        found = []
-        for of_source in outputs:
-            hypotheses = [
-                Hypothesis(ids, log_prob / length_penalty(len(ids) + 1, self.search), log_prob)
-                for ids, log_prob in of_source
-            ]
+        outputs = [[[self._ids[token] for token in tokens] for tokens in result.hypotheses] for result in results]
+        cut = [(source, ids) for source, found in zip(sources, outputs, strict=True) for ids in found if not _ends(ids)]
+        ends = self._engine.score_batch(
+            [[self._src_subwords[number] for number in source] for source, _ in cut],
+            [[self._tgt_subwords[number] for number in ids] for _, ids in cut],
+            max_input_length=0,
+        )
+        scores_of_cut = iter([math.fsum(one.log_probs) for one in ends])
+        ranked = []
+        for found, result in zip(outputs, results, strict=True):
+            hypotheses = []
+            for ids, score in zip(found, result.scores, strict=True):
+                log_prob = score * len(ids) ** self.exponent if _ends(ids) else next(scores_of_cut)
+                ids = ids[: len(ids) - _ends(ids)]
+                hypotheses.append(Hypothesis(ids, log_prob / length_penalty(len(ids) + 1, self.search), log_prob))
+            if not hypotheses or not all(math.isfinite(one.log_prob) for one in hypotheses):
+                raise NonFiniteOutputError
             hypotheses.sort(key=lambda one: one.score, reverse=True)
-            found.append(hypotheses[: self.search.beam_size])
-        return found
+            ranked.append(hypotheses[: self.search.beam_size])
+        return ranked
+
+
+def _ends(ids: list[int]) -> bool:
+    """Whether an output has its end, which CTranslate2 leaves out where it cuts one at the limit."""
+    return ids[-1:] == [EOS_ID]
 
 
 def _threads() -> int:

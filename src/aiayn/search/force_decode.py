@@ -29,22 +29,12 @@ class ScoredPair:
     n_likeliest: int = 0  # how many of the tokens are the model's most probable ones
 
 
-@dataclass(frozen=True)
-class Forced:
-    """Scores of every target token, (B, T): log P given source and prefix, and whether it is the argmax.
-
-    At padding, log P is 0 and `is_likeliest` is False.
-    """
-
-    log_probs: Tensor  # float32
-    is_likeliest: Tensor  # bool
-
-
 @torch.inference_mode()
-def force_decode(models: Sequence[Transformer], src: Tensor, src_mask: Tensor, tgt: Tensor) -> Forced:
+def force_decode(models: Sequence[Transformer], src: Tensor, src_mask: Tensor, tgt: Tensor) -> tuple[Tensor, Tensor]:
     """Decodes given targets with a model, or with several by the mean of their log-probabilities.
 
-    src (B, S) and tgt (B, T): rows end with eos, padded on the right. The models must be in evaluation mode.
+    src (B, S) and tgt (B, T): rows end with eos, padded on the right. The models must be in evaluation mode. Returns
+    of every target token, (B, T), log P given source and prefix, and whether it is the argmax; 0 and False at padding.
     Raises DivergedError if the model's output is NaN or infinite.
     """
     real = tgt != PAD_ID
@@ -52,20 +42,15 @@ def force_decode(models: Sequence[Transformer], src: Tensor, src_mask: Tensor, t
     rows = max(1, LOGITS // models[0].vocab_size)
     log_probs, is_likeliest = [], []
     for tokens, *parts in zip(tgt[real].split(rows), *(state.split(rows) for state in states), strict=True):
-        # (rows, V): the mean over an ensemble
-        found = torch.stack([one.project(x).float().log_softmax(-1) for one, x in zip(models, parts, strict=True)])
-        scores = found.mean(0)
+        each = [one.project(x).float().log_softmax(-1) for one, x in zip(models, parts, strict=True)]
+        scores = torch.stack(each).mean(0)  # (rows, V): over an ensemble
         log_probs.append(scores.gather(1, tokens[:, None])[:, 0])
         is_likeliest.append(scores.argmax(1) == tokens)
-    forced = Forced(_scattered(real, torch.cat(log_probs)), _scattered(real, torch.cat(is_likeliest)))
-    if not forced.log_probs.isfinite().all():
+    found, likeliest = torch.zeros(tgt.shape, device=tgt.device), torch.zeros_like(real)
+    found[real], likeliest[real] = torch.cat(log_probs), torch.cat(is_likeliest)
+    if not found.isfinite().all():
         raise NonFiniteOutputError()
-    return forced
-
-
-def _scattered(real: Tensor, values: Tensor) -> Tensor:
-    """Returns the values at the real tokens, 0 at padding: (B, T)."""
-    return torch.zeros(real.shape, dtype=values.dtype, device=real.device).masked_scatter_(real, values)
+    return found, likeliest
 
 
 def accuracy(pairs: list[ScoredPair]) -> float:

@@ -27,12 +27,14 @@ class LineTranslator(ABC):
         search: SearchConfig,
         task: str = "translation",
         languages: tuple[str, str] = ("", ""),
+        max_positions: int | None = None,
     ):
-        """`task` and `languages`, source and target, are those of the run."""
+        """`task` and `languages`, source and target, are those of the run; `max_positions`: learned ones, if any."""
         self.tokenizer = tokenizer
         self.search = search
         self.task = task
         self.languages = languages
+        self.max_positions = max_positions
 
     @abstractmethod
     def find(
@@ -100,11 +102,6 @@ class LineTranslator(ABC):
                     f"{longest}; split the line or lower search.max_extra_tokens"
                 )
         return src_ids
-
-    @property
-    def max_positions(self) -> int | None:
-        """The learned positions of the model; None without any."""
-        return None
 
     @property
     def longest_source(self) -> int | None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from aiayn.config.rules import at_least
 from aiayn.config.search import SamplingConfig
 from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, ResourceError
 from aiayn.runs.extensions import name_extensions
@@ -23,19 +22,12 @@ class SplitTranslator(LineTranslator):
     """Deals lines out in equal parts, in their order: one to this process, the others to further ones."""
 
     def __init__(self, translator: Translator, others: list[Connection]):
-        super().__init__(translator.tokenizer, translator.search, translator.task, translator.languages)
+        of_run = translator.tokenizer, translator.search, translator.task, translator.languages
+        super().__init__(*of_run, translator.max_positions)
         self.translator, self.others = translator, others
 
     def in_torch(self) -> Translator:
         return self.translator
-
-    @property
-    def max_positions(self) -> int | None:
-        return self.translator.max_positions
-
-    @property
-    def device(self) -> torch.device:
-        return self.translator.device
 
     def find(
         self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
@@ -96,7 +88,6 @@ def on_devices(
     `made_of` are the arguments of `load_translator` that made it, `extensions` the files whose parts it has.
     Raises ConfigError for devices that are not there.
     """
-    at_least("devices", devices, 1, most=1000)
     if devices == 1:
         yield translator
         return

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -60,8 +60,10 @@ class Translator(LineTranslator):
         languages: tuple[str, str] = ("", ""),
     ):
         """Moves the model to the device and changes nothing else about it, so a model in training may be used."""
-        super().__init__(tokenizer, search, task, languages)
         self.model = model.to(device)
+        self.models = [self.model] if isinstance(self.model, Transformer) else self.model.models  # of an ensemble
+        learned = [one.config.max_positions for one in self.models if one.config.positions == "learned"]
+        super().__init__(tokenizer, search, task, languages, min(learned, default=None))
         self.device = torch.device(device)
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[self.device.type]
 
@@ -140,32 +142,17 @@ class Translator(LineTranslator):
                 )
 
         def force(batch: list[int]) -> list[ScoredPair]:
-            src, tgt = self.padded(src_ids, batch), self.padded(tgt_ids, batch)
-            forced = force_decode(self.models, src, source_mask(src), tgt)
-            rows = zip(batch, forced.log_probs.tolist(), forced.is_likeliest.sum(1).tolist(), strict=True)
-            return [scored_pair(tgt_ids[n], log_probs, likeliest) for n, log_probs, likeliest in rows]
-
-        def scored_pair(tgt_ids: list[int], log_probs: list[float], likeliest: int) -> ScoredPair:
-            tokens = [*tgt_ids, EOS_ID]
-            log_probs = log_probs[: len(tokens)]  # the rest is padding
-            total = math.fsum(log_probs)
-            return ScoredPair(tokens, log_probs, total, total / length_penalty(len(tokens), self.search), likeliest)
+            src, pairs = self.padded(src_ids, batch), []
+            rows, likeliest = force_decode(self.models, src, source_mask(src), self.padded(tgt_ids, batch))
+            for number, row, count in zip(batch, rows.tolist(), likeliest.sum(1).tolist(), strict=True):
+                tokens = [*tgt_ids[number], EOS_ID]
+                log_probs = row[: len(tokens)]  # the rest is padding
+                total = math.fsum(log_probs)
+                score = total / length_penalty(len(tokens), self.search)
+                pairs.append(ScoredPair(tokens, log_probs, total, score, count))
+            return pairs
 
         return self.in_batches(longer, 1, force, ScoredPair, first_line, on_batch)
-
-    @property
-    def models(self) -> Sequence[Transformer]:
-        """The models of an ensemble, or the model alone."""
-        return [self.model] if isinstance(self.model, Transformer) else self.model.models
-
-    @property
-    def max_positions(self) -> int | None:
-        """The fewest learned positions of the models; None without any."""
-        configs = [model.config for model in self.models]
-        return min((config.max_positions for config in configs if config.positions == "learned"), default=None)
-
-    def without_dropout(self) -> AbstractContextManager[None]:
-        return evaluating(self.model)
 
     def padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
         """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""
@@ -187,7 +174,7 @@ class Translator(LineTranslator):
         """
         order, results = longest_first(ids), [blank() for _ in ids]
         start, blanks = 0, len(ids) - len(order)
-        with self.without_dropout():
+        with evaluating(self.model):
             while start < len(order):
                 width = len(ids[order[start]]) + 1
                 batch = order[start : start + max(1, self.batch_tokens // (width * beams))]

@@ -11,7 +11,7 @@ from aiayn.data.batch import source_mask
 from aiayn.errors import ConfigError, DataError
 from aiayn.search.alignment import explain_memory, record_attention
 from aiayn.search.translations import Translation
-from aiayn.search.translator import Translator
+from aiayn.search.translator import Translator, evaluating
 from aiayn.token_ids import BOS_ID, EOS_ID
 
 
@@ -51,7 +51,7 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     src_mask = source_mask(src)
     with (
         explain_memory(f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a shorter text"),
-        translator.without_dropout(),
+        evaluating(translator.model),
         # A compiled graph calls no attention module that could be recorded.
         torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext(),
         record_attention([layer.self_attention for layer in model.encoder]) as encoder_self,
