@@ -80,21 +80,14 @@ def _cell(record: Record, column: Column, digits: int, style: Style) -> Any:
         of_fewer = "" if n in (None, value.n) else f" (n={value.n})"
         return style.number(f"{value.mean:,.{digits}f}{spread}{of_fewer}")
     if isinstance(value, Difference):
-        cell = style.number(f"{value.delta:+,.{digits}f}" + _claim(value, digits))
+        claim = "" if value.low is None else f" [{value.low:+,.{digits}f}, {value.high:+,.{digits}f}]"
+        claim += "" if value.p_holm is None else f" p {p_text(value.p_holm)}"
+        cell = style.number(f"{value.delta:+,.{digits}f}{claim}")
         return style.strong(cell) if value.survives else cell
-    if is_number(value) and column.spec is not None:
-        return style.number(format(value, column.spec))
     if is_number(value):
-        return style.number(f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}")
+        return style.number(format(value, column.spec or ("," if isinstance(value, int) else f",.{digits}f")))
     text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
     return style.escape(text if isinstance(text, str) else str(text))
-
-
-def _claim(value: Difference, digits: int) -> str:
-    if value.low is None or value.high is None:
-        return ""
-    interval = f" [{value.low:+,.{digits}f}, {value.high:+,.{digits}f}]"
-    return interval if value.p_holm is None else f"{interval} p {p_text(value.p_holm)}"
 
 
 def text(tables: Sequence[Table]) -> str:
