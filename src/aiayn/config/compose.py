@@ -135,13 +135,9 @@ def _names_files(options: Config, overrides: Sequence[str]) -> bool:
     data = options.data
     if isinstance(data.train, list) or "/" in f"{data.train}":
         return True
-    typed = typed_keys(overrides)
+    is_typed = typed_keys(overrides) & {"data.train", "data.source"} == {"data.train"}
     endings = ("", f".{data.src_lang}", f".{data.src_lang}.gz")
-    return (
-        "data.train" in typed
-        and "data.source" not in typed
-        and any(Path(f"{data.train}{ending}").is_file() for ending in endings)
-    )
+    return is_typed and any(Path(f"{data.train}{ending}").is_file() for ending in endings)
 
 
 def typed_keys(overrides: Sequence[str]) -> set[str]:
