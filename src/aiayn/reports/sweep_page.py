@@ -44,11 +44,7 @@ def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
         machines=Table(
             "Machines",
             [Column(key, key) for key in ("run", *facts)],
-            [
-                {"run": name} | {key: option_text(of.get(key)) for key in facts}
-                for name, of in machines.items()
-                if facts
-            ],
+            [{"run": name} | {key: option_text(of.get(key)) for key in facts} for name, of in machines.items()],
         ),
         shared={key: option_text(value) for key, value in options[0].items() if key not in (*NOT_COMPARED, *differ)},
     )
