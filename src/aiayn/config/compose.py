@@ -40,7 +40,6 @@ ALLOWED = re.compile(
 )
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
-
 ELEMENT = re.compile(r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)""")  # a value, or one of a list of them
 
 
@@ -85,40 +84,31 @@ def _nullable(schema: Any) -> type:
     """Returns a class of the same options for Hydra, in which those that `by_text` made may be null."""
     options: list[tuple[str, Any, Any]] = []
     for option in fields(schema):
-        if is_section(option.type):
-            kind = _nullable(option.type)
-            options.append((option.name, kind, field(default_factory=kind)))
-        else:
-            kind: Any = option.type
-            kind = kind | None if option.metadata.get("by_text") else kind
-            default = field(default=option.default, default_factory=option.default_factory)
-            options.append((option.name, kind, default))
+        kind: Any = _nullable(option.type) if is_section(option.type) else option.type
+        kind = kind | None if option.metadata.get("by_text") else kind
+        factory = kind if is_section(kind) else option.default_factory
+        options.append((option.name, kind, field(default=option.default, default_factory=factory)))
     return make_dataclass(schema.__name__, options, kw_only=True)
 
 
 def check_config(composed: DictConfig, schema: type[T]) -> T:
-    """Returns the composed options as an instance of the schema. Raises ConfigError for missing or impossible ones."""
-    typed: Any = OmegaConf.to_container(composed)
-    for value in flatten(typed).values():
-        _refuse_secrets(f"{value}")
-    missing = OmegaConf.missing_keys(composed)
-    if missing:
-        raise ConfigError(f"{min(missing)} is missing: set {min(missing)}=VALUE")
-    resolved: Any = OmegaConf.to_container(composed, resolve=True)
-    return from_plain(schema, resolved)
+    """Returns the composed options as an instance of the schema.
 
-
-def _refuse_secrets(value: str) -> None:
-    """Raises ConfigError for an interpolation of a variable other than those that hold folders and the like.
-
-    Config are stored in config.yaml and in every checkpoint, where no secret may be.
+    Raises ConfigError for missing or impossible ones, and for those with a variable of the environment other than those
+    that hold folders and the like: options are stored, where no secret may be.
     """
-    for name in ENVIRONMENT.findall(value):
+    typed: Any = OmegaConf.to_container(composed)
+    for name in (name for value in flatten(typed).values() for name in ENVIRONMENT.findall(f"{value}")):
         if SECRET.search(name) or not ALLOWED.fullmatch(name.strip()):
             raise ConfigError(
                 f"${{oc.env:{name}}}: takes its value from the environment, and may be a secret: options are stored in "
                 f"config.yaml and in every checkpoint; if it is not a secret let the shell insert it, KEY=${name}"
             )
+    missing = OmegaConf.missing_keys(composed)
+    if missing:
+        raise ConfigError(f"{min(missing)} is missing: set {min(missing)}=VALUE")
+    resolved: Any = OmegaConf.to_container(composed, resolve=True)
+    return from_plain(schema, resolved)
 
 
 def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str]) -> Config:
@@ -145,13 +135,9 @@ def _names_files(options: Config, overrides: Sequence[str]) -> bool:
     data = options.data
     if isinstance(data.train, list) or "/" in f"{data.train}":
         return True
-    typed = typed_keys(overrides)
+    is_typed = typed_keys(overrides) & {"data.train", "data.source"} == {"data.train"}
     endings = ("", f".{data.src_lang}", f".{data.src_lang}.gz")
-    return (
-        "data.train" in typed
-        and "data.source" not in typed
-        and any(Path(f"{data.train}{ending}").is_file() for ending in endings)
-    )
+    return is_typed and any(Path(f"{data.train}{ending}").is_file() for ending in endings)
 
 
 def typed_keys(overrides: Sequence[str]) -> set[str]:

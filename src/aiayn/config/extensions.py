@@ -9,13 +9,13 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from aiayn.config.rules import require
+from aiayn.config.rules import is_section, require
 from aiayn.config.stored import from_plain, to_plain
 from aiayn.errors import ConfigError, UserError
 
@@ -61,8 +61,8 @@ def _imported(path: str, file: Path, source: bytes) -> Extension:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ConfigError(f"extensions: {path}: fails when imported ({reason:.200}); debug=true shows where") from error
     options = getattr(module, "Options", None)
-    declared = options if isinstance(options, type) and is_dataclass(options) else None
-    return Extension(file.stem, file, hashlib.sha256(source).hexdigest(), module, declared)
+    options = options if is_section(options) else None
+    return Extension(file.stem, file, hashlib.sha256(source).hexdigest(), module, options)
 
 
 def load_extensions(paths: Sequence[str]) -> list[Extension]:
@@ -80,31 +80,27 @@ def check_extensions(paths: Sequence[str], given: Mapping[str, Any]) -> dict[str
     Raises ConfigError for options of no extension, and for unknown, mistyped or impossible ones.
     """
     extensions = {extension.name: extension for extension in load_extensions(paths)}
-    for name, values in given.items():
-        declared = extensions[name].options if name in extensions else None
-        require(
-            name in extensions,
-            f"extension.{name}: no such extension; name its file as well, extensions=[{name}.py]",
-        )
-        require(isinstance(values, Mapping), f"extension.{name}: write extension.{name}.OPTION=value")
-        known = [option.name for option in fields(declared)] if declared is not None else []
-        for key in values:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean extension.{name}.{near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
-            require(key in known, f"extension.{name}.{key}: no such option; {hint}")
-    return {
-        name: to_plain(_options_of(extension, given.get(name, {})))
-        for name, extension in extensions.items()
-        if extension.options is not None
-    }
+    for name in given:
+        missing = f"extension.{name}: no such extension; name its file as well, extensions=[{name}.py]"
+        require(name in extensions, missing)
+    found = {name: _options_of(extension, given.get(name, {})) for name, extension in extensions.items()}
+    return {name: to_plain(options) for name, options in found.items() if options is not None}
 
 
-def _options_of(extension: Extension, values: Mapping[str, Any]) -> Any:
-    assert extension.options is not None
+def _options_of(extension: Extension, values: Any) -> Any:
+    """Returns an instance of the dataclass that declares the extension's options; None if it has none."""
+    prefix = f"extension.{extension.name}"
+    require(isinstance(values, Mapping), f"{prefix}: write {prefix}.OPTION=value")
+    kinds = {option.name: option.type for option in fields(extension.options)} if extension.options else {}
+    for key in values:
+        near = difflib.get_close_matches(key, kinds, n=1)
+        hint = f"did you mean {prefix}.{near[0]}?" if near else f"it has {', '.join(kinds) or 'none'}"
+        require(key in kinds, f"{prefix}.{key}: no such option; {hint}")
+    if extension.options is None:
+        return None
     # What Hydra does to options of this program: 1 and 1.0 would be two rows of a table.
-    floats = {option.name for option in fields(extension.options) if option.type in (float, float | None)}
-    values = {key: float(one) if key in floats and type(one) is int else one for key, one in values.items()}
+    floats = [key for key, one in values.items() if kinds[key] in (float, float | None) and type(one) is int]
     try:
-        return from_plain(extension.options, values, f"extension.{extension.name}.")
+        return from_plain(extension.options, {**values, **{key: float(values[key]) for key in floats}}, f"{prefix}.")
     except (ValueError, TypeError) as error:  # from its __post_init__
-        raise ConfigError(f"extension.{extension.name}: {error}") from error
+        raise ConfigError(f"{prefix}: {error}") from error

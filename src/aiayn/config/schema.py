@@ -5,9 +5,8 @@ rules; rules across groups stand in `Config`. Users read and change values in `c
 here are those of `conf/` without arguments. An option missing in a stored configuration, because it was added later,
 has its default, so the default of a new option must mean what the program did before.
 
-One class for each group. A field with `by_text` may be null until `config/settle.py` has fitted it to the
-text: its type is what it has from then on, and all rooms behind `train` see only such configurations. Elsewhere None
-means "none", as the comment says.
+A field with `by_text` may be null until `config/settle.py` has fitted it to the text: its type is what it has from then
+on, and all rooms behind `train` see only such configurations. Elsewhere None means "none", as the comment says.
 
 Nothing here imports torch: configuration errors are reported before anything slow happens.
 """

@@ -84,14 +84,17 @@ def open_options(options: Config) -> set[str]:
     return {key for key in by_text if attrgetter(key)(options) is None}
 
 
-def fill(options: Config, values: Mapping[str, Any]) -> Config:
-    """Returns the options with those that are open set to these values, by dotted name."""
-    chosen: dict[str, dict[str, Any]] = {}
-    for key in open_options(options) & set(values):
+def fill(options: Config, values: Mapping[str, Any], reason: str | None = None) -> Config:
+    """Returns the options, those that are open set to these values by dotted name; a reason is printed with them."""
+    still_open = open_options(options)
+    chosen = {key: value for key, value in values.items() if key in still_open}
+    if reason and chosen:
+        log.info("fitted   to %s: %s", reason, " ".join(f"{key}={value}" for key, value in chosen.items()))
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in chosen.items():
         section, _, name = key.partition(".")
-        chosen.setdefault(section, {})[name] = values[key]
-    groups = {section: replace(getattr(options, section), **group) for section, group in chosen.items()}
-    return replace(options, **groups)
+        sections.setdefault(section, {})[name] = value
+    return replace(options, **{name: replace(getattr(options, name), **of) for name, of in sections.items()})
 
 
 def settle_sizes(options: Config, count_pairs: Callable[[], int]) -> Config:
@@ -103,21 +106,21 @@ def settle_sizes(options: Config, count_pairs: Callable[[], int]) -> Config:
         # A small text cannot fill a large vocabulary.
         values["data.vocab_size"] = min(row.vocab_size, max(300, pairs // 2))
         values["data.tokens_per_step"] = max(row.tokens_per_step, options.data.max_length + 1)
-        options = _fill(options, values, f"{pairs:,} pairs")
+        options = fill(options, values, f"{pairs:,} pairs")
     return options
 
 
 def settle_steps(sized: Config, pairs: int, steps_per_epoch: int) -> Config:
     """Settles the number of steps, the warm-up, the learning rate and the intervals."""
     epochs = f"{fit(pairs).epochs} epochs"
-    options = _fill(sized, {"trainer.max_steps": usual_steps(pairs, steps_per_epoch)}, epochs)
+    options = fill(sized, {"trainer.max_steps": usual_steps(pairs, steps_per_epoch)}, epochs)
     steps = options.trainer.max_steps
     values = {
         "optim.warmup_steps": max(1, min(MAX_WARMUP, steps // 10)),
         "trainer.val_every": min(MAX_INTERVAL, max(steps // 20, min(steps, MIN_VALIDATION))),
         "trainer.checkpoint_every": max(1, min(MAX_INTERVAL, steps // 50)),
     }
-    options = _fill(options, values, f"{steps:,} steps")
+    options = fill(options, values, f"{steps:,} steps")
     warmup, d_model = options.optim.warmup_steps, sized.model.d_model
     if options.optim.peak_lr is not None:
         scale = float(f"{options.optim.peak_lr * (d_model * warmup) ** 0.5:.6g}")
@@ -126,7 +129,7 @@ def settle_steps(sized: Config, pairs: int, steps_per_epoch: int) -> Config:
     peak = usual_peak(d_model)
     scale = float(f"{peak * (d_model * warmup) ** 0.5:.3g}")
     reason = f"d_model and warm-up, for a peak learning rate of {peak:.2g}"
-    return settled(_fill(options, {"optim.lr_scale": scale}, reason))
+    return settled(fill(options, {"optim.lr_scale": scale}, reason))
 
 
 def settled(options: Config) -> Config:
@@ -134,11 +137,3 @@ def settled(options: Config) -> Config:
     unsettled = sorted(open_options(options))
     require(not unsettled, f"options that have no value yet: {', '.join(unsettled)}")
     return replace(options, name=options.run_name)
-
-
-def _fill(options: Config, values: dict[str, Any], reason: str) -> Config:
-    """Fills open options, and says so."""
-    chosen = {key: value for key, value in values.items() if key in open_options(options)}
-    if chosen:
-        log.info("fitted   to %s: %s", reason, " ".join(f"{key}={value}" for key, value in chosen.items()))
-    return fill(options, chosen)

@@ -70,46 +70,41 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
     base = named if named in groups else None if named else default_baseline(groups)
     metrics = [metric for metric in metrics if any(group.sample(metric) for group in groups)]
     options = differing_options(groups)
-    shown = [{key: option_text(group.options.get(key)) for key in options} for group in groups]
-    records = [{"group": group.name} | group.record() | found for group, found in zip(groups, shown, strict=True)]
-    table = Table("Runs by what differs", _columns(metrics, options, groups, base is not None), records, name="groups")
-    for group, record in zip(groups, records, strict=True):
+    columns = [Column("group", "run"), *option_columns(options), Column("n", "n")]
+    for metric in metrics:
+        columns.append(Column(metric.key, metric.title, metric.digits))
+        if metric.ratio and any(group.sample(metric.ratio) for group in groups):
+            columns.append(Column(metric.ratio.key, "length ratio", 3))
+        if base is not None:
+            columns.append(Column(f"{metric.key} difference", "difference", metric.digits))
+    # The correction is for the usual metrics, too, so that no star is bought by asking for fewer.
+    usual = usual_metrics([run for group in groups for run in group.runs])
+    found = {} if base is None else compare_groups(groups, [*dict.fromkeys([*metrics, *usual])], base)
+    differences = corrected(found)
+    records = []
+    for group in groups:
+        record = {"group": group.name} | group.record()
+        record |= {key: option_text(group.options.get(key)) for key in options}
         for metric in metrics:
             record |= {one.key: group.sample(one) for one in (metric, metric.ratio) if one}
-    if base is not None:
-        # The correction is for the usual metrics, too, so that no star is bought by asking for fewer.
-        runs = [run for group in groups for run in group.runs]
-        family = compare_groups(groups, [*dict.fromkeys([*metrics, *usual_metrics(runs)])], base)
-        differences = corrected(family)
-        for group, record in zip(groups, records, strict=True):
+        if base is not None:
             record |= {f"{one.key} difference": differences.get(one, {}).get(group.path) for one in metrics}
-            record |= {"baseline": True} if group is base else {}
-        compared = {metric.title: family[metric] for metric in metrics if metric in family}
-        table.after += explained(f"{base.name} ({counted_seeds(base)})", compared, differences)
-        table.after += [
+        records.append(record | ({"baseline": True} if group is base else {}))
+    after = []
+    if base is not None:
+        compared = {metric.title: found[metric] for metric in metrics if metric in found}
+        after += explained(f"{base.name} ({counted_seeds(base)})", compared, differences)
+        after += [
             f"{metric.title} is not compared across vocabularies, texts and losses."
             for metric in metrics
             if any(not comparable(metric, group, base) for group in groups if group.sample(metric))
         ]
     elif len(groups) > 1:
         elsewhere = f"the baseline {named.name} was scored on other text" if named else "name one with --baseline"
-        table.after.append(f"No baseline: {elsewhere}.")
+        after.append(f"No baseline: {elsewhere}.")
     if any(len(group.seeds) == 1 for group in groups):
-        table.after.append("n counts seeds. One run has no spread: nothing is claimed of n = 1.")
-    return table
-
-
-def _columns(
-    metrics: Sequence[Metric], options: Sequence[str], groups: Sequence[Group], compared: bool
-) -> list[Column]:
-    columns = [Column("group", "run"), *option_columns(options), Column("n", "n")]
-    for metric in metrics:
-        columns.append(Column(metric.key, metric.title, metric.digits))
-        if metric.ratio and any(group.sample(metric.ratio) for group in groups):
-            columns.append(Column(metric.ratio.key, "length ratio", 3))
-        if compared:
-            columns.append(Column(f"{metric.key} difference", "difference", metric.digits))
-    return columns
+        after.append("n counts seeds. One run has no spread: nothing is claimed of n = 1.")
+    return Table("Runs by what differs", columns, records, after=after, name="groups")
 
 
 def counted_seeds(group: Group) -> str:

@@ -201,15 +201,13 @@ def explained(base: str, found: Mapping[str, Comparison], family: Mapping[Any, M
     if not tested:
         return [f"Differences are from {base}; without two seeds on both sides there is no interval."]
     effects = {name: one.seed for name, one in found.items() if one.seed}
-    count = sum(len(one.by_seed) for one in found.values())
     how = "Welch's t-test"
-    if count:
+    if any(one.by_seed for one in found.values()):
         how = "paired t-tests" if not effects else "seed by seed, with one standard deviation for all groups"
-        pairs = [(name in one.by_seed, of.p) for one in found.values() for name, of in one.differences.items()]
-        alone = any(p is not None for is_by_seed, p in pairs if not is_by_seed)
-        how += ", Welch's t-test where the seeds are others" if alone else ""
-    shown = sum(of.p is not None for one in found.values() for of in one.differences.values())
-    also = ", also of metrics that are not shown" * (len(tested) > shown)
+        alone = [of for one in found.values() for name, of in one.differences.items() if name not in one.by_seed]
+        how += ", Welch's t-test where the seeds are others" if any(of.p is not None for of in alone) else ""
+    shown = {name: [of for of in one.differences.values() if of.p is not None] for name, one in found.items()}
+    also = ", also of metrics that are not shown" * (len(tested) > sum(map(len, shown.values())))
     lines = [
         f"Differences are from {base}: {how}. Intervals hold 95 % (Student's t); p is corrected for {len(tested)} "
         f"comparisons (Holm){also}; what stays below {LEVEL} is marked."
@@ -222,18 +220,14 @@ def explained(base: str, found: Mapping[str, Comparison], family: Mapping[Any, M
     if diverging := [f"{PurePath(name).name} in {metric}" for metric, one in found.items() for name in one.diverging]:
         lines.append(f"By paired t-tests of their own, because their seeds spread far more: {', '.join(diverging)}.")
     if not any(one.survives for one in tested):
-        needs = {name: _least_needed(one, len(tested)) for name, one in found.items()}
-        shown = [f"{need[0]:.2g} in {name}" for name, need in needs.items() if need]
-        errors = min(need[1] for need in needs.values() if need) if shown else math.inf
+        least = {name: min(of.needed(len(tested)) for of in ones) for name, ones in shown.items() if ones}
+        sizes = ", ".join(f"{size:.2g} in {name}" for name, (size, _) in least.items())
+        errors = min((errors for _, errors in least.values()), default=math.inf)
         begin = "No difference is significant"
         if errors > HOPELESS:
             begin = f"No comparison could reach significance with so few seeds: it takes {errors:.0f} standard errors"
-        lines.append(f"{begin}; the least that could be marked is {', '.join(shown) or 'unknown'}.")
+        lines.append(f"{begin}; the least that could be marked is {sizes or 'unknown'}.")
     return lines
-
-
-def _least_needed(comparison: Comparison, comparisons: int) -> tuple[float, float] | None:
-    return min((one.needed(comparisons) for one in comparison.differences.values() if one.p is not None), default=None)
 
 
 def p_text(p: float) -> str:

@@ -153,18 +153,17 @@ def scoring_options(run: MeasuredRun) -> dict[str, Record]:
 
 
 def _scoring_of(evaluation: Record, run: MeasuredRun) -> Record:
-    found = search_of(evaluation)
-    averaged, checkpoint = evaluation.get("averaged") or [], str(evaluation.get("checkpoint", ""))
+    found, averaged = search_of(evaluation), evaluation.get("averaged") or []
+    is_best, by_rule = str(evaluation.get("checkpoint")).startswith("best"), run.prefers_best(evaluation)
     count, apart = len(averaged), averaged[1] - averaged[0] if len(averaged) > 1 else 0
-    found["weights"] = "best" if checkpoint.startswith("best") else ONE_CHECKPOINT
-    if checkpoint.startswith("best") and not run.prefers_best(evaluation):
-        found |= {key: run.options.get(f"trainer.{key}") for key in ("best_metric", "val_every")}  # which step that is
-    if run.prefers_best(evaluation):  # by the rule by which other seeds may have their average
+    if by_rule:  # by which other seeds may have their average
         trainer = run.settled().trainer
         count, apart = trainer.average_last, trainer.checkpoint_every
-    if count:
-        found["weights"] = f"average of {count}" + (f", {apart} steps apart" if count > 1 else "")
-    if evaluation["step"] != run.step and not checkpoint.startswith("best"):
+    average = f"average of {count}" + (f", {apart} steps apart" if count > 1 else "")
+    found["weights"] = average if count else "best" if is_best else ONE_CHECKPOINT
+    if is_best and not by_rule:
+        found |= {key: run.options.get(f"trainer.{key}") for key in ("best_metric", "val_every")}  # which step that is
+    if evaluation["step"] != run.step and not is_best:
         found["step"] = evaluation["step"]
     if ensemble := evaluation.get("ensemble"):
         found["ensemble"] = len(ensemble) + 1

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
-from aiayn.reports.tables import Style, Table
+from aiayn.reports.tables import Style
 from aiayn.runs.run_folder import is_number
 
 WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; trailing space by itself
@@ -58,11 +58,6 @@ PAGE = Style(
 )
 
 
-def html_table(table: Table) -> Markup:
-    """Returns a table as HTML; numbers stand on the right."""
-    return Markup(TEMPLATES.get_template("table.html").render(table=table, rows=table.cells(PAGE)))
-
-
 def link(target: str, text: str) -> Markup:
     """Returns a cell that leads to another file, for a table that is only shown on a page."""
     return Markup('<a href="{}">{}</a>').format(quote(os.fsencode(target)), text)
@@ -84,4 +79,4 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.filters["shown"] = shown
-TEMPLATES.globals |= {"marked_difference": marked_difference, "html_table": html_table}
+TEMPLATES.globals |= {"marked_difference": marked_difference, "style": PAGE}

@@ -70,9 +70,10 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperT
     ):
         lines = _lines(rows, among, with_others=rows in (TABLE_2, TABLE_4))
         records[name] = [record_of(*line) for line in lines]
-        table = describe(*_shown(lines, records[name], every_row and rows is not QUARTER_TABLE_3))
-        table.name = name
+        shown, left_out = _shown(lines, records[name], every_row and rows is not QUARTER_TABLE_3)
+        table = replace(describe(shown), name=name)
         tables.append(table)
+        table.after += left_out
         if rows in (TABLE_3, QUARTER_TABLE_3):
             change, not_compared = _changes(lines)
             change.title, change.name = f"{table.title}: change against base", f"{name}_changes"
@@ -166,7 +167,7 @@ def counted_flops(row: Row) -> float:
     return float(row.printed["steps"] * TOKENS_PER_STEP * training_flops(row.model, vocab_size, 1, 1))
 
 
-def _table_2(records: list[Record], left_out: list[str]) -> Table:
+def _table_2(records: list[Record]) -> Table:
     columns = [Column("model", "model"), Column("text", "text"), Column("n", "n")]
     columns += [Column("bleu", "BLEU", 2), Column("length_ratio", "length ratio", 3), Column("paper_bleu", "paper", 2)]
     columns += [Column("bleu_difference", "difference", spec="+,.2f"), Column("sacrebleu", "sacreBLEU", 2)]
@@ -182,7 +183,7 @@ def _table_2(records: list[Record], left_out: list[str]) -> Table:
         f"paper's are device time times a sustained rate, and so {base} (base) and {big} (big) times what its training "
         "computes.",
     ]
-    return Table("Table 2: newstest2014", columns, records, _warning(records), [*after, *left_out])
+    return Table("Table 2: newstest2014", columns, records, _warning(records), after)
 
 
 # Table 3, and what each row changes against base.
@@ -211,7 +212,7 @@ def _table_3_record(row: Row, group: Group) -> Record:
     return record | {"not_comparable": reasons}
 
 
-def _table_3(records: list[Record], left_out: list[str]) -> Table:
+def _table_3(records: list[Record]) -> Table:
     columns = [Column("row", "row")]
     columns += [Column(key, title, spec="g") for key, title in SIZES.items()]
     if any(record["positions"] == "learned" for record in records):
@@ -228,15 +229,15 @@ def _table_3(records: list[Record], left_out: list[str]) -> Table:
         f"last checkpoint, without averaging. The paper's parameters fit a vocabulary of {FITTED_VOCABULARY:,}: "
         "`aiayn table --parameters` tells more."
     )
-    return Table("Table 3: newstest2013", columns, records, _warning(records), [about, *left_out])
+    return Table("Table 3: newstest2013", columns, records, _warning(records), [about])
 
 
-def _table_3_quarter(records: list[Record], left_out: list[str]) -> Table:
+def _table_3_quarter(records: list[Record]) -> Table:
     before = (
         "Text, steps and widths are not the paper's, whose figures are those of the full row: only what a row changes "
         "against base can be compared."
     )
-    return replace(_table_3(records, left_out), title="Table 3 at a quarter of its widths", before=[before])
+    return replace(_table_3(records), title="Table 3 at a quarter of its widths", before=[before])
 
 
 def _changes(lines: Lines) -> tuple[Table, list[str]]:
@@ -302,7 +303,7 @@ def _table_4_record(row: Row, group: Group) -> Record:
     }
 
 
-def _table_4(records: list[Record], left_out: list[str]) -> Table:
+def _table_4(records: list[Record]) -> Table:
     columns = [Column("parser", "parser"), Column("training", "training"), Column("n", "n")]
     columns += [
         Column("f1", "F1", 2),
@@ -316,8 +317,7 @@ def _table_4(records: list[Record], left_out: list[str]) -> Table:
         "F1 is of labelled brackets, counted as EVALB with COLLINS.prm counts. Runs on other text, or with another "
         "model or vocabulary, are `other`: their figures cannot be compared with the paper's."
     )
-    title = "Table 4: parsing, section 23 of the Wall Street Journal"
-    return Table(title, columns, records, after=[about, *left_out])
+    return Table("Table 4: parsing, section 23 of the Wall Street Journal", columns, records, after=[about])
 
 
 # Why a run's figures cannot be compared with the paper's.

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,28 +80,22 @@ def _mean_and_band(runs: Runs, key: str) -> tuple[Points, Band]:
 
 def corpus_svgs(corpus: Record) -> tuple[str, str]:
     """Returns the lengths of sentences and the padding of micro-batches as SVG."""
-    lengths = [_counts(corpus["lengths"][side]) for side in ("src", "tgt")]
-    lengths = [(counts, [n - 0.5 for n in range(len(counts) + 1)]) for counts in lengths]
+    sides = [_counts(corpus["lengths"][side]) for side in ("src", "tgt")]
     padding = _counts(corpus["padding_of_parts"])
+    lengths, paddings = _new_axis(), _new_axis()
+    for counts, colour in zip(sides, COLOURS, strict=False):
+        lengths.stairs(counts, [n - 0.5 for n in range(len(counts) + 1)], fill=True, alpha=0.5, color=colour)
+    _style(lengths, "subwords of a sentence", "sentences")
     used = max((number for number, count in enumerate(padding, 1) if count), default=1)
-    padded = [(padding[:used], [100 / len(padding) * n for n in range(used + 1)])]
-    return (
-        _svg(0.83, lambda axis: _draw_histograms(axis, lengths, "subwords of a sentence", "sentences")),
-        _svg(0.83, lambda axis: _draw_histograms(axis, padded, "padding of a micro-batch (%)", "micro-batches")),
-    )
+    edges = [100 / len(padding) * n for n in range(used + 1)]
+    paddings.stairs(padding[:used], edges, fill=True, alpha=0.5, color=COLOURS[0])
+    _style(paddings, "padding of a micro-batch (%)", "micro-batches")
+    return _svg(lengths), _svg(paddings)
 
 
 def panel_svg(panel: Panel, last_step: float) -> str:
     """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
-
-    def draw(axis: Any) -> None:
-        _draw_panel(axis, panel)
-        axis.set_xlim(0, max(min(last_step, LARGEST), 1))
-
-    return _svg(0.72 if panel.rate else 0.83, draw)
-
-
-def _draw_panel(axis: Any, panel: Panel) -> None:
+    axis = _new_axis(0.72 if panel.rate else 0.83)
     if panel.log_scale:
         axis.set_yscale("log", nonpositive="mask")
         _write_plainly(axis.yaxis)
@@ -120,13 +114,8 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         right.plot(*_drawable(panel.rate, False), color=TEXT, linewidth=1, linestyle=":")
         _style(right, "", "learning rate (dotted)")
         right.grid(visible=False)
-
-
-def _draw_histograms(axis: Any, histograms: Sequence[tuple[list[float], list[float]]], what: str, of: str) -> None:
-    """Draws counts between their edges, one histogram over the other."""
-    for (counts, edges), colour in zip(histograms, COLOURS, strict=False):
-        axis.stairs(counts, edges, fill=True, alpha=0.5, color=colour)
-    _style(axis, what, of)
+    axis.set_xlim(0, max(min(last_step, LARGEST), 1))
+    return _svg(axis)
 
 
 def _counts(values: list[Any]) -> list[float]:
@@ -166,12 +155,14 @@ def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]
     return [step for step, _ in kept], [value for _, value in kept]
 
 
-def _svg(width: float, draw: Callable[[Any], None]) -> str:
+def _new_axis(width: float = 0.83) -> Any:
+    return new_figure(5.4, 2.7).add_axes((0.12, 0.17, width, 0.78))
+
+
+def _svg(axis: Any) -> str:
     """Returns an <svg> element, transparent, in the page's colours, with ids that no other figure has."""
-    figure = new_figure(5.4, 2.7)
-    draw(figure.add_axes((0.12, 0.17, width, 0.78)))
-    figure.patch.set_alpha(0)
-    text = render(figure, "svg").decode()
+    axis.figure.patch.set_alpha(0)
+    text = render(axis.figure, "svg").decode()
     text = text[text.index("<svg") :]
     name = hashlib.sha256(text.encode()).hexdigest()[:8]
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)

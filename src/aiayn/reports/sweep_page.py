@@ -22,48 +22,43 @@ TITLES |= {metric: metric.title for metric in (Metric("sacrebleu", "val"), Metri
 
 def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
     """Returns the whole page. Raises RefusedError for a run without a readable configuration."""
-    named = {run.path.relative_to(folder).as_posix(): run for run in folders}
-    runs = {name: read_run(named[name]) for name in sorted(named, key=_by_number)}
-    names = {id(run): name for name, run in runs.items()}
-    first, *_ = runs.values()
-    differ = [key for key in differing([run.options for run in runs.values()]) if key not in NOT_COMPARED]
-    groups, steps = group_runs(runs.values()), [last_step(run.records) for run in runs.values()]
+    runs = [read_run(run) for run in sorted(folders, key=lambda run: _by_number(_name(run, folder)))]
+    options = [run.options for run in runs]
+    differ = [key for key in differing(options) if key not in NOT_COMPARED]
+    groups, steps = group_runs(runs), [last_step(run.records) for run in runs]
     curves = ([(run.seed, run.records) for run in group.runs] for group in groups)
     drawn = panels(dict(zip(_curve_names(groups, folder), curves, strict=True)))
-    machines = {name: read_json(run.folder.machine) for name, run in runs.items()}
+    machines = {_name(run.folder, folder): read_json(run.folder.machine) for run in runs}
     facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
         about=[f"{len(runs)} runs"],
         heads=_heads_and_sizes(groups),
-        runs=[
-            _runs_table({names[id(run)]: run for run in part}, differ)
-            for part in partitions([*runs.values()], [*TITLES])
-        ],
+        runs=[_runs_table(part, folder, differ) for part in partitions(runs, [*TITLES])],
         # As `aiayn table` has them; without measurements there are no more columns.
-        groups=[table for table in comparisons([*runs.values()]) if len(table.columns) > 3] if len(runs) > 1 else [],
+        groups=[table for table in comparisons(runs) if len(table.columns) > 3] if len(runs) > 1 else [],
         names=list(drawn[0].curves) if len(groups) > 1 and drawn else [],
         panels=[(panel, panel_svg(panel, max(steps))) for panel in drawn],
-        samples=_samples(runs),
+        samples=_samples(runs, folder),
         machines=Table(
             "Machines",
             [Column(key, key) for key in ("run", *facts)],
-            [
-                {"run": name} | {key: option_text(of.get(key)) for key in facts}
-                for name, of in machines.items()
-                if facts
-            ],
+            [{"run": name} | {key: option_text(of.get(key)) for key in facts} for name, of in machines.items()],
         ),
-        shared={key: option_text(value) for key, value in first.options.items() if key not in (*NOT_COMPARED, *differ)},
+        shared={key: option_text(value) for key, value in options[0].items() if key not in (*NOT_COMPARED, *differ)},
     )
 
 
-def _runs_table(runs: dict[str, MeasuredRun], differ: Sequence[str]) -> Table:
+def _name(run: RunFolder, folder: Path) -> str:
+    return run.path.relative_to(folder).as_posix()
+
+
+def _runs_table(runs: Sequence[MeasuredRun], folder: Path, differ: Sequence[str]) -> Table:
     """Returns one row per run."""
     records = []
-    for name, run in runs.items():
-        page = run.folder.report
+    for run in runs:
+        name, page = _name(run.folder, folder), run.folder.report
         record: Record = {"run": link(f"{name}/{page.name}", name) if page.exists() else name}
         record |= {"step": last_step(run.records)}
         record |= {metric.key: metric.of(run) for metric in TITLES}
@@ -78,18 +73,18 @@ def _curve_names(groups: Sequence[Group], folder: Path) -> list[str]:
     names, found = [group.name for group in groups], []
     for group in groups:
         is_seeds = len(group.seeds) > 1
-        first = group.runs[0].folder.path.relative_to(folder).as_posix()
-        name = group.name if is_seeds and names.count(group.name) == 1 else first
+        name = group.name if is_seeds and names.count(group.name) == 1 else _name(group.runs[0].folder, folder)
         found.append(f"{name} ({len(group.seeds)} seeds)" if is_seeds else name)
     return found
 
 
-def _samples(runs: dict[str, MeasuredRun]) -> dict[tuple[str, str], dict[str, str]]:
+def _samples(runs: Sequence[MeasuredRun], folder: Path) -> dict[tuple[str, str], dict[str, str]]:
     """Returns the last translations of every validation sentence, by run."""
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for name, run in runs.items():
+    for run in runs:
         for sample in read_samples(run.folder.samples):
-            found.setdefault((sample["source"], sample["reference"]), {})[name] = sample["hypothesis"]
+            by_run = found.setdefault((sample["source"], sample["reference"]), {})
+            by_run[_name(run.folder, folder)] = sample["hypothesis"]
     return found
 
 

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from aiayn.reports.differences import Difference, Sample, p_text
 from aiayn.runs.run_folder import Record, is_number
@@ -36,20 +36,27 @@ class Table:
 
     def cells(self, style: "Style") -> list[list[Any]]:
         """Returns the cells as a writer shows them, row by row."""
-        digits = [column_digits(column, self.records) for column in self.columns]
-        return [
-            [
-                _cell(record.get(c.key), c, number, style, record.get("n"))
-                for c, number in zip(self.columns, digits, strict=True)
-            ]
-            for record in self.records
-        ]
+        columns = [(column, self._digits(column)) for column in self.columns]
+        return [[_cell(record, column, digits, style) for column, digits in columns] for record in self.records]
 
-    def is_numeric(self, place: int) -> bool:
-        """Whether a column holds numbers, apart from cells that say why there is none."""
-        key = self.columns[place].key
-        values = [value for record in self.records if (value := record.get(key)) not in (None, NOT_RUN)]
-        return bool(values) and not any(isinstance(value, (str, list)) for value in values)
+    def _digits(self, column: Column) -> int:
+        """Returns the decimals of a column: its own, or two, or three significant digits of its smallest number."""
+        if column.digits is not None:
+            return column.digits
+        values = [record.get(column.key) for record in self.records]
+        numbers = [value.mean if isinstance(value, Sample) else value for value in values]
+        sizes = [abs(number) for number in numbers if isinstance(number, float) and is_number(number)]
+        smallest = min((size for size in sizes if size), default=1.0)
+        return 2 if smallest >= 0.1 else min(math.ceil(2 - math.log10(smallest)), 8)
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers, apart from cells that say why there is none."""
+        found = []
+        for column in self.columns:
+            values = [value for record in self.records if (value := record.get(column.key)) not in (None, NOT_RUN)]
+            found.append(bool(values) and not any(isinstance(value, (str, list)) for value in values))
+        return found
 
 
 @dataclass(frozen=True)
@@ -63,48 +70,24 @@ class Style:
     missing: str = "-"  # for None
 
 
-def _cell(value: Any, column: Column, digits: int, style: Style, n: int | None) -> Any:
-    """Returns a value as it is shown in a row of n seeds; a mean of fewer says of how many."""
+def _cell(record: Record, column: Column, digits: int, style: Style) -> Any:
+    """Returns the value of a record as it is shown; a mean of other than the record's n seeds says of how many."""
+    value, n = record.get(column.key), record.get("n")
     if value is None:
         return style.missing
     if isinstance(value, Sample):
         spread = "" if value.sd is None else f"{style.plus_minus}{value.sd:,.{digits}f}"
-        return style.number(f"{value.mean:,.{digits}f}{spread}{of_fewer(value, n)}")
+        of_fewer = "" if n in (None, value.n) else f" (n={value.n})"
+        return style.number(f"{value.mean:,.{digits}f}{spread}{of_fewer}")
     if isinstance(value, Difference):
-        cell = style.number(f"{value.delta:+,.{digits}f}" + _claim(value, digits))
+        claim = "" if value.low is None else f" [{value.low:+,.{digits}f}, {value.high:+,.{digits}f}]"
+        claim += "" if value.p_holm is None else f" p {p_text(value.p_holm)}"
+        cell = style.number(f"{value.delta:+,.{digits}f}{claim}")
         return style.strong(cell) if value.survives else cell
-    if is_number(value) and column.spec is not None:
-        return style.number(format(value, column.spec))
     if is_number(value):
-        return style.number(f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}")
+        return style.number(format(value, column.spec or ("," if isinstance(value, int) else f",.{digits}f")))
     text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
     return style.escape(text if isinstance(text, str) else str(text))
-
-
-def of_fewer(sample: Sample, n: int | None) -> str:
-    """Returns of how many seeds a sample is, where these are not the n that are said elsewhere."""
-    return "" if n in (None, sample.n) else f" (n={sample.n})"
-
-
-def _claim(value: Difference, digits: int) -> str:
-    if value.low is None or value.high is None:
-        return ""
-    interval = f" [{value.low:+,.{digits}f}, {value.high:+,.{digits}f}]"
-    return interval if value.p_holm is None else f"{interval} p {p_text(value.p_holm)}"
-
-
-def column_digits(column: Column, records: Sequence[Record]) -> int:
-    """Returns the decimals of a column: its own, or two, or three significant digits of its smallest number."""
-    if column.digits is not None:
-        return column.digits
-    values = [record.get(column.key) for record in records]
-    sizes = [abs(value.mean if isinstance(value, Sample) else value) for value in values if _is_real(value)]
-    smallest = min((size for size in sizes if size), default=1.0)
-    return 2 if smallest >= 0.1 else min(math.ceil(2 - math.log10(smallest)), 8)
-
-
-def _is_real(value: Any) -> TypeGuard[Sample | float]:
-    return isinstance(value, Sample) or (is_number(value) and not isinstance(value, int))
 
 
 def text(tables: Sequence[Table]) -> str:
@@ -131,7 +114,7 @@ def _tabulated(table: Table, style: Style, form: str) -> str:
     import tabulate
 
     tabulate.MIN_PADDING = 0  # no wider than the widest cell
-    sides = ["right" if table.is_numeric(place) else "left" for place in range(len(table.columns))]
+    sides = ["right" if is_numeric else "left" for is_numeric in table.numeric]
     titles = [style.escape(column.title) for column in table.columns]
     written = tabulate.tabulate(table.cells(style), titles, tablefmt=form, colalign=sides, disable_numparse=True)
     return "\n".join(line.rstrip() for line in written.split("\n"))
@@ -150,7 +133,7 @@ def _environment(table: Table) -> str:
         return "\n".join(notes)
     style = Style(r" \pm ", _latex_text, _mathematics, r"{{\boldmath {}}}".format, missing="--")
     titles = [_latex_text(column.title) for column in table.columns]
-    sides = "".join("r" if table.is_numeric(place) else "l" for place in range(len(titles)))
+    sides = "".join("r" if is_numeric else "l" for is_numeric in table.numeric)
     frame = pd.DataFrame(table.cells(style), columns=titles)
     body = frame.to_latex(index=False, escape=False, column_format=sides)
     head = f"\\begin{{table}}\n\\centering\n\\caption{{{_latex_text(table.title)}}}\n"
