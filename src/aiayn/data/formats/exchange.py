@@ -65,7 +65,9 @@ def read_memory(path: Path, langs: tuple[str, ...], content: BinaryIO | None = N
         elements = etree.iterparse(stream, ("start", "end"), tag="{*}tu", **safe)
         try:
             for event, tu in elements:
-                where = f"{path}: line {tu.sourceline}"
+                # Beyond 65,535 libxml2 knows only where the first text of an element ends.
+                line = tu.sourceline - (tu.sourceline > 65_535) * next(tu.itertext(), "").count("\n")
+                where = f"{path}: line {line}"
                 if event == "start":
                     dtd = tu.getroottree().docinfo.internalDTD
                     if dtd is not None and list(dtd.entities()):
@@ -75,7 +77,7 @@ def read_memory(path: Path, langs: tuple[str, ...], content: BinaryIO | None = N
                     continue
                 if (entity := next(tu.iter(etree.Entity), None)) is not None:
                     raise DataError(f"{where}: {entity.text}: none but the entities of XML are read; correct it")
-                yield _memory_unit(tu, langs)
+                yield _memory_unit(tu, line, langs)
                 tu.clear()
                 while tu.getprevious() is not None:
                     del tu.getparent()[0]
@@ -85,8 +87,8 @@ def read_memory(path: Path, langs: tuple[str, ...], content: BinaryIO | None = N
             raise DataError(f"{path}: line {line} is not well-formed XML ({message:.200}); correct it") from error
 
 
-def _memory_unit(tu: etree._Element, langs: tuple[str, ...]) -> MemoryUnit:
-    unit = MemoryUnit(tu.sourceline or 0, tu.get("tuid"))
+def _memory_unit(tu: etree._Element, line: int, langs: tuple[str, ...]) -> MemoryUnit:
+    unit = MemoryUnit(line, tu.get("tuid"))
     for tuv in tu.iterchildren("{*}tuv"):
         code = tuv.get(LANG) or tuv.get("lang") or ""
         unit.languages.add(code[:20])
