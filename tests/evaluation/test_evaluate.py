@@ -194,6 +194,12 @@ def test_metrics_of_an_extension_stand_beside_the_own_ones_and_what_is_no_number
     ]
 
 
+def test_scores_name_the_content_of_the_file_whose_metrics_they_are_of(run, tmp_path):
+    path = Path(write_metrics(tmp_path, "METRICS = {}"))
+    found = evaluate(options(run, extensions=[str(path)]))["extensions_sha256"]
+    assert found == [f"mine.py:{hashlib.sha256(path.read_bytes()).hexdigest()}"]
+
+
 @pytest.mark.parametrize("name", ["sacrebleu", "f1", "ppl", "perplexity"])
 def test_an_extension_cannot_replace_a_score_of_this_program(run, tmp_path, name):
     path = write_metrics(tmp_path, f"METRICS = {{'{name}': lambda h, r: 99}}")
