@@ -20,6 +20,7 @@ from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.evaluation.evaluate import evaluate
+from aiayn.evaluation.score_table import score_table
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -169,6 +170,14 @@ def test_the_table_names_kind_score_and_signature_of_every_score_and_the_number_
     assert "averaged.ckpt, step 7, average of 3 checkpoints" in rows["model"]
     assert "beam_size 3, length_penalty 0.6 (gnmt)" in rows["search"]
     assert str(run / "evaluation" / "test") in printed
+
+
+@pytest.mark.parametrize(("cased", "said"), [(0.0, 1), (29.0, 1), (39.5, 0), (None, 0)])
+def test_scores_of_lower_case_translations_say_which_of_them_to_read(run, cased, said):
+    result = evaluate(options(run))
+    lower = None if cased is None else 40.0
+    result["metrics"] |= {"bleu_tokenized": cased, "bleu_tokenized_lc": lower}
+    assert score_table(result).count("model of lower-case text read bleu_tokenized_lc") == said
 
 
 def test_a_kind_that_does_not_apply_is_null(tmp_path, capsys):
