@@ -538,6 +538,15 @@ def test_a_run_with_tags_of_languages_translates_into_each_of_them(translator):
         assert attended["source"] == ["<2de>", "the"]
 
 
+def test_attention_is_that_of_the_translation_into_the_target_that_is_asked_for(translator):
+    tokenizer = Tokenizer.train([["the old house sees two cats"]], 280, symbols=["<2de>", "<2fr>"])
+    model = Transformer(small_model(), tokenizer.vocab_size).eval()
+    with client(Translator(model, tokenizer, translator.search, "cpu", languages=("en", "de"))) as http:
+        lines = {"q": "the", "translation": "two"}
+        assert http.post("/attention", json=lines | {"target": "fr-CA"}).json()["source"] == ["<2fr>", "the"]
+        assert http.post("/attention", json=lines | {"target": "it"}).status_code == 400
+
+
 @pytest.mark.parametrize(("source", "target"), [("EN", "de"), ("en-US", "de_DE"), ("en", "DE-at"), ("auto", "de")])
 def test_variants_of_a_language_are_that_language(http, best, source, target):
     assert posted(http, q="the", source=source, target=target)["translatedText"] == best("the")
