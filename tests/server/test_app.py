@@ -419,7 +419,7 @@ def test_without_the_option_there_is_no_access_log(translator, caplog):
     assert caplog.records == []
 
 
-def test_only_names_of_the_server_are_accepted_as_its_host_but_health_answers_by_any(translator):
+def test_only_names_of_the_server_are_accepted_as_its_host_others_get_the_remedy_and_health_answers_by_any(translator):
     names = {"localhost": 200, "127.0.0.1:8000": 200, "[::1]:8000": 200, "evil.example": 400, "A.home.example": 200}
     with client(translator, allow_host=["*.home.example"]) as http:
         assert {name: http.get("/languages", headers={"host": name}).status_code for name in names} == names
@@ -427,6 +427,7 @@ def test_only_names_of_the_server_are_accepted_as_its_host_but_health_answers_by
     with client(translator) as http:
         answer = http.get("/languages", headers={"host": "a.home.example:80"})
     assert answer.status_code == 400
+    assert "start it with --allow-host NAME" in answer.json()["error"]
 
 
 def test_other_sites_may_use_the_server_only_if_they_are_named(translator):
