@@ -1,9 +1,12 @@
 """Held-out text: drawn evenly, and nothing of it in the training text."""
 
+import shlex
+
 import pytest
 from applications import run_application
 from texts import write_lines
 
+from aiayn.config.compose import compose_training
 from aiayn.data import held_out
 from aiayn.data.cleaning import normalised
 from aiayn.data.text_files import read_lines
@@ -39,6 +42,17 @@ def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
     again = run_application("aiayn", "split", prefix, *options)
     assert again.code == 4
     assert "already exists" in again.err
+
+
+def test_the_printed_training_learns_the_tags_of_the_text_as_one_subword_each(tmp_path):
+    tagged = [f"<2{lang}> a {n}" for n in range(40) for lang in ("de", "fr")]
+    mixed = write_lines(tmp_path / "mixed", [*tagged, "<b> x"], [f"b {n}" for n in range(81)])
+    back = write_lines(tmp_path / "back", [f"c {n}" for n in range(40)], [f"d {n}" for n in range(40)])
+    options = ("--src-lang", "en", "--tgt-lang", "de", "--val", "5", "--test", "7", "--out", f"{tmp_path}/parts")
+    done = run_application("aiayn", "split", mixed, f"<bt>{back}", *options)
+    assert done.code == 0
+    command = shlex.split(done.out.partition("aiayn train ")[2].replace("\\\n", " "))
+    assert compose_training(command).data.symbols == ["<2de>", "<2fr>", "<bt>"]
 
 
 def test_where_one_file_cannot_be_written_there_is_none(tmp_path, monkeypatch):

@@ -256,6 +256,12 @@ def test_a_first_pair_of_short_words_is_no_header(pair, tmp_path):
     assert read(path)[0] == tuple(text.encode() for text in pair)
 
 
+def test_units_of_a_long_translation_memory_are_reported_with_their_lines(tmp_path):
+    unit = "<tu>\n\n  <tuv xml:lang='en'>\n<seg>a</seg></tuv>\n<tuv xml:lang='de'><seg>b</seg></tuv></tu>\n"
+    path = Path(stored(tmp_path / "x.tmx", f"<tmx version='1.4'><body>\n{unit * 14_000}</body></tmx>"))
+    assert [pair.number for pair in READERS["tmx"](path, "en", "de")] == list(range(2, 70_002, 5))
+
+
 def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_path):
     pairs = [(f"house {n} and {n + 1}", f"Haus {n} und {n + 1}") for n in range(60)]
     rows = [f"{src}\t{tgt}" for src, tgt in pairs]

@@ -169,7 +169,7 @@ SHOUTED_XLIFF = (
         '<x id="2" /></source>\n    <target>THE <g id="1">OLD</g> HOUSE\N{NO-BREAK SPACE}&lt; 5<x id="2" /></target>',
     )
     .replace("<target/>", "<target>TWO CATS</target>")
-    .replace('state="new">see it', 'state="new">SEE <ph id="1">&lt;b></ph>IT')
+    .replace('state="new">see it', 'state="translated">SEE <ph id="1">&lt;b></ph>IT')
     .replace(
         "</seg-source>",
         '</seg-source><target><mrk mtype="seg" mid="1">ONE.</mrk> <mrk mtype="seg" mid="2"\n    >TWO.</mrk></target>',
@@ -306,6 +306,21 @@ def test_xliff_2_and_prefixed_names_are_read_too():
     </x:xliff>"""
     target = '</x:source><x:target>SEE <x:pc id="1">THE CAT</x:pc></x:target>'
     assert translated("a.xlf", source) == source.replace("</x:source>", target)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        '<segment id="a>b" subState="x:new" STATE>SOURCE<target></target></segment>',
+        "<trans-unit>SOURCE<target\n state-qualifier='new'\n STATE></target></trans-unit>",
+        '<trans-unit>SOURCE<a:target STATE xml:lang="de"></a:target></trans-unit>',
+    ],
+)
+@pytest.mark.parametrize("state", ['state="STATE"', "state = 'STATE'"])
+def test_an_xliff_unit_with_a_state_says_that_it_is_translated_now(unit, state):
+    unit = unit.replace("SOURCE", '<source>a cat of state="new"</source>').replace("STATE", state)
+    before, after = (f"<xliff>{unit.replace('STATE', word)}</xliff>" for word in ("new", "translated"))
+    assert translated("a.xlf", before) == after.replace("></", '>A CAT OF STATE="NEW"</', 1)
 
 
 @pytest.mark.parametrize(

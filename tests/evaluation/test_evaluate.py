@@ -20,6 +20,7 @@ from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.evaluation.evaluate import evaluate
+from aiayn.evaluation.score_table import score_table
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -171,6 +172,14 @@ def test_the_table_names_kind_score_and_signature_of_every_score_and_the_number_
     assert str(run / "evaluation" / "test") in printed
 
 
+@pytest.mark.parametrize(("cased", "said"), [(0.0, 1), (29.0, 1), (39.5, 0), (None, 0)])
+def test_scores_of_lower_case_translations_say_which_of_them_to_read(run, cased, said):
+    result = evaluate(options(run))
+    lower = None if cased is None else 40.0
+    result["metrics"] |= {"bleu_tokenized": cased, "bleu_tokenized_lc": lower}
+    assert score_table(result).count("model of lower-case text read bleu_tokenized_lc") == said
+
+
 def test_a_kind_that_does_not_apply_is_null(tmp_path, capsys):
     result = evaluate(options(make_run(tmp_path / "french", tgt_lang="fr")))
     assert [kind for kind, value in result["metrics"].items() if value is None] == ["bleu_compound_split"]
@@ -192,6 +201,12 @@ def test_metrics_of_an_extension_stand_beside_the_own_ones_and_what_is_no_number
         "the extension's metric nan gave no finite number: it is left out",
         "the extension's metric fails gave no finite number (KeyError: 'x'): it is left out",
     ]
+
+
+def test_scores_name_the_content_of_the_file_whose_metrics_they_are_of(run, tmp_path):
+    path = Path(write_metrics(tmp_path, "METRICS = {}"))
+    found = evaluate(options(run, extensions=[str(path)]))["extensions_sha256"]
+    assert found == [f"mine.py:{hashlib.sha256(path.read_bytes()).hexdigest()}"]
 
 
 @pytest.mark.parametrize("name", ["sacrebleu", "f1", "ppl", "perplexity"])

@@ -74,3 +74,14 @@ def test_a_place_that_cannot_be_written_ends_in_one_line_with_exit_code_6(tmp_pa
 
     assert (done.code, done.err.count("\n")) == (6, 1)
     assert "cannot be written" in done.err
+
+
+def test_where_one_side_cannot_be_written_the_other_stays_as_it_was(tmp_path):
+    (tmp_path / "good.mrg").write_text("( (NN a) )")
+    (tmp_path / "out.words").write_text("old\n")
+    (tmp_path / "out.trees").mkdir()
+
+    done = run_application("aiayn", "trees", f"{tmp_path}/good.mrg", "--out", f"{tmp_path}/out")
+
+    assert (done.code, (tmp_path / "out.words").read_text()) == (6, "old\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"good.mrg", "out.words", "out.trees"}

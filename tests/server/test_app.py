@@ -419,7 +419,7 @@ def test_without_the_option_there_is_no_access_log(translator, caplog):
     assert caplog.records == []
 
 
-def test_only_names_of_the_server_are_accepted_as_its_host_but_health_answers_by_any(translator):
+def test_only_names_of_the_server_are_accepted_as_its_host_others_get_the_remedy_and_health_answers_by_any(translator):
     names = {"localhost": 200, "127.0.0.1:8000": 200, "[::1]:8000": 200, "evil.example": 400, "A.home.example": 200}
     with client(translator, allow_host=["*.home.example"]) as http:
         assert {name: http.get("/languages", headers={"host": name}).status_code for name in names} == names
@@ -427,6 +427,7 @@ def test_only_names_of_the_server_are_accepted_as_its_host_but_health_answers_by
     with client(translator) as http:
         answer = http.get("/languages", headers={"host": "a.home.example:80"})
     assert answer.status_code == 400
+    assert "start it with --allow-host NAME" in answer.json()["error"]
 
 
 def test_other_sites_may_use_the_server_only_if_they_are_named(translator):
@@ -536,6 +537,15 @@ def test_a_run_with_tags_of_languages_translates_into_each_of_them(translator):
         assert http.get(answer["translatedFileUrl"]).text == french
         attended = http.post("/attention", json={"q": "the", "translation": "two"}).json()
         assert attended["source"] == ["<2de>", "the"]
+
+
+def test_attention_is_that_of_the_translation_into_the_target_that_is_asked_for(translator):
+    tokenizer = Tokenizer.train([["the old house sees two cats"]], 280, symbols=["<2de>", "<2fr>"])
+    model = Transformer(small_model(), tokenizer.vocab_size).eval()
+    with client(Translator(model, tokenizer, translator.search, "cpu", languages=("en", "de"))) as http:
+        lines = {"q": "the", "translation": "two"}
+        assert http.post("/attention", json=lines | {"target": "fr-CA"}).json()["source"] == ["<2fr>", "the"]
+        assert http.post("/attention", json=lines | {"target": "it"}).status_code == 400
 
 
 @pytest.mark.parametrize(("source", "target"), [("EN", "de"), ("en-US", "de_DE"), ("en", "DE-at"), ("auto", "de")])

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from aiayn.cli.arguments import Debug
-from aiayn.config.rules import language_code, require
+from aiayn.config.rules import language_code, require, tagged
 
 
 def split(
@@ -28,6 +28,7 @@ def split(
         language_code(option, code)
     require(src_lang != tgt_lang, f"--src-lang and --tgt-lang are both {src_lang}: name two languages")
     from aiayn.data.held_out import hold_out
+    from aiayn.data.languages import TARGET_TAG
 
     train, leaking, unusable = hold_out(files, (src_lang, tgt_lang), (val, test), seed, out)
     print(
@@ -35,4 +36,7 @@ def split(
         f"{leaking:,} with a side in common with the held-out ones, {unusable:,} unusable"
     )
     print(f"next     aiayn train data=files data.train={out}/train data.val={out}/val data.test={out}/test \\")
-    print(f"           data.src_lang={src_lang} data.tgt_lang={tgt_lang} name=mine")
+    tags, first = {tagged(name)[0] for name in files}, {src.partition(" ")[0] for src, _ in parts.train}
+    words = ",".join(f'"{word}"' for word in sorted(first) if word in tags or TARGET_TAG.fullmatch(word))
+    symbols = f" 'data.symbols=[{words}]'" if words else ""
+    print(f"           data.src_lang={src_lang} data.tgt_lang={tgt_lang}{symbols} name=mine")

@@ -23,7 +23,7 @@ from aiayn.files import atomic_write_text, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
-from aiayn.runs.extensions import measure, metrics_of, name_extensions
+from aiayn.runs.extensions import id_of_file, measure, metrics_of, name_extensions
 from aiayn.runs.run_folder import (
     Evaluation,
     RunFolder,
@@ -79,6 +79,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     result: dict[str, Any] = {
         "task": data.task,
         "metrics": scores.metrics | measure(metrics_of(extensions), hypotheses, test.references[0], test.sources),
+        "extensions_sha256": [id_of_file(each) for each in extensions],
         "signature": scores.signature,
         "signatures": scores.signatures,
         "details": scores.details,

@@ -11,6 +11,8 @@ from aiayn.runs.run_folder import METRIC_KINDS
 
 SCORE_ALONE = """scored as if they were one; for the tokens of each, score it alone: 'test="<2de>PREFIX"'"""
 
+CASE = 3  # points of BLEU; models that learned both cases lose less than 1 by it
+
 
 def score_table(result: Mapping[str, Any]) -> str:
     """Returns the printed table: model, text and search, then a line for every kind of score with its signature."""
@@ -43,6 +45,8 @@ def score_table(result: Mapping[str, Any]) -> str:
         rows.append((kind, shown))
     if warning := short_outputs((result.get("details", {}).get("sacrebleu") or {}).get("length_ratio")):
         rows.append(("", f"        {warning}"))
+    if (metrics.get("bleu_tokenized_lc") or 0) - (metrics.get("bleu_tokenized") or 0) > CASE:
+        rows.append(("", "        much is lost by case: for a model of lower-case text read bleu_tokenized_lc"))
     added = {name: value for name, value in metrics.items() if name not in (*METRIC_KINDS, *task.kinds)}
     rows += [(name, f"{value:6.2f}  of an extension") for name, value in added.items() if value is not None]
     rows += task.score_rows(result)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from aiayn.data.text_files import MAX_LINE_BYTES
 from aiayn.errors import DataError, writing
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_file
 from aiayn.parsing.linear_form import linear_form, sentence
 from aiayn.parsing.penn_files import read_trees
 from aiayn.parsing.tree import walk
@@ -48,6 +48,8 @@ def convert(files: list[Path], prefix: Path) -> Converted:
         raise DataError(f"{', '.join(map(str, files))}: no trees; name files with bracketed trees")
     with writing(prefix, "choose another --out"):
         prefix.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write_text(Path(f"{prefix}.words"), "".join(sentences))
-        atomic_write_text(Path(f"{prefix}.trees"), "".join(linear))
+        # Renamed once both are complete: no side of one treebank is left beside that of another.
+        with atomic_file(Path(f"{prefix}.words")) as words, atomic_file(Path(f"{prefix}.trees")) as trees:
+            words.write("".join(sentences).encode())
+            trees.write("".join(linear).encode())
     return converted

@@ -138,7 +138,8 @@ class Answers:
 
         translator = self.service.now.translator
         lines = [line_of(fields, "q"), line_of(fields, "translation")]
-        tag = _targets(translator)[translator.languages[1]]
+        target = _target_of({"source": "auto", **fields}, translator) if "target" in fields else translator.languages[1]
+        tag = _targets(translator)[target]
         if tag and lines[0].split()[0] not in translator.tokenizer.source.symbols:
             lines[0] = f"{tag} {lines[0]}"
 

@@ -19,6 +19,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aiayn.errors import DataError, ResourceError, UserError
 from aiayn.server.answers import Answers
@@ -87,8 +88,8 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
         post("/detect", answers.detect),
         post("/attention", answers.attention),
     ]
-    # Against DNS rebinding. Probes call a server by its address, and learn nothing but its health.
-    hosts = Middleware(TrustedHostMiddleware, [*LOOPBACK, options.host, *options.allow_host], www_redirect=False)
+    # Probes call a server by its address, and learn nothing but its health.
+    hosts = Middleware(_known_hosts, [*LOOPBACK, options.host, *options.allow_host])
     observed = Middleware(Observed, metrics, {"/health", *(route.path for route in routes)}, options.access_log)
     cors = Middleware(CORSMiddleware, allow_origins=options.allow_origin, allow_methods=["POST"], allow_headers=["*"])
     return Starlette(
@@ -104,6 +105,22 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
         },
         lifespan=lifespan,
     )
+
+
+def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
+    """Against DNS rebinding: refuses requests by other names, which Starlette by itself does in plain text."""
+    refusal = _refusal(400, "this server has no such name: start it with --allow-host NAME for each that clients use")
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        refused: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            refused.append(message)
+
+        await TrustedHostMiddleware(lambda *_: asyncio.sleep(0), names, www_redirect=False)(scope, receive, keep)
+        await (refusal if refused else app)(scope, receive, send)
+
+    return answer
 
 
 def _limited(work: Work, service: Service, options: ServeOptions) -> Callable[[Request], Awaitable[Response]]:

@@ -23,6 +23,7 @@ CODES = {"bpt", "ept", "it", "ph", "ut"}  # in TMX: markup of the original docum
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 UNITS = ("trans-unit", "segment")  # of XLIFF 1.2 and 2
 OPEN_STATES = ("new", "needs-translation", "initial")  # of a target that is no translation yet
+STATE = re.compile(r"""(<(?:[\w.-]+:)?(?:target|segment)\b(?:[^"'>]|"[^"]*"|'[^']*')*?\sstate\s*=\s*["'])[^"']*""")
 PAIRED = ("g", "mrk", "pc", "sub")  # in XLIFF: elements around text; others are codes, and so is all that is in them
 # Codes that begin or end something, with the code of the same number as its other half.
 HALVES = {"bpt": "open", "bx": "open", "sc": "open", "ept": "close", "ex": "close", "ec": "close"}
@@ -64,7 +65,9 @@ def read_memory(path: Path, langs: tuple[str, ...], content: BinaryIO | None = N
         elements = etree.iterparse(stream, ("start", "end"), tag="{*}tu", **safe)
         try:
             for event, tu in elements:
-                where = f"{path}: line {tu.sourceline}"
+                # Beyond 65,535 libxml2 knows only where the first text of an element ends.
+                line = tu.sourceline - (tu.sourceline > 65_535) * next(tu.itertext(), "").count("\n")
+                where = f"{path}: line {line}"
                 if event == "start":
                     dtd = tu.getroottree().docinfo.internalDTD
                     if dtd is not None and list(dtd.entities()):
@@ -74,7 +77,7 @@ def read_memory(path: Path, langs: tuple[str, ...], content: BinaryIO | None = N
                     continue
                 if (entity := next(tu.iter(etree.Entity), None)) is not None:
                     raise DataError(f"{where}: {entity.text}: none but the entities of XML are read; correct it")
-                yield _memory_unit(tu, langs)
+                yield _memory_unit(tu, line, langs)
                 tu.clear()
                 while tu.getprevious() is not None:
                     del tu.getparent()[0]
@@ -84,8 +87,8 @@ def read_memory(path: Path, langs: tuple[str, ...], content: BinaryIO | None = N
             raise DataError(f"{path}: line {line} is not well-formed XML ({message:.200}); correct it") from error
 
 
-def _memory_unit(tu: etree._Element, langs: tuple[str, ...]) -> MemoryUnit:
-    unit = MemoryUnit(tu.sourceline or 0, tu.get("tuid"))
+def _memory_unit(tu: etree._Element, line: int, langs: tuple[str, ...]) -> MemoryUnit:
+    unit = MemoryUnit(line, tu.get("tuid"))
     for tuv in tu.iterchildren("{*}tuv"):
         code = tuv.get(LANG) or tuv.get("lang") or ""
         unit.languages.add(code[:20])
@@ -134,7 +137,7 @@ class XliffUnit:
     text: str  # of the source, without codes
     translation: str  # empty if there is none
     span: tuple[int, int]
-    tags: tuple[str, str]
+    tags: tuple[str, str]  # and what comes before them, which says that it is translated
     is_kept: bool  # it says translate="no"
 
 
@@ -207,10 +210,10 @@ def _xliff_unit(node: Node, source: Node, content: bytes, is_kept: bool, languag
         span, tags = (target.start, target.end), (f"{opening[:-2].rstrip()}>", f"</{name}>")
     else:
         span, tags = (target.inner, target.stop), ("", "")
-    tokens = list(_coded_tokens(segments, content))
-    return XliffUnit(
-        node.line, languages, tokens, _text_without_codes(source, content), translation, span, tags, is_kept
-    )
+    tokens, text = list(_coded_tokens(segments, content)), _text_without_codes(source, content)
+    before = STATE.sub(r"\1translated", content[node.start : span[0]].decode() + tags[0])
+    span, tags = (node.start, span[1]), (before, tags[1])
+    return XliffUnit(node.line, languages, tokens, text, translation, span, tags, is_kept)
 
 
 def _text_without_codes(node: Node, content: bytes) -> str:
