@@ -32,11 +32,11 @@ def split(
 
     train, leaking, unusable = hold_out(files, (src_lang, tgt_lang), (val, test), seed, out)
     print(
-        f"{train:,} pairs for training, {val:,} for development, {test:,} for the test; left out: "
+        f"{len(train):,} pairs for training, {val:,} for development, {test:,} for the test; left out: "
         f"{leaking:,} with a side in common with the held-out ones, {unusable:,} unusable"
     )
     print(f"next     aiayn train data=files data.train={out}/train data.val={out}/val data.test={out}/test \\")
-    tags, first = {tagged(name)[0] for name in files}, {src.partition(" ")[0] for src, _ in parts.train}
+    tags, first = {tagged(name)[0] for name in files}, {src.partition(" ")[0] for src, _ in train}
     words = ",".join(f'"{word}"' for word in sorted(first) if word in tags or TARGET_TAG.fullmatch(word))
     symbols = f" 'data.symbols=[{words}]'" if words else ""
     print(f"           data.src_lang={src_lang} data.tgt_lang={tgt_lang}{symbols} name=mine")
