@@ -30,8 +30,8 @@ def hold_out(
 
     `sizes` are those of val and test, drawn evenly from all different pairs. Other pairs that share a source or a
     target with a held-out one, ignoring case and punctuation, are left out. Returns the pairs of train, and how many
-    share a side and are unusable. Raises DataError for unusable or too little text, RefusedError if a file already exists,
-    ResourceError if it cannot be written.
+    share a side and are unusable. Raises DataError for unusable or too little text, RefusedError if a file already
+    exists, ResourceError if it cannot be written.
     """
     files = {name: [out / f"{name}.{lang}" for lang in langs] for name in ("train", "val", "test")}
     for path in chain.from_iterable(files.values()):
