@@ -108,11 +108,13 @@ def _answer(connection: socket.socket) -> None:
     compose_once(patch)
     spare_the_pictures(patch)
     patch.setattr(throughput_monitor, "matmul_rate", lambda *arguments: 1.0)  # each process measures it
-    code = _run(arguments)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    connection.send(bytes([code & 255]))
-    os._exit(0)  # what the libraries of the tests left running may not hold it up
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        connection.send(bytes([code & 255]))
+    finally:  # also where a launcher killed the program: this process would go on as the tests that it is a fork of
+        os._exit(0)  # what the libraries of the tests left running may not hold it up
 
 
 def _run(arguments: list[str]) -> int:

@@ -78,11 +78,17 @@ def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(config, pla
 def test_limited_and_overfitted_epochs_have_the_steps_that_are_said(config, tmp_path, seen):
     train(changed(config, limit_train_steps=2, max_steps=4), tmp_path / "limited")
     steps = RunFolder(tmp_path / "limited/run")
-    epoch = 2 * round(read_jsonl(steps.metrics)[0]["train/epoch"] ** -1)  # micro-batches, two a step
+    epoch = 2 * read_json(steps.corpus)["steps_per_epoch"]  # micro-batches, two a step
     assert seen == [0, 1, 2, 3, epoch, epoch + 1, epoch + 2, epoch + 3]
     seen.clear()
     train(changed(config, overfit_steps=1, max_steps=3), tmp_path / "overfitted")
     assert seen == [0, 1] * 3
+
+
+def test_the_logged_epoch_is_the_one_that_max_epochs_counts_in_limited_epochs_too(config, tmp_path):
+    folder = train(changed(config, limit_train_steps=2, max_epochs=2), tmp_path)
+    [*_, end] = [record for record in read_jsonl(RunFolder(folder).metrics) if "train/epoch" in record]
+    assert (end["step"], end["train/epoch"]) == (4, 2.0)
 
 
 def test_max_epochs_ends_the_training_after_so_many_epochs(config, tmp_path):

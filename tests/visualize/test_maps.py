@@ -137,10 +137,11 @@ def test_a_heat_map_replaces_a_symbolic_link_instead_of_following_it(maps, tmp_p
 
 
 def test_an_ensemble_is_refused_instead_of_drawing_one_of_its_models(translator):
-    translator.model = Ensemble([translator.model, translator.model])
+    pair = Ensemble([translator.model, translator.model])
+    several = Translator(pair, translator.tokenizer, translator.search, translator.device)
 
     with pytest.raises(ConfigError, match="ensemble of 2 models has no attention of its own: load one of its runs"):
-        attention_maps(translator, SENTENCE)
+        attention_maps(several, SENTENCE)
 
 
 def test_tokens_name_the_sentence_and_the_models_own_translation(translator):

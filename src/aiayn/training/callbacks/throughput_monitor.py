@@ -120,7 +120,7 @@ class ThroughputMonitor(StepCallback):
             "train/loss": float(trainer.strategy.reduce(loss_sum, reduce_op="sum")) / self.tokens,
             "train/lr": module.applied_rate,
             "train/grad_norm": float(module.gradient_norm),
-            "train/epoch": step / self.run.plan.steps_per_epoch,
+            "train/epoch": step / self.run.epoch_steps,
             "perf/tokens_per_sec": (self.tokens - self.untimed) / seconds,
             "perf/mfu": flops / (seconds * self.peak_rate * trainer.world_size),
             "perf/padding": 1 - real / padded,
