@@ -236,6 +236,7 @@ def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
         *("a_h1", "40", "6.50", "30.25", "33.38", "1"),
         *("a_h16", "40", "5.75", "30.25", "33.38", "16"),
     ]
+    assert '<td class="n">6.50</td>' in page, "numbers stand on the right"
     targets = re.findall('<a href="([^"]*)"', page)
     assert targets == ["a_h1/report.html", "a_h16/report.html"]
     assert all((sweep / target).is_file() for target in targets)
