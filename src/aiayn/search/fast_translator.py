@@ -160,11 +160,11 @@ class FastTranslator(LineTranslator):
         """Returns what was found, ranked by the run's own score."""
         outputs = [[[self._ids[token] for token in tokens] for tokens in result.hypotheses] for result in results]
         cut = [(source, ids) for source, found in zip(sources, outputs, strict=True) for ids in found if not _ends(ids)]
-        ends = self._engine.score_batch(
+        rows = (
             [[self._src_subwords[number] for number in source] for source, _ in cut],
             [[self._tgt_subwords[number] for number in ids] for _, ids in cut],
-            max_input_length=0,
         )
+        ends = self._engine.score_batch(*rows, max_input_length=0) if cut else []
         scores_of_cut = iter([math.fsum(one.log_probs) for one in ends])
         ranked = []
         for found, result in zip(outputs, results, strict=True):

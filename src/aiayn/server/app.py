@@ -110,6 +110,7 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
 def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
     """Against DNS rebinding: refuses requests by other names, which Starlette by itself does in plain text."""
     refusal = _refusal(400, "this server has no such name: start it with --allow-host NAME for each that clients use")
+    check = TrustedHostMiddleware(lambda *_: asyncio.sleep(0), names, www_redirect=False)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         refused: list[Message] = []
@@ -117,7 +118,7 @@ def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
         async def keep(message: Message) -> None:
             refused.append(message)
 
-        await TrustedHostMiddleware(lambda *_: asyncio.sleep(0), names, www_redirect=False)(scope, receive, keep)
+        await check(scope, receive, keep)
         await (refusal if refused else app)(scope, receive, send)
 
     return answer
