@@ -62,8 +62,10 @@ class NonFiniteGuard(StepCallback):
         path = self.run.folder.non_finite_pairs(step)
         if trainer.is_global_zero:
             split, tokenizer, plan = self.run.prepared.train, self.run.prepared.tokenizer, self.run.plan
+            epoch, place = divmod(step - 1, self.run.epoch_steps)
+            first = place if self.run.config.trainer.overfit_steps else epoch * plan.steps_per_epoch + place
             lines = []
-            for number in range((step - 1) * plan.micro_batches, step * plan.micro_batches):
+            for number in range(first * plan.micro_batches, (first + 1) * plan.micro_batches):
                 for pair in plan.micro_batch(number).pairs.tolist():
                     src, tgt = (ids.tolist() for ids in split.pair(pair))
                     texts = tokenizer.source.decode([src]) + tokenizer.decode([tgt])
