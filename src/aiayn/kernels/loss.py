@@ -38,6 +38,11 @@ def _dtype(states: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
 
 
+def sum_dtype(values: Tensor) -> torch.dtype:
+    """Returns the data type in which these are added up: float32, or their own if that is wider."""
+    return torch.promote_types(values.dtype, torch.float32)
+
+
 def rows_at_a_time(
     states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, fused: bool = False
 ) -> Tensor:
@@ -56,7 +61,7 @@ def rows_at_a_time(
 
 
 class _RowsAtATime(torch.autograd.Function):
-    """states (N, D), weight (V, D), targets (N,), row_row_weights (N,) or None. Returns the summed loss."""
+    """states (N, D), weight (V, D), targets (N,), row_weights (N,) or None. Returns the summed loss."""
 
     @staticmethod
     def forward(
@@ -76,12 +81,11 @@ class _RowsAtATime(torch.autograd.Function):
         losses_and_gradient = _in_place if row_weights is None else _in_few_kernels
         if fused and row_weights is not None:
             from aiayn.kernels.triton_loss import losses_and_gradient
-        loss = torch.zeros((), dtype=torch.float32, device=states.device)
+        loss = torch.zeros((), dtype=sum_dtype(x), device=states.device)
         needs_gradient = grad_enabled and any(ctx.needs_input_grad)
-        sum_dtype = torch.promote_types(weight.dtype, torch.float32)
         gradients = None
         if needs_gradient:
-            gradients = states.new_empty(x.shape), torch.zeros_like(weight, dtype=sum_dtype)
+            gradients = states.new_empty(x.shape), torch.zeros_like(weight, dtype=sum_dtype(weight))
         for start in range(0, len(x), rows):
             here = slice(start, start + rows)
             z = _product(x[here], w) if fused else x[here] @ w.T
@@ -118,7 +122,7 @@ def _in_place(z: Tensor, y: Tensor, label_smoothing: float, needs_gradient: bool
     in the type of z.
     """
     dtype, vocab_size = z.dtype, z.size(1)
-    z = z.float()
+    z = z.to(sum_dtype(z))
     smoothed = (1 - label_smoothing) * z.gather(1, y) + label_smoothing / vocab_size * z.sum(1, keepdim=True)
     largest = z.amax(1, keepdim=True)
     exponentials = z.sub_(largest).exp_()  # once, for the loss and for its gradient
@@ -134,7 +138,7 @@ def _in_place(z: Tensor, y: Tensor, label_smoothing: float, needs_gradient: bool
 def _in_few_kernels(z: Tensor, y: Tensor, label_smoothing: float, needs_gradient: bool) -> tuple[Tensor, Tensor | None]:
     """As `_in_place`, in as few kernels of a GPU as torch has for it; z is overwritten by the gradient."""
     share = label_smoothing / z.size(1)
-    log_probs = z.log_softmax(1, dtype=torch.float32)
+    log_probs = z.log_softmax(1, dtype=sum_dtype(z))
     losses = (label_smoothing - 1) * log_probs.gather(1, y) - share * log_probs.sum(1, keepdim=True)
     if not needs_gradient:
         return losses, None
