@@ -383,6 +383,18 @@ def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_
         with pytest.raises(ConfigError, match=f"Unheard overrides {name}, which is called by a Trainer of one's own"):
             aiayn.train(*options(text, tmp_path, "", "name=unheard"), module=unheard)
 
+    class Quiet(TranslationModule):
+        def on_validation_epoch_start(self):
+            pass
+
+        def configure_gradient_clipping(self, optimizer, **settings):
+            pass
+
+    rows = [options(text, tmp_path, "", name, "trainer.val_every=2") for name in ("name=quiet", "name=usual")]
+    quiet, usual = (series(aiayn.train(*row, module=kind)) for row, kind in zip(rows, (Quiet, None), strict=True))
+    assert [row for row in quiet if "val/loss" in row] == [row for row in usual if "val/loss" in row]
+    assert not any({"train/lr", "train/grad_norm"} & row.keys() for row in quiet), "what was not measured is not 0"
+
     class Silent(TranslationModule):
         def on_validation_epoch_end(self):
             pass
