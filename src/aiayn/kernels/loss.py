@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from aiayn.kernels.masks import product_dtype
 from aiayn.model.embedding import TiedOutput
 from aiayn.model.overrides import is_exactly
 from aiayn.token_ids import PAD_ID
@@ -25,17 +26,11 @@ def applies(states: Tensor, output: nn.Module) -> bool:
     Gradients in float16 would be computed before the gradient scaler's factor is known, and underflow.
     """
     is_product = is_exactly(output, TiedOutput) or (is_exactly(output, nn.Linear) and output.bias is None)
-    return is_product and _dtype(states) != torch.float16
+    return is_product and product_dtype(states) != torch.float16
 
 
 def _on_cpu(states: Tensor) -> bool:
     return states.device.type == "cpu"
-
-
-def _dtype(states: Tensor) -> torch.dtype:
-    """Returns the data type that products are computed in."""
-    device = states.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
 
 
 def sum_dtype(values: Tensor) -> torch.dtype:
@@ -52,7 +47,7 @@ def rows_at_a_time(
     gradient of a row are one Triton kernel, `kernels/triton_loss.py`.
     """
     real = targets != PAD_ID
-    settings = label_smoothing, _dtype(states), torch.is_grad_enabled(), fused
+    settings = label_smoothing, product_dtype(states), torch.is_grad_enabled(), fused
     if _on_cpu(states):
         return _RowsAtATime.apply(states[real], weight, targets[real], None, *settings)
     # How many tokens are real is not known to the host: rows of padding get states and weights of 0.
