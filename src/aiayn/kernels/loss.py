@@ -44,10 +44,11 @@ def rows_at_a_time(
     """The summed loss of the logits states @ weight.T: states (B, T, D), weight (V, D), targets (B, T).
 
     With logits z that of a token y is logsumexp(z) - (1 - eps) z_y - (eps / V) sum(z). `fused`: on a GPU, loss and
-    gradient of a row are one Triton kernel, `kernels/triton_loss.py`.
+    gradient of a row are one Triton kernel, `kernels/triton_loss.py`, which computes in float32.
     """
     real = targets != PAD_ID
-    settings = label_smoothing, product_dtype(states), torch.is_grad_enabled(), fused
+    dtype = product_dtype(states)
+    settings = label_smoothing, dtype, torch.is_grad_enabled(), fused and dtype != torch.float64
     if _on_cpu(states):
         return _RowsAtATime.apply(states[real], weight, targets[real], None, *settings)
     # How many tokens are real is not known to the host: rows of padding get states and weights of 0.
