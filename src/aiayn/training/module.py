@@ -245,7 +245,6 @@ class TranslationModule(pl.LightningModule):
         self.rates = rates
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["skipped_steps"] = int(self.skipped)
         checkpoint["rates"] = self.rates or {}
         data = getattr(self.trainer, "datamodule", None)  # the Trainer sets it without declaring it
         if isinstance(data, TranslationDataModule):  # all that `aiayn.load` needs
@@ -256,7 +255,6 @@ class TranslationModule(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self._trainer is not None and self.trainer.precision == "64-true":
             self.double()  # before Lightning loads the weights, which it converts only later
-        self.skipped.fill_(checkpoint.get("skipped_steps", 0))
         self.rates = checkpoint.get("rates")
 
     # Parts of the steps above.

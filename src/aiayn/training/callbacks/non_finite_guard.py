@@ -37,6 +37,12 @@ class NonFiniteGuard(StepCallback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self.check(trainer, translation_module(pl_module))
+        checkpoint["skipped_steps"] = self.seen
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        translation_module(pl_module).skipped.fill_(checkpoint["skipped_steps"])
 
     def check(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         """Raises DivergedError for one skipped step too many, or for weights that are NaN or infinite."""
