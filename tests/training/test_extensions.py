@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import aiayn
 from aiayn.config.extensions import load_extension
 from aiayn.config.model import ModelConfig
-from aiayn.errors import ConfigError, RefusedError
+from aiayn.errors import ConfigError, DivergedError, RefusedError
 from aiayn.model.layers import Place
 from aiayn.runs import checkpoints, extensions
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json
@@ -382,6 +382,34 @@ def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_
         unheard = type("Unheard", (TranslationModule,), {name: lambda self, *arguments: None})
         with pytest.raises(ConfigError, match=f"Unheard overrides {name}, which is called by a Trainer of one's own"):
             aiayn.train(*options(text, tmp_path, "", "name=unheard"), module=unheard)
+
+    class Quiet(TranslationModule):
+        def on_validation_epoch_start(self):
+            pass
+
+        def configure_gradient_clipping(self, optimizer, **settings):
+            pass
+
+    rows = [options(text, tmp_path, "", name, "trainer.val_every=2") for name in ("name=quiet", "name=usual")]
+    quiet, usual = (series(aiayn.train(*row, module=kind)) for row, kind in zip(rows, (Quiet, None), strict=True))
+    assert [row for row in quiet if "val/loss" in row] == [row for row in usual if "val/loss" in row]
+    assert not any({"train/lr", "train/grad_norm"} & row.keys() for row in quiet), "what was not measured is not 0"
+
+    class Spoilt(TranslationModule):
+        def on_save_checkpoint(self, checkpoint):
+            pass
+
+        def on_load_checkpoint(self, checkpoint):
+            pass
+
+        def training_loss(self, batch):
+            return super().training_loss(batch) * (torch.nan if self.trainer.global_step in (1, 5) else 1)
+
+    spoilt = options(text, tmp_path, "", "name=spoilt", "trainer.max_skipped_steps=1")
+    with stopped_in(3):
+        aiayn.train(*spoilt, module=Spoilt)
+    with pytest.raises(DivergedError, match="at step 6 \\(2 such steps"):
+        aiayn.train(*spoilt, module=Spoilt)
 
     class Silent(TranslationModule):
         def on_validation_epoch_end(self):

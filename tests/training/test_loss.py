@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from aiayn.kernels import loss as kernels
 from aiayn.model.embedding import TiedOutput
 from aiayn.token_ids import PAD_ID
-from aiayn.training.loss import cross_entropy, output_cross_entropy
+from aiayn.training.loss import cross_entropy, evaluate_output, output_cross_entropy
 from aiayn.training.module import dropout_seed
 
 B, T, D, V = 3, 5, 6, 23
@@ -61,6 +61,20 @@ def test_padding_adds_nothing_to_the_loss_and_gets_no_gradient(targets):
     again = output_cross_entropy(noisy, tied(embedding), targets, 0.1)
     assert torch.equal(again, loss)
     assert torch.equal(torch.autograd.grad(again, embedding)[0], of_embedding)
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_a_model_in_float64_has_its_loss_and_gradients_in_float64(targets, by_rows):
+    output = torch.nn.Linear(D, V, bias=not by_rows, dtype=torch.float64)
+    states = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
+    assert kernels.applies(states, output) is by_rows
+    settings = {"ignore_index": PAD_ID, "label_smoothing": 0.1, "reduction": "sum"}
+    expected = F.cross_entropy(output(states).flatten(0, 1), targets.flatten(), **settings)
+    loss = output_cross_entropy(states, output, targets, 0.1)
+    leaves = states, output.weight
+    gradients = zip(torch.autograd.grad(loss, leaves), torch.autograd.grad(expected, leaves), strict=True)
+    for found, right in [(loss, expected), (evaluate_output(states, output, targets, 0.1)[0], expected), *gradients]:
+        torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
 
 
 def test_a_batch_of_nothing_but_padding_has_loss_and_gradients_of_zero():
@@ -151,7 +165,7 @@ from types import SimpleNamespace
 import torch
 from aiayn.kernels import loss as kernels, triton_loss
 from aiayn.model.embedding import TiedOutput
-from aiayn.training.loss import cross_entropy, output_cross_entropy
+from aiayn.training.loss import cross_entropy, evaluate_output, output_cross_entropy
 
 tied = lambda weight: TiedOutput(SimpleNamespace(weight=weight))
 kernels._on_cpu, kernels._in_few_kernels = (lambda states: False), None

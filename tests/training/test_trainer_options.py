@@ -9,9 +9,11 @@ from applications import stopped_in
 from pytorch_lightning.plugins import MixedPrecision
 
 from aiayn.config.stored import changed_options, to_plain
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DivergedError
 from aiayn.runs import checkpoints, tensor_files
 from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl
+from aiayn.token_ids import EOS_ID, PAD_ID
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.module import TranslationModule
 from aiayn.training.run import train
@@ -85,8 +87,31 @@ def test_limited_and_overfitted_epochs_have_the_steps_that_are_said(config, tmp_
     assert seen == [0, 1] * 3
 
 
-def test_the_logged_epoch_is_the_one_that_max_epochs_counts_in_limited_epochs_too(config, tmp_path):
+@pytest.mark.parametrize("option", ["limit_train_steps", "overfit_steps"])
+def test_the_sentences_of_a_step_that_is_not_finite_are_its_own_in_shortened_epochs_too(
+    config, tmp_path, monkeypatch, option
+):
+    plain, trained_on = TranslationModule.training_loss, []
+
+    def spoiled(self, batch):
+        if self.trainer.global_step != 3:
+            return plain(self, batch)
+        trained_on.extend(tuple(ids) for ids in batch.src.tolist())
+        return plain(self, batch) * torch.nan
+
+    monkeypatch.setattr(TranslationModule, "training_loss", spoiled)
+    with pytest.raises(DivergedError, match="step 4"):
+        train(changed(config, **{option: 2}), tmp_path)
+    folder = RunFolder(tmp_path / "run")
+    tokenizer = Tokenizer.from_json(last(folder.path).tokenizer)
+    rows = folder.non_finite_pairs(4).read_text(encoding="utf-8").split("\n")[:-1]
+    texts = tokenizer.decode([[each for each in ids if each not in (PAD_ID, EOS_ID)] for ids in trained_on])
+    assert sorted(row.split("\t")[1] for row in rows) == sorted(texts)
+
+
+def test_the_logged_epoch_is_the_one_that_max_epochs_counts_in_limited_epochs_too(config, tmp_path, caplog):
     folder = train(changed(config, limit_train_steps=2, max_epochs=2), tmp_path)
+    assert "300 pairs, 2 steps an epoch" in caplog.text
     [*_, end] = [record for record in read_jsonl(RunFolder(folder).metrics) if "train/epoch" in record]
     assert (end["step"], end["train/epoch"]) == (4, 2.0)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from aiayn.kernels.masks import product_dtype
 from aiayn.model.embedding import TiedOutput
 from aiayn.model.overrides import is_exactly
 from aiayn.token_ids import PAD_ID
@@ -25,17 +26,16 @@ def applies(states: Tensor, output: nn.Module) -> bool:
     Gradients in float16 would be computed before the gradient scaler's factor is known, and underflow.
     """
     is_product = is_exactly(output, TiedOutput) or (is_exactly(output, nn.Linear) and output.bias is None)
-    return is_product and _dtype(states) != torch.float16
+    return is_product and product_dtype(states) != torch.float16
 
 
 def _on_cpu(states: Tensor) -> bool:
     return states.device.type == "cpu"
 
 
-def _dtype(states: Tensor) -> torch.dtype:
-    """Returns the data type that products are computed in."""
-    device = states.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+def sum_dtype(values: Tensor) -> torch.dtype:
+    """Returns the data type in which these are added up: float32, or their own if that is wider."""
+    return torch.promote_types(values.dtype, torch.float32)
 
 
 def rows_at_a_time(
@@ -44,10 +44,11 @@ def rows_at_a_time(
     """The summed loss of the logits states @ weight.T: states (B, T, D), weight (V, D), targets (B, T).
 
     With logits z that of a token y is logsumexp(z) - (1 - eps) z_y - (eps / V) sum(z). `fused`: on a GPU, loss and
-    gradient of a row are one Triton kernel, `kernels/triton_loss.py`.
+    gradient of a row are one Triton kernel, `kernels/triton_loss.py`, which computes in float32.
     """
     real = targets != PAD_ID
-    settings = label_smoothing, _dtype(states), torch.is_grad_enabled(), fused
+    dtype = product_dtype(states)
+    settings = label_smoothing, dtype, torch.is_grad_enabled(), fused and dtype != torch.float64
     if _on_cpu(states):
         return _RowsAtATime.apply(states[real], weight, targets[real], None, *settings)
     # How many tokens are real is not known to the host: rows of padding get states and weights of 0.
@@ -56,7 +57,7 @@ def rows_at_a_time(
 
 
 class _RowsAtATime(torch.autograd.Function):
-    """states (N, D), weight (V, D), targets (N,), row_row_weights (N,) or None. Returns the summed loss."""
+    """states (N, D), weight (V, D), targets (N,), row_weights (N,) or None. Returns the summed loss."""
 
     @staticmethod
     def forward(
@@ -76,12 +77,11 @@ class _RowsAtATime(torch.autograd.Function):
         losses_and_gradient = _in_place if row_weights is None else _in_few_kernels
         if fused and row_weights is not None:
             from aiayn.kernels.triton_loss import losses_and_gradient
-        loss = torch.zeros((), dtype=torch.float32, device=states.device)
+        loss = torch.zeros((), dtype=sum_dtype(x), device=states.device)
         needs_gradient = grad_enabled and any(ctx.needs_input_grad)
-        sum_dtype = torch.promote_types(weight.dtype, torch.float32)
         gradients = None
         if needs_gradient:
-            gradients = states.new_empty(x.shape), torch.zeros_like(weight, dtype=sum_dtype)
+            gradients = states.new_empty(x.shape), torch.zeros_like(weight, dtype=sum_dtype(weight))
         for start in range(0, len(x), rows):
             here = slice(start, start + rows)
             z = _product(x[here], w) if fused else x[here] @ w.T
@@ -118,7 +118,7 @@ def _in_place(z: Tensor, y: Tensor, label_smoothing: float, needs_gradient: bool
     in the type of z.
     """
     dtype, vocab_size = z.dtype, z.size(1)
-    z = z.float()
+    z = z.to(sum_dtype(z))
     smoothed = (1 - label_smoothing) * z.gather(1, y) + label_smoothing / vocab_size * z.sum(1, keepdim=True)
     largest = z.amax(1, keepdim=True)
     exponentials = z.sub_(largest).exp_()  # once, for the loss and for its gradient
@@ -134,7 +134,7 @@ def _in_place(z: Tensor, y: Tensor, label_smoothing: float, needs_gradient: bool
 def _in_few_kernels(z: Tensor, y: Tensor, label_smoothing: float, needs_gradient: bool) -> tuple[Tensor, Tensor | None]:
     """As `_in_place`, in as few kernels of a GPU as torch has for it; z is overwritten by the gradient."""
     share = label_smoothing / z.size(1)
-    log_probs = z.log_softmax(1, dtype=torch.float32)
+    log_probs = z.log_softmax(1, dtype=sum_dtype(z))
     losses = (label_smoothing - 1) * log_probs.gather(1, y) - share * log_probs.sum(1, keepdim=True)
     if not needs_gradient:
         return losses, None

@@ -6,6 +6,12 @@ from torch import Tensor
 from aiayn.model.masks import Masks
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """Returns the data type that products of x are computed in."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 class GPUMasks(Masks):
     """Biases, 0 where a mask is True and -inf elsewhere, in rows that begin at multiples of 16 elements.
 
@@ -23,7 +29,6 @@ class GPUMasks(Masks):
 
     def bias(self, mask: Tensor, x: Tensor) -> Tensor:
         """Returns the bias of a mask, in the data type of products of x."""
-        kind = x.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        rows = torch.zeros(*mask.shape[:-1], (mask.size(-1) + 15) // 16 * 16, dtype=dtype, device=mask.device)
+        width = (mask.size(-1) + 15) // 16 * 16
+        rows = torch.zeros(*mask.shape[:-1], width, dtype=product_dtype(x), device=mask.device)
         return rows[..., : mask.size(-1)].masked_fill_(~mask, -torch.inf)

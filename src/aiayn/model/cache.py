@@ -40,16 +40,13 @@ class DecoderCache:
 
     def __init__(self, cross: list[tuple[Tensor, Tensor]], masks: Masks, src_mask: Tensor, beam_size: int):
         """cross: keys (N, H, S, d_k) and values (N, H, S, d_v) of each layer; src_mask (N, 1, 1, S)."""
-        self.layers = [self.layer(k, v) for k, v in cross]
+        self.layers = [LayerCache(k, v) for k, v in cross]
         self.masks = masks
         self.src_mask = src_mask
         self.length = 0  # target positions so far
         self.itself = torch.eye(beam_size, dtype=torch.bool, device=src_mask.device)  # (K, K)
         self.ancestry = self.itself[:1, :0].repeat(len(src_mask), 1, 1)
         self.cross_mask = self._cross_mask()
-
-    def layer(self, cross_k: Tensor, cross_v: Tensor) -> LayerCache:
-        return LayerCache(cross_k, cross_v)
 
     def extend(self) -> Tensor | None:
         """Adds one position. Returns which cached keys, its own included, each beam attends to: (N, 1, K, R)."""
@@ -71,12 +68,9 @@ class DecoderCache:
     def select(self, sentences: Tensor) -> None:
         """Keeps only these sentences, in this order; sentences (M,)."""
         self.src_mask, self.ancestry = self.src_mask[sentences], self.ancestry[sentences]
-        self._select_layers(sentences)
-        self.cross_mask = self._cross_mask()
-
-    def _select_layers(self, sentences: Tensor) -> None:
         for layer in self.layers:
             layer.select(sentences)
+        self.cross_mask = self._cross_mask()
 
     def _cross_mask(self) -> Tensor:
         return self.masks.source(self.src_mask, self.layers[0].cross_k)

@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -28,7 +28,7 @@ def write_tensors(path: Path, payload: Mapping[str, Any]) -> None:
     Raises ResourceError if the disk is full; an earlier file under `path` is then still there.
     """
     with (
-        writing_checkpoint(path, sum(tensor.numel() * tensor.itemsize for tensor in _tensors(payload))),
+        writing_checkpoint(path, n_bytes(payload)),
         atomic_file(path) as file,
     ):
         hashed = _HashedFile(file)
@@ -60,15 +60,12 @@ class _HashedFile:
         """torch asks for it at the end; the file is flushed when it is complete."""
 
 
-def _tensors(payload: Any) -> Iterator[Tensor]:
+def n_bytes(payload: Any) -> int:
+    """Returns the size of all tensors in tables and lists at any depth."""
     if isinstance(payload, Tensor):
-        yield payload
-    elif isinstance(payload, Mapping):
-        for value in payload.values():
-            yield from _tensors(value)
-    elif isinstance(payload, list | tuple):
-        for value in payload:
-            yield from _tensors(value)
+        return payload.numel() * payload.itemsize
+    values = payload.values() if isinstance(payload, Mapping) else payload if isinstance(payload, list | tuple) else ()
+    return sum(map(n_bytes, values))
 
 
 def writing_checkpoint(path: Path, size: int) -> contextlib.AbstractContextManager[None]:

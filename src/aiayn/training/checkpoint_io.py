@@ -62,7 +62,9 @@ class RunCheckpointIO(TorchCheckpointIO):
             then(checkpoint_folder.set_aside_average, ours)
         if states:  # before the checkpoint: training goes on from the newest checkpoint that has them
             then(tensor_files.write_tensors, checkpoint_folder.optimizer_path(path), states)
-        then(checkpoints.save, path, checkpoint_of(self.run, step, weights))
+        prepared, micro_batches = self.run.prepared, self.run.plan.micro_batches
+        of_text = prepared.tokenizer.to_json(), prepared.fingerprint
+        then(checkpoints.save, path, Checkpoint(step, self.run.config, weights, *of_text, micro_batches, averaged=[]))
         if path.name not in (PROOF, BEST):
             then(checkpoint_folder.update_last, ours, step)
             then(lambda: checkpoint_folder.prune(ours, steps_to_average(ours, self.run.config.trainer)))
@@ -110,19 +112,6 @@ def refuse_unsavable(state: Any, name: str = "") -> None:
             f"the state {name.removeprefix('/')} has a {type(state).__name__}: checkpoints hold tensors and plain "
             "values only (numbers, text, lists, tables), because loading one must not run code"
         )
-
-
-def checkpoint_of(run: RunContext, step: int, weights: dict[str, Tensor]) -> Checkpoint:
-    """Returns the checkpoint of a step of this run."""
-    return Checkpoint(
-        step=step,
-        config=run.config,
-        weights=weights,
-        tokenizer=run.prepared.tokenizer.to_json(),
-        corpus=run.prepared.fingerprint,
-        micro_batches=run.plan.micro_batches,
-        averaged=[],
-    )
 
 
 def steps_to_average(folder: Path, settings: TrainerConfig, end: int | None = None) -> list[int]:

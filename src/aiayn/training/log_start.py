@@ -26,7 +26,7 @@ def log_start(run: RunContext, module: TranslationModule, hardware: Hardware) ->
     start = f"continued at step {run.start_step}" if run.start_step else "new"
     *others, last = (str(count) for count in range(1, plan.micro_batches + 1) if plan.micro_batches % count == 0)
     counts = f"{', '.join(others)} or {last}" if others else last
-    steps = f"{plan.steps_per_epoch} steps an epoch, micro-batches a step: {plan.micro_batches} (devices: {counts})"
+    steps = f"{run.epoch_steps} steps an epoch, micro-batches a step: {plan.micro_batches} (devices: {counts})"
     reason = ""
     if config.trainer.precision == "auto":
         kinds = {"bf16-mixed": "computes in bfloat16", "16-mixed": "has tensor cores for float16 only"}

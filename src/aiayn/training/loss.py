@@ -23,7 +23,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
     logits (B, T, V), targets (B, T).
     """
     return F.cross_entropy(
-        logits.flatten(0, 1).float(),
+        logits.flatten(0, 1).to(kernels.sum_dtype(logits)),
         targets.flatten(),
         ignore_index=PAD_ID,
         label_smoothing=label_smoothing,
@@ -52,7 +52,8 @@ def evaluate_output(states: Tensor, output: nn.Module, targets: Tensor, label_sm
     x, y = states[real], targets[real][:, None]
     sums = torch.zeros(3, dtype=torch.float64, device=states.device)
     for rows, right in zip(x.split(ROWS), y.split(ROWS), strict=True):
-        z = output(rows).float()
+        z = output(rows)
+        z = z.to(kernels.sum_dtype(z))
         total, of_right = z.logsumexp(1, keepdim=True), z.gather(1, right)
         smoothed = total - (1 - label_smoothing) * of_right - label_smoothing / z.size(1) * z.sum(1, keepdim=True)
         found = z.argmax(1, keepdim=True) == right

@@ -56,13 +56,13 @@ class TranslationModule(pl.LightningModule):
         self.save_hyperparameters({"config": to_plain(self.config), "vocab_size": vocab_size}, logger=False)
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)
         self.register_buffer("fatal_step", torch.zeros((), dtype=torch.int64), persistent=False)
-        self.sums = torch.zeros(4)  # over the current validation or test, see `evaluation_sums`
+        self.sums = torch.zeros(4, dtype=torch.float64)  # over the current validation or test, see `evaluation_sums`
         with refused_if_half_overridden():
             self.model = self.build_model(self.config, vocab_size)
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
         self.at, self.batch_tokens = "before its first batch", 0  # for the out-of-memory message
-        self.gradient_norm = torch.zeros(())  # norm at the last step, on the device
-        self.applied_rate = 0.0  # the learning rate of the last step
+        self.gradient_norm = torch.tensor(math.nan)  # norm at the last step, on the device
+        self.applied_rate = math.nan  # the learning rate of the last step
         self.compiled = False
 
     # To be overridden.
@@ -245,7 +245,6 @@ class TranslationModule(pl.LightningModule):
         self.rates = rates
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["skipped_steps"] = int(self.skipped)
         checkpoint["rates"] = self.rates or {}
         data = getattr(self.trainer, "datamodule", None)  # the Trainer sets it without declaring it
         if isinstance(data, TranslationDataModule):  # all that `aiayn.load` needs
@@ -256,7 +255,6 @@ class TranslationModule(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self._trainer is not None and self.trainer.precision == "64-true":
             self.double()  # before Lightning loads the weights, which it converts only later
-        self.skipped.fill_(checkpoint.get("skipped_steps", 0))
         self.rates = checkpoint.get("rates")
 
     # Parts of the steps above.
@@ -276,6 +274,7 @@ class TranslationModule(pl.LightningModule):
     def _means(self, split: str) -> dict[str, float]:
         """Loss, perplexity and accuracy over all tokens of all ranks; a collective call."""
         loss, nll, right, tokens = self.trainer.strategy.reduce(self.sums.clone(), reduce_op="sum").tolist()
+        self.sums.zero_()  # for a subclass whose hook at the start does not call super()
         tokens = max(tokens, 1)
         found = {"loss": loss / tokens, "ppl": math.exp(min(nll / tokens, 700)), "accuracy": right / tokens}
         return {f"{split}/{name}": value for name, value in found.items()}

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
@@ -47,7 +47,7 @@ def fill_as_stored(folder: RunFolder, options: Config) -> Config:
 def refuse_changes(folder: RunFolder, options: Config) -> None:
     """Raises RefusedError if an option that defines the training differs from the run's first start."""
     if folder.config.exists():
-        _refuse_changes(folder, to_plain(_stored_options(folder)), options)
+        _refuse_changes(folder, _stored_options(folder), options)
 
 
 def _stored_options(folder: RunFolder) -> Config:
@@ -60,9 +60,8 @@ def _stored_options(folder: RunFolder) -> Config:
         ) from error
 
 
-def _refuse_changes(folder: RunFolder, stored: Mapping[str, Any], options: Config) -> None:
-    changed = changed_options(stored, options)
-    if changed:
+def _refuse_changes(folder: RunFolder, stored: Config, options: Config) -> None:
+    if changed := changed_options(to_plain(stored), options):
         diff = "; ".join(f"{key}: {values}" for key, values in changed.items())
         raise RefusedError(f"{folder.path} was started with other options ({diff}); give a new run another name=")
 
@@ -70,16 +69,14 @@ def _refuse_changes(folder: RunFolder, stored: Mapping[str, Any], options: Confi
 def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Config) -> ResumeState | None:
     """Returns what to continue from, None for a new run.
 
-    Raises RefusedError if that was trained with other options, on another corpus or with another vocabulary, or if its
-    steps cannot be shared among the devices.
+    Raises RefusedError if that was trained with other options, on another corpus or with another vocabulary.
     """
     newest = checkpoint_folder.load_newest(folder.checkpoints)
     if newest is None:
         return None
-    found = ResumeState(*newest)
-    checkpoint = found.checkpoint
+    checkpoint, _ = newest
     # config.yaml may be gone, and weights fit into a model with another number of heads as well.
-    _refuse_changes(folder, to_plain(checkpoint.config), config)
+    _refuse_changes(folder, checkpoint.config, config)
     vocabulary = Tokenizer.from_json(checkpoint.tokenizer)
     for what, before, now in (
         ("on another text (prepared corpus", checkpoint.corpus, prepared.fingerprint),
@@ -89,7 +86,7 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
             raise RefusedError(
                 f"{folder.path} was started {what} {before[:16]}, now {now[:16]}); give a new run another name="
             )
-    return found
+    return ResumeState(*newest)
 
 
 def store_test(folder: RunFolder, config: Config) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.utilities.types import STEP_OUTPUT
-from torch import Tensor
 
 from aiayn.data.batch import Batch
-from aiayn.runs import checkpoint_folder
+from aiayn.runs import checkpoint_folder, tensor_files
 from aiayn.training.callbacks.steps import StepCallback, due, translation_module
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
@@ -80,9 +79,7 @@ class CheckpointSaver(StepCallback, Checkpoint):
     def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:
         """Whether the optimizer's state is saved now, the same on all ranks; `last`: it is this start's last chance."""
         now, minutes = time.monotonic(), self.run.config.trainer.optimizer_state_minutes
-        states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
-        tensors = (value for state in states for value in state.values() if isinstance(value, Tensor))
-        small = sum(tensor.numel() * tensor.itemsize for tensor in tensors) <= self.SMALL
+        small = tensor_files.n_bytes([optimizer.state for optimizer in trainer.optimizers]) <= self.SMALL
         due = last or small or self.run.stop.on_any_rank(now - self.state_saved >= 60 * minutes)
         if due:
             self.state_saved = now

@@ -37,6 +37,12 @@ class NonFiniteGuard(StepCallback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self.check(trainer, translation_module(pl_module))
+        checkpoint["skipped_steps"] = self.seen
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        translation_module(pl_module).skipped.fill_(checkpoint["skipped_steps"])
 
     def check(self, trainer: pl.Trainer, module: TranslationModule) -> None:
         """Raises DivergedError for one skipped step too many, or for weights that are NaN or infinite."""
@@ -62,8 +68,10 @@ class NonFiniteGuard(StepCallback):
         path = self.run.folder.non_finite_pairs(step)
         if trainer.is_global_zero:
             split, tokenizer, plan = self.run.prepared.train, self.run.prepared.tokenizer, self.run.plan
+            epoch, place = divmod(step - 1, self.run.epoch_steps)
+            first = place if self.run.config.trainer.overfit_steps else epoch * plan.steps_per_epoch + place
             lines = []
-            for number in range((step - 1) * plan.micro_batches, step * plan.micro_batches):
+            for number in range(first * plan.micro_batches, (first + 1) * plan.micro_batches):
                 for pair in plan.micro_batch(number).pairs.tolist():
                     src, tgt = (ids.tolist() for ids in split.pair(pair))
                     texts = tokenizer.source.decode([src]) + tokenizer.decode([tgt])

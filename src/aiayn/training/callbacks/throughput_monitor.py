@@ -73,11 +73,12 @@ class ThroughputMonitor(StepCallback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         since = checkpoint["since_last_log"]
-        self.loss_sum = torch.tensor(since["loss_sum"] if trainer.is_global_zero else 0.0, device=pl_module.device)
+        mine = since["loss_sum"] if trainer.is_global_zero else 0.0
+        self.loss_sum = torch.tensor(mine, dtype=torch.float64, device=pl_module.device)
         self.tokens = since["tokens"]
 
     def on_micro_batch_end(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
-        self.loss_sum = self.loss_sum + outputs["loss_sum"]
+        self.loss_sum = self.loss_sum + outputs["loss_sum"].double()
         self.real += batch.n_src_tokens + batch.n_tokens
         self.padded += batch.src.numel() + batch.tgt_out.numel()
         if batch.n_tokens and self.flops is not None:
