@@ -551,3 +551,12 @@ def test_attention_is_that_of_the_translation_into_the_target_that_is_asked_for(
 @pytest.mark.parametrize(("source", "target"), [("EN", "de"), ("en-US", "de_DE"), ("en", "DE-at"), ("auto", "de")])
 def test_variants_of_a_language_are_that_language(http, best, source, target):
     assert posted(http, q="the", source=source, target=target)["translatedText"] == best("the")
+
+
+@pytest.mark.parametrize(("target", "tags"), [("pt", []), ("pt-PT", []), ("pt_br", ["<2pt-BR>"]), ("fra", ["<2fr>"])])
+def test_a_variant_with_a_tag_of_its_own_is_that_variant(translator, target, tags):
+    tokenizer = Tokenizer.train([["the old house sees two cats"]], 280, symbols=["<2pt-BR>", "<2fr>"])
+    model = Transformer(small_model(), tokenizer.vocab_size).eval()
+    with client(Translator(model, tokenizer, translator.search, "cpu", languages=("en", "pt"))) as http:
+        asked = {"q": "the", "translation": "two", "target": target}
+        assert http.post("/attention", json=asked).json()["source"] == [*tags, "the"]
