@@ -430,6 +430,16 @@ def test_only_names_of_the_server_are_accepted_as_its_host_others_get_the_remedy
     assert "start it with --allow-host NAME" in answer.json()["error"]
 
 
+@pytest.mark.parametrize("options", [{"host": "fd00::5"}, {"allow_host": ["fd00::5"]}, {"allow_host": ["[fd00::5]"]}])
+def test_an_address_of_ipv6_is_a_name_of_the_server_with_brackets_or_without(translator, options):
+    with client(translator, **options) as http:
+        found = [
+            http.get("/languages", headers={"Host": f"[{one}]:8000"}).status_code
+            for one in ("::1", "fd00::5", "fd00::6")
+        ]
+    assert found == [200, 200, 400]
+
+
 def test_other_sites_may_use_the_server_only_if_they_are_named(translator):
     def allowed(http, origin):
         asks = {"origin": origin, "access-control-request-method": "POST"}
