@@ -97,6 +97,14 @@ def test_a_card_names_every_target_and_its_tag(run):
     assert "(train, train, c)" in card
 
 
+def test_scores_of_text_in_another_target_language_name_that_pair(run, monkeypatch):
+    evaluated(run, "flickr", tgt_lang="sv")
+    evaluated(run, "test")
+    _, header, _ = exported(run, monkeypatch)
+    [index] = header["model-index"]
+    assert [scored["dataset"]["args"] for scored in index["results"]] == ["en-no", "en-sv"]
+
+
 def test_a_card_of_a_fine_tuned_model_says_that_its_training_began_elsewhere(run):
     found = checkpoints.load(run / "checkpoints/last.ckpt")
     assert "another model" not in model_card(found, "general", {}, "mit")

@@ -68,6 +68,17 @@ def test_a_parser_prints_indented_trees_of_typed_words(run, monkeypatch):
         assert f" {word})" in line.out
 
 
+def test_a_parser_reads_typed_brackets_as_its_treebank_spells_them_whatever_it_prints(run, monkeypatch):
+    monkeypatch.chdir(run)
+    for name, text in (("typed", "the cat ( left ) .\n"), ("spelled", "the cat -LRB- left -RRB- .\n")):
+        Path(name).write_text(text)
+    found = [
+        run_application("aiayn", "translate", "outputs/parser", name, "--format", "jsonl")
+        for name in ("typed", "spelled")
+    ]
+    assert found[0].out == found[1].out != ""
+
+
 @pytest.mark.parametrize("option", ["baseline=outputs/other", "references=more.trees"])
 def test_what_compares_translations_is_refused_for_a_parser(run, monkeypatch, option):
     monkeypatch.chdir(run)

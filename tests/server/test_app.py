@@ -430,6 +430,16 @@ def test_only_names_of_the_server_are_accepted_as_its_host_others_get_the_remedy
     assert "start it with --allow-host NAME" in answer.json()["error"]
 
 
+@pytest.mark.parametrize("options", [{"host": "fd00::5"}, {"allow_host": ["fd00::5"]}, {"allow_host": ["[fd00::5]"]}])
+def test_an_address_of_ipv6_is_a_name_of_the_server_with_brackets_or_without(translator, options):
+    with client(translator, **options) as http:
+        found = [
+            http.get("/languages", headers={"Host": f"[{one}]:8000"}).status_code
+            for one in ("::1", "fd00::5", "fd00::6")
+        ]
+    assert found == [200, 200, 400]
+
+
 def test_other_sites_may_use_the_server_only_if_they_are_named(translator):
     def allowed(http, origin):
         asks = {"origin": origin, "access-control-request-method": "POST"}
@@ -551,3 +561,12 @@ def test_attention_is_that_of_the_translation_into_the_target_that_is_asked_for(
 @pytest.mark.parametrize(("source", "target"), [("EN", "de"), ("en-US", "de_DE"), ("en", "DE-at"), ("auto", "de")])
 def test_variants_of_a_language_are_that_language(http, best, source, target):
     assert posted(http, q="the", source=source, target=target)["translatedText"] == best("the")
+
+
+@pytest.mark.parametrize(("target", "tags"), [("pt", []), ("pt-PT", []), ("pt_br", ["<2pt-BR>"]), ("fra", ["<2fr>"])])
+def test_a_variant_with_a_tag_of_its_own_is_that_variant(translator, target, tags):
+    tokenizer = Tokenizer.train([["the old house sees two cats"]], 280, symbols=["<2pt-BR>", "<2fr>"])
+    model = Transformer(small_model(), tokenizer.vocab_size).eval()
+    with client(Translator(model, tokenizer, translator.search, "cpu", languages=("en", "pt"))) as http:
+        asked = {"q": "the", "translation": "two", "target": target}
+        assert http.post("/attention", json=asked).json()["source"] == [*tags, "the"]

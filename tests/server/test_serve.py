@@ -41,6 +41,18 @@ def test_libretranslates_own_python_client_works(server, best):
     assert [language["code"] for language in api.languages()] == ["en", "de"]
 
 
+@pytest.mark.parametrize("proxied", [{}, {"X-Forwarded-Proto": "https"}])
+def test_the_address_of_a_translated_file_has_the_scheme_that_the_client_used(server, proxied):
+    fields = {"source": "en", "target": "de", 'file"; filename="a.txt': "the house"}
+    parts = [f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n' for name, text in fields.items()]
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=400)
+    headers = {"Host": "localhost", "Content-Type": "multipart/form-data; boundary=x"} | proxied
+    connection.request("POST", "/translate_file", f"{''.join(parts)}--x--\r\n", headers)
+    address = json.loads(connection.getresponse().read())["translatedFileUrl"]
+    assert address.startswith("https://localhost/download_file/" if proxied else "http://localhost/download_file/")
+    assert "proxy_set_header X-Forwarded-Proto $scheme;" in (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+
+
 def test_every_answer_forbids_scripts_of_other_places(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=400)
     for path in ("/", "/page.js", "/nothing"):

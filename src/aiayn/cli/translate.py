@@ -283,8 +283,7 @@ def _translated(
         found, counted = translate_texts(translator, lines, output.markup, False, output.paragraphs, on_batch, done + 1)
         places.update(counted)
         return chunk.written(found)
-    if show:
-        lines = [task.source_line(line) for line in lines]
+    lines = [task.source_line(line) for line in lines]
     if drawing:
         drawn = cast("Translator", translator).sample(lines, drawing, on_batch, done + 1)
         results = [[one] for one in drawn]

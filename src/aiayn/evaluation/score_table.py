@@ -18,7 +18,7 @@ def score_table(result: Mapping[str, Any]) -> str:
     """Returns the printed table: model, text and search, then a line for every kind of score with its signature."""
     averaged, search, metrics = result["averaged"], result["search"], result["metrics"]
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
-    if others := result.get("ensemble"):
+    if others := result["ensemble"]:
         weights += "; in an ensemble with " + ", ".join(other["run"] for other in others)
     lines = f"{result['lines']} lines" + (f", {result['n_references']} references" * (result["n_references"] > 1))
     penalty = f"length_penalty {search['length_penalty']:g} ({search['penalty']})"
@@ -36,21 +36,21 @@ def score_table(result: Mapping[str, Any]) -> str:
         ("", ""),
     ]
     task = task_of(result["task"])
+    ratios = {kind: found["length_ratio"] for kind, found in result["details"].items() if found}
     for kind in task.kinds:
-        ratio = (result.get("details", {}).get(kind) or {}).get("length_ratio")
-        lengths = "" if ratio is None else f"length ratio {ratio:.3f}  "
+        lengths = f"length ratio {ratios[kind]:.3f}  " if kind in ratios else ""
         shown = "     -  does not apply to this language"
         if metrics[kind] is not None:
             shown = f"{metrics[kind]:6.2f}  {lengths}{result['signatures'][kind]}"
         rows.append((kind, shown))
-    if warning := short_outputs((result.get("details", {}).get("sacrebleu") or {}).get("length_ratio")):
+    if warning := short_outputs(ratios.get("sacrebleu")):
         rows.append(("", f"        {warning}"))
     if (metrics.get("bleu_tokenized_lc") or 0) - (metrics.get("bleu_tokenized") or 0) > CASE:
         rows.append(("", "        much is lost by case: for a model of lower-case text read bleu_tokenized_lc"))
     added = {name: value for name, value in metrics.items() if name not in (*METRIC_KINDS, *task.kinds)}
     rows += [(name, f"{value:6.2f}  of an extension") for name, value in added.items() if value is not None]
     rows += task.score_rows(result)
-    if forced := result.get("forced"):
+    if forced := result["forced"]:
         per_subword = f"of the reference, for each of its {forced['tokens']:,} subwords"
         rows += [("", ""), ("perplexity", f"{forced['perplexity']:6.2f}  {per_subword}")]
         rows.append(("token accuracy", f"{forced['accuracy']:6.2f}  % of them are the model's first choice"))

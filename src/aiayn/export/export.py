@@ -17,7 +17,7 @@ from aiayn.config.rules import one_of
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_plain
 from aiayn.data.cleaning import SEPARATOR
-from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.files import atomic_folder, atomic_write_text
 from aiayn.model.embedding import TiedOutput
@@ -25,12 +25,11 @@ from aiayn.model.layers import FeedForward
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.build import load_model
-from aiayn.search.convert import why_not_converted, write_ctranslate2
+from aiayn.search.convert import TOKEN, why_not_converted, write_ctranslate2
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "transformers"}  # by format
 MARIAN_POSITIONS = 1024  # that its tables have
-TOKEN = {number: token for token, number in SPECIAL_IDS.items()}
 MARIAN_NAMES = {  # applied in this order
     r"^(encoder|decoder)": r"model.\1.layers",
     r"^embedding": "model.shared",
@@ -63,8 +62,8 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None =
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RefusedError(f"{folder}: exists and is not an empty folder; give a new one")
     with writing(folder, "make room and repeat"), atomic_folder(folder) as unfinished:
+        tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
         if target == "ctranslate2":
-            tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
             write_ctranslate2(model, tokenizer, unfinished)
             # Two vocabularies have names as CTranslate2 gives them: nothing decodes with that of the source.
             named = {"tokenizer": tokenizer}
@@ -78,8 +77,7 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None =
                 atomic_write_text(unfinished / f"{name}.json", text)
             atomic_write_text(unfinished / "search.json", json.dumps(to_plain(checkpoint.config.search)))
         else:
-            tree = _tokenizer(Tokenizer.from_json(checkpoint.tokenizer))
-            _write_marian(model, checkpoint.config.search, tree, unfinished)
+            _write_marian(model, checkpoint.config.search, _tokenizer(tokenizer), unfinished)
         if card:
             atomic_write_text(unfinished / "README.md", card)
 

@@ -84,7 +84,8 @@ def _hub_result(result: Mapping[str, Any], test: str, data: DataConfig) -> dict[
         {"type": HUB_METRICS.get(kind, "bleu"), "name": kind, "value": score, "args": {"signature": signature}}
         for kind, score, signature in _scores(result)
     ]
-    dataset = {"name": result.get("test_set") or test, "type": "text", "args": f"{data.src_lang}-{data.tgt_lang}"}
+    pair = f"{data.src_lang}-{result.get('tgt_lang', data.tgt_lang)}"
+    dataset = {"name": result.get("test_set") or test, "type": "text", "args": pair}
     return {"task": {"type": "translation", "name": "Translation"}, "dataset": dataset, "metrics": metrics}
 
 

@@ -45,65 +45,36 @@ def repaired_tree(words: str, text: str) -> tuple[Tree, bool]:
     - At the end, open constituents close. Words that are left over get the tag XX and join the last constituent
       below TOP, or TOP itself where a leaf is last.
     """
-    builder = _Builder(words.split())
+    left = words.split()[::-1]  # the next one is the last
+    stack: list[tuple[str, list[Tree | Leaf]]] = [(TOP, [])]  # open constituents, each with its children so far
+    repaired = False
+
+    def close_innermost() -> bool:
+        """Whether it had a word; else it is dropped."""
+        label, children = stack.pop()
+        stack[-1][1].extend([Tree(label, tuple(children))] if children else [])
+        return bool(children)
+
     for symbol in text.split():
-        if symbol[0] not in "()":
-            builder.leaf(symbol)
-        elif symbol[0] == "(":
-            builder.open(symbol[1:])
+        label = symbol[1:]
+        if symbol[0] not in "()" and left:
+            stack[-1][1].append(Leaf(symbol, left.pop()))
+        elif symbol[0] == "(" and label:
+            stack.append((label, []))
+        elif symbol[0] == ")" and any(label == one for one, _ in stack[1:]):
+            repaired |= stack[-1][0] != label
+            while stack[-1][0] != label:
+                close_innermost()
+            repaired |= not close_innermost()
         else:
-            builder.close(symbol[1:])
-    return builder.finish(), builder.repaired
-
-
-class _Builder:
-    """A tree under construction: the labels of the open constituents, and the children that each has so far."""
-
-    def __init__(self, words: list[str]):
-        self.words = words[::-1]  # the next one is the last
-        self.labels: list[str] = [TOP]
-        self.children: list[list[Tree | Leaf]] = [[]]
-        self.repaired = False
-
-    def leaf(self, tag: str) -> None:
-        if self.words:
-            self.children[-1].append(Leaf(tag, self.words.pop()))
-        else:
-            self.repaired = True
-
-    def open(self, label: str) -> None:
-        if label:
-            self.labels.append(label)
-            self.children.append([])
-        else:
-            self.repaired = True
-
-    def close(self, label: str) -> None:
-        if label not in self.labels[1:]:
-            self.repaired = True
-            return
-        while self.labels[-1] != label:
-            self._close_innermost()
-            self.repaired = True
-        self._close_innermost()
-
-    def _close_innermost(self) -> None:
-        label, children = self.labels.pop(), self.children.pop()
-        if children:
-            self.children[-1].append(Tree(label, tuple(children)))
-        else:
-            self.repaired = True
-
-    def finish(self) -> Tree:
-        while len(self.labels) > 1:
-            self._close_innermost()
-            self.repaired = True
-        top = self.children[0]
-        if self.words:
-            self.repaired = True
-            missing = tuple(Leaf(UNKNOWN_TAG, word) for word in reversed(self.words))
-            if top and isinstance(top[-1], Tree):
-                top[-1] = Tree(top[-1].label, top[-1].children + missing)
-            else:
-                top += missing
-        return Tree(TOP, tuple(top))
+            repaired = True
+    repaired |= len(stack) > 1 or bool(left)
+    while len(stack) > 1:
+        close_innermost()
+    [(_, top)] = stack
+    missing = tuple(Leaf(UNKNOWN_TAG, word) for word in reversed(left))
+    if top and isinstance(top[-1], Tree):
+        top[-1] = Tree(top[-1].label, top[-1].children + missing)
+    else:
+        top += missing
+    return Tree(TOP, tuple(top)), repaired

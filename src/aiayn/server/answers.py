@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
-from aiayn.data.languages import LANGUAGE_CODES, short_code, tags_of_targets
+from aiayn.data.languages import LANGUAGE_CODES, best_match, short_code, tags_of_targets
 from aiayn.data.pair_files import OTHER_FORMATS
 from aiayn.data.text_files import SURROGATE, suffix
 from aiayn.documents.document import READERS, Document, parse_document
@@ -209,7 +209,7 @@ def _target_of(fields: Fields, translator: LineTranslator) -> str:
         raise HTTPException(400, f"source {source!r:.40} and target {target!r:.40}: this server has {pair}")
     if fields.get("format") not in (None, "", "text", "html"):
         raise HTTPException(400, f"format {fields['format']!r:.40}: choose text or html")
-    return found[0]
+    return best_match(str(target), tuple(found)) or found[0]
 
 
 def _detected(translator: LineTranslator) -> list[Answer]:

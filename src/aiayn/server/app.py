@@ -38,7 +38,7 @@ FILES = {
     "/drawing.css": DRAWING / "drawing.css",
     "/drawing.js": DRAWING / "drawing.js",
 }
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LATER = {"Retry-After": "1"}
 ANSWERED = (HTTPException, QueueFullError, UserError, ClientDisconnect)  # below, by their own handlers
 ENDINGS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -110,16 +110,13 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
 def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
     """Against DNS rebinding: refuses requests by other names, which Starlette by itself does in plain text."""
     refusal = _refusal(400, "this server has no such name: start it with --allow-host NAME for each that clients use")
+    names = [f"[{name.strip('[]')}]" if ":" in name else name for name in names]  # an address of IPv6, as in URLs
     check = TrustedHostMiddleware(lambda *_: asyncio.sleep(0), names, www_redirect=False)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        refused: list[Message] = []
-
-        async def keep(message: Message) -> None:
-            refused.append(message)
-
-        await check(scope, receive, keep)
-        await (refusal if refused else app)(scope, receive, send)
+        refused = asyncio.Queue[Message]()
+        await check(scope, receive, refused.put)
+        await (app if refused.empty() else refusal)(scope, receive, send)
 
     return answer
 

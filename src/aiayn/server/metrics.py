@@ -66,7 +66,7 @@ class Observed:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, start = 0, perf_counter()
+        status, start = 500, perf_counter()  # of an exception, which is answered further outside
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -77,20 +77,17 @@ class Observed:
         try:
             await self.app(scope, receive, noted)
         finally:
-            self._note(scope, status or 500, perf_counter() - start)  # an exception is answered further outside
-
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        path = scope["path"] if scope["path"] in self.paths else "other"
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        state = scope.get("state", {})
-        lines, subwords = state.get("lines", 0), state.get("subwords", 0)
-        self.metrics.requests.labels(path, status).inc()
-        self.metrics.seconds.labels(path).observe(seconds)
-        self.metrics.lines.inc(lines)
-        self.metrics.subwords.inc(subwords)
-        if self.access_log:
-            client = (scope.get("client") or ["-"])[0]
-            log.info(
-                "client=%s method=%s path=%s status=%d seconds=%.3f lines=%d subwords=%d",
-                *(client, method, path, status, seconds, lines, subwords),
-            )
+            seconds, state = perf_counter() - start, scope.get("state", {})
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            lines, subwords = state.get("lines", 0), state.get("subwords", 0)
+            self.metrics.requests.labels(path, status).inc()
+            self.metrics.seconds.labels(path).observe(seconds)
+            self.metrics.lines.inc(lines)
+            self.metrics.subwords.inc(subwords)
+            if self.access_log:
+                client = (scope.get("client") or ["-"])[0]
+                log.info(
+                    "client=%s method=%s path=%s status=%d seconds=%.3f lines=%d subwords=%d",
+                    *(client, method, path, status, seconds, lines, subwords),
+                )

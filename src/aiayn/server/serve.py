@@ -40,7 +40,6 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
         limit_concurrency=options.max_connections,
         headers=list(HEADERS.items()),
         server_header=False,
-        proxy_headers=False,
         timeout_graceful_shutdown=int(options.time_limit) + SHUTDOWN_GRACE,
         log_config=None,
         log_level="warning",
