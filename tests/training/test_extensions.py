@@ -65,11 +65,12 @@ def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(
 ):
     more = {"experts": ["model.n_layers=2"], "distillation": [f"extension.distillation.teacher={plain}"]}
     given = options(text, tmp_path, name, *more.get(name, []))
-    whole = aiayn.train(aiayn.compose(*given, "name=whole"))
+    config = aiayn.compose(*given, "name=whole")
+    whole = aiayn.train(config)
     assert ("peak learning rate" in caplog.text) == (name not in WITH_RATES), "that of equation (3)"
     with stopped_in(5):
-        aiayn.train(aiayn.compose(*given, "name=stopped"))
-    stopped = aiayn.train(aiayn.compose(*given, "name=stopped"))
+        aiayn.train(replace(config, name="stopped"))
+    stopped = aiayn.train(replace(config, name="stopped"))
 
     mine, theirs = (checkpoints.load(RunFolder(folder).last) for folder in (stopped, whole))
     assert [key for key in theirs.weights if not torch.equal(mine.weights[key], theirs.weights[key])] == []
