@@ -4,7 +4,6 @@ Entry points run inside the test process, as a command line would run them: new 
 """
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import io
@@ -22,11 +21,10 @@ from typing import Any, NamedTuple
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from aiayn.config.compose import check_config, for_hydra, register
 from aiayn.config.model import ModelConfig
@@ -38,19 +36,6 @@ from aiayn.sweep.jobs import SweepJob, make_jobs
 ROOT = Path(__file__).parent.parent
 # Published texts and scores that some tests compare with; see CONTRIBUTING.md.
 CORPORA = Path(os.environ.get("AIAYN_CORPORA") or "/nowhere")
-
-
-def _loaded_once(file: io.TextIOBase, load: Callable = OmegaConf.load, known: dict[str, Any] = {}) -> Any:  # noqa: B006
-    text = file.read()
-    if text not in known:
-        file.seek(0)
-        known[text] = load(file)
-    return copy.deepcopy(known[text])
-
-
-# For every composition Hydra parses all files anew, and copies all schemas: a quarter of what the tests compose costs.
-OmegaConf.load = _loaded_once
-ConfigStore.__deepcopy__ = lambda self, memo: self
 
 
 class Outcome(NamedTuple):
