@@ -264,5 +264,5 @@ def test_the_log_says_what_a_gpu_does_and_what_not_and_why(monkeypatch, caplog, 
     with torch.device("meta"):
         module = TranslationModule(run["config"], VOCAB)
     with caplog.at_level("INFO"):
-        log_start(SimpleNamespace(**run, folder=RunFolder(Path("run")), start_step=0), module, BF16)
+        log_start(SimpleNamespace(**run, folder=RunFolder(Path("run")), start_step=0, epoch_steps=9), module, BF16)
     assert any(expected in line for line in caplog.messages)
