@@ -165,7 +165,7 @@ from types import SimpleNamespace
 import torch
 from aiayn.kernels import loss as kernels, triton_loss
 from aiayn.model.embedding import TiedOutput
-from aiayn.training.loss import cross_entropy, evaluate_output, output_cross_entropy
+from aiayn.training.loss import cross_entropy, output_cross_entropy
 
 tied = lambda weight: TiedOutput(SimpleNamespace(weight=weight))
 kernels._on_cpu, kernels._in_few_kernels = (lambda states: False), None

@@ -42,11 +42,15 @@ def limited_batches(plan: BatchPlan, trainer: "pl.Trainer") -> int:
 
 def training_numbers(plan: BatchPlan, trainer: "pl.Trainer | None") -> range:
     """Returns the micro-batches from the Trainer's present optimizer step to the end of its epoch."""
+    if trainer is None:
+        return range(plan.steps_per_epoch * plan.micro_batches)
+    return numbers_from(plan, trainer, trainer.global_step)
+
+
+def numbers_from(plan: BatchPlan, trainer: "pl.Trainer", step: int) -> range:
+    """Returns the micro-batches from an optimizer step of the Trainer, counted from 0, to the end of its epoch."""
     steps, size = plan.steps_per_epoch, plan.micro_batches
-    step, taken = 0, steps
-    if trainer:
-        step, batches = trainer.global_step, limited_batches(plan, trainer)
-        taken = max(1, min(steps, math.ceil(batches * trainer.world_size / size)))
+    taken = max(1, min(steps, math.ceil(limited_batches(plan, trainer) * trainer.world_size / size)))
     epoch, place = divmod(step, taken)
     if getattr(trainer, "overfit_batches", 0):  # the Trainer sets it without declaring it
         epoch = 0

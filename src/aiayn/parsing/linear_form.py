@@ -52,7 +52,8 @@ def repaired_tree(words: str, text: str) -> tuple[Tree, bool]:
     def close_innermost() -> bool:
         """Whether it had a word; else it is dropped."""
         label, children = stack.pop()
-        stack[-1][1].extend([Tree(label, tuple(children))] if children else [])
+        if children:
+            stack[-1][1].append(Tree(label, tuple(children)))
         return bool(children)
 
     for symbol in text.split():

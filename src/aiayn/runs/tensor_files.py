@@ -27,10 +27,7 @@ def write_tensors(path: Path, payload: Mapping[str, Any]) -> None:
 
     Raises ResourceError if the disk is full; an earlier file under `path` is then still there.
     """
-    with (
-        writing_checkpoint(path, n_bytes(payload)),
-        atomic_file(path) as file,
-    ):
+    with writing_checkpoint(path, n_bytes(payload)), atomic_file(path) as file:
         hashed = _HashedFile(file)
         torch.save(dict(payload), cast(BinaryIO, hashed))  # which calls write and flush only
         if hashed.error:

@@ -62,9 +62,16 @@ class RunCheckpointIO(TorchCheckpointIO):
             then(checkpoint_folder.set_aside_average, ours)
         if states:  # before the checkpoint: training goes on from the newest checkpoint that has them
             then(tensor_files.write_tensors, checkpoint_folder.optimizer_path(path), states)
-        prepared, micro_batches = self.run.prepared, self.run.plan.micro_batches
-        of_text = prepared.tokenizer.to_json(), prepared.fingerprint
-        then(checkpoints.save, path, Checkpoint(step, self.run.config, weights, *of_text, micro_batches, averaged=[]))
+        complete = Checkpoint(
+            step=step,
+            config=self.run.config,
+            weights=weights,
+            tokenizer=self.run.prepared.tokenizer.to_json(),
+            corpus=self.run.prepared.fingerprint,
+            micro_batches=self.run.plan.micro_batches,
+            averaged=[],
+        )
+        then(checkpoints.save, path, complete)
         if path.name not in (PROOF, BEST):
             then(checkpoint_folder.update_last, ours, step)
             then(lambda: checkpoint_folder.prune(ours, steps_to_average(ours, self.run.config.trainer)))

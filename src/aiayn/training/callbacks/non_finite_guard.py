@@ -8,6 +8,7 @@ import pytorch_lightning as pl
 import torch
 
 from aiayn.data.batch import Batch
+from aiayn.data.loaders import numbers_from
 from aiayn.errors import DivergedError
 from aiayn.files import atomic_write_text
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
@@ -68,10 +69,8 @@ class NonFiniteGuard(StepCallback):
         path = self.run.folder.non_finite_pairs(step)
         if trainer.is_global_zero:
             split, tokenizer, plan = self.run.prepared.train, self.run.prepared.tokenizer, self.run.plan
-            epoch, place = divmod(step - 1, self.run.epoch_steps)
-            first = place if self.run.config.trainer.overfit_steps else epoch * plan.steps_per_epoch + place
             lines = []
-            for number in range(first * plan.micro_batches, (first + 1) * plan.micro_batches):
+            for number in numbers_from(plan, trainer, step - 1)[: plan.micro_batches]:
                 for pair in plan.micro_batch(number).pairs.tolist():
                     src, tgt = (ids.tolist() for ids in split.pair(pair))
                     texts = tokenizer.source.decode([src]) + tokenizer.decode([tgt])
