@@ -401,14 +401,17 @@ XLIFF = """<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><f
 target-language="%s"><body><trans-unit id="1"><source>Click<x id="1"/>here, <g id="2">bold</g>er &amp; x</source>
 <target>Hier<x id="1"/>klicken</target></trans-unit><trans-unit id="2"><source>open</source></trans-unit>
 <trans-unit id="3"><source>two</source><target state="needs-translation">two</target>
-<alt-trans><source>no</source><target>nein</target></alt-trans></trans-unit></body></file></xliff>"""
+<alt-trans><source>no</source><target>nein</target></alt-trans></trans-unit>
+<group translate="no"><trans-unit id="4"><source>Foo</source><target>Foo</target></trans-unit></group>
+</body></file></xliff>"""
 
 
-def test_catalogues_and_xliff_give_their_finished_translations_in_both_directions(tmp_path):
+def test_catalogues_and_xliff_give_finished_translations_of_what_is_to_be_translated_in_both_directions(tmp_path):
     po = stored(tmp_path / "x.po.gz", CATALOGUE % "de_DE")
     xliff = stored(tmp_path / "x.xlf", XLIFF % "de")
     expected = [("the house", 'das "Haus"'), ("%d cat", "%d Katze"), ("%d cats", "%d Katzen"), ("new", "neu")]
     assert read(po) == [(src.encode(), tgt.encode()) for src, tgt in expected]
+    assert read(stored(tmp_path / "y.po", CATALOGUE % "de@formal")) == read(po)
     assert read(xliff) == [(b"Click here, bolder & x", b"Hier klicken")]
     for path in (po, xliff):
         back = data_config(train=path, src_lang="de", tgt_lang="en")

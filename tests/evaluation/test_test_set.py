@@ -149,15 +149,19 @@ def test_text_outside_the_folder_is_read_only_if_it_is_named_or_trusted(place, t
     from aiayn.config.data import DataConfig
     from aiayn.evaluation.test_set import read_test_set
 
-    def read(**options):
-        config = EvaluateConfig(run=str(place / "outputs/small"), **options)
-        return read_test_set(config, DataConfig(source="files", test=str(tmp_path / "secret"))).sources
+    def read(run="outputs/small", own=tmp_path / "secret", **options):
+        config = EvaluateConfig(run=str(place / run), **options)
+        return read_test_set(config, DataConfig(source="files", test=str(own))).sources
 
     with pytest.raises(RefusedError, match=r"data.test=.*secret leads out of this folder.* add test=.*secret, or"):
         read()
     assert len(read(trusted=True)) == len(read(test=str(tmp_path / "secret"))) == 5
     monkeypatch.chdir(tmp_path)
     assert len(read()) == 5
+    for lang in ("en", "de"):
+        (place / f"outputs/small/own.{lang}").write_bytes((place / f"dev.{lang}").read_bytes())
+    for run in ("outputs/small", "outputs/small/checkpoints/last.ckpt"):
+        assert len(read(run, place / "outputs/small/own")) == 5
     Path("inside").symlink_to(place)
     with pytest.raises(RefusedError):
         read_test_set(EvaluateConfig(run="x"), DataConfig(source="files", test=["secret", "inside/dev"]))

@@ -513,8 +513,10 @@ def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_cos
 
     (done / "d_ls00/config.yaml").write_text(stored)
     before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
-    third = run_application("train.py", "-m", *command)
+    third = run_application("train.py", "-m", *command, "trainer.average_last=7")
     assert (third.code, "2 finished before" in third.err, "started" in third.err) == (0, True, False)
+    late = [line for line in third.err.split("\n") if "trainer.average_last: 5 -> 7 comes too late" in line]
+    assert [line.partition(":")[0] for line in late] == ["warning  base", "warning  d_ls00"]
     assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
 
 

@@ -17,6 +17,8 @@ T = TypeVar("T", bound="DataclassInstance")
 # those that are gone: they changed the speed on a GPU only.
 RENAMED = {"limit_train_batches": "limit_train_steps", "overfit_batches": "overfit_steps"}
 REMOVED = {"fused_loss", "gradient_compression", "packed_attention"}
+# What decides which checkpoints a training keeps: of no effect once it is finished.
+UNTIL_THE_END = ("trainer.average_last", "trainer.best_metric")
 
 
 def may_change(key: str) -> bool:
@@ -127,6 +129,13 @@ def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str
         follow.append("optim.lr_scale")
     changed = [key for key in changed if key not in follow]
     return {key: f"{as_option(before.get(key))} -> {as_option(now.get(key))}" for key in changed}
+
+
+def too_late(stored: Mapping[str, Any], options: Config) -> str:
+    """Returns the options that differ from stored ones and that a finished run cannot follow; empty without any."""
+    before, now = stored_options(stored), stored_options(to_plain(options))
+    changed = [f"{key}: {before[key]} -> {now[key]}" for key in UNTIL_THE_END if before[key] != now[key]]
+    return "; ".join(changed)
 
 
 def _differ(key: str, one: Any, other: Any) -> bool:

@@ -26,8 +26,8 @@ TARGET_TAG = re.compile(r"<2([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)>(?!\S)")  # of 
 
 
 def short_code(code: str) -> str:
-    """Returns a code as others write it, too: de for DEU and ger, de-at for deu_AT."""
-    first, dash, rest = code.strip().casefold().replace("_", "-").partition("-")
+    """Returns a code as others write it, too: de for DEU and ger, de-at for deu_AT, sr-latin for sr@latin."""
+    first, dash, rest = re.sub("[_@]", "-", code.strip().casefold()).partition("-")
     return SHORT.get(first, first) + dash + rest
 
 

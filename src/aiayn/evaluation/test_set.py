@@ -15,7 +15,7 @@ from aiayn.errors import DataError, RefusedError
 from aiayn.files import lines_sha256
 from aiayn.reports.published import known_test_set
 from aiayn.runs.results import is_of_split
-from aiayn.runs.run_folder import Evaluation, RunFolder, read_json
+from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
         if (
             is_local
             and not config.trusted
-            and not any(place.is_relative_to(root.resolve()) for root in (Path.cwd(), Path(config.run)))
+            and not any(place.is_relative_to(root.resolve()) for root in (Path.cwd(), folder_of(Path(config.run))))
         ):
             raise RefusedError(
                 f"run={config.run}: {key}={path} leads out of this folder, and a run that somebody else made may name "
@@ -111,7 +111,7 @@ def _split_named(name: str, config: EvaluateConfig, data: DataConfig, text: tupl
     """
     if name not in ("val", "test") or getattr(data, name) is None:
         return None
-    stored = read_json(RunFolder(Path(config.run)).evaluation(name).scores)
+    stored = read_json(RunFolder(folder_of(Path(config.run))).evaluation(name).scores)
     try:
         own = lines_sha256(*text_of(data, name).read())
     except DataError:  # the text was moved; what was scored is known

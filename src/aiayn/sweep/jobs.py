@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from aiayn.config.extensions import load_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS
 from aiayn.config.schema import Config
-from aiayn.config.stored import changed_options, filled, short_names, to_plain
+from aiayn.config.stored import changed_options, filled, short_names, to_plain, too_late
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
 from aiayn.runs.extensions import id_of_file, ids_of_builders, metric_falls, metrics_of
@@ -145,6 +145,13 @@ def is_finished(job: SweepJob) -> bool:
     run, config = RunFolder(job.folder), _began_as(job)
     is_trained = config is not None and run.averaged.exists() and _has_ended(run, config)
     return is_trained and all(is_scored(job, split) for split in job.scored)
+
+
+def late_changes(jobs: Sequence[SweepJob]) -> Iterator[str]:
+    """Yields what finished jobs cannot follow any more, a line each."""
+    for job in filter(is_finished, jobs):
+        if changed := too_late(RunFolder(job.folder).read_config(), job.config):
+            yield f"{job.name}: {changed} comes too late for a finished run; remove its folder to train it again"
 
 
 def _began_as(job: SweepJob, but: AbstractSet[str] = frozenset()) -> Config | None:

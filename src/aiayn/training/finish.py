@@ -82,7 +82,8 @@ def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDa
     finite = {name: value if is_number(value) else None for name, value in measured.items()}
     write_json(folder.validated, {"averaged": finite, "best": {"step": best_step} | best, "worse": worse})
     log.info("         %s", metrics_text(measured))
-    log.info("best     %s, at step %d by %s: checkpoint=best", metrics_text(best), best_step, run.validations.metric)
+    by = f" by {run.validations.metric}" if best_step == run.validations.best_step else ""
+    log.info("best     %s, at step %d%s: checkpoint=best", metrics_text(best), best_step, by)
     if warning := short_outputs(measured.get("val/length_ratio")):
         log.warning("warning  %s", warning)
     if worse:

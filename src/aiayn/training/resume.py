@@ -11,7 +11,7 @@ from filelock import lock_descriptor
 
 from aiayn.config.schema import Config
 from aiayn.config.settle import open_options
-from aiayn.config.stored import changed_options, filled, flatten, from_plain, to_plain
+from aiayn.config.stored import changed_options, filled, from_plain, to_plain, too_late
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
@@ -95,10 +95,8 @@ def store_test(folder: RunFolder, config: Config) -> None:
     Raises RefusedError if the stored options cannot be read.
     """
     stored = _stored_options(folder) if folder.config.exists() else config
-    before, now = flatten(to_plain(stored)), flatten(to_plain(config))
-    for key in ("trainer.average_last", "trainer.best_metric"):
-        if before[key] != now[key]:
-            log.warning("warning  %s: %s -> %s comes too late for a finished run", key, before[key], now[key])
+    if changed := too_late(to_plain(stored), config):
+        log.warning("warning  %s comes too late for a finished run", changed)
     if global_rank() == 0 and (stored is config or stored.data.test != config.data.test):
         folder.write_config(replace(stored, data=replace(stored.data, test=config.data.test)))
 

@@ -69,14 +69,15 @@ def _read_catalogue(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
 
 
 def _read_xliff(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
-    """The units that have a translation."""
+    """The units that have a translation, without those that are not to be translated."""
     content = decode_document(path, read_whole(path))[0].encode()
     for unit in read_xliff(content, path):
         src, tgt = (code and best_match(code, (src_lang, tgt_lang)) for code in unit.languages)
         if None in (src, tgt) or (src and src == tgt):
             said = " to ".join(filter(None, unit.languages))
             raise DataError(f"{path}: line {unit.line}: it is {said}, not {src_lang} to {tgt_lang}")
-        yield from _pairs(path, unit.line, [(unit.text, unit.translation)], src == tgt_lang or tgt == src_lang)
+        texts = [] if unit.is_kept else [(unit.text, unit.translation)]
+        yield from _pairs(path, unit.line, texts, src == tgt_lang or tgt == src_lang)
 
 
 def _pairs(path: Path, line: int, texts: Iterable[tuple[str, str]], is_reversed: bool) -> Iterator[RawPair]:
