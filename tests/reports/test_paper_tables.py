@@ -181,6 +181,17 @@ def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
     assert f"{sweep}/damaged/evaluation/val/evaluation.json: damaged; score again" in text
 
 
+def test_a_run_that_its_patience_ended_is_not_called_unfinished(tmp_path, configs):
+    config = replace(configs["base"], trainer=replace(configs["base"].trainer, patience=2))
+    lines = [{"step": step, "val/ppl": 9.0, "val/loss": loss} for step, loss in ((10, 3.0), (20, 3.1), (30, 3.2))]
+    for name, validations in (("over", lines), ("going", lines[:2])):
+        metrics = "".join(json.dumps(line) + "\n" for line in validations)
+        store(tmp_path / name, config, step=validations[-1]["step"], metrics=metrics)
+    text = printed(str(tmp_path))
+    assert f"- {tmp_path}/over: ended by trainer.patience=2: step 30 of 40" in text
+    assert f"- {tmp_path}/going: unfinished: step 20 of 40" in text
+
+
 def test_a_run_that_is_not_the_papers_is_said_to_be_not_comparable_and_why(sweep):
     text = markdown(sweep)
     assert "Not comparable with the paper's figures" in text

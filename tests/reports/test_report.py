@@ -199,6 +199,20 @@ def test_a_sweep_over_seeds_ends_with_mean_and_standard_deviation(tmp_path):
     assert shown[start : start + 4] == ["seeds", "3", "6.00\u00a0±\u00a01.00", "22.00\u00a0±\u00a02.65"]
 
 
+def test_a_sweep_of_parsers_has_their_scores_beside_each_run(tmp_path):
+    sweep = write_sweep(tmp_path / "parsers", ("seed=1", 5.0, 20.0), ("seed=2", 6.0, 21.0))
+    for run, f1 in ((sweep / "seed-1", 81.5), (sweep / "seed-2", 82.5)):
+        config = yaml.safe_load((run / "config.yaml").read_text())
+        config["data"]["task"] = "parsing"
+        (run / "config.yaml").write_text(yaml.safe_dump(config))
+        (run / "metrics.jsonl").write_text(json.dumps({"step": 10, "val/f1": f1 - 1}) + "\n")
+        (run / "evaluation/val/evaluation.json").write_text(json.dumps({"metrics": {"f1": f1}, "step": 10, "lines": 3}))
+
+    shown = cells(write_report(sweep).read_text())
+    titles = ["run", "step", "val/f1 (greedy)", "f1 (val)", "seed"]
+    assert shown[:15] == [*titles, "seed-1", "10", "80.50", "81.50", "1", "seed-2", "10", "81.50", "82.50", "2"]
+
+
 def test_scores_of_other_text_stand_in_no_column_of_a_sweeps_page_together(tmp_path):
     sweep = write_sweep(tmp_path / "grid", *[(f"model.n_heads={h}", "model.d_k=8", 9.0, float(h)) for h in (8, 16)])
     assert cells(write_report(sweep).read_text()).count("run") == 2

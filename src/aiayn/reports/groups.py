@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from aiayn.config.stored import may_change
+from aiayn.config.stored import as_option, may_change
 from aiayn.errors import ConfigError
 from aiayn.reports.differences import Sample
 from aiayn.reports.metrics import Metric
@@ -224,5 +224,5 @@ def differing(options: Sequence[Record]) -> list[str]:
 
 def option_text(value: Any) -> str:
     """Returns an option as it is written on the command line, the SHA-256 of extensions by their first digits."""
-    text = "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    text = f"{value:g}" if isinstance(value, float) else str(as_option(value))
     return re.sub(r"\b([0-9a-f]{8})[0-9a-f]{56}\b", r"\1", text)

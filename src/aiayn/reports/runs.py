@@ -13,6 +13,7 @@ from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.results import is_of_split, last_step, read_evaluations, runs_within
 from aiayn.runs.run_folder import Record, RunFolder, read_json, saved_steps, series
+from aiayn.runs.validations import ValidationHistory
 
 PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")
@@ -176,7 +177,10 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
 def _note_what_is_missing(run: MeasuredRun) -> None:
     config = run.config
     if config is not None and run.step < config.trainer.max_steps:
-        run.notes.append(f"unfinished: step {run.step:,} of {config.trainer.max_steps:,}")
+        trainer, records = config.trainer, [record for record in run.records if record["step"] <= run.step]
+        is_over = ValidationHistory(trainer, records).is_out_of_patience()
+        ended = f"ended by trainer.patience={trainer.patience}" if is_over else "unfinished"
+        run.notes.append(f"{ended}: step {run.step:,} of {trainer.max_steps:,}")
     measured = series(run.records, "val/ppl")
     if not measured:
         run.notes.append("no perplexity in metrics.jsonl")
