@@ -106,6 +106,11 @@ MISTAKES = [
     ("evaluate.py run=x model=big", "model:", "an option of train; leave it out"),
     ("evaluate.py run=x trainer.devices=2", "trainer.devices:", "an option of train; did you mean devices?"),
     ("evaluate.py run=x data.test=my/other", "data.test:", "an option of train; did you mean test?"),
+    (
+        "evaluate.py -m run=x,y hydra/launcher=processes",
+        "hydra/launcher=processes:",
+        "for sweeps of train; leave it out",
+    ),
     ("evaluate.py run=x --logger=none", "--logger:", "options have no dashes"),
     ("evaluate.py run=x accelerator=tpu", "accelerator=tpu:", "auto, cpu, gpu"),
     ("aiayn translat x", "'translat'", "'translate'"),

@@ -83,7 +83,7 @@ class Metric:
 
 
 def record_keys(metrics: Sequence[Metric]) -> dict[Metric, str]:
-    """Returns the key of each metric in the records of a table: a series may be called as a score is, such as val/f1."""
+    """Returns each metric's key in the records of a table: a series may be called as a score is, such as val/f1."""
     scores = {metric.key for metric in metrics if metric.split is not None}
     return {one: f"{one.key} (series)" if one.split is None and one.key in scores else one.key for one in metrics}
 

@@ -6,6 +6,8 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from aiayn.config.data import DataConfig
+from aiayn.config.search import SearchConfig
+from aiayn.config.stored import to_plain
 from aiayn.config.tasks import TASKS
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import compare_groups, counted_seeds
@@ -35,6 +37,7 @@ from aiayn.reports.published import (
 )
 from aiayn.reports.runs import MeasuredRun
 from aiayn.reports.tables import NOT_RUN, Column, Table
+from aiayn.runs.results import search_of
 from aiayn.runs.run_folder import BRACKET_KINDS, Record
 
 Lines = list[tuple[Row, Group]]  # of a table: the paper's rows, each with its runs or with none, then other runs
@@ -329,6 +332,8 @@ def why_not_comparable(run: MeasuredRun, row: Row, evaluation: Record, test_set:
     sizes = VOCABULARIES.get((data.src_lang, data.tgt_lang), (STATED_VOCABULARY,))
     text = {"hub": data.hub_path, "phrasebook": "the phrasebook"}.get(data.source, f"data.train={data.train}")
     rate = f"optim.warmup_steps={optim.warmup_steps} and optim.lr_scale={optim.lr_scale:g}"
+    usual, search = to_plain(SearchConfig()), search_of(evaluation)
+    other_search = [f"search.{key}={value}" for key, value in search.items() if value != usual.get(key)]
     is_of_test_set = evaluation.get("test_set") == test_set if evaluation else _is_wmt14(data)
     reasons = {
         f"trained on {text}, the paper on WMT14": not _is_wmt14(data),
@@ -339,6 +344,7 @@ def why_not_comparable(run: MeasuredRun, row: Row, evaluation: Record, test_set:
         f"a vocabulary of {data.vocab_size:,}, the paper about {sizes[0]:,}": data.vocab_size not in sizes,
         f"{rate}, the paper 4000 and 1": (optim.warmup_steps, optim.lr_scale) != (4000, 1),
         f"measured on other text than {test_set}": not is_of_test_set,
+        f"searched with {', '.join(other_search)}, the paper otherwise": bool(other_search),
         "scored with several references": is_of_test_set and evaluation.get("n_references", 1) != 1,
     }
     return [reason for reason, applies in reasons.items() if applies]
