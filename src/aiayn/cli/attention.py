@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Accelerator, CheckpointName, Debug, Extensions, ModelChoice, RunArgument
+from aiayn.cli.arguments import Accelerator, CheckpointName, Extensions, ModelChoice, RunArgument
 
 
 def attention(
@@ -16,7 +16,6 @@ def attention(
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",
     extension: Extensions = None,
-    debug: Debug = False,
 ) -> None:
     """Draws where the heads look in a sentence and its translation.
 

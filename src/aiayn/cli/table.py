@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Debug
 from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError
 
@@ -39,7 +38,6 @@ def table(
     vocab_size: Annotated[
         int | None, typer.Option(min=1, help="With --parameters: the vocabulary size to count with; default 37000.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Prints means and differences of runs, and the paper's tables.
 

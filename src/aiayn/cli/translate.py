@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from aiayn.cli import texts
-from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
+from aiayn.cli.arguments import ModelAndSearch, RunArgument
 from aiayn.cli.output import FILE_LINES, as_json, show_progress, write_lines
 from aiayn.cli.texts import Chunk
 from aiayn.config.rules import at_least, one_of, require
@@ -103,7 +103,6 @@ class SampleOptions:
         return SamplingConfig(**{"seed": 0} | given)
 
 
-@with_options
 def translate(
     run: RunArgument,
     output: OutputOptions,
@@ -115,7 +114,6 @@ def translate(
     devices: Annotated[
         int, typer.Option(min=1, metavar="N", help="GPUs, or parts of the cores, for the lines of FILE.")
     ] = 1,
-    debug: Debug = False,
 ) -> None:
     """Translates text, one line for one line.
 
