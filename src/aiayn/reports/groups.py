@@ -15,7 +15,7 @@ from aiayn.runs.results import search_of
 from aiayn.runs.run_folder import Record
 
 PRECISION = "trainer.precision"
-NOT_SHAPING = ("seed", "logger.group", PARAMETERS)  # options that change no result, and one derived from others
+NOT_SHAPING = ("seed", PARAMETERS)  # the one that is drawn anew, and what follows from others
 EARLY_STOPPING = ("trainer.max_steps", "trainer.patience", "trainer.best_metric")
 WITHOUT_SEED = re.compile(r"[-_.]?seed-?\d+$")
 ONE_CHECKPOINT = "one checkpoint"  # that the scored weights are of, which is not the best

@@ -308,14 +308,10 @@ def _table_4_record(row: Row, group: Group) -> Record:
 
 def _table_4(records: list[Record]) -> Table:
     columns = [Column("parser", "parser"), Column("training", "training"), Column("n", "n")]
-    columns += [
-        Column("f1", "F1", 2),
-        Column("paper_f1", "paper", 1),
-        Column("f1_difference", "difference", spec="+,.2f"),
-    ]
-    columns += [Column("precision", "precision", 2), Column("recall", "recall", 2)]
-    columns += [Column("complete_match", "complete", 2), Column("malformed", "malformed")]
-    columns += [Column("scored", "test set"), Column("steps", "steps")]
+    columns += [Column("f1", "F1", 2), Column("paper_f1", "paper", 1)]
+    columns += [Column("f1_difference", "difference", spec="+,.2f"), Column("precision", "precision", 2)]
+    columns += [Column("recall", "recall", 2), Column("complete_match", "complete", 2)]
+    columns += [Column("malformed", "malformed"), Column("scored", "test set"), Column("steps", "steps")]
     about = (
         "F1 is of labelled brackets, counted as EVALB with COLLINS.prm counts. Runs on other text, or with another "
         "model or vocabulary, are `other`: their figures cannot be compared with the paper's."
@@ -388,8 +384,6 @@ def parameter_table(vocab_size: int) -> Table:
         records.append(record)
     columns = [Column("row", "row"), Column("paper", "paper (M)")]
     for name, size in sizes.items():
-        columns += [
-            Column(f"parameters{name}", f"V = {size:,}", 2),
-            Column(f"difference{name}", "difference", spec="+,.2f"),
-        ]
+        columns.append(Column(f"parameters{name}", f"V = {size:,}", 2))
+        columns.append(Column(f"difference{name}", "difference", spec="+,.2f"))
     return Table("Table 3: parameters, in millions", columns, records, name="parameters")

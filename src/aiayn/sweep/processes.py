@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from subprocess import DEVNULL, STDOUT, Popen
 
 from aiayn.config.stored import as_option, to_plain
 from aiayn.errors import InterruptedRunError, ResourceError, UserError
@@ -34,7 +34,7 @@ class Processes:
             self.gpus = visible_gpus()
         self.lock = threading.RLock()  # of what follows: a thread for each place, and the main one, which gets signals
         self.free = list(range(parallel))  # places, each of which has GPUs of its own
-        self.running: set[subprocess.Popen[bytes]] = set()
+        self.running: set[Popen[bytes]] = set()
         self.left = 0
         self.seconds: list[float] = []  # how long each successful job ran
         self.failed: dict[str, int] = {}  # job -> exit code
@@ -118,18 +118,12 @@ class Processes:
         Raises OSError if the log cannot be written.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
+        env = os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
         with open(log, "a+b") as file:
             begin = file.tell()
             with self.lock:
                 # In a session of its own, so that the terminal's Ctrl-C reaches it only once, through the sweep.
-                process = subprocess.Popen(
-                    command,
-                    env=os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}),
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+                process = Popen(command, env=env, stdin=DEVNULL, stdout=file, stderr=STDOUT, start_new_session=True)
                 self.running.add(process)
                 if self.requested:  # since the last look
                     process.send_signal(self.requested)

@@ -92,7 +92,8 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: str | None = Non
     pair = sorted({one, two})
     all_heads = f"{where}: where “{tokens[far]}” looks, all heads", {head: _row(weights, head, far) for head in heads}
     whole_head = f"{where}: head {one + 1}", {one: weights[one]}
-    one_word = f"only “{tokens[sharp]}”, {_heads(pair)}", {head: _row(weights, head, sharp) for head in pair}
+    two_heads = f"head{'s' * (len(pair) > 1)} {' and '.join(str(head + 1) for head in pair)}"
+    one_word = f"only “{tokens[sharp]}”, {two_heads}", {head: _row(weights, head, sharp) for head in pair}
     unlike = [(f"{where}: head {head + 1}", {head: weights[head]}) for head in dict.fromkeys(unlike_heads(weights))]
     return [
         *_draw_figure(folder / "figure_3", tokens, [all_heads]),
@@ -106,10 +107,6 @@ def _row(weights: Tensor, head: int, token: int) -> Tensor:
     isolated = torch.zeros_like(weights[head])
     isolated[token] = weights[head, token]
     return isolated
-
-
-def _heads(heads: list[int]) -> str:
-    return f"head{'s' if len(heads) > 1 else ''} {' and '.join(str(head + 1) for head in heads)}"
 
 
 def _draw_figure(path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapping[int, Tensor]]]) -> list[Path]:
