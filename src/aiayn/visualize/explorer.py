@@ -56,18 +56,18 @@ def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: 
         },
         "positions": [_positions(title, table) for title, table in positions.items()],
     }
-    n_layers, n_heads = maps.cross.shape[:2]
+    depths = [*dict.fromkeys((config.n_layers, config.decoder_layers))]
     score, log_prob = (
         f"{number:.3f}".replace("-", "−") for number in (maps.translation.score, maps.translation.log_prob)
     )
     return TEMPLATES.get_template("explorer.html").render(
         run=name,
-        model=f"{config.n_layers} layers, {config.n_heads} heads, d_model {config.d_model}, d_k {config.d_k}, "
-        f"d_v {config.d_v}",
+        model=f"{' and '.join(map(str, depths))} layers, {config.n_heads} heads, d_model {config.d_model}, "
+        f"d_k {config.d_k}, d_v {config.d_v}",
         maps=maps,
         score=f"{score} (log-probability {log_prob}, divided by the search's length penalty)",
-        layers=n_layers,
-        heads=n_heads,
+        layers=max(len(maps.encoder_self), len(maps.cross)),
+        heads=maps.cross.size(1),
         data=data,
     )
 
