@@ -97,6 +97,7 @@ MISTAKES = [
     ("train.py callbacks=early_stopping", "callbacks", "--help lists"),
     ("train.py -m hydra.sweep.dir=here", "hydra.sweep.dir", "set outputs=, name= or sweep="),
     ("train.py -m hydra/launcher=basic", "hydra/launcher=basic", "choose one of processes, slurm"),
+    ("train.py optim.lr_scale=2 optim.peak_lr=1e-3", "optim.lr_scale and optim.peak_lr:", "leave one out"),
     # the other commands
     ("evaluate.py", "run is missing:", "run=VALUE"),
     ("evaluate.py run=", "run is empty:", "run=outputs/NAME"),

@@ -121,6 +121,8 @@ def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides:
     options = replace(options, extension=check_extensions(options.extensions, options.extension))
     if options.data.source == "hub" and _names_files(options, overrides):
         options = replace(options, data=replace(options.data, source="files"))
+    if options.optim.peak_lr is not None and {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(overrides):
+        raise ConfigError("optim.lr_scale and optim.peak_lr: each sets the learning rate; leave one out")
     if options.init_from is None:  # else the model is that run's
         check_open_model(options)
     if options.name is None:
