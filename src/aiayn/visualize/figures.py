@@ -73,21 +73,19 @@ def find_word(tokens: Sequence[str], word: str) -> int:
     raise DataError(f"--word {word}: not a word of the sentence; its words are: {' '.join(words)}")
 
 
-def draw_paper_figures(maps: AttentionMaps, folder: Path, word: str | None = None) -> list[Path]:
+def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = None) -> list[Path]:
     """Draws Figures 3, 4 and 5 for the encoder layer that corresponds to the paper's. Returns the files.
 
     Figure 3: one word, all heads. Figure 4: one head, then one word in two heads. Figure 5: the two heads that differ
-    most. The word of Figures 3 and 4 is chosen by its weights unless given. Raises DataError for a word that is not in
-    the sentence.
+    most. The word of Figures 3 and 4 is chosen by its weights unless given, by the position of its first subword.
     """
     layer = figure_layer(len(maps.encoder_self))
     weights = maps.encoder_self[layer]
     tokens = [readable(token).removeprefix("▁") or "▁" for token in maps.src]
     where = f"encoder self-attention, layer {layer + 1} of {len(maps.encoder_self)}"
-    chosen = None if word is None else find_word(maps.src, word)
     is_word = torch.tensor([any(map(str.isalpha, token)) for token in maps.src[:-1]] + [False])
-    far = far_looking_token(weights, is_word) if chosen is None else chosen
-    sharp, one, two = sharp_heads(weights, is_word, chosen)
+    far = far_looking_token(weights, is_word) if word is None else word
+    sharp, one, two = sharp_heads(weights, is_word, word)
     heads = range(len(weights))
     pair = sorted({one, two})
     all_heads = f"{where}: where “{tokens[far]}” looks, all heads", {head: _row(weights, head, far) for head in heads}
