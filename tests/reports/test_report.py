@@ -236,6 +236,15 @@ def test_groups_of_one_name_in_two_folders_each_have_a_curve(tmp_path):
     assert names[0] in write_report(tmp_path / "both").read_text()
 
 
+def test_the_legend_tells_curves_of_one_colour_apart_by_their_lines(tmp_path):
+    sweep = write_sweep(tmp_path / "rates", *((f"optim.lr_scale={rate}", 5.0, 20.0) for rate in range(1, 11)))
+    page = write_report(sweep).read_text()
+    [legend] = re.findall('<p class="legend">(.*?)</p>', page, re.DOTALL)
+    colours = [f"c{number} s0" for number in range(8)]
+    assert re.findall('class="key (.*?)"', legend) == [*colours, "c0 s1", "c1 s1"]
+    assert page.count("stroke-dasharray") == 2
+
+
 def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
     outcome = run_application("aiayn", "report", str(sweep))
     assert outcome.out == f"{sweep}/report.html\n"
