@@ -51,7 +51,7 @@ def _start_application(
 def _start_hydra(name: str, schema: type, arguments: argparse.Namespace, sources: compose.Sources) -> None:
     """Has Hydra run a sweep, or show a configuration, which it would do unchecked."""
     refuse_unsupported(arguments.overrides, schema, arguments.multirun)
-    if arguments.cfg and not arguments.multirun:
+    if arguments.cfg:
         if schema is Config:  # own text implies data.source=files
             options = compose.compose_training(arguments.overrides, sources)
             arguments.overrides.append(f"data.source={options.data.source}")

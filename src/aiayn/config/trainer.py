@@ -5,8 +5,7 @@ from typing import Literal, get_args
 
 from aiayn.config.rules import MAX_COUNT, at_least, check_rules, option, require
 
-# Lightning's names; auto: bf16-mixed where the hardware computes in bfloat16, 16-mixed on other GPUs with tensor cores,
-# else 32-true. tf32: 32-true whose products tensor cores round to 10 bits.
+# Lightning's names; tf32 is 32-true whose products tensor cores round to 10 bits.
 TrainingPrecision = Literal["32-true", "bf16-mixed", "bf16-true", "16-mixed", "64-true"]
 # Lightning's names; the last one for models that leave parameters out of some steps.
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")

@@ -128,7 +128,7 @@ def _table_2_record(row: Row, group: Group) -> Record:
     src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
     kind = Metric(comparable_kind(tgt_lang), "test")
     steps = evaluation.get("step", run.step) if run else None
-    flops, is_exact = run.flops() if run else (None, None)
+    flops, is_exact = run.flops(steps) if run else (None, None)
     averaged = len(evaluation.get("averaged") or []) if evaluation else None
     reasons = why_not_comparable(run, row, evaluation, "newstest2014") if run and row.options else []
     if evaluation and row.options and averaged != row.printed["averaged"]:
@@ -136,16 +136,7 @@ def _table_2_record(row: Row, group: Group) -> Record:
     return {
         **{"model": row.name, "src_lang": src_lang, "tgt_lang": tgt_lang, "text": f"{src_lang}-{tgt_lang}"},
         **group.record(),
-        **_beside(
-            row,
-            {
-                "bleu": group.sample(kind),
-                # All steps cost about the same.
-                "flops": flops * steps / max(run.step, 1) if run and flops and steps is not None else flops,
-                "steps": steps,
-                "averaged": averaged,
-            },
-        ),
+        **_beside(row, {"bleu": group.sample(kind), "flops": flops, "steps": steps, "averaged": averaged}),
         "bleu_kind": kind.name,
         "length_ratio": group.sample(kind.ratio),
         "sacrebleu": group.sample(Metric("sacrebleu", "test")),

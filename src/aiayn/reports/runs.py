@@ -93,21 +93,21 @@ class MeasuredRun:
         except (KeyError, TypeError):
             return {}
 
-    def flops(self) -> tuple[float, bool]:
-        """Returns the FLOPs of training so far, and whether they were counted from the tokens of the corpus.
+    def flops(self, steps: int | None = None) -> tuple[float, bool]:
+        """Returns the FLOPs of so many steps, or all so far, and whether they were counted from the corpus' tokens.
 
         Pairs are taken to have the corpus' mean lengths; where `epoch` is empty every step counts as full.
         """
-        config, train = self.settled(), self.epoch()
+        config, train, steps = self.settled(), self.epoch(), self.step if steps is None else steps
         model, vocab_size = config.model, config.data.vocab_size
         try:
             pairs = train["kept"]
             lengths = [(train[f"{side}_tokens"] + pairs) / pairs for side in ("src", "tgt")]  # end marks included
             epoch = pairs * training_flops(model, vocab_size, *lengths)
-            return float(epoch * self.step / train["steps"]), True
+            return float(epoch * steps / train["steps"]), True
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             # Without the scores of attention, which add less than 1 % to a base model.
-            return float(config.data.tokens_per_step * self.step * training_flops(model, vocab_size, 1, 1)), False
+            return float(config.data.tokens_per_step * steps * training_flops(model, vocab_size, 1, 1)), False
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunFolder]:

@@ -35,15 +35,14 @@ class Processes:
         self.lock = threading.RLock()  # of what follows: a thread for each place, and the main one, which gets signals
         self.free = list(range(parallel))  # places, each of which has GPUs of its own
         self.running: set[Popen[bytes]] = set()
-        self.left = 0
+        self.left = len(self.waiting)
         self.seconds: list[float] = []  # how long each successful job ran
         self.failed: dict[str, int] = {}  # job -> exit code
         self.requested: int | None = None  # the signal that asked to stop
 
     def run(self) -> dict[str, int]:
         """Returns the exit codes of the jobs that failed. Raises InterruptedRunError after a signal."""
-        to_run, finished = len(self.waiting), len(self.jobs) - len(self.waiting)
-        self.left = to_run
+        finished = len(self.jobs) - len(self.waiting)
         say(f"sweep {self.folder}: {len(self.jobs)} jobs, {finished} finished before")
         with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as threads:
             list(threads.map(self._run_job, self.waiting))
@@ -57,7 +56,7 @@ class Processes:
         from aiayn.reports.tables import text
 
         with suppress(UserError):  # jobs that failed before they wrote anything
-            page = write_report(self.folder) if to_run else RunFolder(self.folder).report
+            page = write_report(self.folder) if self.waiting else RunFolder(self.folder).report
             say(f"{text(comparisons(read_runs([self.folder])[0]))}\npage     {page}")
         say(f"next     aiayn table {self.folder}")
         return self.failed
