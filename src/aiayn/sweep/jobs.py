@@ -216,5 +216,5 @@ def _as_name(text: str) -> str:
 
 def is_from_source(key: str) -> bool:
     """Whether a run takes an option over from the one that `init_from` names, unless the user sets it."""
-    vocabulary = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer_pairs")
+    vocabulary = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer", "tokenizer_pairs")
     return key.startswith("model.") or key in ("init_fingerprint", *(f"data.{name}" for name in vocabulary))
