@@ -124,6 +124,14 @@ def test_a_seed_whose_best_checkpoint_validates_better_than_its_average_is_a_see
     assert any("best checkpoint" in note for note in group.runs[1].notes)
 
 
+def test_runs_that_their_patience_may_end_are_seeds_only_if_they_validate_as_often(tmp_path, base):
+    patient = replace(base, trainer=replace(base.trainer, patience=2))
+    often = replace(patient, trainer=replace(patient.trainer, val_every=7))
+    for name, config in (("one", patient), ("two", replace(patient, seed=1)), ("often", replace(often, seed=2))):
+        store(tmp_path / name, config, 5.0)
+    assert {name: sample.n for name, sample in grouped(tmp_path)} == {"one": 2, "often": 1}
+
+
 def test_best_checkpoints_by_different_metrics_are_no_seeds_and_not_out_of_date(tmp_path, base):
     for name, metric in (("loss", "val/loss"), ("bleu", "val/bleu")):
         config = replace(base, trainer=replace(base.trainer, best_metric=metric))

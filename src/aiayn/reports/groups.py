@@ -16,7 +16,7 @@ from aiayn.runs.run_folder import Record
 
 PRECISION = "trainer.precision"
 NOT_SHAPING = ("seed", PARAMETERS)  # the one that is drawn anew, and what follows from others
-EARLY_STOPPING = ("trainer.max_steps", "trainer.patience", "trainer.best_metric")
+EARLY_STOPPING = ("trainer.max_steps", "trainer.patience", "trainer.best_metric", "trainer.val_every")
 WITHOUT_SEED = re.compile(r"[-_.]?seed-?\d+$")
 ONE_CHECKPOINT = "one checkpoint"  # that the scored weights are of, which is not the best
 TEXT, TOKENIZER = "text", "tokenizer"  # fingerprints, shown where nothing else differs
