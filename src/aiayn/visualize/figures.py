@@ -15,7 +15,6 @@ from aiayn.errors import DataError
 from aiayn.reports.drawing import new_figure, readable, save_figure
 from aiayn.visualize.maps import AttentionMaps
 
-FORMATS = ("png", "svg")
 FAINTEST = 0.02  # lines of less weight would not be seen
 LEGEND_COLUMNS = 8  # heads side by side
 
@@ -129,7 +128,7 @@ def _draw_figure(path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapp
         handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in heads]
         style = {"fontsize": 8, "frameon": False, "borderpad": 0, "handlelength": 1, "columnspacing": 1}
         axis.legend(handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, **style)
-    paths = [path.with_suffix(f".{kind}") for kind in FORMATS]
+    paths = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
     save_figure(figure, *paths)
     return paths
 
