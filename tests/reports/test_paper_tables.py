@@ -181,6 +181,13 @@ def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
     assert f"{sweep}/damaged/evaluation/val/evaluation.json: damaged; score again" in text
 
 
+@pytest.mark.parametrize("form", ["text", "markdown", "latex"])
+def test_one_table_too_is_followed_by_what_is_missing_of_its_runs(sweep, form):
+    text = printed(str(sweep), "--table", "table_3", "--format", form)
+    assert "Table 2" not in text
+    assert f"{sweep / 'torn'}: unfinished: step 30 of 40" in text
+
+
 def test_a_run_that_its_patience_ended_is_not_called_unfinished(tmp_path, configs):
     config = replace(configs["base"], trainer=replace(configs["base"].trainer, patience=2))
     lines = [{"step": step, "val/ppl": 9.0, "val/loss": loss} for step, loss in ((10, 3.0), (20, 3.1), (30, 3.2))]
