@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Timer
 
@@ -453,8 +454,25 @@ def test_attention_writes_a_page_and_the_papers_figures(run, tmp_path):
     for name in names:
         path = tmp_path / "new" / name
         assert path.read_bytes().startswith(starts[path.suffix])
-    assert type(invoke("attention", run, "the old house", "--word", "new").exception) is DataError
-    assert type(invoke("attention", run, " ").exception) is DataError
+
+
+def test_attention_for_a_sentence_or_a_word_that_is_refused_writes_nothing(run, tmp_path):
+    for sentence, word in (("the old house", "new"), (" ", "old")):
+        refused = invoke("attention", run, sentence, "--word", word, "--out", tmp_path / "new")
+        assert type(refused.exception) is DataError
+    assert not (tmp_path / "new").exists()
+
+
+def test_attention_reads_the_words_of_a_parser_as_translate_does(run, tmp_path, monkeypatch):
+    def look(translator, sentence):
+        raise DataError(sentence)
+
+    found = checkpoints.load(run / "checkpoints" / "last.ckpt")
+    config = replace(found.config, data=replace(found.config.data, task="parsing"))
+    checkpoints.save(tmp_path / "parser.ckpt", replace(found, config=config))
+    monkeypatch.setattr("aiayn.visualize.maps.attention_maps", look)
+    refused = invoke("attention", tmp_path / "parser.ckpt", "It ( barely ) rained .")
+    assert str(refused.exception) == "It -LRB- barely -RRB- rained ."
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def one_line_errors() -> Iterator[None]:
         with writable_output():
             yield
     except (UserError, InterruptedRunError, KeyboardInterrupt) as error:
-        if any(argument.lower() in ("debug=true", "--debug") for argument in sys.argv):
+        if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
             traceback.print_exc()
         if isinstance(error, KeyboardInterrupt):
             message, code = "interrupted", 128 + (error.args or (signal.SIGINT,))[0]  # Python's own has no arguments

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import statistics
 import time
@@ -262,8 +263,5 @@ def peak_memory(device: torch.device) -> float:
 
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8").split("\n"):
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    named = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text("utf-8") if cpuinfo.exists() else "", re.MULTILINE)
+    return named[1].strip() if named else platform.processor() or platform.machine()

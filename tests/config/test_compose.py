@@ -18,10 +18,11 @@ def the_one_line(err: str) -> str:
     return err
 
 
-def test_debug_adds_the_traceback_to_the_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize("option", ["debug=true", "+debug=True"])
+def test_debug_adds_the_traceback_to_the_line(tmp_path, monkeypatch, option):
     monkeypatch.chdir(tmp_path)
 
-    outcome = run_application("train.py", "model.dropout=1.5", "debug=true")
+    outcome = run_application("train.py", "model.dropout=1.5", option)
 
     assert outcome.code == 2
     assert "Traceback" in outcome.err

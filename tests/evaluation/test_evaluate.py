@@ -209,7 +209,7 @@ def test_scores_name_the_content_of_the_file_whose_metrics_they_are_of(run, tmp_
     assert found == [f"mine.py:{hashlib.sha256(path.read_bytes()).hexdigest()}"]
 
 
-@pytest.mark.parametrize("name", ["sacrebleu", "f1", "ppl", "perplexity"])
+@pytest.mark.parametrize("name", ["sacrebleu", "f1", "ppl", "length_ratio", "perplexity"])
 def test_an_extension_cannot_replace_a_score_of_this_program(run, tmp_path, name):
     path = write_metrics(tmp_path, f"METRICS = {{'{name}': lambda h, r: 99}}")
     with pytest.raises(ConfigError, match=rf"mine\.py: METRICS has {name}, a score of this program; rename it"):

@@ -97,6 +97,7 @@ MISTAKES = [
     ("train.py callbacks=early_stopping", "callbacks", "--help lists"),
     ("train.py -m hydra.sweep.dir=here", "hydra.sweep.dir", "set outputs=, name= or sweep="),
     ("train.py -m hydra/launcher=basic", "hydra/launcher=basic", "choose one of processes, slurm"),
+    ("train.py optim.lr_scale=2 optim.peak_lr=1e-3", "optim.lr_scale and optim.peak_lr:", "leave one out"),
     # the other commands
     ("evaluate.py", "run is missing:", "run=VALUE"),
     ("evaluate.py run=", "run is empty:", "run=outputs/NAME"),
@@ -106,6 +107,11 @@ MISTAKES = [
     ("evaluate.py run=x model=big", "model:", "an option of train; leave it out"),
     ("evaluate.py run=x trainer.devices=2", "trainer.devices:", "an option of train; did you mean devices?"),
     ("evaluate.py run=x data.test=my/other", "data.test:", "an option of train; did you mean test?"),
+    (
+        "evaluate.py -m run=x,y hydra/launcher=processes",
+        "hydra/launcher=processes:",
+        "for sweeps of train; leave it out",
+    ),
     ("evaluate.py run=x --logger=none", "--logger:", "options have no dashes"),
     ("evaluate.py run=x accelerator=tpu", "accelerator=tpu:", "auto, cpu, gpu"),
     ("aiayn translat x", "'translat'", "'translate'"),

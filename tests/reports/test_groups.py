@@ -124,6 +124,14 @@ def test_a_seed_whose_best_checkpoint_validates_better_than_its_average_is_a_see
     assert any("best checkpoint" in note for note in group.runs[1].notes)
 
 
+def test_runs_that_their_patience_may_end_are_seeds_only_if_they_validate_as_often(tmp_path, base):
+    patient = replace(base, trainer=replace(base.trainer, patience=2))
+    often = replace(patient, trainer=replace(patient.trainer, val_every=7))
+    for name, config in (("one", patient), ("two", replace(patient, seed=1)), ("often", replace(often, seed=2))):
+        store(tmp_path / name, config, 5.0)
+    assert {name: sample.n for name, sample in grouped(tmp_path)} == {"one": 2, "often": 1}
+
+
 def test_best_checkpoints_by_different_metrics_are_no_seeds_and_not_out_of_date(tmp_path, base):
     for name, metric in (("loss", "val/loss"), ("bleu", "val/bleu")):
         config = replace(base, trainer=replace(base.trainer, best_metric=metric))
@@ -247,6 +255,14 @@ def test_any_group_can_be_the_baseline(own, name):
     assert found["base"].delta == pytest.approx(-3.995)
 
 
+def test_a_baseline_may_be_named_by_a_switch_as_it_is_typed(tmp_path, base):
+    store(tmp_path / "one", base, 5.0)
+    store(tmp_path / "two", replace(base, data=replace(base.data, lowercase=True)), 6.0)
+    text = printed(str(tmp_path), "--baseline", "data.lowercase=true")
+    assert re.search("^two +true ", text, re.MULTILINE)
+    assert "Differences are from two" in text
+
+
 def test_extensions_are_shown_and_named_by_the_first_digits_of_their_hash(tmp_path, base):
     digits = "0123456789abcdef" * 4
     for number, parts in enumerate((None, f"gelu.py:{digits}")):
@@ -279,6 +295,23 @@ def test_scores_of_extensions_and_of_the_references_can_be_chosen(tmp_path, base
     assert [f"{name} (test)" in head for name in ("exact_match", "perplexity", "token_accuracy")] == [True] * 3
     lines = [line.split() for line in text.split("\n") if line.startswith(("one", "two"))]
     assert [line[-3:] for line in lines] == [["12.50", "7.25", "64.50"], ["-", "-", "-"]]
+
+
+def test_a_series_and_a_score_of_one_name_have_columns_of_their_own(tmp_path, base):
+    store(tmp_path / "one", base, 5.0, val=30.0, metrics={"exact_match": 12.5}, measured={"val/exact_match": 50.0})
+    chosen = ("--metrics", "val/exact_match,exact_match")
+    [line] = [line.split() for line in printed(str(tmp_path), *chosen).split("\n") if line.startswith("one")]
+    assert line == ["one", "1", "50.00", "12.50"]
+    [row] = csv.DictReader(io.StringIO(printed(str(tmp_path), *chosen, "--format", "csv")))
+    assert (row["val/exact_match (series)"], row["val/exact_match"]) == ("50.0", "12.5")
+
+
+def test_a_group_that_was_not_scored_has_no_option_of_the_search(tmp_path, base):
+    store(tmp_path / "one", base, 5.0, test=30.0)
+    store(tmp_path / "two", with_rate(base, 3.0), 6.0, test=31.0, search={"beam_size": 5})
+    store(tmp_path / "unscored", with_rate(base, 5.0), 7.0)
+    lines = [line.split() for line in printed(str(tmp_path)).split("\n") if line.startswith(("one", "two", "unsc"))]
+    assert [line[:3] for line in lines] == [["one", "1", "4"], ["two", "3", "5"], ["unscored", "5", "-"]]
 
 
 def test_scores_of_another_text_or_signature_stand_in_a_table_of_their_own(tmp_path, base):

@@ -181,6 +181,24 @@ def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
     assert f"{sweep}/damaged/evaluation/val/evaluation.json: damaged; score again" in text
 
 
+@pytest.mark.parametrize("form", ["text", "markdown", "latex"])
+def test_one_table_too_is_followed_by_what_is_missing_of_its_runs(sweep, form):
+    text = printed(str(sweep), "--table", "table_3", "--format", form)
+    assert "Table 2" not in text
+    assert f"{sweep / 'torn'}: unfinished: step 30 of 40" in text
+
+
+def test_a_run_that_its_patience_ended_is_not_called_unfinished(tmp_path, configs):
+    config = replace(configs["base"], trainer=replace(configs["base"].trainer, patience=2))
+    lines = [{"step": step, "val/ppl": 9.0, "val/loss": loss} for step, loss in ((10, 3.0), (20, 3.1), (30, 3.2))]
+    for name, validations in (("over", lines), ("going", lines[:2])):
+        metrics = "".join(json.dumps(line) + "\n" for line in validations)
+        store(tmp_path / name, config, step=validations[-1]["step"], metrics=metrics)
+    text = printed(str(tmp_path))
+    assert f"- {tmp_path}/over: ended by trainer.patience=2: step 30 of 40" in text
+    assert f"- {tmp_path}/going: unfinished: step 20 of 40" in text
+
+
 def test_a_run_that_is_not_the_papers_is_said_to_be_not_comparable_and_why(sweep):
     text = markdown(sweep)
     assert "Not comparable with the paper's figures" in text
@@ -219,16 +237,18 @@ def test_a_run_as_in_the_paper_is_comparable(tmp_path, configs):
     ("change", "reason"),
     [
         ({"test_set": "newstest2014 (2,737 lines)", "lines": 2737}, "measured on other text than newstest2014"),
+        ({"search": {"beam_size": 4, "batch_tokens": 9}}, None),
+        ({"search": {"beam_size": 1, "length_penalty": 0.6}}, "searched with search.beam_size=1, the paper otherwise"),
         ({"n_references": 3}, "scored with several references"),
         ({"averaged": []}, "no checkpoints averaged, the paper 5"),
         ({"averaged": [1, 2]}, "2 checkpoints averaged, the paper 5"),
     ],
 )
-def test_a_score_of_another_text_or_of_other_weights_is_not_comparable(tmp_path, configs, change, reason):
+def test_a_score_of_another_text_search_or_of_other_weights_is_not_comparable(tmp_path, configs, change, reason):
     good = {"test_set": "newstest2014", "lines": 3003, "averaged": [1, 2, 3, 4, 5]}
     test = evaluation(100_000, 27.1, **good | change)
     store(tmp_path / "run", configs["paper"], step=100_000, vocab_size=37_000, test=test)
-    assert collect(tmp_path)["table_2"][0]["not_comparable"] == [reason]
+    assert collect(tmp_path)["table_2"][0]["not_comparable"] == ([reason] if reason else [])
 
 
 def test_french_runs_stand_in_table_2_only_and_by_the_tokenised_kind(tmp_path, configs):

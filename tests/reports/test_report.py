@@ -199,6 +199,20 @@ def test_a_sweep_over_seeds_ends_with_mean_and_standard_deviation(tmp_path):
     assert shown[start : start + 4] == ["seeds", "3", "6.00\u00a0±\u00a01.00", "22.00\u00a0±\u00a02.65"]
 
 
+def test_a_sweep_of_parsers_has_their_scores_beside_each_run(tmp_path):
+    sweep = write_sweep(tmp_path / "parsers", ("seed=1", 5.0, 20.0), ("seed=2", 6.0, 21.0))
+    for run, f1 in ((sweep / "seed-1", 81.5), (sweep / "seed-2", 82.5)):
+        config = yaml.safe_load((run / "config.yaml").read_text())
+        config["data"]["task"] = "parsing"
+        (run / "config.yaml").write_text(yaml.safe_dump(config))
+        (run / "metrics.jsonl").write_text(json.dumps({"step": 10, "val/f1": f1 - 1}) + "\n")
+        (run / "evaluation/val/evaluation.json").write_text(json.dumps({"metrics": {"f1": f1}, "step": 10, "lines": 3}))
+
+    shown = cells(write_report(sweep).read_text())
+    titles = ["run", "step", "val/f1 (greedy)", "f1 (val)", "seed"]
+    assert shown[:15] == [*titles, "seed-1", "10", "80.50", "81.50", "1", "seed-2", "10", "81.50", "82.50", "2"]
+
+
 def test_scores_of_other_text_stand_in_no_column_of_a_sweeps_page_together(tmp_path):
     sweep = write_sweep(tmp_path / "grid", *[(f"model.n_heads={h}", "model.d_k=8", 9.0, float(h)) for h in (8, 16)])
     assert cells(write_report(sweep).read_text()).count("run") == 2
@@ -220,6 +234,15 @@ def test_groups_of_one_name_in_two_folders_each_have_a_curve(tmp_path):
     assert re.findall(">(.*?)</span>", legend) == names
     shutil.copytree(tmp_path / "both/fast/base_seed-1", tmp_path / "both/fast/copy")
     assert names[0] in write_report(tmp_path / "both").read_text()
+
+
+def test_the_legend_tells_curves_of_one_colour_apart_by_their_lines(tmp_path):
+    sweep = write_sweep(tmp_path / "rates", *((f"optim.lr_scale={rate}", 5.0, 20.0) for rate in range(1, 11)))
+    page = write_report(sweep).read_text()
+    [legend] = re.findall('<p class="legend">(.*?)</p>', page, re.DOTALL)
+    colours = [f"c{number} s0" for number in range(8)]
+    assert re.findall('class="key (.*?)"', legend) == [*colours, "c0 s1", "c1 s1"]
+    assert page.count("stroke-dasharray") == 2
 
 
 def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):

@@ -71,6 +71,11 @@ def started(monkeypatch) -> list[Processes]:
             3,
             ["train-nowhere: data.train=nowhere", "train-gone: data.train=gone"],
         ),
+        (
+            ["data.test=nowhere,gone", "hydra.launcher.score=[val,test]"],
+            3,
+            ["test-nowhere: data.test=nowhere", "test-gone: data.test=gone"],
+        ),
         (["seed=1", "hydra.launcher.jobs=0"], 2, ["hydra.launcher.jobs=0: must be at least 1"]),
         (["seed=1", "hydra.launcher.job=2"], 2, ["hydra.launcher.job: no such option"]),
         (["--cfg", "job"], 2, ["--multirun and --cfg: only one of them at a time"]),

@@ -13,6 +13,7 @@ from applications import run_application, stopped_in
 
 from aiayn.config.compose import chosen_options, compose_training
 from aiayn.config.schema import Config
+from aiayn.config.stored import changed_options, to_plain
 from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
@@ -20,6 +21,7 @@ from aiayn.errors import RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.search.translator import load_translator
+from aiayn.sweep.jobs import is_from_source
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.init_from import resolve_init_from, weights_sha256
 from aiayn.training.log_start import log_source
@@ -212,6 +214,9 @@ def test_the_kind_of_tokenizer_follows_the_source_and_several_machines_need_not_
     checkpoints.save(tmp_path / "unigram.ckpt", unigram)
     found, _ = resolve_init_from(child, str(tmp_path / "unigram.ckpt"), RunFolder(tmp_path / "child"), ())
     assert found.data.tokenizer == "unigram"
+    changed = changed_options(to_plain(found), child)
+    assert "data.tokenizer" in changed
+    assert all(map(is_from_source, changed)), "a sweep takes it for the same run"
     assert replace(found, trainer=replace(found.trainer, num_nodes=2)).data == found.data
 
 

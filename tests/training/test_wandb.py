@@ -157,6 +157,13 @@ def test_mode_online_without_a_key_ends_in_one_line(config, tmp_path, no_account
         train(settings, tmp_path)
 
 
+def test_a_row_of_a_sweep_with_a_longer_name_than_a_tag_may_have_is_logged(config, tmp_path, no_account):
+    row, logger = "n_heads-4_" * 9 + "seed-1", replace(config.logger, kind="wandb", mode="offline", group="search")
+    run = wandb_run._start_client(replace(config, name=f"sweeps/search/{row}", logger=logger), tmp_path)
+    assert (run.name, run.tags, run.config["row"]) == (f"sweeps/search/{row}", (row[:64],), row)
+    run.finish()
+
+
 def test_without_a_key_a_run_logs_offline_says_so_and_asks_nothing(config, tmp_path, no_account, caplog, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked a question"))
     logger, trainer = replace(config.logger, kind="wandb"), replace(config.trainer, max_steps=1, val_every=1)

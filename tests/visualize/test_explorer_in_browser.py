@@ -1,5 +1,7 @@
 """The page as people use it, in a real browser: it must look where the model looks."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from faults.harness import wait_until
@@ -84,6 +86,31 @@ def test_choosing_a_kind_a_layer_and_a_head_changes_the_picture(page, browser, m
     is_shown(browser, "keys", maps.encoder_self[0, :, 5].mean(0))
     assert browser.run("document.querySelectorAll('.thumb').length") == 2 * (3 + 1)
     assert browser.run("location.hash") == "#show=encoder&head=1.mean&view=matrix"
+
+
+@pytest.mark.parametrize("n_decoder_layers", [1, 3])
+def test_encoder_and_decoder_of_other_depths_each_show_their_own_layers(
+    browser, maps, tiny_config, tmp_path, n_decoder_layers
+):
+    decoder, cross = (one[[0, 1, 0][:n_decoder_layers]] for one in (maps.decoder_self, maps.cross))
+    path = tmp_path / "index.html"
+    deep = replace(tiny_config, n_layers=2, n_decoder_layers=n_decoder_layers)
+    write_explorer(path, replace(maps, decoder_self=decoder, cross=cross), {}, deep, "small")
+    rows = "[...document.querySelectorAll('#overview .mark[data-layer]')].filter((one) => one.offsetWidth).length"
+
+    browser.open(f"{path.as_uri()}#show=encoder&head=2.1")
+    assert f"· 2 and {n_decoder_layers} layers," in browser.run("document.getElementById('model').innerText")
+    assert browser.run(rows) == 2
+    browser.point(token("queries", 1))
+    is_shown(browser, "keys", maps.encoder_self[1, 0, 1])
+    browser.click('[data-tab="cross"]')
+    assert browser.run(rows) == n_decoder_layers
+    browser.point(token("queries", 1))
+    is_shown(browser, "keys", cross[min(1, n_decoder_layers - 1), 0, 1])
+    browser.open(f"{path.as_uri()}#show=encoder&head={max(2, n_decoder_layers)}.1")
+    browser.point(token("queries", 1))
+    is_shown(browser, "keys", maps.encoder_self[1, 0, 1])
+    assert browser.complaints() == []
 
 
 def test_two_heads_stand_side_by_side_and_follow_one_word(page, browser, maps):

@@ -70,7 +70,7 @@ def texts(path) -> list[str]:
 
 
 def test_the_figures_are_drawn_as_png_and_svg_with_the_words_as_text(maps, tmp_path):
-    paths = draw_paper_figures(maps, tmp_path / "new", "old")
+    paths = draw_paper_figures(maps, tmp_path / "new", find_word(maps.src, "old"))
 
     assert [path.name for path in paths] == NAMES
     assert all(300 < size < 3000 for path in paths[::2] for size in imread(path).shape[:2])

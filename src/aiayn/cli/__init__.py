@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from aiayn import __version__
+from aiayn.cli.arguments import with_options
 from aiayn.cli.attention import attention
 from aiayn.cli.dashboard import dashboard
 from aiayn.cli.export import export
@@ -42,7 +43,7 @@ for command in (train, evaluate):
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     )(command)
 for command in (translate, score, serve, pack, export, attention, table, report, dashboard, trees, split, prepare):
-    app.command()(command)
+    app.command()(with_options(command))
 
 
 @app.callback(invoke_without_command=True)

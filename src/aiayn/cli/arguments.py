@@ -30,7 +30,7 @@ Extensions = Annotated[
     list[str] | None,
     typer.Option("--extension", metavar="FILE", help="A Python file that the model has parts of; may be repeated."),
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -120,7 +120,7 @@ class ModelAndSearch(ModelChoice):
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns a command for typer, which gets the fields of dataclasses among its parameters as options.
+    """Returns a command for typer, which gets the fields of dataclasses among its parameters as options, and --debug.
 
     The help of a field is in its annotation, as of any option, or in its metadata: {"help": ..., "metavar": ...}.
     """
@@ -132,8 +132,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             parameters += _parameters(groups[parameter.name])
         else:
             parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
+    parameters.append(inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=DEBUG))
 
-    def flat(**given: Any) -> None:
+    def flat(debug: bool, **given: Any) -> None:  # what --debug does, `one_line_errors` does
         built = {
             name: group(**{field.name: given.pop(field.name) for field in fields(group)})
             for name, group in groups.items()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Accelerator, CheckpointName, Debug, Extensions, ModelChoice, RunArgument
+from aiayn.cli.arguments import Accelerator, CheckpointName, Extensions, ModelChoice, RunArgument
 
 
 def attention(
@@ -16,24 +16,25 @@ def attention(
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",
     extension: Extensions = None,
-    debug: Debug = False,
 ) -> None:
     """Draws where the heads look in a sentence and its translation.
 
     Writes index.html, a page to explore the attention of every head, and the paper's Figures 3 to 5 for this model
     (figure_3, figure_4, figure_5; .png and .svg).
     """
+    from aiayn.evaluation.tasks import task_of
     from aiayn.runs.run_folder import RunFolder, folder_of
     from aiayn.visualize.explorer import position_tables, write_explorer
-    from aiayn.visualize.figures import draw_paper_figures
+    from aiayn.visualize.figures import draw_paper_figures, find_word
     from aiayn.visualize.maps import attention_maps
 
     translator = ModelChoice(checkpoint=checkpoint, accelerator=accelerator, extension=extension).load(run)
-    maps = attention_maps(translator, sentence)
+    maps = attention_maps(translator, task_of(translator.task).source_line(sentence))
+    chosen = None if word is None else find_word(maps.src, word)
     model = translator.models[0]
     folder = out or RunFolder(folder_of(run)).attention
     page = folder / "index.html"
     write_explorer(page, maps, position_tables(model), model.config, run.resolve().name)
     print(page)
-    for path in draw_paper_figures(maps, folder, word):
+    for path in draw_paper_figures(maps, folder, chosen):
         print(path)

@@ -4,8 +4,6 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Debug
-
 
 def dashboard(
     project: Annotated[str, typer.Option(help="The W&B project, as in logger.project.")] = "aiayn",
@@ -13,7 +11,6 @@ def dashboard(
         str | None, typer.Option(help="Its user or team; by default the one that the W&B key belongs to.")
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print the definition as JSON and send nothing.")] = False,
-    debug: Debug = False,
 ) -> None:
     """Creates a workspace of panels in Weights & Biases.
 

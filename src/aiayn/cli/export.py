@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import CheckpointName, Debug, Extensions, RunArgument
+from aiayn.cli.arguments import CheckpointName, Extensions, RunArgument
 from aiayn.config.rules import require
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of
 
@@ -21,7 +21,6 @@ def export(
     ] = None,
     checkpoint: CheckpointName = None,
     extension: Extensions = None,
-    debug: Debug = False,
 ) -> None:
     """Writes model and tokenizer for another engine.
 

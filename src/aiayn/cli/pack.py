@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import CheckpointName, Debug, RunArgument
+from aiayn.cli.arguments import CheckpointName, RunArgument
 from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
@@ -16,7 +16,6 @@ def pack(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file, such as model.ckpt.")],
     precision: Annotated[str, typer.Option(help="Of the stored weights: bfloat16, or float32.")] = "bfloat16",
     checkpoint: CheckpointName = None,
-    debug: Debug = False,
 ) -> None:
     """Writes a model as one small file.
 

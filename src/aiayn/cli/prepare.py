@@ -5,14 +5,11 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Debug
-
 
 def prepare(
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[GROUP=NAME] [KEY=VALUE]", help="Options of `aiayn train`.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Prepares a corpus for `aiayn train` with the same options.
 

@@ -5,14 +5,11 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Debug
-
 
 def report(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A run such as outputs/quickstart, or a folder of runs.")
     ],
-    debug: Debug = False,
 ) -> None:
     """Writes FOLDER/report.html: curves, scores, samples, options.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiayn.cli.arguments import Debug, ModelChoice, RunArgument, with_options
+from aiayn.cli.arguments import ModelChoice, RunArgument
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
 from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError, DataError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from aiayn.search.translator import Translator
 
 
-@with_options
 def score(
     run: RunArgument,
     src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, or a file of pairs: .tsv, .jsonl, .tmx.")],
@@ -34,7 +33,6 @@ def score(
     tgt: Annotated[
         Path | None, typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Prints log P of given translations, line by line.
 

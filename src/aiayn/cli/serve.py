@@ -2,14 +2,13 @@
 
 import signal
 
-from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
+from aiayn.cli.arguments import ModelAndSearch, RunArgument
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.server.options import ServeOptions, read_keys
 
 
-@with_options
-def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch, debug: Debug = False) -> None:
+def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch) -> None:
     """Serves a page to translate on, and LibreTranslate's API.
 
     Paths are /translate, /translate_file, /detect, /languages, /frontend/settings and /health; /metrics is for

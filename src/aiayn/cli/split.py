@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Debug
 from aiayn.config.rules import language_code, require, tagged
 
 
@@ -17,7 +16,6 @@ def split(
     val: Annotated[int, typer.Option(min=1, help="Pairs for development.")] = 1000,
     test: Annotated[int, typer.Option(min=1, help="Pairs for the test.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
-    debug: Debug = False,
 ) -> None:
     """Divides parallel text: training, development and test set.
 

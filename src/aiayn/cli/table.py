@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Debug
 from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError
 
@@ -39,7 +38,6 @@ def table(
     vocab_size: Annotated[
         int | None, typer.Option(min=1, help="With --parameters: the vocabulary size to count with; default 37000.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Prints means and differences of runs, and the paper's tables.
 
@@ -61,7 +59,7 @@ def table(
     from aiayn.reports.runs import SPLITS, read_runs
 
     if parameters:
-        tables, records = [parameter_table(vocab_size or STATED_VOCABULARY)], {}
+        tables, records, noted = [parameter_table(vocab_size or STATED_VOCABULARY)], {}, []
     else:
         found, left_out = read_runs(runs or [])
         own = comparisons(
@@ -70,19 +68,18 @@ def table(
         paper = paper_tables(found, every_row)
         notes = [*(f"{run.name}: {note}" for run in found for note in run.notes), *left_out]
         noted = [writers.Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)])] if notes else []
-        tables, records = [*own, *paper.tables, *noted], paper.records | {"notes": notes}
+        tables, records = [*own, *paper.tables], paper.records | {"notes": notes}
     if only:
         names = [one.name for one in tables if one.records]
         if only not in names:
             raise ConfigError(f"--table {only}: there is none of these runs; choose one of {', '.join(names)}")
-        tables = [one for one in tables if one.name == only]
-        records = {}
+        tables, records = [one for one in tables if one.name == only], {}
     if form == "json":
         written = writers.json_text({one.name: one.records for one in tables if one.records} | records)
     elif form == "csv":  # one table
         written = writers.csv_text(tables[0])
     else:
-        written = {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form](tables)
+        written = {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form]([*tables, *noted])
     print(written, end="")
 
 

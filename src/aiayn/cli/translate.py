@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from aiayn.cli import texts
-from aiayn.cli.arguments import Debug, ModelAndSearch, RunArgument, with_options
+from aiayn.cli.arguments import ModelAndSearch, RunArgument
 from aiayn.cli.output import FILE_LINES, as_json, show_progress, write_lines
 from aiayn.cli.texts import Chunk
 from aiayn.config.rules import at_least, one_of, require
@@ -50,10 +50,7 @@ class OutputOptions:
     markup: Annotated[
         bool, typer.Option("--markup", help="Keep tags, {name}, %s and web addresses, and put them where they belong.")
     ] = False
-    paragraphs: Annotated[bool, typer.Option("--paragraphs", help="Translate the sentences of a line one by one.")] = (
-        False
-    )
-
+    paragraphs: Annotated[bool, typer.Option("--paragraphs", help="Translate a line's sentences one by one.")] = False
     tag: Annotated[
         str | None,
         typer.Option(metavar="TAG", help="Begins every text, as a tag of data.train began its sources: '<2de>'."),
@@ -91,8 +88,7 @@ class SampleOptions:
 
     def config(self, n_best: int | None, beam_size: int | None) -> SamplingConfig | None:
         """Returns None without --sample. Raises ConfigError for options that contradict each other."""
-        given = {"seed": self.seed, "temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in vars(self).items() if name != "sample" and value is not None}
         if not self.sample:
             for name in given:
                 raise ConfigError(f"--{name.replace('_', '-')} is an option of --sample; add --sample or leave it out")
@@ -100,10 +96,9 @@ class SampleOptions:
         for name, value in (("--n-best", n_best), ("--beam-size", beam_size)):
             if value is not None:
                 raise ConfigError(f"--sample draws one translation per line, without a beam; leave out {name}")
-        return SamplingConfig(**{"seed": 0} | given)
+        return SamplingConfig(**given)
 
 
-@with_options
 def translate(
     run: RunArgument,
     output: OutputOptions,
@@ -115,7 +110,6 @@ def translate(
     devices: Annotated[
         int, typer.Option(min=1, metavar="N", help="GPUs, or parts of the cores, for the lines of FILE.")
     ] = 1,
-    debug: Debug = False,
 ) -> None:
     """Translates text, one line for one line.
 

@@ -5,15 +5,12 @@ from typing import Annotated
 
 import typer
 
-from aiayn.cli.arguments import Debug
-
 
 def trees(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILES", help="Bracketed trees as in the Penn Treebank, plain or .gz.")
     ],
     out: Annotated[Path, typer.Option(metavar="PREFIX", help="Writes PREFIX.words and PREFIX.trees.")],
-    debug: Debug = False,
 ) -> None:
     """Turns bracketed trees into text that a parser trains on.
 

@@ -16,6 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.extensions import check_extensions
 from aiayn.config.logger import WANDB_MODES
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupported
@@ -28,8 +29,6 @@ from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-    from aiayn.config.evaluate import EvaluateConfig
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -122,6 +121,8 @@ def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides:
     options = replace(options, extension=check_extensions(options.extensions, options.extension))
     if options.data.source == "hub" and _names_files(options, overrides):
         options = replace(options, data=replace(options.data, source="files"))
+    if options.optim.peak_lr is not None and {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(overrides):
+        raise ConfigError("optim.lr_scale and optim.peak_lr: each sets the learning rate; leave one out")
     if options.init_from is None:  # else the model is that run's
         check_open_model(options)
     if options.name is None:
@@ -212,9 +213,7 @@ def compose_training(overrides: Sequence[str], sources: Sources = Sources("train
         return resolve_options(composed, hydra.runtime.choices, overrides)
 
 
-def compose_evaluation(overrides: Sequence[str], sources: Sources = Sources("evaluate")) -> "EvaluateConfig":
+def compose_evaluation(overrides: Sequence[str], sources: Sources = Sources("evaluate")) -> EvaluateConfig:
     """Returns the checked options of `evaluate OVERRIDES`. Raises ConfigError."""
-    from aiayn.config.evaluate import EvaluateConfig
-
     with composition(sources, overrides, EvaluateConfig) as (composed, _):
         return check_config(composed, EvaluateConfig).found()

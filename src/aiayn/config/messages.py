@@ -106,6 +106,8 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
             raise ConfigError(f"{override}: a value without a key; write key=value, without spaces")
         if sign and schema is not Config and re.split("[./]", key)[0] not in first_names:
             raise ConfigError(no_such_option(key, schema))
+        if key in ("hydra/launcher", "hydra/sweeper") and schema is not Config:
+            raise ConfigError(f"{key}={value}: is for sweeps of train; leave it out")
         if key == "hydra/launcher" and value not in LAUNCHERS:
             raise ConfigError(f"{key}={value}: choose one of {', '.join(LAUNCHERS)} (docs/sweeps.md)")
         if key.startswith(OF_SWEEPS) and not multirun:

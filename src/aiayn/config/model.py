@@ -7,7 +7,10 @@ from aiayn.config.rules import check_rules, fraction, option, require
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Section 3 of the paper, in the order of the columns of its Table 3. null: by the number of training pairs."""
+    """Section 3 of the paper, in the order of the columns of its Table 3. null: by the number of training pairs.
+
+    What each option does stands beside its value in `conf/model/base.yaml`.
+    """
 
     n_layers: int = option(6, least=1, by_text=True)  # N
     d_model: int = option(512, least=1, by_text=True)
@@ -20,9 +23,7 @@ class ModelConfig:
     positions: str = option("sinusoidal", choices=("sinusoidal", "learned"))  # learned: row E
     max_positions: int = option(512, least=1)  # rows of the learned tables; sinusoids have no limit
     n_decoder_layers: int | None = option(least=1)  # null: n_layers; the paper's stacks are equally deep
-    # all: one matrix, section 3.4 | decoder: the source has its own | none: the output, too
     tie_embeddings: str = option("all", choices=("all", "decoder", "none"))
-    # r of section 4: self-attention reaches r // 2 positions each way; null: all
     attention_window: int | None = option(least=1)
     parts: str | None = None  # FILE:SHA-256 of the extensions that bring others; null: the paper's. Set by the program
 

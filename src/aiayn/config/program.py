@@ -46,7 +46,7 @@ def same_again() -> list[str]:
     Raises ConfigError in a notebook, which cannot be started again.
     """
     if _subcommand:
-        return [sys.executable, "-m", "aiayn", *_arguments()]
+        return [sys.executable, "-m", "aiayn", _subcommand, *sys.argv[1:]]
     if _in_notebook() or not os.path.isfile(sys.argv[0]):
         raise ConfigError(
             "trainer.devices: a notebook trains on one device; for more use aiayn train trainer.devices=N"
@@ -69,9 +69,5 @@ def typed(command: str) -> str:
 
 def typed_again() -> str:
     """Returns the command line of this process as people type it."""
-    program = ["aiayn"] if _subcommand else [Path(sys.executable).name, sys.argv[0]]
-    return shlex.join([*program, *_arguments()])
-
-
-def _arguments() -> list[str]:
-    return [_subcommand, *sys.argv[1:]] if _subcommand else sys.argv[1:]
+    program = ["aiayn", _subcommand] if _subcommand else [Path(sys.executable).name, sys.argv[0]]
+    return shlex.join([*program, *sys.argv[1:]])

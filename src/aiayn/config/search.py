@@ -20,7 +20,6 @@ class SearchOverrides:
     length_penalty: float | None = option(least=0, most=5)  # alpha
     penalty: str | None = option(choices=("gnmt", "power"))  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
     max_extra_tokens: int | None = option(least=1, most=10_000)  # an output has at most |X| + this many tokens
-    # Padded source tokens times beams in a batch; None: 8,192 on a CPU, 65,536 on GPUs.
     batch_tokens: int | None = option(least=1)
     patience: float | None = option(least=0, most=1000)  # ends after patience * beam_size outputs; 0 or None: exact
 
@@ -50,7 +49,7 @@ class SearchConfig(SearchOverrides):
 class SamplingConfig:
     """How `aiayn translate --sample` draws translations."""
 
-    seed: int
+    seed: int = 0
     temperature: float = 1.0  # divides the logits: below 1 less, above 1 more random
     top_k: int | None = None  # draw among the k most probable tokens only
     top_p: float | None = None  # draw among the fewest tokens whose probabilities sum to p

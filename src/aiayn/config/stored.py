@@ -146,4 +146,4 @@ def _differ(key: str, one: Any, other: Any) -> bool:
 
 def as_option(value: Any) -> Any:
     """Returns a value as it is written on the command line."""
-    return "null" if value is None else value
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else value

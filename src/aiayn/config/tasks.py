@@ -25,12 +25,7 @@ TASKS: dict[str, TaskNames] = {
         metric="sacrebleu", metric_title="sacreBLEU", val_metric="val/bleu", val_title="BLEU", splits_at_spaces=False
     ),
     "parsing": TaskNames(
-        metric="f1",
-        metric_title="F1",
-        val_metric="val/f1",
-        val_title="F1",
-        scored_on=("test",),
-        splits_at_spaces=True,
+        metric="f1", metric_title="F1", val_metric="val/f1", val_title="F1", scored_on=("test",), splits_at_spaces=True
     ),
 }
 VAL_METRICS = tuple(names.val_metric for names in TASKS.values())

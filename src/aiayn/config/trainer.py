@@ -1,12 +1,11 @@
 """Options of the group `trainer`: length of the training, devices, and how often something is done."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from aiayn.config.rules import MAX_COUNT, at_least, check_rules, option, require
 
-# Lightning's names; auto: bf16-mixed where the hardware computes in bfloat16, 16-mixed on other GPUs with tensor cores,
-# else 32-true. tf32: 32-true whose products tensor cores round to 10 bits.
+# Lightning's names; tf32 is 32-true whose products tensor cores round to 10 bits.
 TrainingPrecision = Literal["32-true", "bf16-mixed", "bf16-true", "16-mixed", "64-true"]
 # Lightning's names; the last one for models that leave parameters out of some steps.
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
@@ -19,14 +18,8 @@ def _duration(key: str, value: str) -> None:
     require(good, f"{key}={value}: write days, hours, minutes and seconds as DD:HH:MM:SS")
 
 
-def _count_or_share(key: str, value: Any) -> None:
-    require(type(value) in (int, float), f"{key}={value}: must be a number, or a share below 1.0")
+def _count_or_share(key: str, value: int | float) -> None:
     at_least(key, value, 0, most=MAX_COUNT if isinstance(value, int) else 1)
-
-
-def _switch_or_count(key: str, value: Any) -> None:
-    require(isinstance(value, int), f"{key}={value}: true, false or steps")
-    at_least(key, int(value), 0)
 
 
 def limited(limit: int | float, count: int) -> int:
@@ -68,7 +61,7 @@ class TrainerConfig:
     limit_val_batches: int | float = option(1.0, _count_or_share, may_change=True)
     overfit_steps: int | float = option(0.0, _count_or_share)
     num_sanity_val_steps: int = option(0, least=-1, may_change=True)
-    fast_dev_run: bool | int = option(False, _switch_or_count, may_change=True)
+    fast_dev_run: bool | int = option(False, least=0, may_change=True)
     profiler: str | None = option(choices=("simple", "advanced", "pytorch"), may_change=True)
     detect_anomaly: bool = option(False, may_change=True)
     deterministic: bool = False

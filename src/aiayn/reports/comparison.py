@@ -13,7 +13,7 @@ from aiayn.reports.groups import (
     option_text,
     partitions,
 )
-from aiayn.reports.metrics import Metric, asked_metrics, usual_metrics
+from aiayn.reports.metrics import Metric, asked_metrics, record_keys, usual_metrics
 from aiayn.reports.published import BASE, GERMAN
 from aiayn.reports.runs import SPLITS, MeasuredRun
 from aiayn.reports.tables import Column, Table
@@ -68,35 +68,36 @@ def compare_groups(groups: Sequence[Group], metrics: Sequence[Metric], base: Gro
 
 def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | None) -> Table:
     base = named if named in groups else None if named else default_baseline(groups)
-    metrics = [metric for metric in metrics if any(group.sample(metric) for group in groups)]
+    keys = record_keys([metric for metric in metrics if any(group.sample(metric) for group in groups)])
     options = differing_options(groups)
     columns = [Column("group", "run"), *option_columns(options), Column("n", "n")]
-    for metric in metrics:
-        columns.append(Column(metric.key, metric.title, metric.digits))
+    for metric, key in keys.items():
+        columns.append(Column(key, metric.title, metric.digits))
         if metric.ratio and any(group.sample(metric.ratio) for group in groups):
             columns.append(Column(metric.ratio.key, "length ratio", 3))
         if base is not None:
-            columns.append(Column(f"{metric.key} difference", "difference", metric.digits))
+            columns.append(Column(f"{key} difference", "difference", metric.digits))
     # The correction is for the usual metrics, too, so that no star is bought by asking for fewer.
     usual = usual_metrics([run for group in groups for run in group.runs])
-    found = {} if base is None else compare_groups(groups, [*dict.fromkeys([*metrics, *usual])], base)
+    found = {} if base is None else compare_groups(groups, [*dict.fromkeys([*keys, *usual])], base)
     differences = corrected(found)
     records = []
     for group in groups:
         record = {"group": group.name} | group.record()
-        record |= {key: option_text(group.options.get(key)) for key in options}
-        for metric in metrics:
-            record |= {one.key: group.sample(one) for one in (metric, metric.ratio) if one}
-        if base is not None:
-            record |= {f"{one.key} difference": differences.get(one, {}).get(group.path) for one in metrics}
+        record |= {key: option_text(group.options[key]) for key in options if key in group.options}
+        for metric, key in keys.items():
+            record[key] = group.sample(metric)
+            record |= {metric.ratio.key: group.sample(metric.ratio)} if metric.ratio else {}
+            if base is not None:
+                record[f"{key} difference"] = differences.get(metric, {}).get(group.path)
         records.append(record | ({"baseline": True} if group is base else {}))
     after = []
     if base is not None:
-        compared = {metric.title: found[metric] for metric in metrics if metric in found}
+        compared = {metric.title: found[metric] for metric in keys if metric in found}
         after += explained(f"{base.name} ({counted_seeds(base)})", compared, differences)
         after += [
             f"{metric.title} is not compared across vocabularies, texts and losses."
-            for metric in metrics
+            for metric in keys
             if any(not comparable(metric, group, base) for group in groups if group.sample(metric))
         ]
     elif len(groups) > 1:

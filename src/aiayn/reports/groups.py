@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from aiayn.config.stored import may_change
+from aiayn.config.stored import as_option, may_change
 from aiayn.errors import ConfigError
 from aiayn.reports.differences import Sample
 from aiayn.reports.metrics import Metric
@@ -15,8 +15,8 @@ from aiayn.runs.results import search_of
 from aiayn.runs.run_folder import Record
 
 PRECISION = "trainer.precision"
-NOT_SHAPING = ("seed", "logger.group", PARAMETERS)  # options that change no result, and one derived from others
-EARLY_STOPPING = ("trainer.max_steps", "trainer.patience", "trainer.best_metric")
+NOT_SHAPING = ("seed", PARAMETERS)  # the one that is drawn anew, and what follows from others
+EARLY_STOPPING = ("trainer.max_steps", "trainer.patience", "trainer.best_metric", "trainer.val_every")
 WITHOUT_SEED = re.compile(r"[-_.]?seed-?\d+$")
 ONE_CHECKPOINT = "one checkpoint"  # that the scored weights are of, which is not the best
 TEXT, TOKENIZER = "text", "tokenizer"  # fingerprints, shown where nothing else differs
@@ -224,5 +224,5 @@ def differing(options: Sequence[Record]) -> list[str]:
 
 def option_text(value: Any) -> str:
     """Returns an option as it is written on the command line, the SHA-256 of extensions by their first digits."""
-    text = "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    text = f"{value:g}" if isinstance(value, float) else str(as_option(value))
     return re.sub(r"\b([0-9a-f]{8})[0-9a-f]{56}\b", r"\1", text)

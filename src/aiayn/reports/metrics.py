@@ -82,6 +82,12 @@ class Metric:
         return (run.content.get("corpus") or str(text), smoothing) if self.name == "train/loss" else None
 
 
+def record_keys(metrics: Sequence[Metric]) -> dict[Metric, str]:
+    """Returns each metric's key in the records of a table: a series may be called as a score is, such as val/f1."""
+    scores = {metric.key for metric in metrics if metric.split is not None}
+    return {one: f"{one.key} (series)" if one.split is None and one.key in scores else one.key for one in metrics}
+
+
 def usual_metrics(runs: Sequence[MeasuredRun]) -> list[Metric]:
     """Returns validation perplexity, and the score to report of every split that was scored."""
     scores = sorted({TASKS[run.task].metric for run in runs})

@@ -6,6 +6,8 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from aiayn.config.data import DataConfig
+from aiayn.config.search import SearchConfig
+from aiayn.config.stored import to_plain
 from aiayn.config.tasks import TASKS
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import compare_groups, counted_seeds
@@ -35,6 +37,7 @@ from aiayn.reports.published import (
 )
 from aiayn.reports.runs import MeasuredRun
 from aiayn.reports.tables import NOT_RUN, Column, Table
+from aiayn.runs.results import search_of
 from aiayn.runs.run_folder import BRACKET_KINDS, Record
 
 Lines = list[tuple[Row, Group]]  # of a table: the paper's rows, each with its runs or with none, then other runs
@@ -125,7 +128,7 @@ def _table_2_record(row: Row, group: Group) -> Record:
     src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
     kind = Metric(comparable_kind(tgt_lang), "test")
     steps = evaluation.get("step", run.step) if run else None
-    flops, is_exact = run.flops() if run else (None, None)
+    flops, is_exact = run.flops(steps) if run else (None, None)
     averaged = len(evaluation.get("averaged") or []) if evaluation else None
     reasons = why_not_comparable(run, row, evaluation, "newstest2014") if run and row.options else []
     if evaluation and row.options and averaged != row.printed["averaged"]:
@@ -133,16 +136,7 @@ def _table_2_record(row: Row, group: Group) -> Record:
     return {
         **{"model": row.name, "src_lang": src_lang, "tgt_lang": tgt_lang, "text": f"{src_lang}-{tgt_lang}"},
         **group.record(),
-        **_beside(
-            row,
-            {
-                "bleu": group.sample(kind),
-                # All steps cost about the same.
-                "flops": flops * steps / max(run.step, 1) if run and flops and steps is not None else flops,
-                "steps": steps,
-                "averaged": averaged,
-            },
-        ),
+        **_beside(row, {"bleu": group.sample(kind), "flops": flops, "steps": steps, "averaged": averaged}),
         "bleu_kind": kind.name,
         "length_ratio": group.sample(kind.ratio),
         "sacrebleu": group.sample(Metric("sacrebleu", "test")),
@@ -305,14 +299,10 @@ def _table_4_record(row: Row, group: Group) -> Record:
 
 def _table_4(records: list[Record]) -> Table:
     columns = [Column("parser", "parser"), Column("training", "training"), Column("n", "n")]
-    columns += [
-        Column("f1", "F1", 2),
-        Column("paper_f1", "paper", 1),
-        Column("f1_difference", "difference", spec="+,.2f"),
-    ]
-    columns += [Column("precision", "precision", 2), Column("recall", "recall", 2)]
-    columns += [Column("complete_match", "complete", 2), Column("malformed", "malformed")]
-    columns += [Column("scored", "test set"), Column("steps", "steps")]
+    columns += [Column("f1", "F1", 2), Column("paper_f1", "paper", 1)]
+    columns += [Column("f1_difference", "difference", spec="+,.2f"), Column("precision", "precision", 2)]
+    columns += [Column("recall", "recall", 2), Column("complete_match", "complete", 2)]
+    columns += [Column("malformed", "malformed"), Column("scored", "test set"), Column("steps", "steps")]
     about = (
         "F1 is of labelled brackets, counted as EVALB with COLLINS.prm counts. Runs on other text, or with another "
         "model or vocabulary, are `other`: their figures cannot be compared with the paper's."
@@ -329,6 +319,8 @@ def why_not_comparable(run: MeasuredRun, row: Row, evaluation: Record, test_set:
     sizes = VOCABULARIES.get((data.src_lang, data.tgt_lang), (STATED_VOCABULARY,))
     text = {"hub": data.hub_path, "phrasebook": "the phrasebook"}.get(data.source, f"data.train={data.train}")
     rate = f"optim.warmup_steps={optim.warmup_steps} and optim.lr_scale={optim.lr_scale:g}"
+    usual, search = to_plain(SearchConfig()), search_of(evaluation)
+    other_search = [f"search.{key}={value}" for key, value in search.items() if value != usual.get(key)]
     is_of_test_set = evaluation.get("test_set") == test_set if evaluation else _is_wmt14(data)
     reasons = {
         f"trained on {text}, the paper on WMT14": not _is_wmt14(data),
@@ -339,6 +331,7 @@ def why_not_comparable(run: MeasuredRun, row: Row, evaluation: Record, test_set:
         f"a vocabulary of {data.vocab_size:,}, the paper about {sizes[0]:,}": data.vocab_size not in sizes,
         f"{rate}, the paper 4000 and 1": (optim.warmup_steps, optim.lr_scale) != (4000, 1),
         f"measured on other text than {test_set}": not is_of_test_set,
+        f"searched with {', '.join(other_search)}, the paper otherwise": bool(other_search),
         "scored with several references": is_of_test_set and evaluation.get("n_references", 1) != 1,
     }
     return [reason for reason, applies in reasons.items() if applies]
@@ -382,8 +375,6 @@ def parameter_table(vocab_size: int) -> Table:
         records.append(record)
     columns = [Column("row", "row"), Column("paper", "paper (M)")]
     for name, size in sizes.items():
-        columns += [
-            Column(f"parameters{name}", f"V = {size:,}", 2),
-            Column(f"difference{name}", "difference", spec="+,.2f"),
-        ]
+        columns.append(Column(f"parameters{name}", f"V = {size:,}", 2))
+        columns.append(Column(f"difference{name}", "difference", spec="+,.2f"))
     return Table("Table 3: parameters, in millions", columns, records, name="parameters")

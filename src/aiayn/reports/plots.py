@@ -17,7 +17,6 @@ VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOU
 VARIABLES |= {TEXT: "var(--dim)", GRID: "var(--line)"}
 LARGEST = 1e30  # numbers beyond it are drawn as this one; matplotlib fails near the limits of float64
 MAX_POINTS = 600  # drawn of a curve; more would be finer than the pixels
-UNINTERESTING = ("train/epoch", "train/skipped_steps")  # no panel
 
 # Title, series, and whether the axis is logarithmic.
 USUAL = (
@@ -51,7 +50,7 @@ def panels(groups: Mapping[str, Runs]) -> list[Panel]:
     the mean over its seeds, in a band from the lowest to the highest, at the steps that all of them logged.
     """
     records = [record for runs in groups.values() for _, measured in runs for record in measured]
-    shown = {"train/lr", *UNINTERESTING, *(key for _, keys, _ in USUAL for key in keys)}
+    shown = {"train/lr", "train/epoch", "train/skipped_steps", *(key for _, keys, _ in USUAL for key in keys)}
     others = dict.fromkeys(key for record in records for key in record if "/" in key and key not in shown)
     found = []
     for title, keys, log_scale in [*USUAL, *((key, (key,), False) for key in others)]:

@@ -47,9 +47,7 @@ def summary(run: Path) -> str:
     config = folder.read_config()
     # Without the files that brought its parts the model cannot be loaded.
     files = config["extensions"] if config.get("model", {}).get("parts") else []
-    names = ",".join(files)
-    option = f"extensions=[{names}]" if names == shlex.quote(names) else shlex.quote(f"extensions=[{names}]")
-    named = f" {option}" if files else ""
+    named = " " + shlex.quote(f"extensions=[{','.join(files)}]") if files else ""
     lines.append(f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best + named)
     lines.append(f"         aiayn translate {run}" + " --checkpoint best" * best + extension_flags(files))
     return "\n".join(lines)

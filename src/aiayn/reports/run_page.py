@@ -15,7 +15,7 @@ from aiayn.reports.tables import Column, Table
 from aiayn.runs.results import best_and_last, last_step, read_samples
 from aiayn.runs.run_folder import Record, RunFolder, is_count, read_json, series
 
-SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
+SIZES = ("n_layers", "n_decoder_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
 
 
 def run_page(folder: RunFolder) -> str:

@@ -13,6 +13,7 @@ from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.results import is_of_split, last_step, read_evaluations, runs_within
 from aiayn.runs.run_folder import Record, RunFolder, read_json, saved_steps, series
+from aiayn.runs.validations import ValidationHistory
 
 PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")
@@ -92,21 +93,21 @@ class MeasuredRun:
         except (KeyError, TypeError):
             return {}
 
-    def flops(self) -> tuple[float, bool]:
-        """Returns the FLOPs of training so far, and whether they were counted from the tokens of the corpus.
+    def flops(self, steps: int | None = None) -> tuple[float, bool]:
+        """Returns the FLOPs of so many steps, or all so far, and whether they were counted from the corpus' tokens.
 
         Pairs are taken to have the corpus' mean lengths; where `epoch` is empty every step counts as full.
         """
-        config, train = self.settled(), self.epoch()
+        config, train, steps = self.settled(), self.epoch(), self.step if steps is None else steps
         model, vocab_size = config.model, config.data.vocab_size
         try:
             pairs = train["kept"]
             lengths = [(train[f"{side}_tokens"] + pairs) / pairs for side in ("src", "tgt")]  # end marks included
             epoch = pairs * training_flops(model, vocab_size, *lengths)
-            return float(epoch * self.step / train["steps"]), True
+            return float(epoch * steps / train["steps"]), True
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             # Without the scores of attention, which add less than 1 % to a base model.
-            return float(config.data.tokens_per_step * self.step * training_flops(model, vocab_size, 1, 1)), False
+            return float(config.data.tokens_per_step * steps * training_flops(model, vocab_size, 1, 1)), False
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
@@ -176,7 +177,10 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
 def _note_what_is_missing(run: MeasuredRun) -> None:
     config = run.config
     if config is not None and run.step < config.trainer.max_steps:
-        run.notes.append(f"unfinished: step {run.step:,} of {config.trainer.max_steps:,}")
+        trainer, records = config.trainer, [record for record in run.records if record["step"] <= run.step]
+        is_over = ValidationHistory(trainer, records).is_out_of_patience()
+        ended = f"ended by trainer.patience={trainer.patience}" if is_over else "unfinished"
+        run.notes.append(f"{ended}: step {run.step:,} of {trainer.max_steps:,}")
     measured = series(run.records, "val/ppl")
     if not measured:
         run.notes.append("no perplexity in metrics.jsonl")

@@ -5,19 +5,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aiayn.config.tasks import TASKS, VAL_METRICS
 from aiayn.reports.comparison import comparisons, option_columns
 from aiayn.reports.groups import Group, comparable, differing, differing_options, group_runs, option_text, partitions
-from aiayn.reports.metrics import Metric
+from aiayn.reports.metrics import Metric, record_keys
 from aiayn.reports.page import link, render_page
 from aiayn.reports.plots import panel_svg, panels
-from aiayn.reports.runs import MeasuredRun, read_run
+from aiayn.reports.runs import SPLITS, MeasuredRun, read_run
 from aiayn.reports.tables import Column, Table
 from aiayn.runs.results import last_step, read_samples
 from aiayn.runs.run_folder import Record, RunFolder, read_json
 
 NOT_COMPARED = ("name", "sweep", "outputs", "logger.group")
-TITLES = {Metric("val/ppl"): "val/ppl", Metric("val/bleu"): "val/bleu (greedy)"}
-TITLES |= {metric: metric.title for metric in (Metric("sacrebleu", "val"), Metric("sacrebleu", "test"))}
+TITLES = {Metric("val/ppl"): "val/ppl"} | {Metric(name): f"{name} (greedy)" for name in VAL_METRICS}
+TITLES |= {score: score.title for score in (Metric(one.metric, of) for of in SPLITS for one in TASKS.values())}
 
 
 def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
@@ -56,15 +57,15 @@ def _name(run: RunFolder, folder: Path) -> str:
 
 def _runs_table(runs: Sequence[MeasuredRun], folder: Path, differ: Sequence[str]) -> Table:
     """Returns one row per run."""
-    records = []
+    records, keys = [], record_keys([*TITLES])
     for run in runs:
         name, page = _name(run.folder, folder), run.folder.report
         record: Record = {"run": link(f"{name}/{page.name}", name) if page.exists() else name}
         record |= {"step": last_step(run.records)}
-        record |= {metric.key: metric.of(run) for metric in TITLES}
+        record |= {key: metric.of(run) for metric, key in keys.items()}
         records.append(record | {key: option_text(run.options.get(key)) for key in differ})
     filled = {key for record in records for key, value in record.items() if value is not None}
-    measured = [Column(metric.key, title, 2) for metric, title in TITLES.items() if metric.key in filled]
+    measured = [Column(key, TITLES[metric], 2) for metric, key in keys.items() if key in filled]
     return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *option_columns(differ)], records)
 
 
@@ -91,15 +92,15 @@ def _samples(runs: Sequence[MeasuredRun], folder: Path) -> dict[tuple[str, str],
 def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
     """Returns a table of score by heads and d_k, several for a number of heads; None for a sweep of other options, too.
 
-    A cell is the mean over seeds of the first metric that all groups have: BLEU of the development set, greedy BLEU,
-    perplexity.
+    A cell is the mean over seeds of the first metric that all groups have: the score of the development set, the greedy
+    one, perplexity.
     """
     import pandas as pd
 
     sizes = {"heads": "model.n_heads", "d_k": "model.d_k"}
     if {*differing_options(groups)} - {*sizes.values(), "model.d_v"}:
         return None
-    for metric in (Metric("sacrebleu", "val"), Metric("val/bleu"), Metric("val/ppl")):
+    for metric in reversed([metric for metric in TITLES if metric.split != "test"]):
         samples = [sample for group in groups if (sample := group.sample(metric))]
         if len(samples) == len(groups) and comparable(metric, *groups):
             rows = [{name: group.options.get(key) for name, key in sizes.items()} for group in groups]

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
 STEP = "trainer/global_step"  # Lightning's own x-axis
-NAME = "Attention Is All You Need"
 
 
 def definition(entity: str, project: str) -> str:
@@ -58,6 +57,7 @@ def _workspace(entity: str, project: str) -> "Workspace":
             curves("learning rate", "train/lr"),
             curves("norm of the gradient", "train/grad_norm", log_scale=True),
             curves("epoch", "train/epoch"),
+            curves("steps skipped for a NaN or infinite gradient", "train/skipped_steps"),
         ],
         "Translation quality": [
             curves("validation perplexity, unsmoothed", "val/ppl", log_scale=True),
@@ -89,6 +89,6 @@ def _workspace(entity: str, project: str) -> "Workspace":
     return workspaces.Workspace(
         entity=entity,
         project=project,
-        name=NAME,
+        name="Attention Is All You Need",
         sections=[workspaces.Section(name=name, panels=found, is_open=True) for name, found in sections.items()],
     )

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 # Functions of hypotheses and references, by name; one with a parameter `sources` gets those, too (COMET).
 Metrics = Mapping[str, Callable[..., float]]
 # What this program measures itself, under val/NAME or in evaluation.json.
-OWN_METRICS = (*METRIC_KINDS, *BRACKET_KINDS, "loss", "ppl", "accuracy", "bleu", "perplexity", "token_accuracy")
+OWN_METRICS = {*METRIC_KINDS, *BRACKET_KINDS, "perplexity", "token_accuracy"}
+OWN_METRICS |= {"loss", "ppl", "accuracy", "bleu", "length_ratio"}
 _named: dict[str, Any] = {}  # by file_id: what builds models in this process, with PARTS or a Module
 
 

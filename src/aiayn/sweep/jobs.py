@@ -124,17 +124,20 @@ def asked_scores(asked: Sequence[str]) -> dict[str, str]:
 
 
 def check_texts(jobs: Sequence[SweepJob]) -> None:
-    """Raises DataError if the text of an unfinished job is missing."""
+    """Raises DataError if the text of an unfinished job is missing, or the test set that it is to be scored on."""
     mistakes: dict[str, list[str]] = {}
     checked = []
     for job in jobs:
         if job.config.data in checked or job.config.init_from or is_finished(job):
             continue
         from aiayn.data.prepare import check_text
+        from aiayn.data.sources import text_of
 
         checked.append(job.config.data)
         try:
             check_text(job.config.data)
+            if "test" in job.scored:
+                next(text_of(job.config.data, "test").pairs(), None)
         except DataError as error:
             mistakes.setdefault(str(error), []).append(job.name)
     _refuse(mistakes, len(checked), DataError)
@@ -223,5 +226,5 @@ def _as_name(text: str) -> str:
 
 def is_from_source(key: str) -> bool:
     """Whether a run takes an option over from the one that `init_from` names, unless the user sets it."""
-    vocabulary = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer_pairs")
+    vocabulary = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer", "tokenizer_pairs")
     return key.startswith("model.") or key in ("init_fingerprint", *(f"data.{name}" for name in vocabulary))

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from subprocess import DEVNULL, STDOUT, Popen
 
 from aiayn.config.stored import as_option, to_plain
 from aiayn.errors import InterruptedRunError, ResourceError, UserError
@@ -34,16 +34,15 @@ class Processes:
             self.gpus = visible_gpus()
         self.lock = threading.RLock()  # of what follows: a thread for each place, and the main one, which gets signals
         self.free = list(range(parallel))  # places, each of which has GPUs of its own
-        self.running: set[subprocess.Popen[bytes]] = set()
-        self.left = 0
+        self.running: set[Popen[bytes]] = set()
+        self.left = len(self.waiting)
         self.seconds: list[float] = []  # how long each successful job ran
         self.failed: dict[str, int] = {}  # job -> exit code
         self.requested: int | None = None  # the signal that asked to stop
 
     def run(self) -> dict[str, int]:
         """Returns the exit codes of the jobs that failed. Raises InterruptedRunError after a signal."""
-        to_run, finished = len(self.waiting), len(self.jobs) - len(self.waiting)
-        self.left = to_run
+        finished = len(self.jobs) - len(self.waiting)
         say(f"sweep {self.folder}: {len(self.jobs)} jobs, {finished} finished before")
         with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as threads:
             list(threads.map(self._run_job, self.waiting))
@@ -57,7 +56,7 @@ class Processes:
         from aiayn.reports.tables import text
 
         with suppress(UserError):  # jobs that failed before they wrote anything
-            page = write_report(self.folder) if to_run else RunFolder(self.folder).report
+            page = write_report(self.folder) if self.waiting else RunFolder(self.folder).report
             say(f"{text(comparisons(read_runs([self.folder])[0]))}\npage     {page}")
         say(f"next     aiayn table {self.folder}")
         return self.failed
@@ -118,18 +117,12 @@ class Processes:
         Raises OSError if the log cannot be written.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
+        env = os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
         with open(log, "a+b") as file:
             begin = file.tell()
             with self.lock:
                 # In a session of its own, so that the terminal's Ctrl-C reaches it only once, through the sweep.
-                process = subprocess.Popen(
-                    command,
-                    env=os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}),
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+                process = Popen(command, env=env, stdin=DEVNULL, stdout=file, stderr=STDOUT, start_new_session=True)
                 self.running.add(process)
                 if self.requested:  # since the last look
                     process.send_signal(self.requested)

@@ -87,9 +87,8 @@ def _submit(row: SlurmRow, place: Path, options: Any) -> str:
     from submitit.core.utils import FailedJobError
 
     trainer = row.job.config.trainer
-    gpus = 0 if trainer.accelerator == "cpu" else trainer.devices
-    if options.gpus is not None:
-        gpus = options.gpus
+    usual = 0 if trainer.accelerator == "cpu" else trainer.devices
+    gpus = usual if options.gpus is None else options.gpus
     executor = submitit.AutoExecutor(place, cluster="slurm")
     executor.update_parameters(
         name=row.job.config.run_name,

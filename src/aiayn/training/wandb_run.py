@@ -78,7 +78,7 @@ def _start_client(config: Config, folder: Path) -> Any:
             entity=config.logger.entity,
             group=config.logger.group,
             job_type="train",
-            tags=[row] if config.logger.group else None,
+            tags=[row[:64]] if config.logger.group else None,  # longer tags are refused
             name=config.name,
             id=run_id.read_text(encoding="utf-8").strip(),
             dir=folder,

@@ -20,6 +20,7 @@ const panels = all(".panel").map((root) => ({ root, body: root.querySelector(".b
 
 const kindNow = () => data.kinds[state.tab] ?? data.kinds.cross;
 const shownSlots = () => (state.heads[1] ? [0, 1] : [0]);
+const shownThumbs = () => thumbs.filter((thumb) => !thumb.hidden); // encoder and decoder may have other layers
 const nameOf = ({ layer, head }) => `layer ${layer + 1}, ${head === MEAN ? "mean of heads" : `head ${head + 1}`}`;
 
 /* One head's weights as rows of numbers between 0 and 1: rows[query][key]. */
@@ -69,7 +70,8 @@ function paint(canvas, rows, ink, other, scale) {
 function paintOverview() {
   const kind = kindNow();
   const inks = colours().slice(1);
-  for (const thumb of thumbs) {
+  for (const part of all("#overview [data-layer]")) part.hidden = part.dataset.layer >= kind.layers;
+  for (const thumb of shownThumbs()) {
     const head = headOf(thumb);
     const slots = shownSlots().filter((slot) => nameOf(state.heads[slot]) === nameOf(head));
     const which = slots.map((slot) => ["first", "second"][slot]);
@@ -129,13 +131,13 @@ function buildPanel(slot) {
   const head = state.heads[slot];
   panel.root.hidden = !head;
   panel.body.replaceChildren();
-  panel.lines = [];
   if (!head) return;
   const kind = kindNow();
   const longest = Math.max(kind.queries.length, kind.keys.length);
   panel.weights = weightsOf(kind, head);
   panel.root.setAttribute("aria-label", `${kind.title}, ${nameOf(head)}`);
   for (const select of panel.root.querySelectorAll("select")) select.value = head[select.dataset.choose];
+  for (const option of panel.root.querySelectorAll("[data-choose=layer] option")) option.hidden = option.value >= kind.layers;
   panel.body.className = `body ${state.view}`;
   const row = longest > LONG ? 20 : 26;
   const room = (panel.body.clientWidth - 180) / kind.keys.length;
@@ -148,15 +150,11 @@ function buildPanel(slot) {
     panel.body.append(make("span", { class: `title ${side}` }, title));
     return make("ol", { class: side, "aria-label": title }, ...panel.tokens[side].map((token) => make("li", {}, token)));
   });
-  panel.body.append(lists[0], state.view === "lines" ? linesOf(panel) : drawMatrix(panel, slot), lists[1]);
+  const drawn = state.view === "lines" ? drawLines(panel.weights) : { svg: drawMatrix(panel, slot), lines: [] };
+  panel.lines = drawn.lines;
+  panel.body.append(lists[0], drawn.svg, lists[1]);
   // Colours follow the square root of the weight: a quarter is half as dark.
   if (state.view === "matrix") panel.body.append(make("p", { class: "weights" }, "0 %", make("span"), "25 %", make("span"), "100 %"));
-}
-
-function linesOf(panel) {
-  const { svg, lines } = drawLines(panel.weights);
-  panel.lines = lines;
-  return svg;
 }
 
 function drawMatrix(panel, slot) {
@@ -264,7 +262,7 @@ function listen() {
     if (event.key === "Escape") hold(null);
     else if (!event.key.startsWith("Arrow")) return;
     else if (tokenAt(event)) walkPanel(event, tokenAt(event));
-    else if (thumbs.includes(event.target)) walk(event, thumbs, kindNow().heads + 1);
+    else if (thumbs.includes(event.target)) walk(event, shownThumbs(), kindNow().heads + 1);
     else if (tabs.includes(event.target)) {
       walk(event, tabs, tabs.length);
       document.activeElement.click();
@@ -362,6 +360,8 @@ function choose(changes) {
 }
 
 function show() {
+  const last = kindNow().layers - 1;
+  state.heads = state.heads.map((shown) => shown && { ...shown, layer: Math.min(shown.layer, last) });
   get("attention").hidden = state.tab === "positions";
   get("positions").hidden = state.tab !== "positions";
   get("panels").classList.toggle("two", state.heads[1] !== null);

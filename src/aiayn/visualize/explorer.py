@@ -46,33 +46,31 @@ def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: 
         )
     data = {
         "kinds": {
-            "encoder": _attention_kind(
-                "Encoder self-attention", "reads", maps.src, "looks at", maps.src, maps.encoder_self
-            ),
-            "decoder": _attention_kind(
+            "encoder": _kind("Encoder self-attention", "reads", maps.src, "looks at", maps.src, maps.encoder_self),
+            "decoder": _kind(
                 "Decoder self-attention", "writes", maps.tgt_out, "looks back at", maps.tgt_in, maps.decoder_self
             ),
-            "cross": _attention_kind("Cross-attention", "writes", maps.tgt_out, "looks at", maps.src, maps.cross),
+            "cross": _kind("Cross-attention", "writes", maps.tgt_out, "looks at", maps.src, maps.cross),
         },
         "positions": [_positions(title, table) for title, table in positions.items()],
     }
-    n_layers, n_heads = maps.cross.shape[:2]
+    depths = [*dict.fromkeys((config.n_layers, config.decoder_layers))]
     score, log_prob = (
         f"{number:.3f}".replace("-", "−") for number in (maps.translation.score, maps.translation.log_prob)
     )
     return TEMPLATES.get_template("explorer.html").render(
         run=name,
-        model=f"{config.n_layers} layers, {config.n_heads} heads, d_model {config.d_model}, d_k {config.d_k}, "
-        f"d_v {config.d_v}",
+        model=f"{' and '.join(map(str, depths))} layers, {config.n_heads} heads, d_model {config.d_model}, "
+        f"d_k {config.d_k}, d_v {config.d_v}",
         maps=maps,
         score=f"{score} (log-probability {log_prob}, divided by the search's length penalty)",
-        layers=n_layers,
-        heads=n_heads,
+        layers=max(len(maps.encoder_self), len(maps.cross)),
+        heads=maps.cross.size(1),
         data=data,
     )
 
 
-def _attention_kind(
+def _kind(
     title: str, queries_title: str, queries: list[str], keys_title: str, keys: list[str], weights: Tensor
 ) -> dict[str, Any]:
     """weights (L, H, T, S) of T queries and S keys; the bytes stand in the same order."""

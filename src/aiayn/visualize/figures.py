@@ -15,7 +15,6 @@ from aiayn.errors import DataError
 from aiayn.reports.drawing import new_figure, readable, save_figure
 from aiayn.visualize.maps import AttentionMaps
 
-FORMATS = ("png", "svg")
 FAINTEST = 0.02  # lines of less weight would not be seen
 LEGEND_COLUMNS = 8  # heads side by side
 
@@ -73,26 +72,25 @@ def find_word(tokens: Sequence[str], word: str) -> int:
     raise DataError(f"--word {word}: not a word of the sentence; its words are: {' '.join(words)}")
 
 
-def draw_paper_figures(maps: AttentionMaps, folder: Path, word: str | None = None) -> list[Path]:
+def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = None) -> list[Path]:
     """Draws Figures 3, 4 and 5 for the encoder layer that corresponds to the paper's. Returns the files.
 
     Figure 3: one word, all heads. Figure 4: one head, then one word in two heads. Figure 5: the two heads that differ
-    most. The word of Figures 3 and 4 is chosen by its weights unless given. Raises DataError for a word that is not in
-    the sentence.
+    most. The word of Figures 3 and 4 is chosen by its weights unless given, by the position of its first subword.
     """
     layer = figure_layer(len(maps.encoder_self))
     weights = maps.encoder_self[layer]
     tokens = [readable(token).removeprefix("▁") or "▁" for token in maps.src]
     where = f"encoder self-attention, layer {layer + 1} of {len(maps.encoder_self)}"
-    chosen = None if word is None else find_word(maps.src, word)
     is_word = torch.tensor([any(map(str.isalpha, token)) for token in maps.src[:-1]] + [False])
-    far = far_looking_token(weights, is_word) if chosen is None else chosen
-    sharp, one, two = sharp_heads(weights, is_word, chosen)
+    far = far_looking_token(weights, is_word) if word is None else word
+    sharp, one, two = sharp_heads(weights, is_word, word)
     heads = range(len(weights))
     pair = sorted({one, two})
     all_heads = f"{where}: where “{tokens[far]}” looks, all heads", {head: _row(weights, head, far) for head in heads}
     whole_head = f"{where}: head {one + 1}", {one: weights[one]}
-    one_word = f"only “{tokens[sharp]}”, {_heads(pair)}", {head: _row(weights, head, sharp) for head in pair}
+    two_heads = f"head{'s' * (len(pair) > 1)} {' and '.join(str(head + 1) for head in pair)}"
+    one_word = f"only “{tokens[sharp]}”, {two_heads}", {head: _row(weights, head, sharp) for head in pair}
     unlike = [(f"{where}: head {head + 1}", {head: weights[head]}) for head in dict.fromkeys(unlike_heads(weights))]
     return [
         *_draw_figure(folder / "figure_3", tokens, [all_heads]),
@@ -106,10 +104,6 @@ def _row(weights: Tensor, head: int, token: int) -> Tensor:
     isolated = torch.zeros_like(weights[head])
     isolated[token] = weights[head, token]
     return isolated
-
-
-def _heads(heads: list[int]) -> str:
-    return f"head{'s' if len(heads) > 1 else ''} {' and '.join(str(head + 1) for head in heads)}"
 
 
 def _draw_figure(path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapping[int, Tensor]]]) -> list[Path]:
@@ -134,7 +128,7 @@ def _draw_figure(path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapp
         handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in heads]
         style = {"fontsize": 8, "frameon": False, "borderpad": 0, "handlelength": 1, "columnspacing": 1}
         axis.legend(handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, **style)
-    paths = [path.with_suffix(f".{kind}") for kind in FORMATS]
+    paths = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
     save_figure(figure, *paths)
     return paths
 
