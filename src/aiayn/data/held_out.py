@@ -28,20 +28,21 @@ def hold_out(
 ) -> tuple[list[tuple[str, str]], int, int]:
     """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of pairs, text as it came.
 
-    `sizes` are those of val and test, drawn evenly from all different pairs. Other pairs that share a source or a
+    `sizes` are those of val and test, drawn evenly from all pairs, none twice. Other pairs that share a source or a
     target with a held-out one, ignoring case and punctuation, are left out. Returns the pairs of train, and how many
-    share a side and are unusable. Raises DataError for unusable or too little text, RefusedError if a file already
-    exists, ResourceError if it cannot be written.
+    share a side and are unusable. Raises DataError for text in another encoding and for too little, RefusedError if a
+    file already exists, ResourceError if it cannot be written.
     """
     files = {name: [out / f"{name}.{lang}" for lang in langs] for name in ("train", "val", "test")}
     for path in chain.from_iterable(files.values()):
         if path.exists():
             raise RefusedError(f"{path}: already exists; choose another folder with --out")
-    report = CleaningReport()
+    text, report = FileText("FILES", names, langs), CleaningReport()
     pairs, keys = [], []  # as they are written, and what they are compared by
-    for pair in clean(FileText("FILES", names, langs).pairs(), report):
+    for pair in clean(text.pairs(), report):
         pairs.append((pair.raw.src.decode(), pair.raw.tgt.decode()))
         keys.append((normalised(pair.src), normalised(pair.tgt)))
+    report.check_encoding(text)
     order, sources, targets = list(range(len(pairs))), set[str](), set[str]()
     random.Random(seed).shuffle(order)
 
