@@ -292,7 +292,10 @@ def test_forms_that_cannot_be_read_are_refused_in_words(http, status, says, kind
     assert (answer.status_code, says in answer.json()["error"]) == (status, True)
 
 
-@pytest.mark.parametrize("body", [{"q": "a"}, {"q": "a", "translation": " "}, {"q": 1, "translation": "b"}, {}])
+@pytest.mark.parametrize(
+    "body",
+    [{"q": "a"}, {"q": "a", "translation": " "}, {"q": "\u200b", "translation": "b"}, {"q": 1, "translation": "b"}, {}],
+)
 def test_attention_needs_two_lines_of_text(http, body):
     assert http.post("/attention", json=body).status_code == 400
 
