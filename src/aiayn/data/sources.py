@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from aiayn import phrasebook
 from aiayn.config.data import DataConfig
 from aiayn.config.rules import listed
 from aiayn.data.pair_files import FileText
@@ -35,15 +36,11 @@ class PhrasebookText(RawText):
                 f"data.src_lang={self.langs[0]}, data.tgt_lang={self.langs[1]}: the phrasebook has en and de only; "
                 "set data.src_lang=en data.tgt_lang=de, or bring text with data=files"
             )
-        from aiayn import phrasebook
-
         for number, (en, de) in enumerate(phrasebook.pairs(self.names[0]), 1):
             src, tgt = (en, de) if self.langs[0] == "en" else (de, en)
             yield RawPair(self.option, number, src.encode(), tgt.encode())
 
     def identity(self) -> Any:
-        from aiayn import phrasebook
-
         return ["phrasebook", phrasebook.VERSION]
 
 

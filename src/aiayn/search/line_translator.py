@@ -93,15 +93,19 @@ class LineTranslator(ABC):
 
     def sources(self, lines: list[str], first_line: int) -> list[list[int]]:
         """Returns `source_ids`. Raises DataError if learned positions are too few for a line and its translation."""
-        src_ids, longest = self.source_ids(lines, first_line), self.longest_source
-        for number, ids in enumerate(src_ids, first_line):
+        src_ids = self.source_ids(lines, first_line)
+        extra = self.search.max_extra_tokens
+        self.refuse_long(src_ids, first_line, self.longest_source, f" or lower search.max_extra_tokens={extra}")
+        return src_ids
+
+    def refuse_long(self, rows: list[list[int]], first_line: int, longest: int | None, remedy: str = "") -> None:
+        """Raises DataError for a line of more than `longest` subwords, all that learned positions allow."""
+        for number, ids in enumerate(rows, first_line):
             if longest is not None and len(ids) > longest:
                 raise DataError(
-                    f"line {number} has {len(ids)} subwords: with search.max_extra_tokens="
-                    f"{self.search.max_extra_tokens} this model's {self.max_positions} learned positions allow at most "
-                    f"{longest}; split the line or lower search.max_extra_tokens"
+                    f"line {number} has {len(ids)} subwords: this model's {self.max_positions} learned positions allow "
+                    f"at most {longest}; split the line{remedy}"
                 )
-        return src_ids
 
     @property
     def longest_source(self) -> int | None:

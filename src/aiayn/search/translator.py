@@ -133,13 +133,8 @@ class Translator(LineTranslator):
         if len(sources) != len(targets):
             raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
         src_ids, tgt_ids = self.source_ids(sources, first_line), self.target_ids(targets, first_line)
-        longer, positions = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], self.max_positions
-        for number, ids in enumerate(longer, first_line):
-            if positions and len(ids) + 1 > positions:
-                raise DataError(
-                    f"line {number} has {len(ids)} subwords: this model's {positions} learned positions allow at most "
-                    f"{positions - 1}; split the line"
-                )
+        longer = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)]
+        self.refuse_long(longer, first_line, self.max_positions and self.max_positions - 1)
 
         def force(batch: list[int]) -> list[ScoredPair]:
             src, pairs = self.padded(src_ids, batch), []
