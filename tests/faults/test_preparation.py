@@ -203,13 +203,18 @@ def test_where_one_machine_prepares_the_others_wait_as_long_as_it_shows_signs_of
         assert clock[0] == 120
 
 
-def test_a_lock_is_touched_while_it_is_held(tmp_path, monkeypatch):
-    lock, before = tmp_path / "lock", threading.active_count()
+def test_only_who_prepares_for_other_machines_touches_its_lock_meanwhile(tmp_path, monkeypatch):
+    lock = tmp_path / "lock"
     monkeypatch.setattr(preparation, "HEARTBEAT", 0.001)
-    with preparation._locked(lock):
-        os.utime(lock, (0, 0))
-        wait_until(lambda: lock.stat().st_mtime > 0)
-    wait_until(lambda: threading.active_count() == before)
+    for quietly in (False, True):
+        before = threading.active_count()
+        with preparation._locked(lock, quietly):
+            assert threading.active_count() == before + (not quietly)
+            os.utime(lock, (0, 0))
+            if not quietly:
+                wait_until(lambda: lock.stat().st_mtime > 0)
+        wait_until(lambda now=before: threading.active_count() == now)
+        assert (lock.stat().st_mtime > 0) is not quietly
 
 
 def test_a_machine_that_does_not_share_the_disk_ends_its_waiting_with_the_remedy(config):

@@ -79,7 +79,7 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
         is_new = isinstance(found, str)
         if isinstance(found, str):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(_lock_file(target)):
+            with _locked(_lock_file(target), config.prepare_per_node):
                 found = open_verified(target)  # again: another process may have built it while we waited
                 if isinstance(found, str):
                     if target.exists():
@@ -239,10 +239,10 @@ def _lock_file(target: Path) -> Path:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, quietly: bool) -> Iterator[None]:
     """Holds an exclusive lock, which ends with the process, even if that is killed.
 
-    Meanwhile the file is touched: a sign of life for `wait_for` on machines that do not see the lock.
+    Unless `quietly`, the file is touched meanwhile: a sign of life for `wait_for` on machines that do not see the lock.
     """
     lock, over = filelock.FileLock(path), threading.Event()
     try:
@@ -256,8 +256,9 @@ def _locked(path: Path) -> Iterator[None]:
             with suppress(OSError):
                 os.utime(path)
 
-    path.touch()
-    threading.Thread(target=touch, daemon=True).start()
+    if not quietly:
+        path.touch()
+        threading.Thread(target=touch, daemon=True).start()
     try:
         yield
     finally:

@@ -120,8 +120,3 @@ class LineTranslator(ABC):
             Translation(" ".join(text.splitlines()), hypothesis.score, hypothesis.log_prob, hypothesis.tokens)
             for text, hypothesis in zip(texts, hypotheses, strict=True)
         ]
-
-
-def longest_first(ids: list[list[int]]) -> list[int]:
-    """Returns the numbers of the lines that are not blank, by their numbers of subwords."""
-    return sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)

@@ -22,7 +22,7 @@ from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.run_folder import find_checkpoints
 from aiayn.search.beam_search import beam_search
 from aiayn.search.build import load_model
-from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
+from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress
 from aiayn.search.translations import Hypothesis, Translation, length_penalty
 from aiayn.token_ids import EOS_ID
 
@@ -167,7 +167,8 @@ class Translator(LineTranslator):
         A batch has `batch_tokens` padded positions x beams, and half as many whenever memory runs out. The longest
         lines come first, so that this shows at once.
         """
-        order, results = longest_first(ids), [blank() for _ in ids]
+        results = [blank() for _ in ids]
+        order = sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
         start, blanks = 0, len(ids) - len(order)
         with evaluating(self.model):
             while start < len(order):
