@@ -378,8 +378,9 @@ def test_detection_answers_with_the_language_of_the_run_in_the_form_that_clients
     assert http.post("/detect", json={"q": ""}).status_code == 400
 
 
-def test_metrics_count_requests_lines_and_batches(translator):
+def test_metrics_count_requests_batches_and_the_lines_that_are_translated(translator):
     with client(translator) as http:
+        assert http.post("/attention", json={"q": "the house", "translation": "das Hxus"}).status_code == 200
         for q in ("two cats", "the man\nthe house", ["a"]):
             http.post("/translate", json=PAIR | {"q": q})
         http.post("/translate", json=PAIR | {"q": ""})

@@ -24,15 +24,7 @@ from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.extensions import id_of_file, measure, metrics_of, name_extensions
-from aiayn.runs.run_folder import (
-    Evaluation,
-    RunFolder,
-    find_checkpoints,
-    folder_of,
-    read_json,
-    write_json,
-    write_jsonl,
-)
+from aiayn.runs.run_folder import Evaluation, RunFolder, find_checkpoints, folder_of, read_json, write_json, write_jsonl
 from aiayn.search.force_decode import accuracy, perplexity
 from aiayn.search.processes import SplitTranslator, on_devices
 from aiayn.search.translator import Translator, load_translator
