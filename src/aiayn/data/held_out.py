@@ -2,9 +2,9 @@
 
 import logging
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -43,18 +43,14 @@ def hold_out(
         pairs.append((pair.raw.src.decode(), pair.raw.tgt.decode()))
         keys.append((normalised(pair.src), normalised(pair.tgt)))
     report.check_encoding(text)
-    order, sources, targets = list(range(len(pairs))), set[str](), set[str]()
+    order, held_out, sources, targets = list(range(len(pairs))), [], set[str](), set[str]()
     random.Random(seed).shuffle(order)
-
-    def drawn() -> Iterator[tuple[str, str]]:
-        for number in order:
-            src, tgt = keys[number]
-            if src not in sources and tgt not in targets:
-                sources.add(src)
-                targets.add(tgt)
-                yield pairs[number]
-
-    held_out = list(islice(drawn(), sum(sizes)))
+    for number in order:
+        src, tgt = keys[number]
+        if len(held_out) < sum(sizes) and src not in sources and tgt not in targets:
+            sources.add(src)
+            targets.add(tgt)
+            held_out.append(pairs[number])
     train = [pair for pair, (src, tgt) in zip(pairs, keys, strict=True) if src not in sources and tgt not in targets]
     if len(held_out) < sum(sizes) or len(train) < sum(sizes):
         raise DataError(f"{len(pairs)} usable pairs are too few to hold {sum(sizes)} out; lower --val and --test")
