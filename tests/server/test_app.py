@@ -21,6 +21,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.documents.document import parse_document
 from aiayn.model.transformer import Transformer
 from aiayn.search import texts
+from aiayn.search.markup import parse_markup
 from aiayn.search.texts import translate_texts
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
@@ -69,7 +70,7 @@ def test_tags_of_html_are_kept_and_what_they_hold_is_translated(http, translator
 
     found = posted(http, q=html, format="html")["translatedText"]
 
-    assert [found] == translate_texts(translator, [html], is_html=True, paragraphs=True)[0]
+    assert [found] == translate_texts(translator, [parse_markup(html, is_html=True)], paragraphs=True)[0]
     assert sorted(re.findall("<[^>]*>", found)) == sorted(re.findall("<[^>]*>", html))
     assert "<script>the</script>" in found
     assert posted(http, q=["two", "<br>"], format="html")["translatedText"] == [

@@ -218,10 +218,8 @@ def load_translator(
     tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
     for other in others:
         refuse_different(checkpoint, other)
-    models = []
-    for one in (checkpoint, *others):
-        model = load_model(one).eval().to(getattr(torch, precision))
-        models.append(accelerate(model, device, translates=True))
+    loaded = (load_model(one).eval().to(getattr(torch, precision)) for one in (checkpoint, *others))
+    models = [accelerate(model, device, translates=True) for model in loaded]
     data = checkpoint.config.data
     languages = (data.src_lang, data.tgt_lang)
     return Translator(Ensemble(models) if others else models[0], tokenizer, options, device, data.task, languages)
