@@ -85,18 +85,15 @@ def warn_of_leakage(prepared: PreparedCorpus, texts: Mapping[str, RawText], conf
     for begin in range(0, len(prepared.train), LOOKED_AT):
         places = slice(begin, begin + LOOKED_AT + 1)
         src, tgt = (Sentences(side.flat, side.starts[places]) for side in (prepared.train.src, prepared.train.tgt))
-        learned |= {
-            _ids(src, tgt, number) for number in np.flatnonzero(np.isin(_signatures(src, tgt), wanted)).tolist()
-        }
+        similar = np.flatnonzero(np.isin(_signatures(src, tgt), wanted))
+        learned |= {_ids(src, tgt, number) for number in similar.tolist()}
     said = []
     for split, parts in held_out.items():
         pairs = {_ids(src, tgt, number) for src, tgt in parts for number in range(len(src))}
         if found := pairs & learned:
             said.append(f"{len(found):,} of {len(pairs):,} of {texts[split].option}")
-    if said:
-        log.warning(
-            "warning: train/test leakage: %s are also training pairs; scores on them say little", ", ".join(said)
-        )
+    if found := ", ".join(said):
+        log.warning("warning: train/test leakage: %s are also training pairs; scores on them say little", found)
     train = texts["train"]
     files = list(map(str, train.identity())) if isinstance(train, FileText) else []
     if len(set(files)) < len(files):

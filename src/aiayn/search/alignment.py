@@ -40,9 +40,8 @@ def alignment_weights(
         for batch in (pairs[places].tolist() for places in evaluation_batches(lengths, BATCH_TOKENS)):
             # The decoder is causal, so what follows a shorter output does not matter.
             src, tgt_in = translator.padded(src_ids, batch), shift_right(translator.padded(outputs, batch))[:, :-1]
-            with explain_memory(
-                f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split them"
-            ):
+            doing = f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split them"
+            with explain_memory(doing):
                 model.decode(tgt_in, model.encode(src, source_mask(src)), source_mask(src))
             for number, weights in zip(batch, recorded.pop().mean(1), strict=True):
                 found[number] = weights[: len(outputs[number]), : len(src_ids[number])]

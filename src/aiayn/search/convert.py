@@ -94,9 +94,8 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
         (spec.decoder, model.decoder, model.tgt_positions),
     ):
         learned = isinstance(positions, LearnedPositions)
-        stack.position_encodings.encodings = _array(
-            positions.table if learned else sinusoids(POSITIONS, config.d_model)
-        )
+        table = positions.table if learned else sinusoids(POSITIONS, config.d_model)
+        stack.position_encodings.encodings = _array(table)
         for to, layer in zip(stack.layer, layers, strict=True):
             attentions, norms = [(to.self_attention, layer.self_attention)], [layer.norm_1, layer.norm_2]
             if isinstance(layer, DecoderLayer):
